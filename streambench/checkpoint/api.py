@@ -1,0 +1,84 @@
+"""What a checkpoint is, and the contract of what remembers them.
+
+**Generations.** Every start of a job opens a new generation. Opening it closes the older ones: from that moment no container of
+an older start can commit any more, however many there were. The assignment of tasks to containers is stored with it.
+
+**Holders.** Within a generation each container has one holder at a time, the process that *claimed* it last. A container that is started
+again (a restarted process, a re-executed Spark task) claims it anew, and the former holder, should it still be alive, is fenced.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from streambench.model import SystemStreamPartition
+
+
+class Checkpoint(Struct, frozen=True):
+    """How far one task has come.
+
+    ``offsets``: of each input partition the last message that was processed. ``starts``: where the task began to read the partitions of
+    which it has processed nothing yet (the first offset to be read). ``changelogs``: per store, the changelog's upcoming offset when
+    this checkpoint was made: a restore stops there. ``generation`` and ``sequence`` say which commit it belongs to, ``time_ms`` when that was.
+    """
+
+    offsets: Mapping[SystemStreamPartition, str]
+    starts: Mapping[SystemStreamPartition, str] = {}
+    changelogs: Mapping[str, str] = {}
+    generation: int = 0
+    sequence: int = 0
+    time_ms: int = 0
+
+
+class Generation(Struct, frozen=True):
+    """One start of a job: its number, and which container has which tasks."""
+
+    number: int
+    assignment: Mapping[int, Sequence[str]]
+
+
+class CheckpointManager(ABC):
+    """Remembers the checkpoints of one job, durably.
+
+    A job's planner calls ``open_generation``; each container then calls ``claim`` once, ``read_last`` and, with every commit, ``write``.
+    Reading needs no claim. Raises CheckpointError where what is stored cannot be read; nothing is ever guessed in its place.
+    """
+
+    @abstractmethod
+    def open_generation(self, assignment: Mapping[int, Sequence[str]], *, now_ms: int) -> Generation:
+        """Open the next generation and close all older ones; they carry their last checkpoints over to it."""
+
+    @abstractmethod
+    def last_generation(self) -> Generation | None:
+        """The generation that was opened last, None before the first."""
+
+    @abstractmethod
+    def claim(self, generation: int, container: int, *, now_ms: int) -> int:
+        """Become the holder of a container, and fence the one before. Returns the epoch: a number that grows with each claim.
+
+        Raises FencedError where the generation is no longer the last one."""
+
+    @abstractmethod
+    def read_last(self) -> dict[str, Checkpoint]:
+        """The last checkpoint of every task of the job that has one, whichever container or generation wrote it."""
+
+    @abstractmethod
+    def write(self, checkpoints: Mapping[str, Checkpoint]) -> None:
+        """Write checkpoints of tasks of the claimed container, all of them in one durable, atomic step.
+
+        Tasks that are not named keep theirs. Raises FencedError where another holder or a newer generation has taken over; nothing is written then."""
+
+    @abstractmethod
+    def history(self) -> dict[str, list[Checkpoint]]:
+        """Per task, the checkpoints that are still kept, oldest first; the last one is that of ``read_last``."""
+
+    @abstractmethod
+    def rewind(self, checkpoints: Mapping[str, Checkpoint], *, now_ms: int) -> Generation:
+        """Make these the last checkpoints of their tasks, in a generation of its own (which stops what still runs)."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of files and connections; may be called more than once. Commits nothing."""

@@ -1,0 +1,58 @@
+"""The contract of a message chooser: which of the waiting messages is processed next."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+from streambench.config import Config
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
+
+
+class MessageChooser(ABC):
+    """Chooses among the heads of the input partitions.
+
+    The calls come in the order ``register`` (once per partition), ``start``, then ``update`` and ``choose`` as they may come,
+    then ``stop``; all on the container's thread.
+
+    - At most one message of each partition is inside the chooser at a time: the next one is handed over by ``update`` only after
+      ``choose`` has returned the one before.
+    - ``choose`` returns each message exactly once, and none that it was not given.
+    - ``choose`` may return None although messages are inside, to wait for others. The container then looks for new messages
+      and asks again; a chooser that never answers stops the job from going on.
+    - A chooser's state is not saved: after a restart it begins anew, with the same messages.
+    """
+
+    def register(self, ssp: SystemStreamPartition, offset: str) -> None:  # noqa: B027 - optional to override
+        """A partition that will be chosen from, and the first offset that is read of it."""
+
+    def start(self) -> None:  # noqa: B027 - optional to override
+        """Called once, when all partitions are registered."""
+
+    def stop(self) -> None:  # noqa: B027 - optional to override
+        """Called once, at the end."""
+
+    @abstractmethod
+    def update(self, envelope: IncomingMessageEnvelope) -> None:
+        """Here is the next message of its partition."""
+
+    @abstractmethod
+    def choose(self) -> IncomingMessageEnvelope | None:
+        """The message to process next, None for none at present."""
+
+    def rule(self) -> str:
+        """The rule that decided the last ``choose``, in a few words; asked only when somebody looks."""
+        return type(self).__name__
+
+    def held(self) -> Mapping[SystemStreamPartition, str]:
+        """Which of the waiting partitions are held back at present, and by what; asked only when somebody looks."""
+        return {}
+
+
+class MessageChooserFactory(ABC):
+    """Makes choosers; ``task.chooser.class`` may name a factory or a chooser class."""
+
+    @abstractmethod
+    def get_chooser(self, config: Config, metrics: MetricsRegistry) -> MessageChooser:
+        """A new chooser: one is made for each level of priority."""

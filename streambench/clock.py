@@ -1,0 +1,28 @@
+"""Time, as the runtime reads it: injected, so that a test or a replay can hold it still."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Where a container reads the time. The event loop reads it once per iteration and nowhere else."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970 (UTC): what timestamps are made of."""
+        ...
+
+    def monotonic_ns(self) -> int:
+        """Nanoseconds from an arbitrary start, never going back: what windows, commits and rates are timed by."""
+        ...
+
+
+class SystemClock:
+    """The clock of the machine."""
+
+    # The builtin itself, not a method that calls it: the loop pays for this call with every message.
+    monotonic_ns = staticmethod(time.monotonic_ns)
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000

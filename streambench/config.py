@@ -1,0 +1,222 @@
+"""Config: Samza-style properties with typed access, and errors that name the key.
+
+Values are text, as in a properties file; what type a key has, and its default, stands in ``streambench.config_keys``.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import javaproperties
+
+from streambench import config_keys
+from streambench.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+_SECRET = re.compile(r"password|passwd|secret|token|credential|sasl\.jaas|\.hmac|api[._-]?key|private[._-]?key", re.IGNORECASE)
+_USER_INFO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+_TRUE_FALSE = {"true": True, "false": False}
+
+
+class Config(Mapping[str, str]):
+    """An immutable mapping of configuration keys to text.
+
+    ``Config(mapping)`` turns values of other types to text (True to ``true``, None to nothing at all). Equal contents are equal
+    configs. The repr masks what looks like a secret.
+    """
+
+    __slots__ = ("_directory", "_lines", "_origin", "_values")
+
+    def __init__(self, values: Mapping[str, Any] | None = None) -> None:
+        self._values = {str(key).strip(): _text(value) for key, value in (values or {}).items() if value is not None}
+        self._lines: dict[str, int] = {}
+        self._origin = values._origin if isinstance(values, Config) else ""
+        self._directory = values._directory if isinstance(values, Config) else Path.cwd()
+        if isinstance(values, Config):
+            self._lines = values._lines
+
+    @classmethod
+    def from_text(cls, text: str, *, origin: str = "", directory: Path | None = None) -> Config:
+        """Read properties text (``key=value`` lines, ``#`` comments, ``\\`` continues a line).
+
+        ``origin``: what to call it in errors. ``directory``: what relative paths in it are relative to. Raises ConfigError
+        with the line where it cannot be read, or where a key stands twice with different values.
+        """
+        config = cls()
+        config._origin = origin
+        if directory is not None:
+            config._directory = directory
+        line = 1
+        try:
+            for element in javaproperties.parse(io.StringIO(text)):
+                if isinstance(element, javaproperties.KeyValue):
+                    config._add(element, line)
+                line += element.source.count("\n")
+        except javaproperties.InvalidUEscapeError as error:
+            raise ConfigError(f"{origin or 'the configuration'}, line {line}: {error}") from None
+        return config
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> Config:
+        """Read a properties file (UTF-8). Raises ConfigError where it cannot be read."""
+        path = Path(path)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise ConfigError(f"cannot read the configuration {path}: {reason}") from None
+        return cls.from_text(text, origin=path.name, directory=path.resolve().parent)
+
+    def _add(self, element: javaproperties.KeyValue, line: int) -> None:
+        key, value = element.key.strip(), element.value.strip()
+        if not re.search(r"[=:\s]", element.source.strip()):
+            raise ConfigError(f"{self._origin or 'the configuration'}, line {line}: '{key}' has no value: write {key}=...", key=key)
+        if self._values.get(key, value) != value:
+            first = self._lines[key]
+            raise ConfigError(f"{self._origin or 'the configuration'}, line {line}: {key} is already set in line {first}", key=key)
+        self._values[key] = value
+        self._lines[key] = line
+
+    def __getitem__(self, key: str) -> str:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._values.items()))
+
+    def __repr__(self) -> str:
+        return f"Config({ {key: masked(key, value) for key, value in self._values.items()} })"
+
+    @property
+    def directory(self) -> Path:
+        """What relative paths are relative to: the directory of the file, else the working directory."""
+        return self._directory
+
+    @property
+    def origin(self) -> str:
+        """The name of the file that this was read from; empty for other sources."""
+        return self._origin
+
+    def with_values(self, values: Mapping[str, Any]) -> Config:
+        """A copy in which ``values`` are set; a value of None removes its key."""
+        merged: dict[str, Any] = {**self._values, **values}
+        copy = Config(self)
+        copy._values = {key: _text(value) for key, value in merged.items() if value is not None}
+        return copy
+
+    def below(self, prefix: str) -> dict[str, str]:
+        """All that stands under ``prefix`` (which ends in a dot), without it."""
+        return {key[len(prefix) :]: value for key, value in self._values.items() if key.startswith(prefix)}
+
+    def names_below(self, prefix: str) -> list[str]:
+        """The names that follow ``prefix`` (which ends in a dot) up to the next dot, sorted: the systems, the stores."""
+        return sorted({key.split(".")[0] for key in self.below(prefix)})
+
+    def text(self, key: str) -> str | None:
+        """The value of a key, else its default; an empty value counts as none. Raises ConfigError where it is not an allowed one."""
+        known = config_keys.find(key)
+        value = self._values.get(key, "").strip() or (known.default if known else None)
+        if value is not None and known and known.values:
+            value = value.lower()
+            if value not in known.values:
+                raise self.error(key, f"'{self._values[key]}' is not one of {', '.join(known.values)}")
+        return value
+
+    def required(self, key: str) -> str:
+        """The value of a key. Raises ConfigError where it is missing."""
+        value = self.text(key)
+        if value is None:
+            known = config_keys.find(key)
+            raise self.error(key, f"is missing ({known.meaning})" if known else "is missing")
+        return value
+
+    def integer(self, key: str) -> int:
+        """The value of a key as an int. Raises ConfigError where it is missing or none."""
+        value = self.required(key)
+        try:
+            return int(value)
+        except ValueError:
+            raise self.error(key, f"'{value}' is not a whole number") from None
+
+    def boolean(self, key: str) -> bool:
+        """The value of a key as a bool: ``true`` or ``false``. Raises ConfigError where it is missing or neither."""
+        value = self.required(key).lower()
+        if value not in _TRUE_FALSE:
+            raise self.error(key, f"'{value}' is neither true nor false")
+        return _TRUE_FALSE[value]
+
+    def names(self, key: str) -> list[str]:
+        """The value of a key as a list, split at commas; empty where it is missing."""
+        return [name.strip() for name in (self.text(key) or "").split(",") if name.strip()]
+
+    def path(self, key: str) -> Path:
+        """The value of a key as a path, relative ones taken from the directory of the file. Raises ConfigError where it is missing."""
+        return self._directory / Path(self.required(key)).expanduser()
+
+    def stream_key(self, system: str, stream: str, name: str) -> str:
+        """The key that sets ``name`` (``samza.msg.serde``, say) for a stream: its own, else that of its system."""
+        own = f"systems.{system}.streams.{stream}.{name}"
+        return own if own in self._values else f"systems.{system}.{name}"
+
+    def error(self, key: str, what: str) -> ConfigError:
+        """A ConfigError that names the key and, where known, its place in the file."""
+        line = self._lines.get(key)
+        place = f" ({self._origin or 'line'}{':' if self._origin else ' '}{line})" if line else ""
+        return ConfigError(f"{key}{place}: {what}", key=key)
+
+    def validate(self) -> None:
+        """Raise ConfigError at the first key that is wrong by itself; log a warning for keys of Samza that do nothing here."""
+        for key, value in self._values.items():
+            known = config_keys.find(key)
+            if "org.apache.samza" in value:
+                raise self.error(key, f"{value} is a Java class of Samza; {_instead_of_java(key, value)}")
+            if known is not None:
+                self._check_kind(known, key)
+            elif config_keys.is_without_meaning(key):
+                log.warning("%s is a setting of Samza that has no meaning in streambench; it is ignored", key)
+            elif not config_keys.is_open(key):
+                suggestion = config_keys.suggest(key)
+                raise self.error(key, "is not a known key" + (f"; did you mean {suggestion}?" if suggestion else ""))
+
+    def _check_kind(self, known: config_keys.Key, key: str) -> None:
+        if not self._values[key].strip():
+            return
+        if known.kind == "integer":
+            self.integer(key)
+        elif known.kind == "boolean":
+            self.boolean(key)
+        else:
+            self.text(key)
+
+
+def masked(key: str, value: str) -> str:
+    """The value as it may be shown: a secret, or the user part of a URL, is replaced by stars."""
+    return "***" if _SECRET.search(key) else _USER_INFO.sub("***", value)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _instead_of_java(key: str, value: str) -> str:
+    name = value.rpartition(".")[2]
+    ours = {
+        "KafkaSystemFactory": "kafka", "InMemorySystemFactory": "memory", "RocksDbKeyValueStorageEngineFactory": "rocksdb",
+        "InMemoryKeyValueStorageEngineFactory": "memory", "StringSerdeFactory": "string", "JsonSerdeFactory": "json",
+        "IntegerSerdeFactory": "integer", "LongSerdeFactory": "long", "DoubleSerdeFactory": "double", "ByteSerdeFactory": "bytes",
+        "RoundRobinChooserFactory": "round-robin", "GroupByPartitionFactory": "partition", "GroupBySystemStreamPartitionFactory": "ssp",
+    }.get(name)  # fmt: skip
+    return f"write {key}={ours}" if ours else f"{key} takes a Python class here (package.module.Class)"

@@ -1,0 +1,128 @@
+"""Every configuration key that streambench itself knows: its type, its default and its meaning, once.
+
+Config reads defaults from here, wrong keys are found by comparing with it, and the reference in the docs is printed from it.
+``<s>`` stands for a system, ``<t>`` for a stream (which may contain dots), ``<n>`` for a name that the configuration chooses.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from functools import cache
+from typing import Literal, NamedTuple
+
+Kind = Literal["text", "integer", "boolean", "names", "path", "class"]
+
+
+class Key(NamedTuple):
+    """A known key. ``default`` is text as it would stand in a file; None: there is none. ``values``: all that may be written."""
+
+    pattern: str
+    kind: Kind
+    default: str | None
+    meaning: str
+    values: tuple[str, ...] = ()
+
+
+KEYS = (
+    Key("job.name", "text", None, "the job's name; together with job.id it owns the checkpoints. Default: the name of the file or task"),
+    Key("job.id", "text", "1", "tells two runs of one job apart that go on side by side"),
+    Key("job.container.count", "integer", "1", "over how many containers (processes, Spark tasks) the tasks are spread"),
+    Key("job.default.system", "text", None, "the system of checkpoints and changelogs that name none. Default: the only log system"),
+    Key("job.changelog.system", "text", None, "the system of changelogs that name none. Default: job.default.system"),
+    Key("job.systemstreampartition.grouper.factory", "class", "partition", "how partitions become tasks: partition, ssp, or a class"),
+    Key("job.seed", "integer", "0", "seeds everything in the runtime that is random"),
+    Key("task.class", "class", None, "the task: package.module.Class, or file.py:Class relative to the configuration file"),
+    Key("task.inputs", "names", None, "the input streams, as system.stream, separated by commas"),
+    Key("task.broadcast.inputs", "names", None, "partitions that every task gets, as system.stream#3 or system.stream#[1-4]"),
+    Key("task.window.ms", "integer", "-1", "milliseconds between calls of window(); 0 or less: never"),
+    Key("task.commit.ms", "integer", "60000", "milliseconds between commits; 0 or less: only when asked for, and at a clean stop"),
+    Key("task.chooser.class", "class", "round-robin", "which message comes next: round-robin, or a chooser class or factory"),
+    Key("task.consumer.batch.size", "integer", "1", "how many messages in a row come from one partition"),
+    Key("task.poll.interval.ms", "integer", "50", "how long a partition that ran dry may wait for another look while others are busy"),
+    Key("task.max.idle.ms", "integer", "10", "how long the event loop sleeps when there is nothing to do"),
+    Key("task.shutdown.ms", "integer", "30000", "how long a stop waits for threads and processes"),
+    Key("task.ignored.exceptions", "names", None, "exceptions of the task that are counted and passed over: class names, or *"),
+    Key("task.drop.deserialization.errors", "boolean", "false", "pass over messages that cannot be decoded, and count them"),
+    Key("task.drop.serialization.errors", "boolean", "false", "pass over messages that cannot be encoded, and count them"),
+    Key("task.dead.letter.stream", "text", None, "the stream, as system.stream, that takes messages which cannot be decoded or encoded"),
+    Key("task.checkpoint.system", "text", None, "where checkpoints are kept: a system, or file. Default: the only log system"),
+    Key("task.checkpoint.path", "path", "checkpoints", "the directory of file checkpoints, relative to the configuration file"),
+    Key("task.checkpoint.history", "integer", "100", "how many commits of each container are kept to rewind to"),
+    Key("task.processing.guarantee", "text", "at-least-once", "what a crash may do to outputs", ("at-least-once", "exactly-once")),
+    Key("task.lifecycle.listeners", "names", None, "the lifecycle listeners in force, in order"),
+    Key("task.lifecycle.listener.<n>.class", "class", None, "the class or factory of a lifecycle listener"),
+    Key("systems.<s>.samza.factory", "class", None, "the kind of system: log, memory, file, ... or a SystemFactory class"),
+    Key("systems.<s>.samza.key.serde", "text", None, "the serde of keys; none: bytes as they are"),
+    Key("systems.<s>.samza.msg.serde", "text", None, "the serde of messages; none: bytes as they are"),
+    Key("systems.<s>.samza.offset.default", "text", "upcoming", "where to begin without a checkpoint", ("oldest", "newest", "upcoming")),
+    Key("systems.<s>.samza.fetch.threshold", "integer", "10000", "how many messages of one partition may wait in memory"),
+    Key("systems.<s>.streams.<t>.samza.key.serde", "text", None, "as for the system, for one stream"),
+    Key("systems.<s>.streams.<t>.samza.msg.serde", "text", None, "as for the system, for one stream"),
+    Key("systems.<s>.streams.<t>.samza.offset.default", "text", None, "as for the system, for one stream", ("oldest", "newest", "upcoming")),
+    Key("systems.<s>.streams.<t>.samza.reset.offset", "boolean", "false", "begin at samza.offset.default whatever the checkpoint says"),
+    Key("systems.<s>.streams.<t>.samza.priority", "integer", "-1", "higher comes first; negative: after all that have one"),
+    Key("systems.<s>.streams.<t>.samza.bootstrap", "boolean", "false", "read this stream to its end before any other"),
+    Key("systems.<s>.streams.<t>.partitions", "integer", "1", "how many partitions the stream gets when the job creates it"),
+    Key("stores.<n>.factory", "class", "memory", "what keeps the state: memory, or a store factory"),
+    Key("stores.<n>.key.serde", "text", "string", "the serde of the store's keys"),
+    Key("stores.<n>.msg.serde", "text", "json", "the serde of the store's values"),
+    Key("stores.<n>.changelog", "text", None, "the stream that makes the store durable, as system.stream or stream; none: lost at a stop"),
+    Key("serializers.registry.<n>.class", "class", None, "a serde of one's own: a Serde class or factory"),
+    Key("metrics.reporters", "names", None, "the metrics reporters in force"),
+)
+
+# A plug-in's keys below systems.<s>. and serializers.registry.<n>. are its own; it checks them itself.
+_OPEN = re.compile(r"(systems\.[^.]+\.(?!samza\.|streams\..+\.samza\.).+|serializers\.registry\.[^.]+\.(?!class$).+|metrics\.reporter\..+|spark\..+)")
+
+_KNOWN_PREFIXES = ("job.", "task.", "systems.", "stores.", "serializers.", "metrics.")
+
+# Samza's keys that have no meaning in this runtime: a configuration that comes from Samza should not fail on them.
+_WITHOUT_MEANING = re.compile(
+    r"yarn\..*|cluster-manager\..*|app\..*|job\.(factory\.class|coordinator\..*|host-affinity\..*|jmx\..*|logged\.store\..*|"
+    r"non-logged\.store\..*|standbytasks\..*|elasticity\..*|container\.thread\.pool\.size|checkpoint\.validation\.enabled|"
+    r"startpoint\.enabled|config\..*|container\.(commit|restore)\..*|drain-monitor\..*|systemstreampartition\.(input|matcher)\..*)|"
+    r"task\.(opts|execute|command\.class|max\.concurrency|async\.commit|callback\..*|transactional\..*|checkpoint\.(factory|"
+    r"replication\.factor|segment\.bytes|write\.versions|read\.versions)|live\..*|watermark\..*|name\.grouper\..*|commit\..*|"
+    r"drop\.producer\.errors)|systems\.[^.]+\.samza\.fetch\.threshold\.bytes|stores\.[^.]+\.(rocksdb|leveldb|accesslog|backup|restore|"
+    r"container|compaction|side)\..*|stores\.[^.]+\.(write\.batch\.size|object\.cache\.size|disallow\.large\.messages|"
+    r"drop\.large\.messages|changelog\.(replication|delete|max|min)\..*|clean\.on\.container\.start)|metrics\.timer\..*"
+)
+
+
+@cache
+def find(key: str) -> Key | None:
+    """The table's entry for a key as it stands in a configuration, None where it has none."""
+    return next((known for known in KEYS if _matcher(known.pattern).fullmatch(key)), None)
+
+
+def is_open(key: str) -> bool:
+    """Whether the key belongs to a plug-in, or to nobody that streambench knows of."""
+    return bool(_OPEN.fullmatch(key)) or not key.startswith(_KNOWN_PREFIXES)
+
+
+def is_without_meaning(key: str) -> bool:
+    """Whether this is a key of Samza that does nothing here."""
+    return bool(_WITHOUT_MEANING.fullmatch(key))
+
+
+def suggest(key: str) -> str | None:
+    """The known key most like an unknown one, with the names that the unknown one gives in place of the placeholders."""
+    best = difflib.get_close_matches(key, [_fill(known.pattern, key) for known in KEYS], n=1, cutoff=0.75)
+    return best[0] if best else None
+
+
+@cache
+def _matcher(pattern: str) -> re.Pattern[str]:
+    escaped = re.escape(pattern)
+    return re.compile(escaped.replace("<s>", r"[^.]+").replace("<n>", r"[^.]+").replace("<t>", r".+"))
+
+
+def _fill(pattern: str, key: str) -> str:
+    """The pattern with the key's own names where it has placeholders: systems.<s>.x and systems.log.y give systems.log.x."""
+    names = key.split(".")
+    parts = pattern.split(".")
+    for at, part in enumerate(parts):
+        if part.startswith("<") and at < len(names):
+            parts[at] = names[at]
+    return ".".join(parts)

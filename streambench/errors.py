@@ -1,0 +1,99 @@
+"""Every error that streambench raises on purpose.
+
+Each class says when it is raised and carries the place (config key, SSP, offset) as attributes, so that callers need not
+parse texts. The text itself is written for the person at the keyboard: what was wrong, where, and what to do about it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class StreambenchError(Exception):
+    """The base of all errors of streambench: catch this to catch them all."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows: the message alone, since the frames of streambench say nothing to a user."""
+        return [f"{type(self).__name__}: {self}"]
+
+
+class ConfigError(StreambenchError):
+    """A configuration is wrong. The text names the key; ``key`` holds it (None where no single key is to blame)."""
+
+    def __init__(self, message: str, *, key: str | None = None) -> None:
+        super().__init__(message)
+        self.key = key
+
+
+class MissingExtraError(StreambenchError):
+    """An optional dependency is not installed. The text names the extra that brings it."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} needs an optional dependency: pip install 'streambench[{extra}]'")
+        self.extra = extra
+
+
+class StreamSystemError(StreambenchError):
+    """Base of what goes wrong between the runtime and a system of streams."""
+
+
+class UnknownStreamError(StreamSystemError):
+    """A stream (or a partition of it) was asked for that its system does not have."""
+
+
+class StreamExistsError(StreamSystemError):
+    """A stream was to be created that is there already, with another number of partitions."""
+
+
+class OffsetError(StreamSystemError):
+    """An offset is not one of its system (malformed), or lies outside what the partition holds."""
+
+
+class CorruptDataError(StreamSystemError):
+    """Stored data does not match its checksum or cannot be read. The text names the file and the place in it."""
+
+
+class MessageTooLargeError(StreamSystemError):
+    """A message is larger than the limit of its system. Nothing of it was written."""
+
+
+class FencedError(StreambenchError):
+    """A newer start of the same job (or a newer holder of the same container) has taken over; this one must stop.
+
+    Raised by commits and by changelog writes of the older one. Nothing that the failed call was to write has been written.
+    """
+
+
+class CheckpointError(StreambenchError):
+    """A checkpoint cannot be read or written. The text names the file or stream and what to do."""
+
+
+class SerdeError(StreambenchError):
+    """A message cannot be turned into bytes, or bytes into a message; ``__cause__`` is what the serde raised."""
+
+
+class StoreError(StreambenchError):
+    """A store was used wrongly (a None key, a closed store, an undefined name) or cannot be restored."""
+
+
+class WrongThreadError(StreambenchError):
+    """The collector, the coordinator or a store was used from a thread that is not the event loop's."""
+
+
+class ContainerStateError(StreambenchError):
+    """A container was asked for something its state does not allow: stepping a stopped one, starting it twice."""
+
+
+class TaskError(StreambenchError):
+    """A task (or one of its lifecycle listeners) raised; the container has stopped without a commit.
+
+    ``task``: the task's name. ``ssp``, ``offset``, ``key``: the message it was given, None outside ``process``.
+    The original exception is ``__cause__`` and stands in the text.
+    """
+
+    def __init__(self, message: str, *, task: str, ssp: Any = None, offset: str | None = None, key: Any = None) -> None:
+        super().__init__(message)
+        self.task = task
+        self.ssp = ssp
+        self.offset = offset
+        self.key = key

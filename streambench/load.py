@@ -1,0 +1,81 @@
+"""From a name in the configuration to the object it names: an entry point, ``package.module.Name``, or ``file.py:Name``."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import linecache
+import sys
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from streambench.config import Config
+from streambench.errors import ConfigError, MissingExtraError
+
+_EXTRAS = {"kafka": "kafka", "pika": "amqp", "pyspark": "spark", "rocksdict": "rocksdb", "ipywidgets": "jupyter"}
+
+
+def named(config: Config, key: str, *, group: str, builtin: Mapping[str, str] | None = None) -> Any:
+    """The object that the configuration names under ``key``: a builtin name, an entry point of ``group``, or a path to an object.
+
+    Raises ConfigError that names the key and what there is to choose from, MissingExtraError where its dependency is missing.
+    """
+    name = config.required(key)
+    path = (builtin or {}).get(name)
+    if path is None:
+        path = next((point.value for point in entry_points(group=group) if point.name == name), name)
+    if path == name and "." not in name and ":" not in name:
+        choices = sorted({*(builtin or {}), *(point.name for point in entry_points(group=group))})
+        raise config.error(key, f"there is no '{name}'; there are {', '.join(choices)}, or give package.module.Class")
+    return by_path(config, key, path)
+
+
+def by_path(config: Config, key: str, path: str) -> Any:
+    """The object at ``package.module.Name``, ``package.module:Name`` or ``file.py:Name`` (relative to the configuration file)."""
+    if ":" in path:
+        place, _, name = path.rpartition(":")
+    else:
+        place, _, name = path.rpartition(".")
+    if not place or not name:
+        raise config.error(key, f"'{path}' names no class: write package.module.Class or file.py:Class")
+    module = _from_file(config, key, place) if place.endswith(".py") else _from_package(config, key, place)
+    try:
+        return getattr(module, name)
+    except AttributeError:
+        raise config.error(key, f"{place} has no '{name}'") from None
+
+
+def _from_package(config: Config, key: str, place: str) -> ModuleType:
+    try:
+        return importlib.import_module(place)
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").split(".")[0]
+        if missing in _EXTRAS and not place.startswith(missing):
+            raise MissingExtraError(f"{key}={config[key]}", _EXTRAS[missing]) from error
+        if error.name and (place == error.name or place.startswith(error.name + ".")):
+            raise config.error(key, f"there is no module {place}") from None
+        raise
+
+
+def _from_file(config: Config, key: str, place: str) -> ModuleType:
+    """Run a file as a module. It is run anew each time: in a notebook the file may have changed since."""
+    path = (config.directory / Path(place).expanduser()).resolve()
+    if not path.is_file():
+        raise config.error(key, f"there is no file {path}")
+    name = path.stem
+    loaded = sys.modules.get(name)
+    if loaded is not None and Path(getattr(loaded, "__file__", None) or "") != path:
+        name = f"{path.stem}_{abs(hash(str(path))):x}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    linecache.checkcache(str(path))
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise ConfigError(f"{key}: {path.name}, line {error.lineno}: {error.msg}", key=key) from None
+    return module

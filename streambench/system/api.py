@@ -1,0 +1,190 @@
+"""The plug-in contract: what a system of streams must bring to be read from and written to.
+
+A *system* is a place that holds streams: a directory, a Kafka cluster, this process's memory. A plug-in is a SystemFactory that
+makes the three parts: a SystemConsumer to read, a SystemProducer to write, and a SystemAdmin to ask and create. A plug-in deals
+in bytes as they are (or in objects, where it never leaves the process); serdes are applied above it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+from msgspec import Struct
+
+from streambench.config import Config
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import (
+    IncomingMessageEnvelope,
+    OutgoingMessageEnvelope,
+    PartitionMetadata,
+    SystemStream,
+    SystemStreamPartition,
+)
+
+
+class Chunk(Struct, gc=False):
+    """A run of consecutive messages of one partition, as columns: what a consumer read at once, not yet decoded.
+
+    All columns have the same length. ``timestamps`` (milliseconds) and ``headers`` are None where no message has any.
+    """
+
+    ssp: SystemStreamPartition
+    offsets: list[str]
+    keys: list[Any]
+    messages: list[Any]
+    timestamps: list[int | None] | None = None
+    headers: list[Mapping[str, bytes] | None] | None = None
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    @classmethod
+    def of(cls, ssp: SystemStreamPartition, envelopes: list[IncomingMessageEnvelope]) -> Chunk:
+        """The columns of a list of envelopes, all of one partition."""
+        return cls(
+            ssp,
+            [envelope.offset for envelope in envelopes],
+            [envelope.key for envelope in envelopes],
+            [envelope.message for envelope in envelopes],
+            [envelope.timestamp for envelope in envelopes],
+            [envelope.headers for envelope in envelopes],
+        )
+
+    def envelopes(self) -> list[IncomingMessageEnvelope]:
+        """The messages one by one."""
+        timestamps = self.timestamps if self.timestamps is not None else [None] * len(self)
+        headers = self.headers if self.headers is not None else [None] * len(self)
+        ssps = [self.ssp] * len(self)
+        return list(map(IncomingMessageEnvelope, ssps, self.offsets, self.keys, self.messages, timestamps, headers))
+
+
+class SystemConsumer(ABC):
+    """Reads partitions of one system for one container.
+
+    The life of a consumer: ``register`` for each partition, ``start``, ``poll`` again and again, ``stop``. All of this happens on
+    one thread: a reader thread of this consumer, or, where ``polled_by_loop`` is true, the event loop's own.
+
+    Offsets: ``register`` names the first message that is wanted, inclusively. The consumer keeps its own position from there on,
+    delivers the messages of a partition in order, each once, and never asks what became of them.
+
+    Back-pressure: ``poll`` names the partitions that have room and how many messages each may return at most. A partition that is not
+    named must return nothing, must lose nothing, and must not hold up the others, for however long it is not asked for.
+    """
+
+    polled_by_loop: ClassVar[bool] = False
+    """True where a poll never waits for a network: the event loop then polls the consumer itself, which spares a thread and makes
+    the order of arrival repeatable. Such a consumer is given a ``timeout_ms`` of 0."""
+
+    @abstractmethod
+    def register(self, ssp: SystemStreamPartition, offset: str) -> None:
+        """Want this partition from ``offset`` on (the first message to deliver). Called before ``start``."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Connect. Raises UnknownStreamError, OffsetError or another StreambenchError where that fails."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Disconnect; may be called more than once, and without ``start``."""
+
+    @abstractmethod
+    def poll(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[IncomingMessageEnvelope]:
+        """The next messages of the wanted partitions, at most as many of each as stands there.
+
+        Returns as soon as there is anything, else an empty list after ``timeout_ms`` (0: at once). Messages of different partitions
+        may be mixed. Raises a StreambenchError where a partition cannot be read any more; the container then stops.
+        """
+
+    @abstractmethod
+    def at_head(self, ssp: SystemStreamPartition) -> bool:
+        """Whether everything that was there at the last ``poll`` of this partition has been returned. False as long as nobody knows."""
+
+    def poll_chunks(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[Chunk]:
+        """As ``poll``, by the column. Override it where messages are read in columns anyway; the container calls only this one."""
+        by_ssp: dict[SystemStreamPartition, list[IncomingMessageEnvelope]] = {}
+        for envelope in self.poll(wanted, timeout_ms):
+            by_ssp.setdefault(envelope.ssp, []).append(envelope)
+        return [Chunk.of(ssp, envelopes) for ssp, envelopes in by_ssp.items()]
+
+
+class SystemProducer(ABC):
+    """Writes to the streams of one system for one container.
+
+    Called on the container's thread only. Envelopes arrive with bytes (or what the system takes), and with ``partition`` set
+    for every stream whose partitions the admin reports.
+    """
+
+    @abstractmethod
+    def start(self) -> None:
+        """Connect; called once before the first ``send``."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Disconnect without a flush: what was sent since the last ``flush`` may be lost. May be called more than once, and without ``start``."""
+
+    @abstractmethod
+    def register(self, source: str) -> None:
+        """Announce a source of messages (a task's name) before the first ``send`` from it."""
+
+    @abstractmethod
+    def send(self, source: str, envelope: OutgoingMessageEnvelope) -> None:
+        """Take a message; it may be kept back to be written with others until ``flush``. Raises MessageTooLargeError, UnknownStreamError."""
+
+    @abstractmethod
+    def flush(self, source: str) -> None:
+        """Return when everything that this source sent is durable; raise where any of it failed."""
+
+
+class SystemAdmin(ABC):
+    """Answers questions about the streams of one system, and creates them."""
+
+    @abstractmethod
+    def metadata(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
+        """Per stream and partition, the oldest, newest and upcoming offset as of now. Raises UnknownStreamError for a stream that is not there."""
+
+    @abstractmethod
+    def create(self, stream: SystemStream, partitions: int, **settings: Any) -> bool:
+        """Create a stream, durably; False where it is there already with as many partitions. Raises StreamExistsError where with others."""
+
+    @abstractmethod
+    def compare(self, offset: str, other: str) -> int | None:
+        """-1, 0 or 1: how ``offset`` stands to ``other`` in one partition; None where they cannot be compared."""
+
+    @abstractmethod
+    def after(self, offset: str) -> str:
+        """The offset that follows ``offset``: where to go on after having processed it."""
+
+    def streams(self) -> list[SystemStream]:
+        """All streams of the system, sorted. Systems that cannot tell return nothing."""
+        return []
+
+    def delete(self, stream: SystemStream) -> None:
+        """Delete a stream with all it holds. Raises UnknownStreamError; a system that cannot raises StreamSystemError."""
+        from streambench.errors import StreamSystemError
+
+        raise StreamSystemError(f"{stream}: this kind of system cannot delete streams")
+
+    def close(self) -> None:
+        """Let go of connections; may be called more than once."""
+
+
+class SystemFactory(ABC):
+    """Makes the parts of a system from its configuration (the keys below ``systems.<system>.``)."""
+
+    keys: ClassVar[frozenset[str] | None] = None
+    """The keys below ``systems.<system>.`` that this kind of system knows, apart from ``samza.*`` and ``streams.*``; an unknown one is
+    reported with a suggestion. None: it checks them itself."""
+
+    @abstractmethod
+    def get_consumer(self, system: str, config: Config, metrics: MetricsRegistry) -> SystemConsumer:
+        """A new consumer. Raises ConfigError."""
+
+    @abstractmethod
+    def get_producer(self, system: str, config: Config, metrics: MetricsRegistry) -> SystemProducer:
+        """A new producer. Raises ConfigError."""
+
+    @abstractmethod
+    def get_admin(self, system: str, config: Config) -> SystemAdmin:
+        """A new admin. Raises ConfigError."""

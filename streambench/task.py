@@ -1,0 +1,163 @@
+"""What a user of streambench writes, and what it is handed while it runs.
+
+A task class is instantiated once per task, that is (by default) once per partition number of the inputs. All its methods are
+called on the container's single thread, one after the other; the objects it is handed must not be used from other threads.
+
+The classes TaskContext, MessageCollector, TaskCoordinator and KeyValueStore are contracts: the container brings its own
+implementations, and the same handles stay valid for the life of the task.
+"""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from streambench.config import Config
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStreamPartition
+
+
+class RequestScope(enum.Enum):
+    """Whom a request to the coordinator concerns (Samza's TaskCoordinator.RequestScope)."""
+
+    CURRENT_TASK = "current task"
+    ALL_TASKS_IN_CONTAINER = "all tasks in container"
+
+
+class MessageCollector(Protocol):
+    """Takes the messages that a task sends."""
+
+    def send(self, envelope: OutgoingMessageEnvelope) -> None:
+        """Collect a message. It is sent after ``process`` and ``window`` of this iteration have returned, in order; if one of
+        them raises, none of the iteration's messages is sent. Raises WrongThreadError off the container's thread."""
+        ...
+
+
+class TaskCoordinator(Protocol):
+    """Takes requests of a task to its container. They take effect after the callback that made them has returned."""
+
+    def commit(self, scope: RequestScope = RequestScope.CURRENT_TASK) -> None:
+        """Commit this task, or all of the container, at the end of this iteration."""
+        ...
+
+    def shutdown(self, scope: RequestScope = RequestScope.CURRENT_TASK) -> None:
+        """ALL_TASKS_IN_CONTAINER: stop the container after this iteration. CURRENT_TASK: stop it once every task has asked;
+        until then this task goes on receiving messages (Samza's consensus)."""
+        ...
+
+
+class KeyValueStore(ABC):
+    """The local state of one task: a sorted map that survives restarts through its changelog.
+
+    Keys and values are whatever the store's serdes take. Keys are ordered by their serialised bytes, unsigned. None is no valid
+    key (StoreError); to remove a key use ``delete``. A value that ``get`` returned must be ``put`` again for a change to last.
+    """
+
+    @abstractmethod
+    def get(self, key: Any) -> Any:
+        """The value of a key, None where it has none."""
+
+    @abstractmethod
+    def put(self, key: Any, value: Any) -> None:
+        """Set the value of a key. A value of None raises StoreError: use ``delete``."""
+
+    @abstractmethod
+    def delete(self, key: Any) -> None:
+        """Remove a key; nothing happens where it has no value."""
+
+    @abstractmethod
+    def range(self, from_: Any, to: Any) -> Iterator[tuple[Any, Any]]:
+        """The entries from ``from_`` (inclusive) to ``to`` (exclusive), in key order, as they were when it was called."""
+
+    @abstractmethod
+    def all(self) -> Iterator[tuple[Any, Any]]:
+        """All entries in key order, as they were when it was called."""
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Hand what is cached to the layer below. The container does this with every commit."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of what the store holds. The container does this when it stops."""
+
+    def get_all(self, keys: Sequence[Any]) -> dict[Any, Any]:
+        """The values of several keys; keys without a value are absent."""
+        found = ((key, self.get(key)) for key in keys)
+        return {key: value for key, value in found if value is not None}
+
+    def put_all(self, entries: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> None:
+        """Put several entries, in order."""
+        for key, value in entries.items() if isinstance(entries, Mapping) else entries:
+            self.put(key, value)
+
+    def delete_all(self, keys: Sequence[Any]) -> None:
+        """Delete several keys."""
+        for key in keys:
+            self.delete(key)
+
+
+class TaskContext(Protocol):
+    """What a task may know of its place in the job."""
+
+    @property
+    def task_name(self) -> str:
+        """For example ``Partition 3``."""
+        ...
+
+    @property
+    def partitions(self) -> Sequence[SystemStreamPartition]:
+        """The input partitions of this task, sorted."""
+        ...
+
+    @property
+    def config(self) -> Config:
+        """The whole configuration of the job."""
+        ...
+
+    @property
+    def metrics(self) -> MetricsRegistry:
+        """Where the task makes counters, gauges and timers of its own."""
+        ...
+
+    def store(self, name: str) -> KeyValueStore:
+        """The task's own part of the store that the configuration defines as ``stores.<name>.*``; StoreError if there is none."""
+        ...
+
+    def set_starting_offset(self, ssp: SystemStreamPartition, offset: str) -> None:
+        """Only in ``init``: begin reading this partition at ``offset`` (the first message to be read), whatever the checkpoint says."""
+        ...
+
+
+class StreamTask(ABC):
+    """A job's code. Override ``process``; the rest is called only where a task has it.
+
+    ``init(context)`` once before the first message; ``window(collector, coordinator)`` every ``task.window.ms``; ``close()``
+    when the container stops, also after a failure. A task needs no base class: anything with a ``process`` method will do.
+    """
+
+    @abstractmethod
+    def process(self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        """Handle one message. An exception stops the container (see ``task.ignored.exceptions``)."""
+
+
+class TaskLifecycleListener:
+    """Code that runs around the callbacks of every task (Samza 0.7's TaskLifecycleListener).
+
+    Configured by ``task.lifecycle.listeners=a,b`` and ``task.lifecycle.listener.a.class=``, one object per name and container.
+    The before- and after-hooks of several listeners run in the listed order. ``after_process`` is not called when ``process`` raised.
+    """
+
+    def before_init(self, context: TaskContext) -> None: ...
+
+    def after_init(self, context: TaskContext) -> None: ...
+
+    def before_process(self, envelope: IncomingMessageEnvelope, context: TaskContext) -> None: ...
+
+    def after_process(self, envelope: IncomingMessageEnvelope, context: TaskContext) -> None: ...
+
+    def before_close(self, context: TaskContext) -> None: ...
+
+    def after_close(self, context: TaskContext) -> None: ...
