@@ -1,0 +1,78 @@
+# Everything that is set up stays inside this checkout: Python packages in .venv, unpacked programs in .tools.
+
+PY ?= python3
+V := .venv
+ARGS ?=
+WORKERS ?= 2
+
+# uv brings its own certificates; behind a proxy that has its own, only the system's work.
+export UV_SYSTEM_CERTS := 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Tests and demos use this environment whatever is first on PATH, and leave the user's IPython and Jupyter settings alone.
+export PYSPARK_PYTHON := $(CURDIR)/$(V)/bin/python
+export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(V)/bin/python
+
+NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb))
+# Checks of the promised names that are kept beside the checkout, where they are.
+CONTRACT := $(wildcard ../shared/contract)
+PYTEST := $(V)/bin/python -m pytest -c pyproject.toml --rootdir . -n $(WORKERS) --dist loadfile
+NBVAL := --nbval --nbval-current-env --nbval-cell-timeout=120 --nbval-sanitize-with=notebooks/sanitize.cfg
+
+.DEFAULT_GOAL := help
+.PHONY: help setup browser prerequisites lint test soak bench demo lab clean
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+# Installs this package, editable, with the extras $(1). Leaves no stamp when it fails, so that the next run tries again.
+define install
+	@if $(V)/bin/python -c '' 2>/dev/null; then :; else $(PY) -m venv $(V); fi
+	@[ -x $(V)/bin/uv ] || $(V)/bin/python -m pip install -q uv || true
+	@if [ -x $(V)/bin/uv ] && $(V)/bin/uv pip install -q --python $(V)/bin/python -e '.[$(1)]'; then :; \
+	else echo "uv did not manage, trying pip"; $(V)/bin/python -m pip install -q -e '.[$(1)]'; fi
+	@touch $@
+endef
+
+$(V)/.ready-run: pyproject.toml
+	@tools/prerequisites.sh $(PY)
+	@echo "setting up $(V) (1-2 minutes the first time)"
+	$(call install,all)
+
+$(V)/.ready-test: pyproject.toml
+	@tools/prerequisites.sh $(PY)
+	@echo "setting up $(V) (1-3 minutes the first time)"
+	$(call install,all$(comma)test)
+	@touch $(V)/.ready-run
+
+comma := ,
+
+setup: $(V)/.ready-test  ## Python packages in .venv, for use and for tests
+
+browser:  ## a headless Chromium: the installed one, else unpacked into .tools
+	@tools/browser.sh get >/dev/null || [ "$${CI:-}" != true ]
+
+prerequisites:
+	@tools/prerequisites.sh $(PY)
+
+lint: setup  ## ruff, mypy --strict, direction of imports
+	$(V)/bin/ruff check .
+	$(V)/bin/mypy
+	$(V)/bin/lint-imports
+
+test: prerequisites setup browser lint  ## everything: lint, tests, notebooks, browser
+	$(PYTEST) $(NBVAL) tests $(NOTEBOOKS) $(CONTRACT) $(ARGS)
+
+soak: prerequisites setup browser  ## the same tests with larger figures
+	SOAK=1 $(PYTEST) --timeout=3600 tests $(ARGS)
+
+bench: setup  ## the figures of the README
+	$(V)/bin/python -m benchmarks $(ARGS)
+
+demo: $(V)/.ready-run  ## the demo in a terminal
+	$(V)/bin/streambench demo $(ARGS)
+
+lab: $(V)/.ready-run  ## JupyterLab on the notebooks, on this machine only
+	$(V)/bin/jupyter lab --ip=127.0.0.1 --notebook-dir=notebooks $(if $(filter 0,$(shell id -u)),--allow-root) $(ARGS)
+
+clean:  ## remove what was set up and built
+	rm -rf $(V) .tools build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis *.egg-info magics/*.egg-info
