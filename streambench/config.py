@@ -35,11 +35,10 @@ class Config(Mapping[str, str]):
 
     def __init__(self, values: Mapping[str, Any] | None = None) -> None:
         self._values = {str(key).strip(): _text(value) for key, value in (values or {}).items() if value is not None}
-        self._lines: dict[str, int] = {}
-        self._origin = values._origin if isinstance(values, Config) else ""
-        self._directory = values._directory if isinstance(values, Config) else Path.cwd()
-        if isinstance(values, Config):
-            self._lines = values._lines
+        source = values if isinstance(values, Config) else None
+        self._lines: dict[str, int] = source._lines if source else {}
+        self._origin: str = source._origin if source else ""
+        self._directory: Path = source._directory if source else Path.cwd()
 
     @classmethod
     def from_text(cls, text: str, *, origin: str = "", directory: Path | None = None) -> Config:

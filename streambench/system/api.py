@@ -8,12 +8,13 @@ in bytes as they are (or in objects, where it never leaves the process); serdes 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, ClassVar
 
 from msgspec import Struct
 
 from streambench.config import Config
+from streambench.errors import StreamSystemError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import (
     IncomingMessageEnvelope,
@@ -136,6 +137,10 @@ class SystemProducer(ABC):
     def flush(self, source: str) -> None:
         """Return when everything that this source sent is durable; raise where any of it failed."""
 
+    def fence(self, source: str, partitions: Collection[SystemStreamPartition], generation: int, epoch: int) -> None:  # noqa: B027
+        """Take what ``source`` writes to these partitions only from this holder on: writes of one with a lower generation (or, in the
+        same generation, a lower epoch) fail with FencedError. Used for changelogs. Systems that cannot fence do nothing."""
+
 
 class SystemAdmin(ABC):
     """Answers questions about the streams of one system, and creates them."""
@@ -162,8 +167,6 @@ class SystemAdmin(ABC):
 
     def delete(self, stream: SystemStream) -> None:
         """Delete a stream with all it holds. Raises UnknownStreamError; a system that cannot raises StreamSystemError."""
-        from streambench.errors import StreamSystemError
-
         raise StreamSystemError(f"{stream}: this kind of system cannot delete streams")
 
     def close(self) -> None:

@@ -1,0 +1,48 @@
+"""The job model: plain data, made once per start of a job and handed to every container."""
+
+from __future__ import annotations
+
+import re
+
+from msgspec import Struct
+
+from streambench.model import SystemStreamPartition
+
+
+class TaskModel(Struct, frozen=True):
+    """A task: its name, the partitions it reads (sorted), and its partition in every changelog.
+
+    ``number`` is kept for the life of the job: the n-th task by natural order of a job's first start writes partition n."""
+
+    name: str
+    partitions: tuple[SystemStreamPartition, ...]
+    number: int
+
+
+class ContainerModel(Struct, frozen=True):
+    """A container: its number and its tasks, in natural order of their names."""
+
+    number: int
+    tasks: tuple[TaskModel, ...]
+
+
+class JobModel(Struct, frozen=True):
+    """A job: its name, the containers, and how many changelog partitions it needs."""
+
+    name: str
+    containers: tuple[ContainerModel, ...]
+
+    @property
+    def tasks(self) -> tuple[TaskModel, ...]:
+        """All tasks, in natural order of their names."""
+        return tuple(sorted((task for container in self.containers for task in container.tasks), key=lambda task: natural(task.name)))
+
+    @property
+    def changelog_partitions(self) -> int:
+        """How many partitions a changelog of this job has."""
+        return 1 + max(task.number for task in self.tasks)
+
+
+def natural(name: str) -> tuple[tuple[int, int | str], ...]:
+    """A sort key by which "Partition 2" comes before "Partition 10"."""
+    return tuple((0, int(part)) if part.isdecimal() else (1, part) for part in re.split(r"(\d+)", name) if part)

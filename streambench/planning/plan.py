@@ -1,0 +1,104 @@
+"""Making the job model: ask the systems for the partitions of the inputs, group them into tasks, deal these to containers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from pathlib import PurePath
+
+from streambench import load
+from streambench.config import Config
+from streambench.errors import ConfigError
+from streambench.model import PartitionMetadata, SystemStream, SystemStreamPartition
+from streambench.planning.groupers import Grouper, GroupByPartition, GroupBySystemStreamPartition, deal
+from streambench.planning.model import ContainerModel, JobModel, TaskModel, natural
+
+Metadata = Mapping[SystemStream, Mapping[int, PartitionMetadata]]
+
+_GROUPER = "job.systemstreampartition.grouper.factory"
+_GROUPERS = {
+    "partition": f"{GroupByPartition.__module__}:{GroupByPartition.__qualname__}",
+    "ssp": f"{GroupBySystemStreamPartition.__module__}:{GroupBySystemStreamPartition.__qualname__}",
+}
+
+
+def job_name(config: Config, task: object = None) -> str:
+    """``job.name``, else the name of the configuration file without its ending, else that of the task; with ``job.id`` behind it.
+
+    It owns the checkpoints and changelogs: raises ConfigError where it cannot serve as the name of a directory.
+    """
+    name = config.text("job.name") or PurePath(config.origin).stem or getattr(task, "__name__", "") or "job"
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9 ._-]*", name):
+        raise config.error("job.name", f"'{name}' cannot be a name: use letters, digits, dots, dashes and underscores")
+    return f"{name}-{config.required('job.id')}"
+
+
+def input_streams(config: Config) -> list[SystemStream]:
+    """The streams of ``task.inputs``, in the order given. Raises ConfigError where there are none."""
+    streams = []
+    for name in config.names("task.inputs"):
+        try:
+            streams.append(SystemStream.parse(name))
+        except ConfigError as error:
+            raise config.error("task.inputs", str(error)) from None
+    if not streams and not config.names("task.broadcast.inputs"):
+        raise config.error("task.inputs", "is missing: name the input streams, as system.stream, separated by commas")
+    return list(dict.fromkeys(streams))
+
+
+def broadcast_partitions(config: Config, metadata: Metadata | None = None) -> list[SystemStreamPartition]:
+    """The partitions of ``task.broadcast.inputs``, sorted. Raises ConfigError where one is malformed or (with ``metadata``) not there."""
+    key = "task.broadcast.inputs"
+    found = set()
+    for entry in config.names(key):
+        match = re.fullmatch(r"(?P<stream>[^#]+)#(?:(?P<one>\d+)|\[(?P<from>\d+)-(?P<to>\d+)\])", entry)
+        if match is None:
+            raise config.error(key, f"'{entry}' is not a broadcast input: write system.stream#3 or system.stream#[1-4]")
+        stream = SystemStream.parse(match["stream"])
+        first, last = (int(match["one"]),) * 2 if match["one"] else (int(match["from"]), int(match["to"]))
+        for partition in range(first, last + 1):
+            if metadata is not None and partition not in metadata[stream]:
+                raise config.error(key, f"{stream} has no partition {partition}; it has {len(metadata[stream])}")
+            found.add(SystemStreamPartition(stream.system, stream.stream, partition))
+    return sorted(found)
+
+
+def all_inputs(config: Config) -> list[SystemStream]:
+    """The streams of ``task.inputs`` and ``task.broadcast.inputs``, each once."""
+    return list(dict.fromkeys([*input_streams(config), *(ssp.system_stream for ssp in broadcast_partitions(config))]))
+
+
+def plan(config: Config, name: str, metadata: Metadata, *, numbers: Mapping[str, int] | None = None) -> JobModel:
+    """The job model for inputs with these partitions.
+
+    ``numbers``: the changelog partitions that tasks already have; new ones get the next free number. Raises ConfigError where the
+    configuration and the partitions do not go together.
+    """
+    broadcast = broadcast_partitions(config, metadata)
+    ordinary = {
+        SystemStreamPartition(stream.system, stream.stream, partition) for stream in input_streams(config) for partition in metadata[stream]
+    }.difference(broadcast)
+    made = load.named(config, _GROUPER, group="streambench.groupers", builtin=_GROUPERS)
+    grouper = made() if isinstance(made, type) else made
+    if not isinstance(grouper, Grouper):
+        raise config.error(_GROUPER, f"{config.text(_GROUPER)} is not a Grouper")
+    groups = grouper.group(ordinary)
+    if not groups:
+        raise config.error("task.inputs", "the inputs have no partitions of their own; broadcast inputs alone make no task")
+    containers = config.integer("job.container.count")
+    if not 1 <= containers <= len(groups):
+        raise config.error("job.container.count", f"{containers} containers for {len(groups)} tasks: give 1 to {len(groups)}")
+    given = _numbers(groups, numbers or {})
+    models = {
+        task: TaskModel(task, tuple(sorted({*partitions, *broadcast})), given[task]) for task, partitions in groups.items()
+    }
+    dealt = deal(groups, containers)
+    return JobModel(name, tuple(ContainerModel(number, tuple(models[task] for task in tasks)) for number, tasks in dealt.items()))
+
+
+def _numbers(tasks: Collection[str], known: Mapping[str, int]) -> dict[str, int]:
+    numbers = {task: number for task, number in known.items()}
+    for task in sorted(tasks, key=natural):
+        if task not in numbers:
+            numbers[task] = 1 + max(numbers.values(), default=-1)
+    return numbers

@@ -1,0 +1,190 @@
+"""Streams in this process's memory: for tests, and for trying things out in a notebook.
+
+A memory system exists once per process and system name, so that what one job wrote another one (or the next cell) can read. Messages
+are kept as they were sent; the offset of a message is its index in its partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+from streambench.config import Config
+from streambench.errors import OffsetError, StreamExistsError, UnknownStreamError
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import (
+    IncomingMessageEnvelope,
+    OutgoingMessageEnvelope,
+    PartitionMetadata,
+    SystemStream,
+    SystemStreamPartition,
+)
+from streambench.system.api import Chunk, SystemAdmin, SystemConsumer, SystemFactory, SystemProducer
+
+Partition = list[OutgoingMessageEnvelope]
+
+
+class MemoryStreams:
+    """The streams of one memory system: per stream, its partitions; per partition, what was sent to it."""
+
+    def __init__(self) -> None:
+        self.partitions: dict[SystemStream, list[Partition]] = {}
+
+    def create(self, stream: SystemStream, partitions: int) -> bool:
+        """Create a stream; False where it is there with as many partitions, StreamExistsError where with others."""
+        present = self.partitions.setdefault(stream, [])
+        if not present:
+            present.extend([] for _ in range(partitions))
+            return True
+        if len(present) != partitions:
+            raise StreamExistsError(f"{stream} is there already, with {len(present)} partitions and not {partitions}")
+        return False
+
+    def of(self, stream: SystemStream) -> list[Partition]:
+        """The partitions of a stream. Raises UnknownStreamError."""
+        try:
+            return self.partitions[stream]
+        except KeyError:
+            known = ", ".join(sorted(map(str, self.partitions))) or "none at all"
+            raise UnknownStreamError(f"there is no stream {stream} in memory; there are: {known}") from None
+
+
+_systems: dict[str, MemoryStreams] = {}
+
+
+def memory_streams(system: str) -> MemoryStreams:
+    """The streams of this process's memory system of that name."""
+    return _systems.setdefault(system, MemoryStreams())
+
+
+class MemoryConsumer(SystemConsumer):
+    """Reads slices of the lists that the producers append to."""
+
+    polled_by_loop: ClassVar[bool] = True
+
+    def __init__(self, streams: MemoryStreams) -> None:
+        self._streams = streams
+        self._positions: dict[SystemStreamPartition, int] = {}
+        self._partitions: dict[SystemStreamPartition, Partition] = {}
+
+    def register(self, ssp: SystemStreamPartition, offset: str) -> None:
+        partitions = self._streams.of(ssp.system_stream)
+        if ssp.partition >= len(partitions):
+            raise UnknownStreamError(f"{ssp}: the stream has {len(partitions)} partitions, numbered from 0")
+        position = _index(offset)
+        if position > len(partitions[ssp.partition]):
+            raise OffsetError(f"{ssp}: offset {offset} lies beyond the end, {len(partitions[ssp.partition])}")
+        self._positions[ssp] = position
+        self._partitions[ssp] = partitions[ssp.partition]
+
+    def start(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    def poll(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[IncomingMessageEnvelope]:
+        return [envelope for chunk in self.poll_chunks(wanted, timeout_ms) for envelope in chunk.envelopes()]
+
+    def poll_chunks(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[Chunk]:
+        chunks = []
+        for ssp, at_most in wanted.items():
+            position = self._positions[ssp]
+            sent = self._partitions[ssp][position : position + at_most]
+            if sent:
+                self._positions[ssp] = position + len(sent)
+                chunks.append(
+                    Chunk(
+                        ssp,
+                        list(map(str, range(position, position + len(sent)))),
+                        [envelope.key for envelope in sent],
+                        [envelope.message for envelope in sent],
+                        [envelope.timestamp for envelope in sent],
+                        [envelope.headers for envelope in sent],
+                    )
+                )
+        return chunks
+
+    def at_head(self, ssp: SystemStreamPartition) -> bool:
+        return self._positions[ssp] == len(self._partitions[ssp])
+
+
+class MemoryProducer(SystemProducer):
+    """Appends what it is given; everything is there at once, so that a flush has nothing to do."""
+
+    def __init__(self, streams: MemoryStreams) -> None:
+        self._streams = streams
+
+    def start(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    def register(self, source: str) -> None:
+        pass
+
+    def send(self, source: str, envelope: OutgoingMessageEnvelope) -> None:
+        partitions = self._streams.partitions.get(envelope.system_stream) or self._streams.of(envelope.system_stream)
+        partitions[envelope.partition or 0].append(envelope)
+
+    def flush(self, source: str) -> None:
+        pass
+
+
+class MemoryAdmin(SystemAdmin):
+    """Knows all about the streams of a memory system."""
+
+    def __init__(self, streams: MemoryStreams) -> None:
+        self._streams = streams
+
+    def metadata(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
+        return {stream: dict(enumerate(map(_metadata, self._streams.of(stream)))) for stream in streams}
+
+    def create(self, stream: SystemStream, partitions: int, **settings: Any) -> bool:
+        return self._streams.create(stream, partitions)
+
+    def compare(self, offset: str, other: str) -> int | None:
+        mine, others = _index(offset), _index(other)
+        return (mine > others) - (mine < others)
+
+    def after(self, offset: str) -> str:
+        return str(_index(offset) + 1)
+
+    def streams(self) -> list[SystemStream]:
+        return sorted(self._streams.partitions)
+
+    def delete(self, stream: SystemStream) -> None:
+        self._streams.of(stream)
+        del self._streams.partitions[stream]
+
+
+class MemorySystemFactory(SystemFactory):
+    """The factory of memory systems. With ``streams`` it serves those instead of the ones this process keeps by system name."""
+
+    def __init__(self, streams: MemoryStreams | None = None) -> None:
+        self._own = streams
+
+    def _streams(self, system: str) -> MemoryStreams:
+        return memory_streams(system) if self._own is None else self._own
+
+    def get_consumer(self, system: str, config: Config, metrics: MetricsRegistry) -> MemoryConsumer:
+        return MemoryConsumer(self._streams(system))
+
+    def get_producer(self, system: str, config: Config, metrics: MetricsRegistry) -> MemoryProducer:
+        return MemoryProducer(self._streams(system))
+
+    def get_admin(self, system: str, config: Config) -> MemoryAdmin:
+        return MemoryAdmin(self._streams(system))
+
+
+def _metadata(partition: Partition) -> PartitionMetadata:
+    if not partition:
+        return PartitionMetadata(None, None, "0")
+    return PartitionMetadata("0", str(len(partition) - 1), str(len(partition)))
+
+
+def _index(offset: str) -> int:
+    if not offset.isdecimal():
+        raise OffsetError(f"'{offset}' is not an offset of a memory system: those are numbers from 0 on")
+    return int(offset)

@@ -1,0 +1,100 @@
+"""The systems of one job: from ``systems.<s>.*`` to factories, admins, consumers and producers, each made when first asked for."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from streambench import load
+from streambench.config import Config
+from streambench.errors import ConfigError
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import PartitionMetadata, SystemStream
+from streambench.system.api import SystemAdmin, SystemConsumer, SystemFactory, SystemProducer
+
+GROUP = "streambench.systems"
+"""The entry-point group by which a package adds a kind of system."""
+
+BUILTIN = {
+    "log": "streambench.system.log:LogSystemFactory",
+    "memory": "streambench.system.memory:MemorySystemFactory",
+    "file": "streambench.system.file:FileSystemFactory",
+}
+
+
+class Systems:
+    """What a job's configuration says of its systems. ``overrides`` gives ready-made factories for some of them, by system name."""
+
+    def __init__(self, config: Config, overrides: dict[str, SystemFactory] | None = None) -> None:
+        self._config = config
+        self._factories: dict[str, SystemFactory] = dict(overrides or {})
+        self._admins: dict[str, SystemAdmin] = {}
+
+    def names(self) -> list[str]:
+        """The systems that the configuration defines (and those given ready-made), sorted."""
+        return sorted({*self._config.names_below("systems."), *self._factories})
+
+    def factory(self, system: str, *, key: str | None = None) -> SystemFactory:
+        """The factory of a system. Raises ConfigError naming ``key`` (where the system was mentioned) if there is no such system."""
+        if system not in self._factories:
+            setting = f"systems.{system}.samza.factory"
+            if setting not in self._config:
+                near = difflib.get_close_matches(system, self.names(), n=1)
+                hint = f"did you mean {near[0]}?" if near else f"define it with {setting}=log (or {', '.join(sorted(BUILTIN))}, ...)"
+                where = self._config.error(key, f"there is no system '{system}'; {hint}") if key else None
+                raise where or ConfigError(f"there is no system '{system}'; {hint}", key=setting)
+            made = load.named(self._config, setting, group=GROUP, builtin=BUILTIN)
+            factory: Any = made() if isinstance(made, type) else made
+            if not isinstance(factory, SystemFactory):
+                raise self._config.error(setting, f"{self._config[setting]} is not a SystemFactory")
+            self._check_keys(system, factory)
+            self._factories[system] = factory
+        return self._factories[system]
+
+    def admin(self, system: str) -> SystemAdmin:
+        """The admin of a system, the same at each call."""
+        if system not in self._admins:
+            self._admins[system] = self.factory(system).get_admin(system, self._config)
+        return self._admins[system]
+
+    def consumer(self, system: str, metrics: MetricsRegistry) -> SystemConsumer:
+        """A new consumer of a system."""
+        return self.factory(system).get_consumer(system, self._config, metrics)
+
+    def producer(self, system: str, metrics: MetricsRegistry) -> SystemProducer:
+        """A new producer of a system."""
+        return self.factory(system).get_producer(system, self._config, metrics)
+
+    def metadata(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
+        """What ``SystemAdmin.metadata`` says of streams of any systems."""
+        by_system: dict[str, list[SystemStream]] = {}
+        for stream in streams:
+            by_system.setdefault(stream.system, []).append(stream)
+        found: dict[SystemStream, dict[int, PartitionMetadata]] = {}
+        for system, wanted in by_system.items():
+            found.update(self.admin(system).metadata(wanted))
+        return found
+
+    def create(self, stream: SystemStream, partitions: int | None = None) -> bool:
+        """Create a stream with so many partitions, else with as many as the configuration says for it (1 if it does not)."""
+        key = f"systems.{stream.system}.streams.{stream.stream}.partitions"
+        number = self._config.integer(key) if partitions is None else partitions
+        if number < 1:
+            raise self._config.error(key, f"{number} partitions: a stream has at least one")
+        return self.admin(stream.system).create(stream, number)
+
+    def close(self) -> None:
+        """Close the admins."""
+        for admin in self._admins.values():
+            admin.close()
+        self._admins.clear()
+
+    def _check_keys(self, system: str, factory: SystemFactory) -> None:
+        if factory.keys is None:
+            return
+        for name in self._config.below(f"systems.{system}."):
+            if not name.startswith(("samza.", "streams.")) and name not in factory.keys:
+                near: Collection[str] = difflib.get_close_matches(name, factory.keys, n=1)
+                hint = f"; did you mean systems.{system}.{next(iter(near))}?" if near else ""
+                raise self._config.error(f"systems.{system}.{name}", f"is not a setting of this kind of system{hint}")
