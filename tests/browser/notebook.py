@@ -1,0 +1,166 @@
+"""A notebook in JupyterLab, driven as its user would and waited for by conditions, never by time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Error as BrowserError
+from playwright.sync_api import Locator, Page, expect
+
+#: How long a condition may take, unless the caller says otherwise. Generous: a kernel that imports Spark's packages on a busy machine.
+TIMEOUT_SECONDS = 60.0
+
+# The notebook that is in front, or null while JupyterLab is loading.
+_PANEL = """
+const app = window.jupyterapp;
+const panel = app && app.shell && app.shell.currentWidget;
+const isNotebook = panel && panel.sessionContext && panel.content && panel.content.widgets;
+const ready = isNotebook && panel.context && panel.context.isReady ? panel : null;
+"""
+
+_IS_IDLE = f"""() => {{
+    {_PANEL}
+    const kernel = ready && ready.sessionContext.session && ready.sessionContext.session.kernel;
+    return Boolean(kernel) && kernel.connectionStatus === 'connected' && kernel.status === 'idle';
+}}"""
+
+# The promise of the command resolves when the cell has run, so it is not waited for here: a cell may run for long, and a test may
+# want to press a button meanwhile. It leaves its mark when it is done.
+_START = f"""([index, run]) => {{
+    {_PANEL}
+    const content = ready.content;
+    content.deselectAll();
+    content.activeCellIndex = index;
+    content.mode = 'command';
+    window.streambenchRuns = window.streambenchRuns || {{}};
+    window.streambenchRuns[run] = 'running';
+    const done = () => {{ window.streambenchRuns[run] = 'done'; }};
+    app.commands.execute('notebook:run-cell').then(done, done);
+}}"""
+
+_OUTPUTS = f"""(index) => {{
+    {_PANEL}
+    return ready.content.widgets[index].model.toJSON().outputs || [];
+}}"""
+
+_CELL_TYPES = f"() => {{ {_PANEL} return ready.content.widgets.map((cell) => cell.model.type); }}"
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class CellFailed(AssertionError):
+    """A cell ended with an exception; the text is the kernel's traceback."""
+
+
+class Notebook:
+    """One open notebook. Cells are counted from 0, markdown cells included.
+
+    Made by ``lab.new(...)`` and ``lab.open(...)``; closed, together with its kernel, by ``close()`` or at the end of the test.
+    ``page`` is playwright's page, for what is not here.
+    """
+
+    def __init__(self, page: Page, name: str, closed: Callable[[Notebook], None]) -> None:
+        self.page = page
+        self.name = name
+        #: What JavaScript threw, uncaught, since the page was loaded: a panel's test wants it empty.
+        self.page_errors: list[str] = []
+        self._closed = closed
+        self._is_open = True
+        self._runs = 0
+        page.set_default_timeout(TIMEOUT_SECONDS * 1000)
+        page.on("pageerror", lambda error: self.page_errors.append(str(error)))
+
+    def load(self, url: str) -> None:
+        """Loads the page and waits until the kernel is ready. Called by the lab."""
+        self.page.goto(url)
+        try:
+            self.wait_idle()
+        except BrowserError as error:
+            # Mostly a dialog that waits for somebody to answer it.
+            error.add_note(f"{self.name} did not get a kernel; the page shows:\n{self.page.inner_text('body')[:2000]}")
+            raise
+
+    def reload(self) -> None:
+        """Reloads the page in the browser. The kernel goes on."""
+        self.page.reload()
+        self.wait_idle()
+
+    def wait_idle(self, timeout: float = TIMEOUT_SECONDS) -> None:
+        """Waits until the kernel has nothing to do."""
+        self.page.wait_for_function(_IS_IDLE, timeout=timeout * 1000)
+
+    def cell(self, index: int) -> Locator:
+        """The cell in the page: what it shows, and what can be clicked in it."""
+        return self.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-WindowedPanel-viewport > .jp-Cell").nth(index)
+
+    def output(self, index: int) -> Locator:
+        """What a cell shows as its output."""
+        return self.cell(index).locator(".jp-Cell-outputWrapper")
+
+    def start_cell(self, index: int) -> int:
+        """Starts a cell and returns at once, with a number to ``wait_run`` for."""
+        self._runs += 1
+        self.page.evaluate(_START, [index, self._runs])
+        return self._runs
+
+    def wait_run(self, run: int, timeout: float = TIMEOUT_SECONDS) -> None:
+        """Waits until what ``start_cell`` started is over."""
+        self.page.wait_for_function("(run) => window.streambenchRuns[run] === 'done'", arg=run, timeout=timeout * 1000)
+
+    def run_cell(self, index: int, *, timeout: float = TIMEOUT_SECONDS, may_fail: bool = False) -> None:
+        """Runs one cell to its end. An exception in it is a ``CellFailed``, unless it ``may_fail``."""
+        self.wait_run(self.start_cell(index), timeout)
+        for output in self.outputs(index):
+            if output["output_type"] == "error" and not may_fail:
+                raise CellFailed(f"cell {index} of {self.name}:\n" + _ANSI.sub("", "\n".join(output["traceback"])))
+
+    def run_all(self, *, timeout: float = TIMEOUT_SECONDS) -> None:
+        """Runs the code cells one after the other, up to the first that fails; ``timeout`` is for each."""
+        for index, kind in enumerate(self.page.evaluate(_CELL_TYPES)):
+            if kind == "code":
+                self.run_cell(index, timeout=timeout)
+
+    def outputs(self, index: int) -> list[dict[str, Any]]:
+        """The outputs of a cell as the notebook file would hold them."""
+        return self.page.evaluate(_OUTPUTS, index)
+
+    def wait_text(self, text: str | re.Pattern[str], *, cell: int | None = None, timeout: float = TIMEOUT_SECONDS) -> None:
+        """Waits until a text is to be seen: in the output of a cell, or anywhere in the notebook."""
+        where = self.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden)") if cell is None else self.output(cell)
+        expect(where).to_contain_text(text, timeout=timeout * 1000)
+
+    def save(self) -> None:
+        """Saves the file, which ``lab.notebooks / notebook.name`` then is."""
+        self.page.evaluate(f"async () => {{ {_PANEL} await ready.context.save(); }}")
+
+    def restart_kernel(self) -> None:
+        """A new kernel for the same notebook; the outputs stay."""
+        self.page.evaluate(f"async () => {{ {_PANEL} await ready.sessionContext.session.kernel.restart(); }}")
+        self.wait_idle()
+
+    def screenshot(self, path: Path | str, *, cell: int | None = None) -> Path:
+        """Takes a picture of the window, or of the output of one cell, whole."""
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if cell is None:
+            self.page.screenshot(path=target)
+        else:
+            self.output(cell).screenshot(path=target)
+        return target
+
+    def close(self) -> None:
+        """Ends the kernel and closes the page. What was not saved is lost."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        try:
+            self.page.evaluate(f"async () => {{ {_PANEL} if (ready) await ready.sessionContext.shutdown(); }}")
+        except BrowserError:
+            # A page that crashed or never loaded has no kernel that it could end: the server ends it when it stops.
+            pass
+        finally:
+            self._closed(self)
+            self.page.close()
