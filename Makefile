@@ -8,17 +8,20 @@ WORKERS ?= 2
 # uv brings its own certificates; behind a proxy that has its own, only the system's work.
 export UV_SYSTEM_CERTS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# Tests and demos use this environment whatever is first on PATH, and leave the user's IPython and Jupyter settings alone.
+# Spark's workers use this environment, whatever is first on PATH.
 export PYSPARK_PYTHON := $(CURDIR)/$(V)/bin/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(V)/bin/python
 
 NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb))
 # Checks of the promised names that are kept beside the checkout, where they are.
 CONTRACT := $(wildcard ../shared/contract)
-PYTEST := $(V)/bin/python -m pytest -c pyproject.toml --rootdir . -n $(WORKERS) --dist loadfile
+# The user's own IPython and Jupyter settings must not decide about a test.
+PYTEST := IPYTHONDIR=$(CURDIR)/.tools/ipython JUPYTER_CONFIG_DIR=$(CURDIR)/.tools/jupyter JUPYTER_RUNTIME_DIR=$(CURDIR)/.tools/jupyter/runtime \
+	$(V)/bin/python -m pytest -c pyproject.toml --rootdir . -n $(WORKERS) --dist loadfile
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout=120 --nbval-sanitize-with=notebooks/sanitize.cfg
 
 .DEFAULT_GOAL := help
+.NOTPARALLEL:
 .PHONY: help setup browser prerequisites lint test soak bench demo lab clean
 
 help:  ## this list

@@ -22,22 +22,24 @@ trap 'rm -rf "$state"' EXIT
 trap 'exit 130' INT TERM
 mkdir -p "$state/lists/partial" "$state/cache/archives/partial" "$folder/root"
 
-own_apt() {
-    # APT::Sandbox::User empty: apt run by root would otherwise download as a user who cannot write here.
-    # The configured hooks are the system's business and would touch its folders.
-    apt-get -qq \
-        -o Debug::NoLocking=1 \
-        -o APT::Sandbox::User= \
-        -o Acquire::Languages=none \
-        -o Acquire::Retries=3 \
-        -o Dir::State::Lists="$state/lists" \
-        -o Dir::State::extended_states="$state/extended_states" \
-        -o Dir::Cache="$state/cache" \
-        "$@"
-}
+# The configured hooks are the system's business: they would clean the system's folders.
+# APT::Sandbox::User empty: apt run by root would otherwise download as a user who cannot write here.
+cat >"$state/apt.conf" <<SETTINGS
+#clear APT::Update::Pre-Invoke;
+#clear APT::Update::Post-Invoke;
+#clear APT::Update::Post-Invoke-Success;
+#clear DPkg::Post-Invoke;
+APT::Sandbox::User "";
+Debug::NoLocking "1";
+Acquire::Languages "none";
+Acquire::Retries "3";
+Dir::State::Lists "$state/lists";
+Dir::State::extended_states "$state/extended_states";
+Dir::Cache "$state/cache";
+SETTINGS
 
-own_apt update
-own_apt install --yes --no-install-recommends --download-only "$@" >/dev/null
+apt-get -qq -c "$state/apt.conf" update
+apt-get -qq -c "$state/apt.conf" install --yes --no-install-recommends --download-only "$@" >/dev/null
 
 found=no
 for package in "$state"/cache/archives/*.deb; do
