@@ -12,6 +12,8 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
+import streambench
+
 CHECKOUT = Path(__file__).resolve().parent.parent
 
 
@@ -73,3 +75,7 @@ def test_what_is_named_twice_has_the_same_bounds(project: dict[str, Any]) -> Non
     for requirement in (Requirement(line) for lines in lists for line in lines):
         bounds.setdefault(requirement.name, set()).add(str(requirement.specifier))
     assert {name: specifiers for name, specifiers in bounds.items() if len(specifiers) > 1} == {}
+
+
+def test_the_package_knows_its_version(project: dict[str, Any]) -> None:
+    assert streambench.__version__ == project["version"]
