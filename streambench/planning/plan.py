@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import PurePath
 
 from streambench import load
@@ -27,8 +27,9 @@ def job_name(config: Config, task: object = None) -> str:
 
     It owns the checkpoints and changelogs: raises ConfigError where it cannot serve as the name of a directory.
     """
-    name = config.text("job.name") or PurePath(config.origin).stem or getattr(task, "__name__", "") or "job"
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9 ._-]*", name):
+    own = getattr(task, "__name__", "")
+    name = config.text("job.name") or PurePath(config.origin).stem or (own if own.isidentifier() else "job")
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9 ._-]*", name):
         raise config.error("job.name", f"'{name}' cannot be a name: use letters, digits, dots, dashes and underscores")
     return f"{name}-{config.required('job.id')}"
 
@@ -68,12 +69,8 @@ def all_inputs(config: Config) -> list[SystemStream]:
     return list(dict.fromkeys([*input_streams(config), *(ssp.system_stream for ssp in broadcast_partitions(config))]))
 
 
-def plan(config: Config, name: str, metadata: Metadata, *, numbers: Mapping[str, int] | None = None) -> JobModel:
-    """The job model for inputs with these partitions.
-
-    ``numbers``: the changelog partitions that tasks already have; new ones get the next free number. Raises ConfigError where the
-    configuration and the partitions do not go together.
-    """
+def plan(config: Config, name: str, metadata: Metadata) -> JobModel:
+    """The job model for inputs with these partitions. Raises ConfigError where the configuration and the partitions do not go together."""
     broadcast = broadcast_partitions(config, metadata)
     ordinary = {
         SystemStreamPartition(stream.system, stream.stream, partition) for stream in input_streams(config) for partition in metadata[stream]
@@ -88,17 +85,10 @@ def plan(config: Config, name: str, metadata: Metadata, *, numbers: Mapping[str,
     containers = config.integer("job.container.count")
     if not 1 <= containers <= len(groups):
         raise config.error("job.container.count", f"{containers} containers for {len(groups)} tasks: give 1 to {len(groups)}")
-    given = _numbers(groups, numbers or {})
     models = {
-        task: TaskModel(task, tuple(sorted({*partitions, *broadcast})), given[task]) for task, partitions in groups.items()
+        task: TaskModel(task, tuple(sorted({*groups[task], *broadcast})), number)
+        for number, task in enumerate(sorted(groups, key=natural))
     }
     dealt = deal(groups, containers)
     return JobModel(name, tuple(ContainerModel(number, tuple(models[task] for task in tasks)) for number, tasks in dealt.items()))
 
-
-def _numbers(tasks: Collection[str], known: Mapping[str, int]) -> dict[str, int]:
-    numbers = {task: number for task, number in known.items()}
-    for task in sorted(tasks, key=natural):
-        if task not in numbers:
-            numbers[task] = 1 + max(numbers.values(), default=-1)
-    return numbers

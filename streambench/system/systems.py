@@ -24,21 +24,24 @@ BUILTIN = {
 
 
 class Systems:
-    """What a job's configuration says of its systems. ``overrides`` gives ready-made factories for some of them, by system name."""
+    """What a job's configuration says of its systems. ``fallback`` is the factory of those that name none (or ``memory``)."""
 
-    def __init__(self, config: Config, overrides: dict[str, SystemFactory] | None = None) -> None:
+    def __init__(self, config: Config, fallback: SystemFactory | None = None) -> None:
         self._config = config
-        self._factories: dict[str, SystemFactory] = dict(overrides or {})
+        self._fallback = fallback
+        self._factories: dict[str, SystemFactory] = {}
         self._admins: dict[str, SystemAdmin] = {}
 
     def names(self) -> list[str]:
-        """The systems that the configuration defines (and those given ready-made), sorted."""
-        return sorted({*self._config.names_below("systems."), *self._factories})
+        """The systems that the configuration defines, sorted."""
+        return self._config.names_below("systems.")
 
     def factory(self, system: str, *, key: str | None = None) -> SystemFactory:
         """The factory of a system. Raises ConfigError naming ``key`` (where the system was mentioned) if there is no such system."""
         if system not in self._factories:
             setting = f"systems.{system}.samza.factory"
+            if self._fallback is not None and self._config.get(setting, "memory") == "memory":
+                return self._fallback
             if setting not in self._config:
                 near = difflib.get_close_matches(system, self.names(), n=1)
                 hint = f"did you mean {near[0]}?" if near else f"define it with {setting}=log (or {', '.join(sorted(BUILTIN))}, ...)"

@@ -1,0 +1,413 @@
+"""A container: some tasks of a job, the event loop that drives them, and everything between the streams and them.
+
+A container made by ``from_config`` plans the job by itself and runs all its tasks. A runner that spreads a job over several containers plans it
+once and hands each its part (``model``, ``number``, ``generation``).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+from streambench import load
+from streambench.checkpoint.api import Checkpoint, CheckpointManager
+from streambench.checkpoint.choice import checkpoint_manager
+from streambench.chooser.wiring import wire_chooser
+from streambench.clock import Clock, SystemClock
+from streambench.config import Config
+from streambench.container.handles import Collector, Context, Coordinator, Outgoing, Owner
+from streambench.container.intake import Command, Intake, by_system
+from streambench.container.listeners import lifecycle_listeners
+from streambench.container.loop import EventLoop
+from streambench.container.multiplexer import Lane, Multiplexer
+from streambench.container.offsets import StartingOffsets
+from streambench.container.outbox import LiveOutbox, TaskCommit
+from streambench.container.snapshot import ContainerSnapshot, PartitionSnapshot, partition_snapshots, take_snapshot
+from streambench.container.state import State
+from streambench.container.task_instance import EventObserver, TaskInstance, task_object
+from streambench.errors import ConfigError, ContainerStateError, SerdeError
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
+from streambench.planning.model import ContainerModel, JobModel
+from streambench.planning.plan import Metadata, all_inputs, job_name, plan
+from streambench.serde.streams import StreamSerdes
+from streambench.system.systems import Systems
+
+log = logging.getLogger(__name__)
+
+ContainerState = Literal["new", "running", "stopped", "failed"]
+Until = Literal["caught-up"] | int | Callable[[], object] | None
+
+
+class Container:
+    """Runs tasks. ``start``, then ``step`` or ``run`` as often as one likes, then ``stop``.
+
+    All of these are called on one thread at a time; from other threads only ``post`` and ``pause`` may be used. When a task (or a system) raises, the
+    container closes its tasks without a commit, its state is ``failed``, and the next start goes on from the last checkpoint.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        task: Any = None,
+        *,
+        model: JobModel | None = None,
+        number: int = 0,
+        generation: int | None = None,
+        systems: Systems | None = None,
+        checkpoints: CheckpointManager | None = None,
+        clock: Clock | None = None,
+        ends: Mapping[SystemStreamPartition, str] | None = None,
+        observer: EventObserver | None = None,
+        remember_choices: int = 0,
+    ) -> None:
+        """``task``: a task class or process function, instead of ``task.class``. ``ends``: per input partition the first offset that is not read any
+        more. ``observer`` is told of every call and effect; ``remember_choices``: how many of the last choices a snapshot shows."""
+        config.validate()
+        self.config = config
+        self.factory = task if task is not None else load.by_path(config, "task.class", config.required("task.class"))
+        self.name = job_name(config, self.factory)
+        self.number = number
+        self.state: ContainerState = "new"
+        self.reason = ""
+        self.metrics = MetricsRegistry()
+        self.choices: deque[IncomingMessageEnvelope] = deque(maxlen=remember_choices)
+        self.rules: dict[int, str] = {}
+        self.last_partitions: tuple[PartitionSnapshot, ...] = ()
+        self._model = model
+        self._generation = generation
+        self._systems = systems or Systems(config)
+        self._checkpoints = checkpoints
+        self._clock = clock or SystemClock()
+        self._ends = dict(ends or {})
+        self._observer = observer
+        self._owner = Owner()
+        self._tasks: list[TaskInstance] = []
+        self._intake = Intake(self._clock)
+        task_object(self.factory)
+
+    @classmethod
+    def from_config(cls, config: Config | Mapping[str, Any], task: Any = None) -> Container:
+        """A container with all tasks of the job. The inputs need not exist before ``start``. Raises ConfigError."""
+        return cls(config if isinstance(config, Config) else Config(config), task, remember_choices=100)
+
+    def start(self) -> None:
+        """Plan (unless that was done), take over from older starts, restore state, call the tasks' ``init``, begin to read.
+
+        Raises ConfigError, UnknownStreamError, CheckpointError, FencedError, TaskError; the container has then let go of everything."""
+        if self.state != "new":
+            raise ContainerStateError(f"this container is {self.state}; it can be started only once: make a new one")
+        self._owner.take()
+        try:
+            self._start()
+        except BaseException as error:
+            self._fail(error)
+            raise
+        self.state = "running"
+
+    def step(self, n: int = 1) -> int:
+        """Process up to ``n`` messages; how many were. Waits until a message is there, or every input is known to be at its head."""
+        return self._drive(lambda: self._step(n))
+
+    def run(self, until: Until = None) -> int:
+        """Process messages; how many. ``"caught-up"``: to the head of all inputs; an int: so many; a callable: until it returns true (it is asked
+        between messages); None: until paused, stopped or shut down by a task."""
+        if until is None:
+            return self._drive(lambda: self._loop.run())
+        if until == "caught-up":
+            return self._drive(lambda: self._loop.run(stop_at_head=True))
+        if isinstance(until, int) and not isinstance(until, bool):
+            return self._drive(lambda: self._loop.run(limit=until))
+        if callable(until):
+            return self._drive(lambda: self._loop.run(until=until))
+        raise ConfigError(f"run until {until!r}? Give 'caught-up', a number of messages, a function, or nothing")
+
+    def commit(self) -> None:
+        """Commit all tasks now."""
+        self._drive(lambda: self._commit(self._tasks))
+
+    def pause(self) -> None:
+        """Have ``run`` return after the message it is at. May be called from any thread."""
+        self._intake.post(self._pause)
+
+    def post(self, command: Command) -> None:
+        """Have the event loop call ``command`` between two messages, while it runs. May be called from any thread."""
+        self._intake.post(command)
+
+    def stop(self) -> None:
+        """Commit, close the tasks, let go of everything. After a failure, or when called again, it does nothing.
+
+        Every step is taken even if one before it failed; the first failure is raised at the end, and a failed commit makes the state ``failed``."""
+        if self.state == "new":
+            self._release(lambda: None)
+            self.state = "stopped"
+        if self.state != "running":
+            return
+        self._owner.take()
+        try:
+            self._commit(self._tasks)
+        except BaseException as error:
+            self._fail(error)
+            raise
+        self.last_partitions = partition_snapshots(self)
+        self.state = "stopped"
+        self._release(self._close_tasks)
+
+    def abandon(self) -> None:
+        """Let go of everything as a crash would: no commit, no flush, no callback."""
+        if self.state in ("new", "running"):
+            self.state, self.reason = "failed", "abandoned"
+        self._release(lambda: None)
+
+    def snapshot(self) -> ContainerSnapshot:
+        """A picture of the container as it is now. On the thread that drives it, or between runs."""
+        return take_snapshot(self)
+
+    @property
+    def shut_down(self) -> bool:
+        """Whether the tasks have asked the container to stop."""
+        return self.state == "running" and self._loop.shutdown_requested
+
+    @property
+    def processed(self) -> int:
+        """How many messages were chosen so far; a broadcast message counts once."""
+        return self._loop.processed if self.state != "new" and hasattr(self, "_loop") else 0
+
+    @property
+    def tasks(self) -> Sequence[TaskInstance]:
+        """The task instances, in natural order of their names."""
+        return tuple(self._tasks)
+
+    def on_choice(self, observe: Callable[[IncomingMessageEnvelope], object] | None) -> None:
+        """Show each chosen message to ``observe`` before its task sees it; None: to nobody, which costs nothing."""
+        self._loop.on_choice = observe
+
+    def require_running(self) -> None:
+        """Raise ContainerStateError unless the container is started and has neither failed nor stopped."""
+        if self.state != "running":
+            hint = "start() it first" if self.state == "new" else "make a new one: it goes on from the last checkpoint"
+            raise ContainerStateError(f"the container is {self.state}; {hint}" + (f" ({self.reason})" if self.reason else ""))
+
+    def _drive(self, what: Callable[[], Any]) -> Any:
+        self.require_running()
+        self._owner.take()
+        try:
+            return what()
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+    def _step(self, n: int) -> int:
+        """The last messages of a step are taken one by one, to learn for each of them which rule of the chooser decided."""
+        explained = self.choices.maxlen or 0
+        done = self._loop.run(limit=n - explained, stop_at_head=True)
+        while done < n and self._loop.run(limit=1, stop_at_head=True):
+            done += 1
+            if explained:
+                self.rules[self.processed] = self._multiplexer.chooser.rule()
+                self.rules.pop(self.processed - explained, None)
+        return done
+
+    def _pause(self) -> None:
+        self._loop.pause()
+
+    def _start(self) -> None:
+        config = self.config
+        metadata = self._systems.metadata(_checked_inputs(config, self._systems))
+        model = self._model = self._model or plan(config, self.name, metadata)
+        container = model.containers[self.number]
+        checkpoints = self._checkpoints = self._checkpoints or checkpoint_manager(config, self.name)
+        now_ms = self._clock.now_ms()
+        if self._generation is None:
+            assignment = {each.number: [task.name for task in each.tasks] for each in model.containers}
+            self._generation = checkpoints.open_generation(assignment, now_ms=now_ms).number
+        epoch = checkpoints.claim(self._generation, self.number, now_ms=now_ms)
+        last = checkpoints.read_last()
+        self._serdes = StreamSerdes(config)
+        on_send = None if self._observer is None else self._observe_send
+        self._outbox = LiveOutbox(config, self._systems, checkpoints, self._serdes, self.metrics, on_send)
+        self._state_of_tasks = State(config, self.name, self._systems, container, model.changelog_partitions, self._owner)
+        self._outbox.start([task.name for task in container.tasks], self._state_of_tasks.fenced(), self._generation, epoch)
+        corrections = self._state_of_tasks.restore(last, self.metrics)
+        self._outbox.correct(corrections, self._state_of_tasks.sources())
+        self._make_tasks(container)
+        self._place_tasks(last, metadata)
+        for task in self._tasks:
+            task.init()
+            task.context.reading_begins()
+        self._record_starts(last)
+        self._begin_to_read(metadata)
+
+    def _make_tasks(self, container: ContainerModel) -> None:
+        outgoing: Outgoing = []
+        requests: list[Coordinator] = []
+        self._outgoing, self._requests = outgoing, requests
+        listeners = lifecycle_listeners(self.config)
+        for model in container.tasks:
+            stores = self._state_of_tasks.stores(model.name)
+            context = Context(model.name, model.partitions, self.config, MetricsRegistry(), stores, self._starter(model.name))
+            self._tasks.append(
+                TaskInstance(
+                    model, task_object(self.factory), context,
+                    lambda task: Collector(task, outgoing, self._owner),
+                    lambda task: Coordinator(task, requests, self._owner),
+                    stores, context.metrics, listeners, self._observer,
+                )
+            )  # fmt: skip
+
+    def _starter(self, task: str) -> Callable[[SystemStreamPartition, str], None]:
+        def start_at(ssp: SystemStreamPartition, offset: str) -> None:
+            for instance in self._tasks:
+                if instance.name == task:
+                    for subscription in instance.subscriptions:
+                        if subscription.ssp == ssp:
+                            subscription.start, subscription.offset = offset, None
+
+        return start_at
+
+    def _place_tasks(self, last: Mapping[str, Checkpoint], metadata: Metadata) -> None:
+        starting = StartingOffsets(self.config, self._systems, metadata)
+        for task in self._tasks:
+            for subscription in task.subscriptions:
+                subscription.start, subscription.offset = starting.of(task.name, subscription.ssp, last.get(task.name))
+            task.committed = task.offsets()
+
+    def _record_starts(self, last: Mapping[str, Checkpoint]) -> None:
+        """Make durable where tasks begin that have no checkpoint yet: what arrives before their first commit must not be skipped by a restart."""
+        unknown = Checkpoint({})
+        news = [task for task in self._tasks if any(last.get(task.name, unknown).starts.get(ssp) != at for ssp, at in task.starts().items())]
+        self._outbox.commit([self._task_commit(task) for task in news], self._clock.now_ms())
+        for task in news:
+            task.committed = task.offsets()
+
+    def _begin_to_read(self, metadata: Metadata) -> None:
+        config = self.config
+        lanes = self._lanes()
+        inputs = sorted({ssp.system_stream for ssp in lanes})
+        chooser = wire_chooser(config, inputs, {stream: metadata[stream] for stream in inputs}, self.metrics, self._compare_in(inputs))
+        room = min(config.integer(f"systems.{system}.samza.fetch.threshold") for system in {ssp.system for ssp in lanes})
+        multiplexer = Multiplexer(self._intake, chooser, lanes, room=room, compare=self._compare, undecodable=self._undecodable)
+        self._multiplexer = multiplexer
+        self._loop = EventLoop(
+            self._tasks, multiplexer, self._intake, self._outbox, self._commit, self.metrics,
+            outgoing=self._outgoing, requests=self._requests, clock=self._clock,
+            window_ms=config.integer("task.window.ms"), commit_ms=config.integer("task.commit.ms"),
+            poll_ms=config.integer("task.poll.interval.ms"), idle_ms=config.integer("task.max.idle.ms"),
+            compare=self._compare, ignored=config.names("task.ignored.exceptions"), observer=self._observer,
+        )  # fmt: skip
+        if self.choices.maxlen:
+            self._loop.on_choice = self.choices.append
+        for system, starts in by_system({ssp: lane.start for ssp, lane in lanes.items()}):
+            self._intake.add(system, self._systems.consumer(system, self.metrics), starts, room)
+        self._undecodable_dropped = self.metrics.counter("deserialization-errors", "consumers")
+        self._drop_undecodable = config.boolean("task.drop.deserialization.errors")
+        multiplexer.start()
+        self._loop.start()
+
+    def _lanes(self) -> dict[SystemStreamPartition, Lane]:
+        lanes: dict[SystemStreamPartition, Lane] = {}
+        for task in self._tasks:
+            for subscription in task.subscriptions:
+                ssp = subscription.ssp
+                lane = lanes.setdefault(ssp, Lane(ssp, subscription.start))
+                if (self._compare(ssp.system, subscription.start, lane.start) or 0) < 0:
+                    lane.start = subscription.start
+                lane.subscriptions = (*lane.subscriptions, subscription)
+        for ssp, lane in lanes.items():
+            lane.key_serde, lane.message_serde = self._serdes.for_stream(ssp.system_stream)
+            lane.end = self._ends.get(ssp)
+            for subscription in lane.subscriptions:
+                if subscription.start != lane.start:
+                    subscription.skip_before = subscription.start
+            if len(lane.subscriptions) == 1:
+                lane.single = lane.subscriptions[0]
+        return lanes
+
+    def _compare(self, system: str, offset: str, other: str) -> int | None:
+        return self._systems.admin(system).compare(offset, other)
+
+    def _compare_in(self, inputs: Sequence[Any]) -> Callable[[str, str], int | None]:
+        """How a chooser compares offsets: by the system's admin where there is one system; numerically where there are several."""
+        systems = {stream.system for stream in inputs}
+        return self._systems.admin(next(iter(systems))).compare if len(systems) == 1 else _compare_numbers
+
+    def _undecodable(self, ssp: SystemStreamPartition, offset: str, key: Any, message: Any, error: SerdeError) -> None:
+        if not self._drop_undecodable:
+            raise error
+        self._undecodable_dropped.inc()
+
+    def _commit(self, tasks: Sequence[TaskInstance]) -> None:
+        commits = [(task, self._task_commit(task)) for task in tasks]
+        changed = [(task, commit) for task, commit in commits if commit.changes or commit.offsets != task.committed]
+        self._outbox.commit([commit for _, commit in changed], self._clock.now_ms())
+        for task, commit in changed:
+            task.committed = dict(commit.offsets)
+            if self._observer:
+                self._observer("commit", task.name, None)
+
+    def _task_commit(self, task: TaskInstance) -> TaskCommit:
+        return TaskCommit(task.name, task.offsets(), task.starts(), self._state_of_tasks.changelogs(task.name), self._state_of_tasks.drain(task.name))
+
+    def _observe_send(self, task: str, stream: Any) -> None:
+        assert self._observer is not None
+        self._observer("send", task, str(stream))
+
+    def _fail(self, error: BaseException) -> None:
+        """Close without a commit. What closing raises is only logged: the failure that led here is what the caller must see."""
+        try:
+            self.last_partitions = partition_snapshots(self)
+        except Exception as problem:
+            log.debug("no last picture after a failure: %s", problem)
+        self.state = "failed"
+        self.reason = str(error) or type(error).__name__
+        if hasattr(self, "_loop"):
+            self._loop.pause()
+        try:
+            self._release(self._close_tasks)
+        except Exception as problem:
+            log.warning("while closing after a failure: %s", problem)
+
+    def _close_tasks(self) -> None:
+        problems = []
+        for task in self._tasks:
+            try:
+                task.close()
+            except Exception as error:
+                problems.append(error)
+        if problems:
+            raise problems[0]
+
+    def _release(self, close_tasks: Callable[[], None]) -> None:
+        """Stop reading, close the tasks, stop writing; every step even if one before failed, whose error is raised at the end."""
+        steps: list[Callable[[], None]] = [lambda: self._intake.stop(self.config.integer("task.shutdown.ms")), close_tasks]
+        for name in ("_state_of_tasks", "_outbox"):
+            part = getattr(self, name, None)
+            if part is not None:
+                steps.append(part.close if name == "_state_of_tasks" else part.stop)
+        if self._checkpoints is not None:
+            steps.append(self._checkpoints.close)
+        steps.append(self._systems.close)
+        problems = []
+        for step in steps:
+            try:
+                step()
+            except Exception as error:
+                problems.append(error)
+        if problems:
+            raise problems[0]
+
+
+def _checked_inputs(config: Config, systems: Systems) -> list[Any]:
+    inputs = all_inputs(config)
+    for stream in inputs:
+        systems.factory(stream.system, key="task.inputs")
+    return inputs
+
+
+def _compare_numbers(offset: str, other: str) -> int | None:
+    if not (offset.isdecimal() and other.isdecimal()):
+        return None
+    return (int(offset) > int(other)) - (int(offset) < int(other))
+

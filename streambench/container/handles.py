@@ -1,0 +1,129 @@
+"""What user code is handed: collector, coordinator, context. They stay the same objects for the life of a task."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from streambench.config import Config
+from streambench.errors import ContainerStateError, StoreError, WrongThreadError
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import OutgoingMessageEnvelope, SystemStreamPartition
+from streambench.store.task_store import TaskStore
+from streambench.task import RequestScope
+
+if TYPE_CHECKING:
+    from streambench.container.task_instance import TaskInstance
+
+_get_ident = threading.get_ident
+
+Outgoing = list[tuple["TaskInstance", OutgoingMessageEnvelope]]
+"""What was collected in the current iteration, and by whom."""
+
+
+class Owner:
+    """Which thread drives the container at present; user code may use its handles on that thread only."""
+
+    __slots__ = ("ident",)
+
+    def __init__(self) -> None:
+        self.ident = _get_ident()
+
+    def take(self) -> None:
+        """The calling thread drives the container from now on."""
+        self.ident = _get_ident()
+
+    def check(self, what: str) -> None:
+        """Raise WrongThreadError off the owner's thread."""
+        if _get_ident() != self.ident:
+            raise WrongThreadError(
+                f"{what} was used from the thread '{threading.current_thread().name}'; it belongs to the thread of the event loop. "
+                "Do the work in process() or window(), or hand the result over through a queue that they read"
+            )
+
+
+class Collector:
+    """The MessageCollector of one task."""
+
+    __slots__ = ("_outgoing", "_owner", "_task")
+
+    def __init__(self, task: TaskInstance, outgoing: Outgoing, owner: Owner) -> None:
+        self._task = task
+        self._outgoing = outgoing
+        self._owner = owner
+
+    def send(self, envelope: OutgoingMessageEnvelope) -> None:
+        if _get_ident() != self._owner.ident:
+            self._owner.check(f"the collector of {self._task.name}")
+        self._outgoing.append((self._task, envelope))
+
+
+class Coordinator:
+    """The TaskCoordinator of one task and one kind of callback. The last call of each kind within a callback counts, as in Samza."""
+
+    __slots__ = ("_owner", "_requests", "commit_scope", "shutdown_scope", "task")
+
+    def __init__(self, task: TaskInstance, requests: list[Coordinator], owner: Owner) -> None:
+        self.task = task
+        self._requests = requests
+        self._owner = owner
+        self.commit_scope: RequestScope | None = None
+        self.shutdown_scope: RequestScope | None = None
+
+    def commit(self, scope: RequestScope = RequestScope.CURRENT_TASK) -> None:
+        self._note()
+        self.commit_scope = RequestScope(scope)
+
+    def shutdown(self, scope: RequestScope = RequestScope.CURRENT_TASK) -> None:
+        self._note()
+        self.shutdown_scope = RequestScope(scope)
+
+    def forget(self) -> None:
+        """Drop what was asked for: the callback raised, or it has been seen to."""
+        if self in self._requests:
+            self._requests.remove(self)
+        self.commit_scope = self.shutdown_scope = None
+
+    def _note(self) -> None:
+        self._owner.check(f"the coordinator of {self.task.name}")
+        if self.commit_scope is None and self.shutdown_scope is None:
+            self._requests.append(self)
+
+
+class Context:
+    """The TaskContext of one task."""
+
+    def __init__(
+        self,
+        task_name: str,
+        partitions: Sequence[SystemStreamPartition],
+        config: Config,
+        metrics: MetricsRegistry,
+        stores: dict[str, TaskStore],
+        start_at: Callable[[SystemStreamPartition, str], None],
+    ) -> None:
+        self.task_name = task_name
+        self.partitions = tuple(partitions)
+        self.config = config
+        self.metrics = metrics
+        self._stores = stores
+        self._start_at: Callable[[SystemStreamPartition, str], None] | None = start_at
+
+    def store(self, name: str) -> TaskStore:
+        try:
+            return self._stores[name]
+        except KeyError:
+            known = ", ".join(sorted(self._stores)) or "none at all"
+            raise StoreError(f"there is no store '{name}': define it with stores.{name}.factory=memory (there are: {known})") from None
+
+    def set_starting_offset(self, ssp: SystemStreamPartition, offset: str) -> None:
+        if self._start_at is None:
+            raise ContainerStateError(f"{self.task_name}: set_starting_offset may only be called in init(): reading has begun")
+        if ssp not in self.partitions:
+            raise ContainerStateError(f"{self.task_name} does not read {ssp}; it reads {', '.join(map(str, self.partitions))}")
+        self._start_at(ssp, str(offset))
+
+    def reading_begins(self) -> None:
+        """From now on the starting offsets are fixed."""
+        self._start_at = None

@@ -1,0 +1,202 @@
+"""The one door in: whatever the code does not determine enters a container here.
+
+That is: messages, the time, and commands from other threads. A replay is the same container with another intake, one that hands out what
+was recorded; nothing else in the container looks at the outside world.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+
+from msgspec import Struct
+
+from streambench.clock import Clock
+from streambench.errors import StreambenchError
+from streambench.model import SystemStreamPartition
+from streambench.system.api import Chunk, SystemConsumer
+
+Command = Callable[[], None]
+
+_READER_POLL_MS = 100
+
+
+class Arrival(Struct):
+    """What a reader thread brought: messages, and which of its partitions had no more to give when it looked."""
+
+    system: str
+    chunks: list[Chunk]
+    at_head: frozenset[SystemStreamPartition]
+
+
+class ReaderFailure(Struct):
+    """A reader thread has ended with this error."""
+
+    error: BaseException
+
+
+class Intake:
+    """Polls the consumers that may be polled by the event loop, and runs a reader thread for each of the others.
+
+    ``inbox`` holds what came from other threads, in order: Arrivals, ReaderFailures and Commands. The event loop looks at it once per
+    iteration; ``wake`` is set whenever something is added.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.inbox: deque[Arrival | ReaderFailure | Command] = deque()
+        self.wake = threading.Event()
+        self._polled: dict[str, SystemConsumer] = {}
+        self._readers: dict[str, _Reader] = {}
+
+    def add(self, system: str, consumer: SystemConsumer, starts: Mapping[SystemStreamPartition, str], room: int) -> None:
+        """Start reading partitions of a system at these offsets; at most ``room`` messages of each wait in memory.
+
+        Raises what the consumer raises."""
+        if consumer.polled_by_loop:
+            for ssp, offset in starts.items():
+                consumer.register(ssp, offset)
+            self._polled[system] = consumer
+            consumer.start()
+        else:
+            reader = self._readers[system] = _Reader(self, system, consumer, starts, room)
+            reader.start()
+            reader.await_started()
+
+    def is_polled(self, system: str) -> bool:
+        """Whether ``poll`` is to be called for this system; the messages of the others arrive by themselves."""
+        return system in self._polled
+
+    def poll(self, system: str, wanted: Mapping[SystemStreamPartition, int]) -> list[Chunk]:
+        """The next messages of partitions of a polled system; never waits."""
+        return self._polled[system].poll_chunks(wanted, 0)
+
+    def at_head(self, ssp: SystemStreamPartition) -> bool:
+        """Whether a partition of a polled system had no more to give at its last poll."""
+        return self._polled[ssp.system].at_head(ssp)
+
+    def consumed(self, ssp: SystemStreamPartition, messages: int) -> None:
+        """Tell the reader of this partition that so many of its messages no longer wait."""
+        self._readers[ssp.system].consumed(ssp, messages)
+
+    def post(self, command: Command) -> None:
+        """Have the event loop call ``command`` between two messages. May be called from any thread."""
+        self.inbox.append(command)
+        self.wake.set()
+
+    def arrive(self, what: Arrival | ReaderFailure) -> None:
+        """Take what a reader thread brings."""
+        self.inbox.append(what)
+        self.wake.set()
+
+    def wait(self, milliseconds: float) -> None:
+        """Sleep until something is in the inbox, at most so long."""
+        if not self.inbox:
+            self.wake.wait(milliseconds / 1000)
+        self.wake.clear()
+
+    def stop(self, timeout_ms: int) -> None:
+        """Stop all consumers; errors in that are collected and raised at the end."""
+        problems: list[BaseException] = []
+        for reader in self._readers.values():
+            reader.ask_to_stop()
+        for stop in [*(consumer.stop for consumer in self._polled.values()), *(_joiner(r, timeout_ms) for r in self._readers.values())]:
+            try:
+                stop()
+            except Exception as error:
+                problems.append(error)
+        self._polled.clear()
+        self._readers.clear()
+        if problems:
+            raise problems[0]
+
+
+class _Reader(threading.Thread):
+    """The thread of one consumer: asks for what there is room for, and hands it over in lists."""
+
+    def __init__(
+        self, intake: Intake, system: str, consumer: SystemConsumer, starts: Mapping[SystemStreamPartition, str], room: int
+    ) -> None:
+        super().__init__(name=f"reader of {system}", daemon=True)
+        self._intake = intake
+        self._system = system
+        self._consumer = consumer
+        self._starts = starts
+        self._room = dict.fromkeys(starts, room)
+        self._enough = max(1, room // 10)
+        self._changed = threading.Condition()
+        self._started = threading.Event()
+        self._stopping = False
+        self._start_error: BaseException | None = None
+
+    def await_started(self) -> None:
+        self._started.wait()
+        if self._start_error is not None:
+            raise self._start_error
+
+    def consumed(self, ssp: SystemStreamPartition, messages: int) -> None:
+        with self._changed:
+            self._room[ssp] += messages
+            self._changed.notify()
+
+    def ask_to_stop(self) -> None:
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+
+    def run(self) -> None:
+        try:
+            for ssp, offset in self._starts.items():
+                self._consumer.register(ssp, offset)
+            self._consumer.start()
+        except BaseException as error:
+            self._start_error = error
+            return
+        finally:
+            self._started.set()
+        try:
+            self._read()
+        except BaseException as error:
+            self._intake.arrive(ReaderFailure(error))
+        finally:
+            self._consumer.stop()
+
+    def _read(self) -> None:
+        told: frozenset[SystemStreamPartition] = frozenset()
+        while wanted := self._wanted():
+            chunks = self._consumer.poll_chunks(wanted, _READER_POLL_MS)
+            with self._changed:
+                for chunk in chunks:
+                    self._room[chunk.ssp] -= len(chunk)
+            at_head = frozenset(ssp for ssp in self._starts if self._consumer.at_head(ssp))
+            if chunks or at_head != told:
+                told = at_head
+                self._intake.arrive(Arrival(self._system, chunks, at_head))
+
+    def _wanted(self) -> dict[SystemStreamPartition, int]:
+        """The partitions that have room; empty only when it is time to stop."""
+        with self._changed:
+            while not self._stopping:
+                wanted = {ssp: room for ssp, room in self._room.items() if room >= self._enough}
+                if wanted:
+                    return wanted
+                self._changed.wait()
+        return {}
+
+
+def _joiner(reader: _Reader, timeout_ms: int) -> Callable[[], None]:
+    def join() -> None:
+        reader.join(timeout_ms / 1000)
+        if reader.is_alive():
+            raise StreambenchError(f"the {reader.name} did not stop within {timeout_ms} ms (task.shutdown.ms)")
+
+    return join
+
+
+def by_system(starts: Mapping[SystemStreamPartition, str]) -> Iterable[tuple[str, dict[SystemStreamPartition, str]]]:
+    """The same offsets, system by system."""
+    systems: dict[str, dict[SystemStreamPartition, str]] = {}
+    for ssp, offset in sorted(starts.items()):
+        systems.setdefault(ssp.system, {})[ssp] = offset
+    return systems.items()

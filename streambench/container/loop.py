@@ -1,0 +1,282 @@
+"""The event loop. There is only this one: stepping, running, Spark and tests are callers of ``EventLoop.run``.
+
+One iteration, in this order, always on one thread:
+
+    1  take the message that the chooser chose      4  send what process() and window() collected
+    2  call the task's process()                    5  commit what is due or was asked for
+    3  call window() where its time has come
+
+The loop is written for speed: everything it needs with every message is a local name, and whatever only some jobs need (listeners, observers,
+broadcast inputs) is bound elsewhere, beforehand, so that the others do not pay for it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Sequence
+
+from streambench.clock import Clock
+from streambench.container.handles import Coordinator, Outgoing
+from streambench.container.intake import Arrival, Intake, ReaderFailure
+from streambench.container.multiplexer import Lane, Multiplexer
+from streambench.container.outbox import Outbox
+from streambench.container.task_instance import EventObserver, Subscription, TaskInstance, is_ignored
+from streambench.errors import SerdeError
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import IncomingMessageEnvelope
+from streambench.task import RequestScope
+
+_NEVER = sys.maxsize
+_MS = 1_000_000
+
+ChoiceObserver = Callable[[IncomingMessageEnvelope], object]
+
+
+class EventLoop:
+    """Drives tasks with messages until it is told to stop.
+
+    ``commit(tasks)`` is called for step 5 with the tasks that are due. ``on_choice``, if set, sees each chosen message before its task does;
+    ``processed`` is how many messages were chosen so far (a broadcast message counts once).
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[TaskInstance],
+        multiplexer: Multiplexer,
+        intake: Intake,
+        outbox: Outbox,
+        commit: Callable[[Sequence[TaskInstance]], None],
+        metrics: MetricsRegistry,
+        *,
+        outgoing: Outgoing,
+        requests: list[Coordinator],
+        clock: Clock,
+        window_ms: int,
+        commit_ms: int,
+        poll_ms: int,
+        idle_ms: int,
+        compare: Callable[[str, str, str], int | None],
+        ignored: Collection[str] = (),
+        observer: EventObserver | None = None,
+    ) -> None:
+        self.processed = 0
+        self.on_choice: ChoiceObserver | None = None
+        self.shutdown_requested = False
+        self._tasks = tasks
+        self._windowed = [task for task in tasks if task.window is not None]
+        self._multiplexer = multiplexer
+        self._intake = intake
+        self._outbox = outbox
+        self._commit = commit
+        self._outgoing = outgoing
+        self._requests = requests
+        self._clock = clock
+        self._window_every = window_ms * _MS if window_ms > 0 and self._windowed else _NEVER
+        self._commit_every = commit_ms * _MS if commit_ms > 0 else _NEVER
+        self._look_every = poll_ms * _MS
+        self._idle_ms = idle_ms
+        self._compare = compare
+        self._ignored = frozenset(ignored)
+        self._observer = observer
+        self._paused = False
+        self._served: Lane | None = None
+        self._wants_shutdown: set[str] = set()
+        self._windows = metrics.counter("window-calls", "container")
+        self._commits = metrics.counter("commit-calls", "container")
+        self._metrics = metrics
+        self._last_window = self._last_commit = self._last_look = 0
+
+    def start(self) -> None:
+        """Let the time of windows and commits run from now on."""
+        now = self._clock.monotonic_ns()
+        self._last_window = self._last_commit = self._last_look = now
+
+    @property
+    def awaiting_refill(self) -> Lane | None:
+        """The lane whose candidate was chosen last and whose next message has not been offered yet: that happens when ``run`` goes on."""
+        return self._served
+
+    def pause(self) -> None:
+        """Have ``run`` return between two messages. On other threads: post this to the intake."""
+        self._paused = True
+
+    def run(self, *, limit: int | None = None, until: Callable[[], object] | None = None, stop_at_head: bool = False) -> int:
+        """Process messages; how many. Returns after ``limit`` of them, once ``until()`` is true (asked between messages and when idle), with
+        ``stop_at_head`` once all inputs are caught up, when paused, or when a task has shut the container down. Raises TaskError and others."""
+        if limit is not None and limit <= 0:
+            return 0
+        choose = self._multiplexer.chooser.choose
+        update = self._multiplexer.chooser.update
+        offer = self._multiplexer.offer
+        lanes = self._multiplexer.lanes
+        inbox = self._intake.inbox
+        read_clock = self._clock.monotonic_ns
+        outgoing, requests = self._outgoing, self._requests
+        on_choice = self.on_choice
+        base = self.processed
+        processed = 0
+        due = self._next_due()
+        lane, self._served = self._served, None
+        self._paused = False
+        try:
+            while not self.shutdown_requested:
+                if inbox:
+                    self.processed = base + processed
+                    self._take_in()
+                    on_choice = self.on_choice
+                    if self._paused:
+                        break
+                if lane is not None:
+                    if lane.buffer:
+                        update(lane.buffer.popleft())
+                    else:
+                        offer(lane)
+                        lane = None
+                envelope = choose()
+                if envelope is None:
+                    lane = None
+                    found = self._multiplexer.look()
+                else:
+                    lane = lanes[envelope.ssp]
+                    if on_choice is not None:
+                        on_choice(envelope)
+                    subscription = lane.single
+                    if subscription is not None:
+                        try:
+                            subscription.process(envelope, subscription.collector, subscription.coordinator)
+                        except Exception as error:
+                            self._failed(error, subscription, envelope, 0)
+                        subscription.offset = envelope.offset
+                    else:
+                        self._deliver(lane, envelope)
+                    processed += 1
+                now = read_clock()
+                if now >= due:
+                    due = self._timers(now, envelope)
+                if outgoing:
+                    self._send(envelope)
+                if requests:
+                    self._serve(requests)
+                if envelope is None:
+                    if found or self._look_again():
+                        continue
+                    if stop_at_head and not inbox and self._multiplexer.caught_up():
+                        break
+                    if until is not None and until():
+                        break
+                    self._intake.wait(min(self._idle_ms, max(0, (due - now) / _MS)))
+                elif processed == limit or (until is not None and until()):
+                    break
+        finally:
+            self.processed = base + processed
+            self._served = lane
+        return processed
+
+    def _take_in(self) -> None:
+        """See to what other threads brought."""
+        inbox = self._intake.inbox
+        while inbox and not self._paused:
+            item = inbox.popleft()
+            if isinstance(item, Arrival):
+                self._multiplexer.accept(item)
+            elif isinstance(item, ReaderFailure):
+                raise item.error
+            else:
+                item()
+
+    def _look_again(self) -> bool:
+        """When there is nothing to do: let out what producers still keep back, since it may be an input of this very job."""
+        self._outbox.flush()
+        return self._multiplexer.look()
+
+    def _deliver(self, lane: Lane, envelope: IncomingMessageEnvelope) -> None:
+        """Give a message to each of several tasks, except to those that begin later."""
+        for subscription in lane.subscriptions:
+            if subscription.skip_before is not None:
+                if (self._compare(lane.ssp.system, envelope.offset, subscription.skip_before) or 0) < 0:
+                    continue
+                subscription.skip_before = None
+            mark = len(self._outgoing)
+            try:
+                subscription.process(envelope, subscription.collector, subscription.coordinator)
+            except Exception as error:
+                self._failed(error, subscription, envelope, mark)
+            subscription.offset = envelope.offset
+
+    def _failed(self, error: Exception, subscription: Subscription, envelope: IncomingMessageEnvelope, mark: int) -> None:
+        """Pass over an exception that the configuration says to ignore, with what its callback collected; raise TaskError for others."""
+        task = subscription.task
+        if not is_ignored(error, self._ignored):
+            raise task.failure(error, "", envelope) from error
+        self._pass_over(error, subscription.coordinator, mark)
+
+    def _pass_over(self, error: Exception, coordinator: Coordinator, mark: int) -> None:
+        del self._outgoing[mark:]
+        coordinator.forget()
+        self._metrics.counter(f"exception-ignored-{type(error).__name__}", "container").inc()
+
+    def _timers(self, now: int, envelope: IncomingMessageEnvelope | None) -> int:
+        """Do what is due at ``now``; when to come back."""
+        if now - self._last_window >= self._window_every:
+            self._last_window = now
+            self._window()
+        if now - self._last_commit >= self._commit_every:
+            self._last_commit = now
+            self._send(envelope)
+            self._run_commit(self._tasks)
+        if now - self._last_look >= self._look_every:
+            self._last_look = now
+            if self._multiplexer.has_dry:
+                self._multiplexer.look()
+        return self._next_due()
+
+    def _next_due(self) -> int:
+        return min(self._last_window + self._window_every, self._last_commit + self._commit_every, self._last_look + self._look_every)
+
+    def _window(self) -> None:
+        self._windows.inc()
+        for task in self._windowed:
+            mark = len(self._outgoing)
+            if self._observer:
+                self._observer("window", task.name, None)
+            try:
+                assert task.window is not None
+                task.window(task.collector, task.window_coordinator)
+            except Exception as error:
+                if not is_ignored(error, self._ignored):
+                    raise task.failure(error, "in window()") from error
+                self._pass_over(error, task.window_coordinator, mark)
+
+    def _send(self, envelope: IncomingMessageEnvelope | None) -> None:
+        outgoing = self._outgoing
+        try:
+            self._outbox.send(outgoing)
+        except SerdeError as error:
+            if envelope is None:
+                raise
+            raise SerdeError(f"{error} (while processing {envelope.ssp}@{envelope.offset}, key {envelope.key!r})") from error.__cause__
+        finally:
+            outgoing.clear()
+
+    def _serve(self, requests: list[Coordinator]) -> None:
+        """Do what tasks asked for in this iteration: commits first, then shutdowns."""
+        tasks: dict[str, TaskInstance] = {}
+        for asked in requests:
+            if asked.commit_scope is RequestScope.ALL_TASKS_IN_CONTAINER:
+                tasks.update({task.name: task for task in self._tasks})
+            elif asked.commit_scope is RequestScope.CURRENT_TASK:
+                tasks[asked.task.name] = asked.task
+            if asked.shutdown_scope is RequestScope.ALL_TASKS_IN_CONTAINER:
+                self.shutdown_requested = True
+            elif asked.shutdown_scope is RequestScope.CURRENT_TASK:
+                self._wants_shutdown.add(asked.task.name)
+            asked.commit_scope = asked.shutdown_scope = None
+        requests.clear()
+        if tasks:
+            self._run_commit([task for task in self._tasks if task.name in tasks])
+        if len(self._wants_shutdown) == len(self._tasks):
+            self.shutdown_requested = True
+
+    def _run_commit(self, tasks: Sequence[TaskInstance]) -> None:
+        self._commits.inc()
+        self._commit(tasks)

@@ -1,0 +1,64 @@
+"""Where reading begins: from checkpoints, the configuration and what the partitions hold.
+
+The order of precedence (design of Samza's OffsetManager, with its silent cases made loud): what the task sets in ``init``; the checkpoint,
+unless ``samza.reset.offset``; ``samza.offset.default`` of the stream, then of its system; upcoming.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from streambench.checkpoint.api import Checkpoint
+from streambench.config import Config
+from streambench.model import PartitionMetadata, SystemStreamPartition
+from streambench.planning.plan import Metadata
+from streambench.system.systems import Systems
+
+log = logging.getLogger(__name__)
+
+
+class StartingOffsets:
+    """Decides where tasks begin. ``metadata``: what the inputs held when the container started."""
+
+    def __init__(self, config: Config, systems: Systems, metadata: Metadata) -> None:
+        self._config = config
+        self._systems = systems
+        self._metadata = metadata
+
+    def of(self, task: str, ssp: SystemStreamPartition, checkpoint: Checkpoint | None) -> tuple[str, str | None]:
+        """Where a task begins in a partition, and the last message it had processed there (None: none, or it begins anew)."""
+        admin = self._systems.admin(ssp.system)
+        here = self._metadata[ssp.system_stream][ssp.partition]
+        if checkpoint is None or self._is_reset(ssp):
+            return self._default(ssp, here), None
+        processed = checkpoint.offsets.get(ssp)
+        position = admin.after(processed) if processed is not None else checkpoint.starts.get(ssp)
+        if position is None:
+            return self._default(ssp, here), None
+        if self._is_outside(ssp, position, here):
+            default = self._default(ssp, here)
+            log.warning(
+                "%s: the checkpoint of %s goes on at %s, but the partition holds %s to %s; reading begins at %s (samza.offset.default=%s)",
+                ssp, task, position, here.oldest or here.upcoming, here.upcoming, default, self._setting(ssp),
+            )  # fmt: skip
+            return default, None
+        return position, processed
+
+    def _is_outside(self, ssp: SystemStreamPartition, position: str, here: PartitionMetadata) -> bool:
+        compare = self._systems.admin(ssp.system).compare
+        oldest = here.oldest if here.oldest is not None else here.upcoming
+        before = oldest is not None and (compare(position, oldest) or 0) < 0
+        after = here.upcoming is not None and (compare(position, here.upcoming) or 0) > 0
+        return before or after
+
+    def _is_reset(self, ssp: SystemStreamPartition) -> bool:
+        return self._config.boolean(f"systems.{ssp.system}.streams.{ssp.stream}.samza.reset.offset")
+
+    def _setting(self, ssp: SystemStreamPartition) -> str:
+        return self._config.required(self._config.stream_key(ssp.system, ssp.stream, "samza.offset.default"))
+
+    def _default(self, ssp: SystemStreamPartition, here: PartitionMetadata) -> str:
+        upcoming = here.upcoming if here.upcoming is not None else "0"
+        wanted: Mapping[str, str | None] = {"oldest": here.oldest, "newest": here.newest, "upcoming": upcoming}
+        return wanted[self._setting(ssp)] or upcoming

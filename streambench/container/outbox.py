@@ -1,0 +1,270 @@
+"""The one door out: every effect of a container goes through its outbox.
+
+That is: messages that tasks send, changes of state on their way to a changelog, and checkpoints. An outbox is replaceable as a whole: one
+that only keeps what it is given holds effects back, one that throws them away is a crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import orjson
+from msgspec import Struct
+
+from streambench.checkpoint.api import Checkpoint, CheckpointManager
+from streambench.config import Config
+from streambench.container.handles import Outgoing
+from streambench.errors import ConfigError, SerdeError, UnknownStreamError
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
+from streambench.serde.api import Serde
+from streambench.serde.streams import StreamSerdes
+from streambench.system.api import SystemProducer
+from streambench.system.partitioner import key_bytes, partition_for
+from streambench.system.systems import Systems
+
+_REMEMBERED_KEYS = 100_000
+
+
+class StoreChanges(Struct):
+    """What changed in one store of a task since its last commit: per key (as bytes) the value, None for a deleted one."""
+
+    store: str
+    changelog: SystemStreamPartition
+    entries: list[tuple[bytes, bytes | None]]
+
+
+class TaskCommit(Struct):
+    """What one task commits."""
+
+    task: str
+    offsets: Mapping[SystemStreamPartition, str]
+    starts: Mapping[SystemStreamPartition, str]
+    changelogs: Mapping[str, SystemStreamPartition]
+    changes: Sequence[StoreChanges]
+
+
+class Outbox(Protocol):
+    """Where a container's effects go."""
+
+    def start(self, sources: Sequence[str], fenced: Mapping[str, Sequence[SystemStreamPartition]], generation: int, epoch: int) -> None:
+        """Get ready. ``sources``: the tasks that may send. ``fenced``: per source of changes, the changelog partitions that are its alone."""
+        ...
+
+    def send(self, outgoing: Outgoing) -> None:
+        """Send messages, in order. Raises SerdeError, ConfigError and what the producers raise."""
+        ...
+
+    def flush(self) -> None:
+        """Return when all that was sent is durable."""
+        ...
+
+    def commit(self, commits: Sequence[TaskCommit], now_ms: int) -> None:
+        """Make what was sent, the changes of state, and the offsets durable, in this order (or at once). Raises FencedError."""
+        ...
+
+    def correct(self, changes: Sequence[StoreChanges], sources: Mapping[SystemStreamPartition, str]) -> None:
+        """Write changelog entries that set right what a run left behind that died before its commit."""
+        ...
+
+    def stop(self) -> None:
+        """Let go of the producers without a flush."""
+        ...
+
+
+class LiveOutbox:
+    """The ordinary outbox: sends at once, commits at least once."""
+
+    def __init__(
+        self, config: Config, systems: Systems, checkpoints: CheckpointManager, serdes: StreamSerdes, metrics: MetricsRegistry,
+        on_send: Callable[[str, SystemStream], None] | None = None,
+    ) -> None:  # fmt: skip
+        self._config = config
+        self._systems = systems
+        self._checkpoints = checkpoints
+        self._serdes = serdes
+        self._metrics = metrics
+        self._on_send = on_send
+        self._producers: dict[str, SystemProducer] = {}
+        self._outlets: dict[SystemStream, Outlet] = {}
+        self._sources: list[str] = []
+        self._generation = 0
+        self._sent = metrics.counter("sends", "producers")
+        self._dropped = metrics.counter("serialization-errors", "producers")
+        self._drop = config.boolean("task.drop.serialization.errors")
+        self._unflushed = False
+
+    def start(self, sources: Sequence[str], fenced: Mapping[str, Sequence[SystemStreamPartition]], generation: int, epoch: int) -> None:
+        self._sources = [*sources, *fenced]
+        self._generation = generation
+        for source, partitions in fenced.items():
+            for system in {ssp.system for ssp in partitions}:
+                of_system = [ssp for ssp in partitions if ssp.system == system]
+                self._producer(system).fence(source, of_system, generation, epoch)
+
+    def send(self, outgoing: Outgoing) -> None:
+        outlets = self._outlets
+        for task, envelope in outgoing:
+            outlet = outlets.get(envelope.system_stream) or self._outlet(envelope.system_stream)
+            try:
+                encoded = outlet.encode(envelope)
+            except SerdeError as error:
+                self._unserialisable(task.name, envelope, error)
+                continue
+            outlet.send(task.name, encoded)
+            if self._on_send is not None:
+                self._on_send(task.name, envelope.system_stream)
+        self._sent.count += len(outgoing)
+        self._unflushed = True
+
+    def flush(self) -> None:
+        if self._unflushed:
+            for producer in self._producers.values():
+                for source in self._sources:
+                    producer.flush(source)
+            self._unflushed = False
+
+    def commit(self, commits: Sequence[TaskCommit], now_ms: int) -> None:
+        self.flush()
+        self._write_changes([(each.task, changes) for each in commits for changes in each.changes])
+        ends = self._upcoming({ssp for each in commits for ssp in each.changelogs.values()})
+        written = {
+            each.task: Checkpoint(
+                offsets=each.offsets,
+                starts=each.starts,
+                changelogs={store: ends[ssp] for store, ssp in each.changelogs.items()},
+                generation=self._generation,
+                time_ms=now_ms,
+            )
+            for each in commits
+        }
+        if written:
+            self._checkpoints.write(written)
+
+    def correct(self, changes: Sequence[StoreChanges], sources: Mapping[SystemStreamPartition, str]) -> None:
+        self._write_changes([(sources[each.changelog], each) for each in changes])
+
+    def stop(self) -> None:
+        for producer in self._producers.values():
+            producer.stop()
+        self._producers.clear()
+
+    def _write_changes(self, changes: Sequence[tuple[str, StoreChanges]]) -> None:
+        for source, each in changes:
+            ssp = each.changelog
+            producer = self._producer(ssp.system)
+            stream = ssp.system_stream
+            for key, value in each.entries:
+                producer.send(source, OutgoingMessageEnvelope(stream, value, key, None, ssp.partition))
+            self._unflushed = self._unflushed or bool(each.entries)
+        self.flush()
+
+    def _upcoming(self, changelogs: set[SystemStreamPartition]) -> dict[SystemStreamPartition, str]:
+        metadata = self._systems.metadata({ssp.system_stream for ssp in changelogs})
+        return {ssp: metadata[ssp.system_stream][ssp.partition].upcoming or "0" for ssp in changelogs}
+
+    def _producer(self, system: str) -> SystemProducer:
+        if system not in self._producers:
+            producer = self._systems.producer(system, self._metrics)
+            for source in self._sources:
+                producer.register(source)
+            producer.start()
+            self._producers[system] = producer
+        return self._producers[system]
+
+    def _outlet(self, stream: SystemStream) -> Outlet:
+        if not isinstance(stream, SystemStream):
+            raise ConfigError(f"cannot send to {stream!r}: the first part of an OutgoingMessageEnvelope is a SystemStream(system, stream)")
+        try:
+            admin = self._systems.admin(stream.system)
+        except ConfigError as error:
+            raise ConfigError(f"cannot send to {stream}: {error}") from None
+        try:
+            partitions = admin.metadata([stream])[stream]
+        except UnknownStreamError:
+            self._systems.create(stream)
+            partitions = admin.metadata([stream])[stream]
+        outlet = Outlet(stream, self._producer(stream.system), len(partitions), *self._serdes.for_stream(stream))
+        self._outlets[stream] = outlet
+        return outlet
+
+    def _unserialisable(self, task: str, envelope: OutgoingMessageEnvelope, error: SerdeError) -> None:
+        if not self._drop:
+            raise SerdeError(f"{task} sent to {envelope.system_stream} what cannot be encoded: {error}") from error.__cause__
+        self._dropped.inc()
+
+
+class Outlet:
+    """One output stream: its producer, its serdes, and the choice of the partition."""
+
+    __slots__ = ("_key_serde", "_message_serde", "_next", "_partition_of", "_partitions", "_producer", "send", "stream")
+
+    def __init__(
+        self, stream: SystemStream, producer: SystemProducer, partitions: int, key_serde: Serde | None, message_serde: Serde | None
+    ) -> None:
+        self.stream = stream
+        self.send = producer.send
+        self._producer = producer
+        self._partitions = partitions
+        self._key_serde = key_serde
+        self._message_serde = message_serde
+        self._next = 0
+        self._partition_of: dict[Any, int] = {}
+
+    def encode(self, envelope: OutgoingMessageEnvelope) -> OutgoingMessageEnvelope:
+        """The envelope with bytes for key and message, and its partition set. Raises SerdeError."""
+        key, message = envelope.key, envelope.message
+        if self._key_serde is not None and key is not None:
+            key = _encoded(self._key_serde, key, "key")
+        if self._message_serde is not None and message is not None:
+            message = _encoded(self._message_serde, message, "message")
+        partition = envelope.partition
+        if partition is None:
+            partition = self._partition(key if envelope.partition_key is None else envelope.partition_key)
+        elif not 0 <= partition < self._partitions:
+            raise SerdeError(f"partition {partition} is out of range: {self.stream} has {self._partitions}, numbered from 0")
+        elif message is envelope.message and key is envelope.key:
+            return envelope
+        return OutgoingMessageEnvelope(envelope.system_stream, message, key, None, partition, envelope.timestamp, envelope.headers)
+
+    def _partition(self, key: Any) -> int:
+        if self._partitions == 1:
+            return 0
+        if key is None:
+            self._next = (self._next + 1) % self._partitions
+            return (self._next - 1) % self._partitions
+        try:
+            return self._partition_of[key]
+        except (KeyError, TypeError):
+            return self._hashed(key)
+
+    def _hashed(self, key: Any) -> int:
+        partition = partition_for(_partition_bytes(key), self._partitions)
+        if type(key) in (bytes, str, int):
+            if len(self._partition_of) >= _REMEMBERED_KEYS:
+                self._partition_of.clear()
+            self._partition_of[key] = partition
+        return partition
+
+
+def _partition_bytes(key: Any) -> bytes:
+    """What the partitioner hashes. Only streams in memory may have keys that are neither bytes, str nor int: they count as their JSON."""
+    if isinstance(key, (bytes, str, int)) and not isinstance(key, bool):
+        return key_bytes(key)
+    try:
+        return orjson.dumps(key, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
+    except TypeError as error:
+        raise SerdeError(f"a key of type {type(key).__name__} has no partition: give bytes, str or int, or set partition") from error
+
+
+def _encoded(serde: Serde, value: Any, what: str) -> bytes:
+    try:
+        return serde.to_bytes(value)
+    except Exception as error:
+        raise SerdeError(f"the {what} {_short(value)} with {type(serde).__name__}: {type(error).__name__}: {error}") from error
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,131 @@
+"""A picture of a container between two messages: immutable, and all that any display is drawn from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from streambench.model import SystemStreamPartition
+
+if TYPE_CHECKING:
+    from streambench.container.container import Container
+
+
+class PartitionSnapshot(Struct, frozen=True):
+    """An input partition.
+
+    ``position``: the first offset that is not processed yet. ``lag``: how many messages are left up to ``upcoming``, None where offsets are
+    no numbers. ``checkpointed``: the last offset in a checkpoint. ``waiting``: messages in memory. ``processed``: messages since the start.
+    ``status``: what the chooser has to say of it, in a word or two.
+    """
+
+    ssp: SystemStreamPartition
+    tasks: tuple[str, ...]
+    oldest: str | None
+    position: str
+    newest: str | None
+    upcoming: str | None
+    lag: int | None
+    checkpointed: str | None
+    waiting: int
+    processed: int
+    status: str
+
+
+class Choice(Struct, frozen=True):
+    """A message that was chosen: the ``number``-th since the start, and the rule that decided it (empty where nobody was looking)."""
+
+    number: int
+    ssp: SystemStreamPartition
+    offset: str
+    key: Any
+    rule: str = ""
+
+
+class ContainerSnapshot(Struct, frozen=True):
+    """A container as it was at ``time_ms``. ``state`` is one of new, running, stopped, failed; ``reason`` says why it stands still."""
+
+    job: str
+    container: int
+    state: str
+    reason: str
+    time_ms: int
+    processed: int
+    partitions: tuple[PartitionSnapshot, ...]
+    choices: tuple[Choice, ...]
+    checkpoints: Mapping[str, Mapping[SystemStreamPartition, str]]
+    counts: Mapping[str, float]
+
+    @property
+    def lag(self) -> int | None:
+        """How many messages are left in all inputs; None where one of them cannot tell."""
+        lags = [each.lag for each in self.partitions]
+        return None if None in lags else sum(lag for lag in lags if lag is not None)
+
+
+def lag_between(position: str, upcoming: str | None) -> int | None:
+    """How many messages from ``position`` to ``upcoming``; None where these are no numbers."""
+    if upcoming is None or not (position.isdecimal() and upcoming.isdecimal()):
+        return None
+    return max(0, int(upcoming) - int(position))
+
+
+def take_snapshot(container: Container) -> ContainerSnapshot:
+    """A picture of a container: on the thread that drives it, or while nobody does."""
+    return ContainerSnapshot(
+        job=container.name,
+        container=container.number,
+        state=container.state,
+        reason=container.reason,
+        time_ms=container._clock.now_ms(),
+        processed=container.processed,
+        partitions=partition_snapshots(container),
+        choices=_choices(container),
+        checkpoints={task.name: dict(task.committed) for task in container.tasks},
+        counts={"processed": container.processed, **container.metrics.snapshot()},
+    )
+
+
+def partition_snapshots(container: Container) -> tuple[PartitionSnapshot, ...]:
+    """The input partitions of a container; of one that is closed, as they were when it closed."""
+    if container.state != "running":
+        return container.last_partitions
+    multiplexer = container._multiplexer
+    metadata = container._systems.metadata({ssp.system_stream for ssp in multiplexer.lanes})
+    held = multiplexer.chooser.held()
+    shown = []
+    for ssp, lane in multiplexer.lanes.items():
+        admin = container._systems.admin(ssp.system)
+        offsets = [each.offset for each in lane.subscriptions]
+        position = lane.start if None in offsets else admin.after(_least(offsets, admin.compare))
+        waiting = multiplexer.waiting(lane) - (container._loop.awaiting_refill is lane)
+        here = metadata[ssp.system_stream][ssp.partition]
+        checkpointed = [each.task.committed.get(ssp) for each in lane.subscriptions]
+        shown.append(
+            PartitionSnapshot(
+                ssp, tuple(each.task.name for each in lane.subscriptions), here.oldest, position, here.newest, here.upcoming,
+                lag_between(position, here.upcoming), None if None in checkpointed else _least(checkpointed, admin.compare),
+                waiting, lane.delivered - waiting, held.get(ssp, "waiting" if waiting else "empty"),
+            )
+        )  # fmt: skip
+    return tuple(shown)
+
+
+def _least(offsets: Sequence[str | None], compare: Callable[[str, str], int | None]) -> str:
+    least, *others = (offset for offset in offsets if offset is not None)
+    for offset in others:
+        if (compare(offset, least) or 0) < 0:
+            least = offset
+    return least
+
+
+def _choices(container: Container) -> tuple[Choice, ...]:
+    rules = dict(container.rules)
+    if container.state == "running" and container.processed:
+        rules[container.processed] = container._multiplexer.chooser.rule()
+    first = container.processed - len(container.choices)
+    return tuple(
+        Choice(number, each.ssp, each.offset, each.key, rules.get(number, "")) for number, each in enumerate(container.choices, start=first + 1)
+    )

@@ -1,0 +1,193 @@
+"""One task in a container: the user's object, what it is handed, and how far it has come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from streambench.container.handles import Collector, Context, Coordinator
+from streambench.errors import ConfigError, SerdeError, TaskError
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
+from streambench.planning.model import TaskModel
+from streambench.store.task_store import TaskStore
+from streambench.task import MessageCollector, TaskCoordinator, TaskLifecycleListener
+
+Process = Callable[[IncomingMessageEnvelope, MessageCollector, TaskCoordinator], Any]
+EventObserver = Callable[[str, str, str | None], None]
+"""Called with event, task and detail as ``streambench.testing.Call`` describes them."""
+
+
+class Subscription:
+    """One input partition of one task: what the event loop needs for a message of it, in one place.
+
+    ``offset``: the last message processed, None before the first. ``skip_before``: the task begins here although the lane begins earlier
+    (a broadcast input that another task reads from further back), None once it is reached.
+    """
+
+    __slots__ = ("collector", "coordinator", "offset", "process", "skip_before", "ssp", "start", "task")
+
+    def __init__(self, task: TaskInstance, ssp: SystemStreamPartition) -> None:
+        self.task = task
+        self.ssp = ssp
+        self.process: Process = task.process
+        self.collector: MessageCollector = task.collector
+        self.coordinator: Coordinator = task.coordinator
+        self.offset: str | None = None
+        self.start: str = ""
+        self.skip_before: str | None = None
+
+
+class TaskInstance:
+    """A task of a container.
+
+    The user's callbacks are bound here and nowhere else (``bind``), so that code can be exchanged while the container lives.
+    """
+
+    def __init__(
+        self,
+        model: TaskModel,
+        task: Any,
+        context: Context,
+        collector: Callable[[TaskInstance], Collector],
+        coordinator: Callable[[TaskInstance], Coordinator],
+        stores: dict[str, TaskStore],
+        metrics: MetricsRegistry,
+        listeners: Sequence[TaskLifecycleListener] = (),
+        observer: EventObserver | None = None,
+    ) -> None:
+        self.name = model.name
+        self.model = model
+        self.context = context
+        self.stores = stores
+        self.metrics = metrics
+        self.collector = collector(self)
+        self.coordinator = coordinator(self)
+        self.window_coordinator = coordinator(self)
+        self._listeners = listeners
+        self._observer = observer
+        self.committed: dict[SystemStreamPartition, str] = {}
+        self.bind(task)
+        self.subscriptions = tuple(Subscription(self, ssp) for ssp in model.partitions)
+
+    def bind(self, task: Any) -> None:
+        """Take ``task``'s methods as the callbacks from now on."""
+        self.task = task
+        self.process = self._with_hooks(task.process)
+        self.window: Callable[[MessageCollector, TaskCoordinator], Any] | None = getattr(task, "window", None)
+        for subscription in getattr(self, "subscriptions", ()):
+            subscription.process = self.process
+
+    def _with_hooks(self, process: Process) -> Process:
+        """The callback as the loop calls it: the task's own where nobody listens, so that listening costs only those who do."""
+        listeners, observer, name, context = self._listeners, self._observer, self.name, self.context
+        if not listeners and observer is None:
+            return process
+
+        def observed(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+            detail = f"{envelope.ssp}@{envelope.offset}"
+            if listeners:
+                if observer:
+                    observer("before_process", name, detail)
+                for listener in listeners:
+                    listener.before_process(envelope, context)
+            if observer:
+                observer("process", name, detail)
+            process(envelope, collector, coordinator)
+            if listeners:
+                if observer:
+                    observer("after_process", name, detail)
+                for listener in listeners:
+                    listener.after_process(envelope, context)
+
+        return observed
+
+    def init(self) -> None:
+        """Call the listeners' before_init, the task's init, the listeners' after_init. Raises TaskError."""
+        self._around("init", "init", (self.context,))
+
+    def close(self) -> None:
+        """Call the listeners' before_close, the task's close, the listeners' after_close. Raises TaskError."""
+        self._around("close", "close", ())
+
+    def _around(self, name: str, method: str, arguments: tuple[Any, ...]) -> None:
+        with self._errors_named(f"in {method}()"):
+            self._tell(f"before_{name}")
+            callback = getattr(self.task, method, None)
+            if callback is not None:
+                if self._observer:
+                    self._observer(name, self.name, None)
+                callback(*arguments)
+            self._tell(f"after_{name}")
+
+    def _tell(self, hook: str) -> None:
+        if not self._listeners:
+            return
+        if self._observer:
+            self._observer(hook, self.name, None)
+        for listener in self._listeners:
+            getattr(listener, hook)(self.context)
+
+    @contextmanager
+    def _errors_named(self, where: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            raise self.failure(error, where) from error
+
+    def failure(self, error: BaseException, where: str, envelope: IncomingMessageEnvelope | None = None) -> TaskError:
+        """The TaskError for what the task raised, to be raised ``from`` it."""
+        if envelope is None:
+            return TaskError(f"{self.name} failed {where}: {_described(error)}", task=self.name)
+        key = "" if envelope.key is None else f", key {envelope.key!r}"
+        return TaskError(
+            f"{self.name} failed at {envelope.ssp}@{envelope.offset}{key}: {_described(error)}",
+            task=self.name, ssp=envelope.ssp, offset=envelope.offset, key=envelope.key,
+        )  # fmt: skip
+
+    def offsets(self) -> dict[SystemStreamPartition, str]:
+        """Per input partition the last message processed; partitions of which none was are absent."""
+        return {each.ssp: each.offset for each in self.subscriptions if each.offset is not None}
+
+    def starts(self) -> dict[SystemStreamPartition, str]:
+        """Where the task began, for the partitions of which nothing was processed yet."""
+        return {each.ssp: each.start for each in self.subscriptions if each.offset is None}
+
+
+def task_object(factory: Any) -> Any:
+    """The user's object for one task: of a class, an instance; a function is taken as ``process``. Raises ConfigError for anything else."""
+    if isinstance(factory, type):
+        try:
+            made = factory()
+        except TypeError as error:
+            raise ConfigError(f"cannot make a {factory.__name__}: {error}", key="task.class") from error
+    elif hasattr(factory, "process") or not callable(factory):
+        raise ConfigError(
+            f"{factory!r} cannot be a task: give a class (one object is made per task) or a function process(envelope, collector, coordinator)",
+            key="task.class",
+        )
+    else:
+        made = FunctionTask(factory)
+    if not callable(getattr(made, "process", None)):
+        raise ConfigError(f"{type(made).__name__} has no process(envelope, collector, coordinator) method", key="task.class")
+    return made
+
+
+class FunctionTask:
+    """A task that is nothing but its ``process`` function."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+
+
+def is_ignored(error: BaseException, ignored: Collection[str]) -> bool:
+    """Whether ``task.ignored.exceptions`` names this exception: its exact class, bare or dotted, or ``*``."""
+    kind = type(error)
+    return "*" in ignored or kind.__name__ in ignored or f"{kind.__module__}.{kind.__qualname__}" in ignored
+
+
+def _described(error: BaseException) -> str:
+    if isinstance(error, SerdeError):
+        return str(error)
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

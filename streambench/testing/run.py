@@ -1,0 +1,224 @@
+"""``run_job``: a whole job as one function call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from streambench import load
+from streambench.checkpoint.api import Checkpoint
+from streambench.checkpoint.memory import MemoryCheckpointManager
+from streambench.clock import Clock
+from streambench.config import Config
+from streambench.container.container import Container
+from streambench.container.task_instance import is_ignored, task_object
+from streambench.errors import ConfigError
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
+from streambench.planning.plan import all_inputs
+from streambench.serde.api import Serde
+from streambench.serde.streams import StreamSerdes
+from streambench.system.memory import MemoryStreams, MemorySystemFactory
+from streambench.system.systems import Systems
+from streambench.testing.clock import ManualClock
+
+Inputs = Mapping[str, Mapping[int, Sequence[Any]]]
+
+
+class Call(NamedTuple):
+    """An event of a run: a callback of a task or listener, a message sent, a commit."""
+
+    event: str
+    task: str
+    detail: str | None
+
+
+@dataclass
+class JobRun:
+    """What a job did.
+
+    ``processed``: (partition, offset, key, message) in the order processed, across tasks. ``outputs``: per stream that is no input and partition,
+    (key, message) in order. ``checkpoints``: per task and partition, the last offset committed. ``calls``: the events in order.
+    """
+
+    processed: list[tuple[str, str, Any, Any]] = field(default_factory=list)
+    outputs: dict[str, dict[int, list[tuple[Any, Any]]]] = field(default_factory=dict)
+    checkpoints: dict[str, dict[str, str]] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    calls: list[Call] = field(default_factory=list)
+    _streams: MemoryStreams = field(default_factory=MemoryStreams, repr=False)
+    _inputs: tuple[str, ...] = field(default=(), repr=False)
+    _last: Mapping[str, Checkpoint] = field(default_factory=dict, repr=False)
+
+
+def run_job(
+    task: Any,
+    config: Config | Mapping[str, Any] | str | None = None,
+    inputs: Inputs | None = None,
+    *,
+    clock: Clock | None = None,
+    max_messages: int | None = None,
+    checkpoints: Mapping[str, Mapping[str, str]] | None = None,
+    previous: JobRun | None = None,
+) -> JobRun:
+    """Run a job in this process, in one container, until it has caught up with its inputs or has processed ``max_messages``.
+
+    ``task``: a task class, or a function process(envelope, collector, coordinator). ``inputs``: per ``system.stream`` and partition a list of
+    messages, or of (key, message) pairs; they are there before the start. Systems that ``config`` does not define are in memory, for this run alone, and
+    read from the oldest message on. Without ``clock`` time stands still. ``previous``: go on from the streams and checkpoints of that run.
+    ``checkpoints``: start from these. Raises what the container raises, with the JobRun so far as ``job_run`` of the exception.
+    """
+    return _Run(task, config, inputs or {}, clock or ManualClock(), checkpoints, previous).run(max_messages)
+
+
+class _Run:
+    def __init__(
+        self, task: Any, config: Config | Mapping[str, Any] | str | None, inputs: Inputs, clock: Clock,
+        checkpoints: Mapping[str, Mapping[str, str]] | None, previous: JobRun | None,
+    ) -> None:  # fmt: skip
+        self.clock = clock
+        self.result = JobRun(_streams=_copied(previous._streams) if previous else MemoryStreams())
+        names = [*(previous._inputs if previous else ()), *inputs]
+        given = Config.from_text(config) if isinstance(config, str) else Config(config)
+        self.config = _completed(given, list(dict.fromkeys(names)))
+        self.systems = Systems(self.config, MemorySystemFactory(self.result._streams))
+        self.serdes = StreamSerdes(self.config)
+        self.inputs = [str(stream) for stream in all_inputs(self.config)]
+        self.result._inputs = tuple(dict.fromkeys([*names, *self.inputs]))
+        self.checkpoints = MemoryCheckpointManager(_checkpoints(checkpoints) if checkpoints is not None else previous._last if previous else {})
+        factory = task if task is not None else load.by_path(self.config, "task.class", self.config.required("task.class"))
+        self.factory = self._recording(factory)
+        self._put(inputs)
+
+    def run(self, max_messages: int | None) -> JobRun:
+        container = None
+        try:
+            container = Container(
+                self.config, self.factory, systems=self.systems, checkpoints=self.checkpoints, clock=self.clock, observer=self._observe,
+            )  # fmt: skip
+            container.start()
+            if max_messages is None:
+                container.run("caught-up")
+            else:
+                container.step(max_messages)
+            container.stop()
+        except BaseException as error:
+            error.job_run = self._finish(container)  # type: ignore[attr-defined]
+            raise
+        return self._finish(container)
+
+    def _observe(self, event: str, task: str, detail: str | None) -> None:
+        self.result.calls.append(Call(event, task, detail))
+
+    def _recording(self, factory: Any) -> Any:
+        """A task class whose objects are the user's, with a note of each message that they processed."""
+        processed, ignored = self.result.processed, frozenset(self.config.names("task.ignored.exceptions"))
+
+        class Recorded:
+            def __init__(self) -> None:
+                self._task = task_object(factory)
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(self.__dict__["_task"], name)
+
+            def process(self, envelope: IncomingMessageEnvelope, collector: Any, coordinator: Any) -> None:
+                try:
+                    self._task.process(envelope, collector, coordinator)
+                except Exception as error:
+                    if not is_ignored(error, ignored):
+                        raise
+                    processed.append(_row(envelope))
+                    raise
+                processed.append(_row(envelope))
+
+        Recorded.__name__ = getattr(factory, "__name__", "Recorded")
+        return Recorded
+
+    def _put(self, inputs: Inputs) -> None:
+        """Write the inputs to their streams, through the same doors as any other message."""
+        metrics = MetricsRegistry()
+        for name, partitions in inputs.items():
+            stream = SystemStream.parse(name)
+            self._create(stream, 1 + max(partitions, default=0))
+            key_serde, message_serde = self.serdes.for_stream(stream)
+            producer = self.systems.producer(stream.system, metrics)
+            producer.register("inputs")
+            producer.start()
+            for partition, messages in sorted(partitions.items()):
+                for entry in messages:
+                    key, message = entry if isinstance(entry, tuple) and len(entry) == 2 else (None, entry)
+                    producer.send("inputs", OutgoingMessageEnvelope(stream, _encoded(message_serde, message), _encoded(key_serde, key), None, partition))
+            producer.flush("inputs")
+            producer.stop()
+
+    def _create(self, stream: SystemStream, partitions: int) -> None:
+        present = self.result._streams.partitions.get(stream)
+        if present is None:
+            self.systems.admin(stream.system).create(stream, partitions)
+        else:
+            present.extend([] for _ in range(partitions - len(present)))
+
+    def _finish(self, container: Container | None) -> JobRun:
+        result = self.result
+        result._last = self.checkpoints.read_last()
+        result.checkpoints = {task: {str(ssp): offset for ssp, offset in last.offsets.items()} for task, last in result._last.items() if last.offsets}
+        for stream in sorted(result._streams.partitions):
+            if str(stream) not in self.inputs:
+                result.outputs[str(stream)] = self._outputs(stream)
+        if container is not None:
+            result.metrics = {"container.processed": container.processed, **container.metrics.snapshot()}
+            for task in container.tasks:
+                result.metrics.update({f"{task.name}.{name}": value for name, value in task.metrics.snapshot().items()})
+        return result
+
+    def _outputs(self, stream: SystemStream) -> dict[int, list[tuple[Any, Any]]]:
+        key_serde, message_serde = self.serdes.for_stream(stream)
+        return {
+            number: [(_decoded(key_serde, each.key), _decoded(message_serde, each.message)) for each in partition]
+            for number, partition in enumerate(self.result._streams.of(stream))
+        }
+
+
+def _completed(config: Config, inputs: Iterable[str]) -> Config:
+    """The configuration with what ``run_job`` promises beside it: inputs, a name, one container, memory read from the oldest message on."""
+    values: dict[str, Any] = {"job.container.count": 1}
+    if not config.names("task.inputs"):
+        broadcast = {entry.split("#")[0] for entry in config.names("task.broadcast.inputs")}
+        values["task.inputs"] = ",".join(name for name in inputs if name not in broadcast) or None
+    if config.text("job.name") is None:
+        values["job.name"] = "job"
+    config = config.with_values(values)
+    defaults = {
+        f"systems.{system}.samza.offset.default": "oldest"
+        for system in {stream.system for stream in all_inputs(config)}
+        if config.get(f"systems.{system}.samza.factory", "memory") == "memory" and f"systems.{system}.samza.offset.default" not in config
+    }
+    return config.with_values(defaults)
+
+
+def _checkpoints(given: Mapping[str, Mapping[str, str]]) -> dict[str, Checkpoint]:
+    return {task: Checkpoint({SystemStreamPartition.parse(ssp): str(offset) for ssp, offset in offsets.items()}) for task, offsets in given.items()}
+
+
+def _copied(streams: MemoryStreams) -> MemoryStreams:
+    copy = MemoryStreams()
+    copy.partitions = {stream: [list(partition) for partition in partitions] for stream, partitions in streams.partitions.items()}
+    return copy
+
+
+def _row(envelope: IncomingMessageEnvelope) -> tuple[str, str, Any, Any]:
+    return str(envelope.ssp), envelope.offset, envelope.key, envelope.message
+
+
+def _encoded(serde: Serde | None, value: Any) -> Any:
+    if serde is None or value is None or isinstance(value, bytes):
+        return value
+    try:
+        return serde.to_bytes(value)
+    except Exception as error:
+        raise ConfigError(f"an input message cannot be encoded with {type(serde).__name__}: {value!r}: {error}") from error
+
+
+def _decoded(serde: Serde | None, value: Any) -> Any:
+    return value if serde is None or value is None else serde.from_bytes(value)
