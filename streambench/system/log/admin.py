@@ -1,0 +1,57 @@
+"""The admin of a log: what there is, and making and deleting it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from streambench.model import PartitionMetadata, SystemStream, SystemStreamPartition
+from streambench.system.api import SystemAdmin
+from streambench.system.log.consumer import to_number
+from streambench.system.log.streams import Log
+
+
+class LogAdmin(SystemAdmin):
+    """Answers for one log. ``log`` is the log itself, for what is special to it: fences, sequences, reading as Arrow."""
+
+    def __init__(self, system: str, log: Log) -> None:
+        self._system = system
+        self.log = log
+
+    def metadata(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
+        found = {}
+        for stream in streams:
+            opened = self.log.stream(stream.stream)
+            found[stream] = {number: opened.partition(number).metadata() for number in range(opened.partitions)}
+        return found
+
+    def create(self, stream: SystemStream, partitions: int, **settings: Any) -> bool:
+        return self.log.create(stream.stream, partitions, **settings)
+
+    def compare(self, offset: str, other: str) -> int | None:
+        if not (offset.isdecimal() and other.isdecimal()):
+            return None
+        mine, others = int(offset), int(other)
+        return (mine > others) - (mine < others)
+
+    def after(self, offset: str) -> str:
+        return str(to_number(offset, self._system) + 1)
+
+    def streams(self) -> list[SystemStream]:
+        return [SystemStream(self._system, name) for name in self.log.streams()]
+
+    def delete(self, stream: SystemStream) -> None:
+        self.log.delete(stream.stream)
+
+    def fence(self, ssp: SystemStreamPartition, producer: str, generation: int, epoch: int) -> None:
+        """From now on the partition refuses what an older (generation, epoch) of this producer appends."""
+        self.log.partition(ssp.stream, ssp.partition).fence(producer, generation, epoch)
+
+    def clean(self, stream: SystemStream) -> None:
+        """Delete or compact what is due in all partitions of a stream. It happens by itself whenever a segment is sealed."""
+        opened = self.log.stream(stream.stream)
+        for number in range(opened.partitions):
+            opened.partition(number).clean()
+
+    def close(self) -> None:
+        self.log.close()

@@ -1,0 +1,102 @@
+"""The consumer of a log: one cursor for each partition, polled by the event loop itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import pyarrow as pa
+
+from streambench.errors import OffsetError
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
+from streambench.system.api import Chunk, SystemConsumer
+from streambench.system.log.cursor import Cursor
+from streambench.system.log.streams import Log
+
+
+class LogConsumer(SystemConsumer):
+    """Reads partitions of one log."""
+
+    polled_by_loop: ClassVar[bool] = True
+
+    def __init__(self, system: str, log: Log, metrics: MetricsRegistry) -> None:
+        self._system = system
+        self._log = log
+        self._wanted: dict[SystemStreamPartition, int] = {}
+        self._cursors: dict[SystemStreamPartition, Cursor] = {}
+        self._read = metrics.counter(f"{system}-messages-read", "log")
+
+    def register(self, ssp: SystemStreamPartition, offset: str) -> None:
+        self._wanted[ssp] = to_number(offset, str(ssp))
+
+    def start(self) -> None:
+        for ssp, offset in self._wanted.items():
+            self._cursors[ssp] = self._log.partition(ssp.stream, ssp.partition).cursor(offset)
+
+    def stop(self) -> None:
+        self._cursors.clear()
+        self._log.close()
+
+    def poll(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[IncomingMessageEnvelope]:
+        return [envelope for chunk in self.poll_chunks(wanted, timeout_ms) for envelope in chunk.envelopes()]
+
+    def poll_chunks(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[Chunk]:
+        chunks = []
+        cursors = self._cursors
+        for ssp, at_most in wanted.items():
+            batches = cursors[ssp].read(at_most)
+            if batches:
+                chunk = as_chunk(ssp, batches)
+                self._read.count += len(chunk.offsets)
+                chunks.append(chunk)
+        return chunks
+
+    def at_head(self, ssp: SystemStreamPartition) -> bool:
+        cursor = self._cursors.get(ssp)
+        return cursor is not None and cursor.at_head
+
+    def read_batches(self, ssp: SystemStreamPartition, offset: str, at_most: int = 1 << 62) -> list[pa.RecordBatch]:
+        """What is there from ``offset`` on, at most so many messages, as Arrow batches; apart from what is polled.
+
+        The columns are offset, timestamp, key, value, headers. Raises UnknownStreamError, OffsetError."""
+        return self._log.partition(ssp.stream, ssp.partition).read(to_number(offset, str(ssp)), at_most)
+
+
+def as_chunk(ssp: SystemStreamPartition, batches: list[pa.RecordBatch]) -> Chunk:
+    """The columns of batches as lists."""
+    chunk = _of_batch(ssp, batches[0])
+    for batch in batches[1:]:
+        more = _of_batch(ssp, batch)
+        if chunk.headers is not None or more.headers is not None:
+            chunk.headers = (chunk.headers or [None] * len(chunk)) + (more.headers or [None] * len(more))
+        chunk.offsets += more.offsets
+        chunk.keys += more.keys
+        chunk.messages += more.messages
+        assert chunk.timestamps is not None and more.timestamps is not None
+        chunk.timestamps += more.timestamps
+    return chunk
+
+
+def _of_batch(ssp: SystemStreamPartition, batch: pa.RecordBatch) -> Chunk:
+    offsets, timestamps, keys, values, headers = batch.columns
+    first, rows = offsets[0].as_py(), batch.num_rows
+    if offsets[rows - 1].as_py() - first == rows - 1:
+        numbers = list(map(str, range(first, first + rows)))
+    else:
+        numbers = list(map(str, offsets.to_pylist()))
+    return Chunk(
+        ssp,
+        numbers,
+        [None] * rows if keys.null_count == rows else keys.to_pylist(),
+        values.to_pylist(),
+        timestamps.to_pylist(),
+        None if headers.null_count == rows else [None if header is None else dict(header) for header in headers.to_pylist()],
+    )
+
+
+def to_number(offset: str, where: str) -> int:
+    """An offset of a log as a number. Raises OffsetError where it is none."""
+    if not offset.isdecimal():
+        raise OffsetError(f"{where}: '{offset}' is no offset of a log; its offsets are whole numbers from 0 on")
+    return int(offset)

@@ -1,0 +1,35 @@
+"""From ``systems.<s>.*`` to the parts of a log."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from streambench.config import Config
+from streambench.metrics.registry import MetricsRegistry
+from streambench.system.api import SystemFactory
+from streambench.system.log.admin import LogAdmin
+from streambench.system.log.consumer import LogConsumer
+from streambench.system.log.producer import LogProducer
+from streambench.system.log.settings import STREAM_KEYS, SYSTEM_KEYS, Settings, configured_streams
+from streambench.system.log.streams import Log
+
+
+class LogSystemFactory(SystemFactory):
+    """Makes the parts of the log in the directory ``systems.<s>.path``. Each part opens its files for itself."""
+
+    keys: ClassVar[frozenset[str] | None] = SYSTEM_KEYS | STREAM_KEYS
+
+    def get_consumer(self, system: str, config: Config, metrics: MetricsRegistry) -> LogConsumer:
+        return LogConsumer(system, log_of(system, config), metrics)
+
+    def get_producer(self, system: str, config: Config, metrics: MetricsRegistry) -> LogProducer:
+        return LogProducer(system, log_of(system, config), metrics)
+
+    def get_admin(self, system: str, config: Config) -> LogAdmin:
+        return LogAdmin(system, log_of(system, config))
+
+
+def log_of(system: str, config: Config) -> Log:
+    """The log that the configuration means by ``system``, opened anew. Raises ConfigError that names the key."""
+    path = config.path(f"systems.{system}.path")
+    return Log(path, system, Settings.from_config(system, config), configured_streams(system, config))

@@ -1,0 +1,120 @@
+"""Handles: the open files of a log, never more than so many at once, so that a thousand partitions need not a thousand descriptors."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from pathlib import Path
+
+
+class Handles:
+    """Opens files when they are asked for and closes those that were not used for the longest time.
+
+    A descriptor is valid until the next ``open`` of another file. One that is closed with writes not yet forced to the disk
+    (``dirty``) is forced first: an error of the disk must not be lost with the descriptor that would have told of it.
+    """
+
+    def __init__(self, capacity: int = 256) -> None:
+        self._capacity = capacity
+        self._open: OrderedDict[Path, int] = OrderedDict()
+        self._writable: set[Path] = set()
+        self._dirty: set[Path] = set()
+
+    def open(self, path: Path, *, write: bool = False) -> int:
+        """The descriptor of a file (which is not created). Raises FileNotFoundError. What was opened to write can also be read."""
+        descriptor = self._open.get(path)
+        if descriptor is not None and (not write or path in self._writable):
+            self._open.move_to_end(path)
+            return descriptor
+        if descriptor is not None:
+            self.close(path)
+        while len(self._open) >= self._capacity:
+            self.close(next(iter(self._open)))
+        descriptor = os.open(path, os.O_RDWR if write else os.O_RDONLY)
+        self._open[path] = descriptor
+        if write:
+            self._writable.add(path)
+        return descriptor
+
+    def mark_dirty(self, path: Path) -> None:
+        """Data was written to the file; ``force`` has to be called some time."""
+        self._dirty.add(path)
+
+    def force(self, path: Path) -> None:
+        """Force what was written to the disk, if anything was."""
+        if path in self._dirty:
+            os.fsync(self.open(path, write=True))
+            self._dirty.discard(path)
+
+    def close(self, path: Path) -> None:
+        """Close a file if it is open."""
+        descriptor = self._open.pop(path, None)
+        self._writable.discard(path)
+        if descriptor is not None:
+            try:
+                if path in self._dirty:
+                    os.fsync(descriptor)
+                    self._dirty.discard(path)
+            finally:
+                os.close(descriptor)
+
+    def forget(self, path: Path) -> None:
+        """Close a file that was deleted or replaced: what was written to it is of no interest any more."""
+        self._dirty.discard(path)
+        self.close(path)
+
+    def close_below(self, directory: Path) -> None:
+        """Forget all files below a directory that is gone."""
+        for path in [path for path in self._open if directory in path.parents]:
+            self.forget(path)
+
+    def close_all(self) -> None:
+        """Close everything without forcing anything: what matters has been forced."""
+        self._dirty.clear()
+        for path in list(self._open):
+            self.close(path)
+
+
+def make_durable(directory: Path) -> None:
+    """Force a directory to the disk: the names of files that were created or renamed in it."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Put a file in place in one step, by way of a temporary one: whoever looks sees the old one or the new one, whole."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    try:
+        _write_file(temporary, data, force=True)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    make_durable(path.parent)
+
+
+def create_durably(path: Path, data: bytes, *, force: bool = True) -> bool:
+    """Put a file in place in one step, unless there is one: False then. Of several who try, one wins.
+
+    Without ``force`` it is not durable, though as whole as with it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    try:
+        _write_file(temporary, data, force=force)
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    finally:
+        temporary.unlink(missing_ok=True)
+    if force:
+        make_durable(path.parent)
+    return True
+
+
+def _write_file(path: Path, data: bytes, *, force: bool) -> None:
+    with open(path, "xb") as file:
+        file.write(data)
+        if force:
+            file.flush()
+            os.fsync(file.fileno())

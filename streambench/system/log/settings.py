@@ -1,0 +1,112 @@
+"""Settings: what can be configured of a log, for the whole system and for single streams.
+
+A stream's own settings are kept with it since its creation; what the configuration says of the stream comes before them, and what it
+says of the system comes last.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from streambench import config_keys
+from streambench.config import Config
+from streambench.errors import ConfigError
+
+#: Settings of the system alone, and those that every stream may have for itself.
+SYSTEM_KEYS = frozenset({"path", "fsync", "linger.ms", "batch.messages", "batch.bytes", "max.message.bytes"})
+STREAM_KEYS = frozenset({"segment.bytes", "retention.ms", "retention.bytes", "cleanup.policy", "delete.retention.ms"})
+
+_FSYNC = ("flush", "batch", "never")
+_POLICIES = ("delete", "compact")
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """The settings in force for one system, or (``for_stream``) for one of its streams.
+
+    ``fsync``: when appended data is forced to the disk: at ``flush`` (of a producer, hence with every commit), after each ``batch``, or
+    ``never``. ``linger_ms``, ``batch_messages`` and ``batch_bytes``: how long, how many messages and how many bytes a producer
+    keeps back to write them as one batch. ``max_message_bytes`` counts key, value and headers of one message.
+    ``segment_bytes``: a segment at least this large is sealed. ``retention_ms`` and ``retention_bytes``: what is older, or more than
+    this per partition, is deleted by whole sealed segments; negative: kept for ever. ``cleanup_policy`` ``compact`` keeps the last
+    value of every key instead, and its tombstone for ``delete_retention_ms``.
+    """
+
+    fsync: str = "flush"
+    linger_ms: int = 100
+    batch_messages: int = 10_000
+    batch_bytes: int = 4 << 20
+    max_message_bytes: int = 16 << 20
+    segment_bytes: int = 128 << 20
+    retention_ms: int = -1
+    retention_bytes: int = -1
+    cleanup_policy: str = "delete"
+    delete_retention_ms: int = 86_400_000
+
+    @classmethod
+    def from_config(cls, system: str, config: Config) -> Settings:
+        """What the configuration says of the system. Raises ConfigError that names the key."""
+        prefix = f"systems.{system}."
+        known = sorted((SYSTEM_KEYS | STREAM_KEYS) - {"path"})
+        return cls().with_values({key: config[prefix + key] for key in known if config.text(prefix + key) is not None}, prefix)
+
+    def with_values(self, values: Mapping[str, Any], prefix: str = "") -> Settings:
+        """A copy with other values, named as in a configuration (``retention.ms``). Raises ConfigError that names the key."""
+        changed: dict[str, Any] = {}
+        for key, value in values.items():
+            name = key.replace(".", "_")
+            if name not in self.__struct_fields__:
+                near = difflib.get_close_matches(key, sorted(STREAM_KEYS), n=1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                raise ConfigError(f"{prefix}{key} is no setting of a log{hint}", key=prefix + key)
+            if isinstance(getattr(self, name), int):
+                changed[name] = _whole_number(value, prefix + key)
+            else:
+                changed[name] = _one_of(value, _FSYNC if name == "fsync" else _POLICIES, prefix + key)
+        return msgspec.structs.replace(self, **changed)
+
+
+def configured_streams(system: str, config: Config) -> dict[str, dict[str, str]]:
+    """What the configuration says of single streams (``systems.<s>.streams.<t>.retention.ms``), by stream. Raises ConfigError."""
+    prefix = f"systems.{system}.streams."
+    found: dict[str, dict[str, str]] = {}
+    for rest, value in config.below(prefix).items():
+        key = next((key for key in STREAM_KEYS if rest.endswith("." + key)), None)
+        if key is not None:
+            if value.strip():
+                found.setdefault(rest[: -len(key) - 1], {})[key] = value
+        elif config_keys.find(prefix + rest) is None and ".samza." not in rest:
+            near = difflib.get_close_matches(rest.partition(".")[2], sorted(STREAM_KEYS), n=1)
+            known = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(STREAM_KEYS))}"
+            raise ConfigError(f"{prefix}{rest} is no setting of a stream of a log; {known}", key=prefix + rest)
+    return found
+
+
+def stream_settings(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that a stream is created with, checked and under their names in a configuration. Raises ConfigError."""
+    found = {key.replace("_", "."): value for key, value in values.items() if value is not None}
+    for key in found:
+        if key not in STREAM_KEYS:
+            near = difflib.get_close_matches(key, sorted(STREAM_KEYS), n=1)
+            known = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(STREAM_KEYS))}"
+            raise ConfigError(f"{key} is no setting of a stream of a log; {known}", key=key)
+    checked = Settings().with_values(found)
+    return {key: getattr(checked, key.replace(".", "_")) for key in sorted(found)}
+
+
+def _whole_number(value: Any, key: str) -> int:
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        raise ConfigError(f"{key}: '{value}' is not a whole number", key=key) from None
+
+
+def _one_of(value: Any, allowed: tuple[str, ...], key: str) -> str:
+    text = str(value).strip().lower()
+    if text not in allowed:
+        raise ConfigError(f"{key}: '{value}' is not one of {', '.join(allowed)}", key=key)
+    return text
