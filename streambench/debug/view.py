@@ -1,0 +1,202 @@
+"""A snapshot as a rich renderable: what the terminal draws, and the text of a notebook's panel.
+
+Displays show a snapshot and nothing else, so that a picture can be late but never wrong. What no single snapshot holds, the
+rates, is worked out from successive ones by ``Rates``.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from streambench.container.snapshot import ContainerSnapshot, PartitionSnapshot
+from streambench.model import SystemStream, SystemStreamPartition
+
+Place = tuple[int, SystemStreamPartition]
+"""A partition as one container reads it: a broadcast partition is read by several."""
+
+Snapshots = ContainerSnapshot | Sequence[ContainerSnapshot]
+
+MAX_ROWS = 24
+"""More partitions than this are shown as one row per stream."""
+
+_STATES = {"new": "dim", "running": "green", "paused": "yellow", "stopped": "blue", "failed": "bold red"}
+
+
+class Rates:
+    """Messages per second, per partition and in all, over the last ``over_ms`` milliseconds of the snapshots it is shown.
+
+    Times are those of the snapshots. A rate is None until two of them are some time apart.
+    """
+
+    def __init__(self, over_ms: int = 3000) -> None:
+        self._over_ms = over_ms
+        self._seen: dict[int, deque[tuple[int, int, Mapping[SystemStreamPartition, int]]]] = {}
+
+    def add(self, snapshots: Snapshots) -> None:
+        """Take a newer snapshot (of each container) into account."""
+        for snapshot in all_of(snapshots):
+            seen = self._seen.setdefault(snapshot.container, deque())
+            if seen and seen[-1][0] >= snapshot.time_ms:
+                seen.pop()
+            seen.append((snapshot.time_ms, snapshot.processed, {each.ssp: each.processed for each in snapshot.partitions}))
+            while len(seen) > 2 and seen[1][0] <= snapshot.time_ms - self._over_ms:
+                seen.popleft()
+
+    def of(self, ssp: SystemStreamPartition, container: int = 0) -> float | None:
+        """Messages per second of a partition."""
+        seen = self._seen.get(container)
+        if not seen:
+            return None
+        (start, _, before), (end, _, now) = seen[0], seen[-1]
+        return _rate(now.get(ssp, 0) - before.get(ssp, 0), end - start)
+
+    def total(self) -> float | None:
+        """Messages per second of all containers together."""
+        known = [_rate(seen[-1][1] - seen[0][1], seen[-1][0] - seen[0][0]) for seen in self._seen.values() if seen]
+        rates = [rate for rate in known if rate is not None]
+        return sum(rates) if rates else None
+
+
+class Row(Struct, frozen=True):
+    """A line of the table: a partition, or a stream with all of its partitions (``folded`` says how many; 0 for a partition)."""
+
+    stream: SystemStream
+    partition: int | None
+    container: int
+    oldest: str | None
+    position: str | None
+    upcoming: str | None
+    lag: int | None
+    rate: float | None
+    waiting: int
+    checkpointed: str | None
+    status: str
+    folded: int = 0
+
+
+def all_of(snapshots: Snapshots) -> Sequence[ContainerSnapshot]:
+    """The snapshots as a sequence, whether one was given or several."""
+    return [snapshots] if isinstance(snapshots, ContainerSnapshot) else snapshots
+
+
+def rows(snapshots: Snapshots, rates: Rates | None = None, *, max_rows: int = MAX_ROWS) -> list[Row]:
+    """The lines of the table: one per partition, or one per stream where there would be more than ``max_rows``."""
+    every = [_row(snapshot.container, each, rates) for snapshot in all_of(snapshots) for each in snapshot.partitions]
+    every.sort(key=lambda row: (row.stream, row.partition or 0, row.container))
+    return every if len(every) <= max_rows else _folded(every)
+
+
+def snapshot_table(
+    snapshots: Snapshots, rates: Rates | None = None, *, max_rows: int = MAX_ROWS, elapsed_s: float | None = None
+) -> RenderableType:
+    """The table of a container's inputs (or of several containers of one job) with a line of totals above and the last choice below."""
+    several = len(all_of(snapshots)) > 1
+    shown = rows(snapshots, rates, max_rows=max_rows)
+    folded = any(row.folded for row in shown)
+    table = Table(box=None, pad_edge=False, header_style="dim", expand=False)
+    table.add_column("stream", overflow="fold")
+    table.add_column("partitions" if folded else "partition", justify="right")
+    if several and not folded:
+        table.add_column("container", justify="right")
+    names = ("lag", "rate", "waiting", "status") if folded else ("oldest", "position", "upcoming", "lag", "rate", "checkpoint", "status")
+    for name in names:
+        table.add_column(name, justify="left" if name == "status" else "right", overflow="fold" if name == "status" else "ellipsis")
+    for row in shown:
+        cells = [str(row.stream), str(row.folded or row.partition)]
+        if several and not folded:
+            cells.append(str(row.container))
+        lag, rate = _figure(row.lag), _figure(row.rate)
+        if folded:
+            cells += [lag, rate, _figure(row.waiting), row.status]
+        else:
+            cells += [row.oldest or "-", row.position or "-", row.upcoming or "-", lag, rate, row.checkpointed or "-", row.status]
+        table.add_row(*map(Text, cells))
+    parts: list[RenderableType] = [headline(snapshots, rates, elapsed_s=elapsed_s), table]
+    return Group(*parts, *(_choice_line(each) for each in all_of(snapshots) if each.choices))
+
+
+def headline(snapshots: Snapshots, rates: Rates | None = None, *, elapsed_s: float | None = None) -> Text:
+    """One line: the job, its state, how many messages were processed, how many are left, how fast it goes."""
+    every = all_of(snapshots)
+    if not every:
+        return Text("starting", style="dim")
+    line = Text(every[0].job, style="bold")
+    for state in dict.fromkeys(each.state for each in every):
+        line.append("  ").append(state, style=_STATES.get(state, ""))
+    if len(every) > 1:
+        line.append(f"  {len(every)} containers")
+    line.append(f"  {_figure(sum(each.processed for each in every))} processed")
+    lag = total_lag(every)
+    line.append(f"  lag {_figure(lag)}")
+    rate = rates.total() if rates is not None else None
+    if rate is not None:
+        line.append(f"  {_figure(rate)}/s")
+    if elapsed_s is not None:
+        line.append(f"  {elapsed_s:.1f} s")
+    for each in every:
+        if each.reason:
+            line.append(f"\n{each.reason}", style="red" if each.state == "failed" else "dim")
+    return line
+
+
+def total_lag(snapshots: Snapshots) -> int | None:
+    """How many messages are left in all; None where a partition cannot tell."""
+    lags = [each.lag for each in all_of(snapshots)]
+    return None if None in lags else sum(lag for lag in lags if lag is not None)
+
+
+def _row(container: int, each: PartitionSnapshot, rates: Rates | None) -> Row:
+    return Row(
+        each.ssp.system_stream, each.ssp.partition, container, each.oldest, each.position, each.upcoming, each.lag,
+        rates.of(each.ssp, container) if rates is not None else None, each.waiting, each.checkpointed, each.status,
+    )  # fmt: skip
+
+
+def _folded(every: Iterable[Row]) -> list[Row]:
+    streams: dict[SystemStream, list[Row]] = {}
+    for row in every:
+        streams.setdefault(row.stream, []).append(row)
+    return [
+        Row(
+            stream, None, 0, None, None, None, _sum([row.lag for row in of_stream]), _sum_of_known([row.rate for row in of_stream]),
+            sum(row.waiting for row in of_stream), None, _statuses(of_stream), len({row.partition for row in of_stream}),
+        )
+        for stream, of_stream in streams.items()
+    ]  # fmt: skip
+
+
+def _statuses(of_stream: Sequence[Row]) -> str:
+    counts: dict[str, int] = {}
+    for row in of_stream:
+        counts[row.status] = counts.get(row.status, 0) + 1
+    return ", ".join(f"{count} {status}" for status, count in sorted(counts.items(), key=lambda entry: -entry[1]))
+
+
+def _sum(values: Sequence[int | None]) -> int | None:
+    return None if None in values else sum(value for value in values if value is not None)
+
+
+def _sum_of_known(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _rate(messages: int, milliseconds: int) -> float | None:
+    return messages * 1000 / milliseconds if milliseconds > 0 else None
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}"
+
+
+def _choice_line(snapshot: ContainerSnapshot) -> Text:
+    last = snapshot.choices[-1]
+    key = "" if last.key is None else f", key {last.key!r}"
+    line = Text(f"last chosen: {last.ssp}@{last.offset}{key}", style="dim", overflow="ellipsis", no_wrap=True)
+    return line.append(f" ({last.rule})") if last.rule else line

@@ -1,0 +1,90 @@
+"""A snapshot drawn as text."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from streambench.container.snapshot import Choice, ContainerSnapshot, PartitionSnapshot
+from streambench.debug.view import Rates, rows, snapshot_table
+from streambench.model import SystemStreamPartition
+
+
+def partition(
+    number: int, *, stream: str = "clicks", processed: int = 0, lag: int | None = 5, status: str = "waiting"
+) -> PartitionSnapshot:
+    ssp = SystemStreamPartition("log", stream, number)
+    return PartitionSnapshot(ssp, (f"Partition {number}",), "0", str(processed), "9", "10", lag, None, 1, processed, status)
+
+
+def snapshot(*partitions: PartitionSnapshot, time_ms: int = 0, container: int = 0, choices: tuple[Choice, ...] = ()) -> ContainerSnapshot:
+    processed = sum(each.processed for each in partitions)
+    return ContainerSnapshot("up-1", container, "running", "", time_ms, processed, partitions, choices, {}, {})
+
+
+def text_of(renderable: object) -> str:
+    console = Console(width=160, color_system=None)
+    with console.capture() as captured:
+        console.print(renderable)
+    return captured.get()
+
+
+def test_a_row_shows_offsets_lag_and_status_of_its_partition() -> None:
+    shown = text_of(snapshot_table(snapshot(partition(3, processed=4, lag=6, status="held by the gate"))))
+    line = next(line for line in shown.splitlines() if line.startswith("log.clicks"))
+    assert line.split() == ["log.clicks", "3", "0", "4", "10", "6", "-", "-", "held", "by", "the", "gate"]
+
+
+def test_more_partitions_than_fit_fold_to_one_row_per_stream_with_sums() -> None:
+    many = snapshot(*(partition(n, lag=2) for n in range(5)), *(partition(n, stream="views", lag=1, status="empty") for n in range(3)))
+    folded = rows(many, max_rows=7)
+    shown = [(str(row.stream), row.folded, row.lag, row.status) for row in folded]
+    assert shown == [("log.clicks", 5, 10, "5 waiting"), ("log.views", 3, 3, "3 empty")]
+    assert len(rows(many, max_rows=8)) == 8
+
+
+def test_an_unknown_lag_is_not_summed_to_a_number() -> None:
+    assert rows(snapshot(partition(0), partition(1, lag=None)), max_rows=1)[0].lag is None
+
+
+def test_rates_are_messages_per_second_between_snapshots() -> None:
+    rates = Rates(over_ms=2000)
+    first = partition(0)
+    rates.add(snapshot(first, time_ms=0))
+    assert rates.of(first.ssp) is None
+    rates.add(snapshot(partition(0, processed=50), time_ms=500))
+    assert rates.of(first.ssp) == 100
+    assert rates.total() == 100
+
+
+def test_rates_forget_what_is_older_than_their_span() -> None:
+    rates = Rates(over_ms=1000)
+    for time_ms, processed in ((0, 0), (1000, 1000), (2000, 1010), (3000, 1020)):
+        rates.add(snapshot(partition(0, processed=processed), time_ms=time_ms))
+    assert rates.total() == 10
+
+
+def test_time_that_stands_still_gives_no_rate() -> None:
+    rates = Rates()
+    rates.add(snapshot(partition(0), time_ms=7))
+    rates.add(snapshot(partition(0, processed=5), time_ms=7))
+    assert rates.total() is None
+
+
+def test_rates_of_several_containers_add_up() -> None:
+    rates = Rates()
+    for time_ms, processed in ((0, 0), (1000, 30)):
+        rates.add([snapshot(partition(n, processed=processed), time_ms=time_ms, container=n) for n in range(2)])
+    assert rates.total() == 60
+    assert rates.of(SystemStreamPartition("log", "clicks", 1), 1) == 30
+
+
+def test_several_containers_are_one_table_that_names_the_container() -> None:
+    both = [snapshot(partition(n), container=n) for n in (1, 0)]
+    shown = text_of(snapshot_table(both))
+    assert "2 containers" in shown
+    assert [line.split()[1:3] for line in shown.splitlines() if line.startswith("log.")] == [["0", "0"], ["1", "1"]]
+
+
+def test_what_a_message_holds_is_never_taken_for_markup() -> None:
+    chosen = Choice(1, SystemStreamPartition("log", "clicks", 0), "0", "[red]key[/red]", "round robin")
+    assert "key '[red]key[/red]' (round robin)" in text_of(snapshot_table(snapshot(partition(0), choices=(chosen,))))
