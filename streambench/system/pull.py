@@ -1,9 +1,8 @@
 """The simple plug-in: read one partition with one method, write with one method.
 
-A system that only knows "give me the next message" needs no SystemConsumer of its own: it implements the two classes here, for one partition
-each, in bytes, without threads, queues or back-pressure. These are the interfaces with which stream processing began, and they are enough for most
-sources.
-"""
+A system that only knows "give me the next message" needs no SystemConsumer of its own: it implements the two classes here, for one
+partition each, in bytes, without threads, queues or back-pressure. These are the interfaces with which stream processing began, and
+they are enough for most sources. """
 
 from __future__ import annotations
 
@@ -15,10 +14,9 @@ from msgspec import Struct
 class StreamMessage(Struct, frozen=True):
     """A message as a StreamConsumer hands it over.
 
-    ``message``: its bytes. ``offset_id``: its place in the partition as text, unique there; reading can begin anew at it. ``key`` is bytes too, and
-    ``timestamp`` in milliseconds since 1970 (UTC); both are None where the system keeps none. A consumer may hand over objects of its own with
-    ``message`` and ``offset_id``: these two are all that is asked for.
-    """
+    ``message``: its bytes. ``offset_id``: its place in the partition as text, unique there; reading can begin anew at it. ``key`` is
+    bytes too, and ``timestamp`` in milliseconds since 1970 (UTC); both are None where the system keeps none. A consumer may hand over
+    objects of its own with ``message`` and ``offset_id``: these two are all that is asked for. """
 
     message: bytes
     offset_id: str
@@ -30,19 +28,19 @@ class StreamConsumer(ABC):
     """Reads one partition, from one offset on.
 
     A consumer is made for a partition and the first offset that is wanted there. From then on it keeps its own position: each call of
-    ``get_message`` returns the next message, in order, each once, and nobody tells it what became of them. All calls are made on one thread, which is
-    this consumer's alone for as long as it lives: a call may wait for a network, but not for long, because a stop has to wait for it.
+    ``get_message`` returns the next message, in order, each once, and nobody tells it what became of them. All calls are made on one
+    thread, which is this consumer's alone for as long as it lives: a call may wait for a network, but not for long, because a stop
+    has to wait for it.
 
-    After a crash the same partition is read again by a new consumer, from the first offset that was not committed: a consumer that cannot begin at an
-    offset that is still wanted raises OffsetError when it is made, and never begins elsewhere in silence.
-    """
+    After a crash the same partition is read again by a new consumer, from the first offset that was not committed: a consumer that
+    cannot begin at an offset that is still wanted raises OffsetError when it is made, and never begins elsewhere in silence. """
 
     @abstractmethod
     def get_message(self) -> StreamMessage | None:
         """The next message, or None when there is nothing now.
 
-        Raises a StreamSystemError where the partition cannot be read any more; the container then stops, without a commit of what it was doing.
-        """
+        Raises a StreamSystemError where the partition cannot be read any more; the container then stops, without a commit of what it
+        was doing. """
 
     @abstractmethod
     def close(self) -> None:
@@ -52,14 +50,14 @@ class StreamConsumer(ABC):
 class StreamProducer(ABC):
     """Writes to one stream.
 
-    All calls are made on the container's thread. ``send`` may keep messages back; only when ``commit`` has returned are they durable, and only then is
-    the input that led to them committed. A process may die between the two: what was sent and not committed may be there or not, and is sent again
-    after the restart (at least once).
-    """
+    All calls are made on the container's thread. ``send`` may keep messages back; only when ``commit`` has returned are they durable,
+    and only then is the input that led to them committed. A process may die between the two: what was sent and not committed may be
+    there or not, and is sent again after the restart (at least once). """
 
     @abstractmethod
     def send(self, message: bytes, key: bytes | None = None) -> None:
-        """Take a message. Messages with equal keys belong in one partition, in the order sent. Raises MessageTooLargeError, UnknownStreamError."""
+        """Take a message. Messages with equal keys belong in one partition, in the order sent. Raises MessageTooLargeError,
+        UnknownStreamError."""
 
     @abstractmethod
     def commit(self) -> None:
