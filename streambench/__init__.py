@@ -18,6 +18,7 @@ from streambench.errors import (
     UnknownStreamError,
     WrongThreadError,
 )
+
 from streambench.config import Config  # isort: skip
 from streambench.model import (
     IncomingMessageEnvelope,

@@ -1,6 +1,7 @@
 """A container: some tasks of a job, the event loop that drives them, and everything between the streams and them.
 
-A container made by ``from_config`` plans the job by itself and runs all its tasks. A runner that spreads a job over several containers plans it
+A container made by ``from_config`` plans the job by itself and runs all its tasks. A runner that spreads a job over several containers
+plans it
 once and hands each its part (``model``, ``number``, ``generation``).
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from streambench import load
 from streambench.checkpoint.api import Checkpoint, CheckpointManager
@@ -37,6 +38,8 @@ from streambench.system.systems import Systems
 
 log = logging.getLogger(__name__)
 
+_T = TypeVar("_T")
+
 ContainerState = Literal["new", "running", "stopped", "failed"]
 Until = Literal["caught-up"] | int | Callable[[], object] | None
 
@@ -44,7 +47,8 @@ Until = Literal["caught-up"] | int | Callable[[], object] | None
 class Container:
     """Runs tasks. ``start``, then ``step`` or ``run`` as often as one likes, then ``stop``.
 
-    All of these are called on one thread at a time; from other threads only ``post`` and ``pause`` may be used. When a task (or a system) raises, the
+    All of these are called on one thread at a time; from other threads only ``post`` and ``pause`` may be used. When a task (or a system)
+    raises, the
     container closes its tasks without a commit, its state is ``failed``, and the next start goes on from the last checkpoint.
     """
 
@@ -63,7 +67,8 @@ class Container:
         observer: EventObserver | None = None,
         remember_choices: int = 0,
     ) -> None:
-        """``task``: a task class or process function, instead of ``task.class``. ``ends``: per input partition the first offset that is not read any
+        """``task``: a task class or process function, instead of ``task.class``. ``ends``: per input partition the first offset that is
+        not read any
         more. ``observer`` is told of every call and effect; ``remember_choices``: how many of the last choices a snapshot shows."""
         config.validate()
         self.config = config
@@ -112,7 +117,8 @@ class Container:
         return self._drive(lambda: self._step(n))
 
     def run(self, until: Until = None) -> int:
-        """Process messages; how many. ``"caught-up"``: to the head of all inputs; an int: so many; a callable: until it returns true (it is asked
+        """Process messages; how many. ``"caught-up"``: to the head of all inputs; an int: so many; a callable: until it returns true (it
+        is asked
         between messages); None: until paused, stopped or shut down by a task."""
         if until is None:
             return self._drive(lambda: self._loop.run())
@@ -139,7 +145,8 @@ class Container:
     def stop(self) -> None:
         """Commit, close the tasks, let go of everything. After a failure, or when called again, it does nothing.
 
-        Every step is taken even if one before it failed; the first failure is raised at the end, and a failed commit makes the state ``failed``."""
+        Every step is taken even if one before it failed; the first failure is raised at the end, and a failed commit makes the state
+        ``failed``."""
         if self.state == "new":
             self._release(lambda: None)
             self.state = "stopped"
@@ -190,7 +197,7 @@ class Container:
             hint = "start() it first" if self.state == "new" else "make a new one: it goes on from the last checkpoint"
             raise ContainerStateError(f"the container is {self.state}; {hint}" + (f" ({self.reason})" if self.reason else ""))
 
-    def _drive(self, what: Callable[[], Any]) -> Any:
+    def _drive(self, what: Callable[[], _T]) -> _T:
         self.require_running()
         self._owner.take()
         try:
@@ -275,9 +282,12 @@ class Container:
             task.committed = task.offsets()
 
     def _record_starts(self, last: Mapping[str, Checkpoint]) -> None:
-        """Make durable where tasks begin that have no checkpoint yet: what arrives before their first commit must not be skipped by a restart."""
+        """Make durable where tasks begin that have no checkpoint yet: what arrives before their first commit must not be skipped by a
+        restart."""
         unknown = Checkpoint({})
-        news = [task for task in self._tasks if any(last.get(task.name, unknown).starts.get(ssp) != at for ssp, at in task.starts().items())]
+        news = [
+            task for task in self._tasks if any(last.get(task.name, unknown).starts.get(ssp) != at for ssp, at in task.starts().items())
+        ]
         self._outbox.commit([self._task_commit(task) for task in news], self._clock.now_ms())
         for task in news:
             task.committed = task.offsets()
@@ -348,7 +358,9 @@ class Container:
                 self._observer("commit", task.name, None)
 
     def _task_commit(self, task: TaskInstance) -> TaskCommit:
-        return TaskCommit(task.name, task.offsets(), task.starts(), self._state_of_tasks.changelogs(task.name), self._state_of_tasks.drain(task.name))
+        return TaskCommit(
+            task.name, task.offsets(), task.starts(), self._state_of_tasks.changelogs(task.name), self._state_of_tasks.drain(task.name)
+        )
 
     def _observe_send(self, task: str, stream: Any) -> None:
         assert self._observer is not None
@@ -410,4 +422,3 @@ def _compare_numbers(offset: str, other: str) -> int | None:
     if not (offset.isdecimal() and other.isdecimal()):
         return None
     return (int(offset) > int(other)) - (int(offset) < int(other))
-

@@ -44,19 +44,19 @@ class Owner:
 
 
 class Collector:
-    """The MessageCollector of one task."""
+    """The MessageCollector of one task. ``send`` is a closure, which is quicker than a method; it runs with every message sent."""
 
-    __slots__ = ("_outgoing", "_owner", "_task")
+    __slots__ = ("send",)
 
     def __init__(self, task: TaskInstance, outgoing: Outgoing, owner: Owner) -> None:
-        self._task = task
-        self._outgoing = outgoing
-        self._owner = owner
+        append = outgoing.append
 
-    def send(self, envelope: OutgoingMessageEnvelope) -> None:
-        if _get_ident() != self._owner.ident:
-            self._owner.check(f"the collector of {self._task.name}")
-        self._outgoing.append((self._task, envelope))
+        def send(envelope: OutgoingMessageEnvelope) -> None:
+            if _get_ident() != owner.ident:
+                owner.check(f"the collector of {task.name}")
+            append((task, envelope))
+
+        self.send: Callable[[OutgoingMessageEnvelope], None] = send
 
 
 class Coordinator:

@@ -6,7 +6,8 @@ One iteration, in this order, always on one thread:
     2  call the task's process()                    5  commit what is due or was asked for
     3  call window() where its time has come
 
-The loop is written for speed: everything it needs with every message is a local name, and whatever only some jobs need (listeners, observers,
+The loop is written for speed: everything it needs with every message is a local name, and whatever only some jobs need (listeners,
+observers,
 broadcast inputs) is bound elsewhere, beforehand, so that the others do not pay for it.
 """
 
@@ -35,8 +36,8 @@ ChoiceObserver = Callable[[IncomingMessageEnvelope], object]
 class EventLoop:
     """Drives tasks with messages until it is told to stop.
 
-    ``commit(tasks)`` is called for step 5 with the tasks that are due. ``on_choice``, if set, sees each chosen message before its task does;
-    ``processed`` is how many messages were chosen so far (a broadcast message counts once).
+    ``commit(tasks)`` is called for step 5 with the tasks that are due. ``on_choice``, if set, sees each chosen message before
+    its task does; ``processed`` is how many messages were chosen so far (a broadcast message counts once).
     """
 
     def __init__(
@@ -101,8 +102,10 @@ class EventLoop:
         self._paused = True
 
     def run(self, *, limit: int | None = None, until: Callable[[], object] | None = None, stop_at_head: bool = False) -> int:
-        """Process messages; how many. Returns after ``limit`` of them, once ``until()`` is true (asked between messages and when idle), with
-        ``stop_at_head`` once all inputs are caught up, when paused, or when a task has shut the container down. Raises TaskError and others."""
+        """Process messages; how many. Returns after ``limit`` of them, once ``until()`` is true (asked between messages and when idle),
+        with
+        ``stop_at_head`` once all inputs are caught up, when paused, or when a task has shut the container down. Raises TaskError and
+        others."""
         if limit is not None and limit <= 0:
             return 0
         choose = self._multiplexer.chooser.choose
@@ -111,12 +114,15 @@ class EventLoop:
         lanes = self._multiplexer.lanes
         inbox = self._intake.inbox
         read_clock = self._clock.monotonic_ns
+        send = self._outbox.send
         outgoing, requests = self._outgoing, self._requests
         on_choice = self.on_choice
         base = self.processed
         processed = 0
         due = self._next_due()
         lane, self._served = self._served, None
+        envelope: IncomingMessageEnvelope | None = None
+        found = False
         self._paused = False
         try:
             while not self.shutdown_requested:
@@ -133,6 +139,7 @@ class EventLoop:
                         offer(lane)
                         lane = None
                 envelope = choose()
+                found = False
                 if envelope is None:
                     lane = None
                     found = self._multiplexer.look()
@@ -152,9 +159,10 @@ class EventLoop:
                     processed += 1
                 now = read_clock()
                 if now >= due:
-                    due = self._timers(now, envelope)
+                    due = self._timers(now)
                 if outgoing:
-                    self._send(envelope)
+                    send(outgoing)
+                    outgoing.clear()
                 if requests:
                     self._serve(requests)
                 if envelope is None:
@@ -167,7 +175,10 @@ class EventLoop:
                     self._intake.wait(min(self._idle_ms, max(0, (due - now) / _MS)))
                 elif processed == limit or (until is not None and until()):
                     break
+        except SerdeError as error:
+            raise self._placed(error, envelope) from error.__cause__
         finally:
+            outgoing.clear()
             self.processed = base + processed
             self._served = lane
         return processed
@@ -215,14 +226,15 @@ class EventLoop:
         coordinator.forget()
         self._metrics.counter(f"exception-ignored-{type(error).__name__}", "container").inc()
 
-    def _timers(self, now: int, envelope: IncomingMessageEnvelope | None) -> int:
+    def _timers(self, now: int) -> int:
         """Do what is due at ``now``; when to come back."""
         if now - self._last_window >= self._window_every:
             self._last_window = now
             self._window()
         if now - self._last_commit >= self._commit_every:
             self._last_commit = now
-            self._send(envelope)
+            self._outbox.send(self._outgoing)
+            self._outgoing.clear()
             self._run_commit(self._tasks)
         if now - self._last_look >= self._look_every:
             self._last_look = now
@@ -247,16 +259,11 @@ class EventLoop:
                     raise task.failure(error, "in window()") from error
                 self._pass_over(error, task.window_coordinator, mark)
 
-    def _send(self, envelope: IncomingMessageEnvelope | None) -> None:
-        outgoing = self._outgoing
-        try:
-            self._outbox.send(outgoing)
-        except SerdeError as error:
-            if envelope is None:
-                raise
-            raise SerdeError(f"{error} (while processing {envelope.ssp}@{envelope.offset}, key {envelope.key!r})") from error.__cause__
-        finally:
-            outgoing.clear()
+    def _placed(self, error: SerdeError, envelope: IncomingMessageEnvelope | None) -> SerdeError:
+        """The error of an output with the message that led to it; an input that cannot be decoded names its own place."""
+        if envelope is None or not self._outgoing:
+            return error
+        return SerdeError(f"{error} (while processing {envelope.ssp}@{envelope.offset}, key {envelope.key!r})")
 
     def _serve(self, requests: list[Coordinator]) -> None:
         """Do what tasks asked for in this iteration: commits first, then shutdowns."""

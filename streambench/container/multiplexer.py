@@ -30,12 +30,14 @@ Undecodable = Callable[[SystemStreamPartition, str, Any, Any, SerdeError], None]
 class Lane:
     """One input partition on its way to the chooser.
 
-    ``subscriptions``: the tasks that get its messages (several for a broadcast input); ``single`` is the only one, None where they are several
+    ``subscriptions``: the tasks that get its messages (several for a broadcast input); ``single`` is the only one, None where they are
+    several
     or one of them begins later than the lane does. ``end``: the first offset that is no longer read, None for no end.
     """
 
     __slots__ = (
-        "at_head", "buffer", "chunks", "delivered", "end", "finished", "key_serde", "message_serde", "polled", "single", "ssp", "start", "subscriptions",
+        "at_head", "buffer", "chunks", "delivered", "end", "finished", "key_serde", "message_serde", "polled", "single", "ssp", "start",
+        "subscriptions",
     )  # fmt: skip
 
     def __init__(self, ssp: SystemStreamPartition, start: str) -> None:

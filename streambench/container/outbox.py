@@ -6,6 +6,7 @@ that only keeps what it is given holds effects back, one that throws them away i
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -45,11 +46,16 @@ class TaskCommit(Struct):
     changes: Sequence[StoreChanges]
 
 
+Put = Callable[[str, OutgoingMessageEnvelope], None]
+"""Takes a message from a source."""
+
+
 class Outbox(Protocol):
     """Where a container's effects go."""
 
     def start(self, sources: Sequence[str], fenced: Mapping[str, Sequence[SystemStreamPartition]], generation: int, epoch: int) -> None:
-        """Get ready. ``sources``: the tasks that may send. ``fenced``: per source of changes, the changelog partitions that are its alone."""
+        """Get ready. ``sources``: the tasks that may send. ``fenced``: per source of changes, the changelog partitions that are its
+        alone."""
         ...
 
     def send(self, outgoing: Outgoing) -> None:
@@ -87,13 +93,13 @@ class LiveOutbox:
         self._metrics = metrics
         self._on_send = on_send
         self._producers: dict[str, SystemProducer] = {}
-        self._outlets: dict[SystemStream, Outlet] = {}
+        self._puts = _Puts(self._outlet)
         self._sources: list[str] = []
         self._generation = 0
         self._sent = metrics.counter("sends", "producers")
         self._dropped = metrics.counter("serialization-errors", "producers")
         self._drop = config.boolean("task.drop.serialization.errors")
-        self._unflushed = False
+        self._unflushed = 0
 
     def start(self, sources: Sequence[str], fenced: Mapping[str, Sequence[SystemStreamPartition]], generation: int, epoch: int) -> None:
         self._sources = [*sources, *fenced]
@@ -104,26 +110,18 @@ class LiveOutbox:
                 self._producer(system).fence(source, of_system, generation, epoch)
 
     def send(self, outgoing: Outgoing) -> None:
-        outlets = self._outlets
+        puts = self._puts
         for task, envelope in outgoing:
-            outlet = outlets.get(envelope.system_stream) or self._outlet(envelope.system_stream)
-            try:
-                encoded = outlet.encode(envelope)
-            except SerdeError as error:
-                self._unserialisable(task.name, envelope, error)
-                continue
-            outlet.send(task.name, encoded)
-            if self._on_send is not None:
-                self._on_send(task.name, envelope.system_stream)
-        self._sent.count += len(outgoing)
-        self._unflushed = True
+            puts[envelope.system_stream](task.name, envelope)
+        self._unflushed += len(outgoing)
 
     def flush(self) -> None:
         if self._unflushed:
             for producer in self._producers.values():
                 for source in self._sources:
                     producer.flush(source)
-            self._unflushed = False
+            self._sent.inc(self._unflushed)
+            self._unflushed = 0
 
     def commit(self, commits: Sequence[TaskCommit], now_ms: int) -> None:
         self.flush()
@@ -157,7 +155,7 @@ class LiveOutbox:
             stream = ssp.system_stream
             for key, value in each.entries:
                 producer.send(source, OutgoingMessageEnvelope(stream, value, key, None, ssp.partition))
-            self._unflushed = self._unflushed or bool(each.entries)
+            self._unflushed += len(each.entries)
         self.flush()
 
     def _upcoming(self, changelogs: set[SystemStreamPartition]) -> dict[SystemStreamPartition, str]:
@@ -173,7 +171,7 @@ class LiveOutbox:
             self._producers[system] = producer
         return self._producers[system]
 
-    def _outlet(self, stream: SystemStream) -> Outlet:
+    def _outlet(self, stream: SystemStream) -> Put:
         if not isinstance(stream, SystemStream):
             raise ConfigError(f"cannot send to {stream!r}: the first part of an OutgoingMessageEnvelope is a SystemStream(system, stream)")
         try:
@@ -185,9 +183,17 @@ class LiveOutbox:
         except UnknownStreamError:
             self._systems.create(stream)
             partitions = admin.metadata([stream])[stream]
-        outlet = Outlet(stream, self._producer(stream.system), len(partitions), *self._serdes.for_stream(stream))
-        self._outlets[stream] = outlet
-        return outlet
+        key_serde, message_serde = self._serdes.for_stream(stream)
+        put = outlet(stream, self._producer(stream.system), len(partitions), key_serde, message_serde, self._unserialisable)
+        on_send = self._on_send
+        if on_send is None:
+            return put
+
+        def observed(source: str, envelope: OutgoingMessageEnvelope) -> None:
+            put(source, envelope)
+            on_send(source, stream)
+
+        return observed
 
     def _unserialisable(self, task: str, envelope: OutgoingMessageEnvelope, error: SerdeError) -> None:
         if not self._drop:
@@ -195,57 +201,68 @@ class LiveOutbox:
         self._dropped.inc()
 
 
-class Outlet:
-    """One output stream: its producer, its serdes, and the choice of the partition."""
+class _Puts(dict[SystemStream, Put]):
+    """Per output stream what takes its messages, made when the first one comes."""
 
-    __slots__ = ("_key_serde", "_message_serde", "_next", "_partition_of", "_partitions", "_producer", "send", "stream")
+    def __init__(self, make: Callable[[SystemStream], Put]) -> None:
+        self._make = make
 
-    def __init__(
-        self, stream: SystemStream, producer: SystemProducer, partitions: int, key_serde: Serde | None, message_serde: Serde | None
-    ) -> None:
-        self.stream = stream
-        self.send = producer.send
-        self._producer = producer
-        self._partitions = partitions
-        self._key_serde = key_serde
-        self._message_serde = message_serde
-        self._next = 0
-        self._partition_of: dict[Any, int] = {}
+    def __missing__(self, stream: SystemStream) -> Put:
+        put = self[stream] = self._make(stream)
+        return put
 
-    def encode(self, envelope: OutgoingMessageEnvelope) -> OutgoingMessageEnvelope:
-        """The envelope with bytes for key and message, and its partition set. Raises SerdeError."""
-        key, message = envelope.key, envelope.message
-        if self._key_serde is not None and key is not None:
-            key = _encoded(self._key_serde, key, "key")
-        if self._message_serde is not None and message is not None:
-            message = _encoded(self._message_serde, message, "message")
-        partition = envelope.partition
-        if partition is None:
-            partition = self._partition(key if envelope.partition_key is None else envelope.partition_key)
-        elif not 0 <= partition < self._partitions:
-            raise SerdeError(f"partition {partition} is out of range: {self.stream} has {self._partitions}, numbered from 0")
-        elif message is envelope.message and key is envelope.key:
-            return envelope
-        return OutgoingMessageEnvelope(envelope.system_stream, message, key, None, partition, envelope.timestamp, envelope.headers)
 
-    def _partition(self, key: Any) -> int:
-        if self._partitions == 1:
-            return 0
-        if key is None:
-            self._next = (self._next + 1) % self._partitions
-            return (self._next - 1) % self._partitions
+def outlet(
+    stream: SystemStream, producer: SystemProducer, partitions: int, key_serde: Serde | None, message_serde: Serde | None,
+    unserialisable: Callable[[str, OutgoingMessageEnvelope, SerdeError], None],
+) -> Put:  # fmt: skip
+    """What takes the messages for one output stream: encodes them, chooses the partition, and hands them to the producer.
+
+    A closure, not an object: this runs with every message that is sent. ``unserialisable`` is told of what cannot be encoded, and raises
+    or not.
+    """
+    send = producer.sender(stream)
+    partition_of: dict[Any, int] = {}
+    turns = itertools.cycle(range(partitions))
+    only_one = partitions == 1
+
+    def put(source: str, envelope: OutgoingMessageEnvelope) -> None:
+        key, message, partition = envelope.key, envelope.message, envelope.partition
         try:
-            return self._partition_of[key]
-        except (KeyError, TypeError):
-            return self._hashed(key)
+            if key_serde is not None and key is not None:
+                key = _encoded(key_serde, key, "key")
+            if message_serde is not None and message is not None:
+                message = _encoded(message_serde, message, "message")
+            if partition is None:
+                if only_one:
+                    partition = 0
+                else:
+                    hashed = key if envelope.partition_key is None else envelope.partition_key
+                    if hashed is None:
+                        partition = next(turns)
+                    else:
+                        try:
+                            partition = partition_of[hashed]
+                        except (KeyError, TypeError):
+                            partition = _partition(hashed, partitions, partition_of)
+            elif not 0 <= partition < partitions:
+                raise SerdeError(f"partition {partition} is out of range: {stream} has {partitions}, numbered from 0")
+        except SerdeError as error:
+            unserialisable(source, envelope, error)
+        else:
+            send(source, envelope, key, message, partition)
 
-    def _hashed(self, key: Any) -> int:
-        partition = partition_for(_partition_bytes(key), self._partitions)
-        if type(key) in (bytes, str, int):
-            if len(self._partition_of) >= _REMEMBERED_KEYS:
-                self._partition_of.clear()
-            self._partition_of[key] = partition
-        return partition
+    return put
+
+
+def _partition(key: Any, partitions: int, remembered: dict[Any, int]) -> int:
+    partition = partition_for(_partition_bytes(key), partitions)
+    # Only keys whose equality is that of their bytes: 1 == 1.0 == True, but they are not hashed alike.
+    if type(key) in (bytes, str):
+        if len(remembered) >= _REMEMBERED_KEYS:
+            remembered.clear()
+        remembered[key] = partition
+    return partition
 
 
 def _partition_bytes(key: Any) -> bytes:

@@ -127,5 +127,6 @@ def _choices(container: Container) -> tuple[Choice, ...]:
         rules[container.processed] = container._multiplexer.chooser.rule()
     first = container.processed - len(container.choices)
     return tuple(
-        Choice(number, each.ssp, each.offset, each.key, rules.get(number, "")) for number, each in enumerate(container.choices, start=first + 1)
+        Choice(number, each.ssp, each.offset, each.key, rules.get(number, ""))
+        for number, each in enumerate(container.choices, start=first + 1)
     )

@@ -164,7 +164,8 @@ def task_object(factory: Any) -> Any:
             raise ConfigError(f"cannot make a {factory.__name__}: {error}", key="task.class") from error
     elif hasattr(factory, "process") or not callable(factory):
         raise ConfigError(
-            f"{factory!r} cannot be a task: give a class (one object is made per task) or a function process(envelope, collector, coordinator)",
+            f"{factory!r} cannot be a task: give a class (one object is made per task) "
+            "or a function process(envelope, collector, coordinator)",
             key="task.class",
         )
     else:

@@ -1,6 +1,7 @@
 """A session: a container under somebody's hands.
 
-It is stepped in the thread of whoever asks, runs freely on a thread of its own, can be looked at and paused at any time, and is never more than
+It is stepped in the thread of whoever asks, runs freely on a thread of its own, can be looked at and paused at any time, and is never
+more than
 a caller of the container's one event loop.
 """
 
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar
+from typing import Generic, Literal, TypeVar, cast
 
 from streambench.container.container import Container, Until
 from streambench.container.snapshot import ContainerSnapshot
@@ -23,7 +24,8 @@ _ANSWER_S = 5.0
 class Session:
     """Drives one container. All methods may be called from any thread.
 
-    States: ``new`` until ``start``; ``paused`` when nothing moves; ``running`` while its thread drives the container; ``stopped`` and ``failed`` for good.
+    States: ``new`` until ``start``; ``paused`` when nothing moves; ``running`` while its thread drives the container; ``stopped`` and
+    ``failed`` for good.
     ``error`` is what the container failed with.
     """
 
@@ -62,7 +64,8 @@ class Session:
         return self._drive(lambda: self._driven(lambda: self.container.step(n)))
 
     def run(self, until: Until = None) -> None:
-        """Process messages on the session's thread, until ``until`` (see ``Container.run``), ``pause`` or ``stop``. Returns at once; ``wait`` for it."""
+        """Process messages on the session's thread, until ``until`` (see ``Container.run``), ``pause`` or ``stop``. Returns at once;
+        ``wait`` for it."""
         with self._driving:
             self._check_still()
             self.container.require_running()
@@ -107,7 +110,9 @@ class Session:
             self._last = self._between(self.container.snapshot, timeout)
         except TimeoutError:
             if self._last is None:
-                raise StreambenchError(f"{self.name} has been busy with one message for {timeout:g} s; there is no picture of it yet") from None
+                raise StreambenchError(
+                    f"{self.name} has been busy with one message for {timeout:g} s; there is no picture of it yet"
+                ) from None
         return self._last
 
     def _run(self, until: Until) -> None:
@@ -155,13 +160,13 @@ class Session:
             listener()
 
 
-class _Answer:
+class _Answer(Generic[_T]):
     """A question to the event loop, and its answer."""
 
-    def __init__(self, what: Callable[[], Any]) -> None:
+    def __init__(self, what: Callable[[], _T]) -> None:
         self._what = what
         self._done = threading.Event()
-        self._result: Any = None
+        self._result: _T | None = None
         self._error: BaseException | None = None
         self._withdrawn = False
 
@@ -187,7 +192,7 @@ class _Answer:
                 raise TimeoutError
         return True
 
-    def result(self) -> Any:
+    def result(self) -> _T:
         if self._error is not None:
             raise self._error
-        return self._result
+        return cast(_T, self._result)

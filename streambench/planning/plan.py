@@ -10,7 +10,7 @@ from streambench import load
 from streambench.config import Config
 from streambench.errors import ConfigError
 from streambench.model import PartitionMetadata, SystemStream, SystemStreamPartition
-from streambench.planning.groupers import Grouper, GroupByPartition, GroupBySystemStreamPartition, deal
+from streambench.planning.groupers import GroupByPartition, GroupBySystemStreamPartition, Grouper, deal
 from streambench.planning.model import ContainerModel, JobModel, TaskModel, natural
 
 Metadata = Mapping[SystemStream, Mapping[int, PartitionMetadata]]
@@ -86,9 +86,7 @@ def plan(config: Config, name: str, metadata: Metadata) -> JobModel:
     if not 1 <= containers <= len(groups):
         raise config.error("job.container.count", f"{containers} containers for {len(groups)} tasks: give 1 to {len(groups)}")
     models = {
-        task: TaskModel(task, tuple(sorted({*groups[task], *broadcast})), number)
-        for number, task in enumerate(sorted(groups, key=natural))
+        task: TaskModel(task, tuple(sorted({*groups[task], *broadcast})), number) for number, task in enumerate(sorted(groups, key=natural))
     }
     dealt = deal(groups, containers)
     return JobModel(name, tuple(ContainerModel(number, tuple(models[task] for task in tasks)) for number, tasks in dealt.items()))
-

@@ -8,7 +8,7 @@ in bytes as they are (or in objects, where it never leaves the process); serdes 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, ClassVar
 
 from msgspec import Struct
@@ -110,6 +110,10 @@ class SystemConsumer(ABC):
         return [Chunk.of(ssp, envelopes) for ssp, envelopes in by_ssp.items()]
 
 
+Sender = Callable[[str, OutgoingMessageEnvelope, Any, Any, int], None]
+"""Takes a message for one stream: source, the envelope as the task sent it, key and message as encoded, and the partition."""
+
+
 class SystemProducer(ABC):
     """Writes to the streams of one system for one container.
 
@@ -123,7 +127,8 @@ class SystemProducer(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """Disconnect without a flush: what was sent since the last ``flush`` may be lost. May be called more than once, and without ``start``."""
+        """Disconnect without a flush: what was sent since the last ``flush`` may be lost. May be called more than once, and without
+        ``start``."""
 
     @abstractmethod
     def register(self, source: str) -> None:
@@ -131,11 +136,20 @@ class SystemProducer(ABC):
 
     @abstractmethod
     def send(self, source: str, envelope: OutgoingMessageEnvelope) -> None:
-        """Take a message; it may be kept back to be written with others until ``flush``. Raises MessageTooLargeError, UnknownStreamError."""
+        """Take a message; it may be kept back to be written with others until ``flush``. Raises MessageTooLargeError,
+        UnknownStreamError."""
 
     @abstractmethod
     def flush(self, source: str) -> None:
         """Return when everything that this source sent is durable; raise where any of it failed."""
+
+    def sender(self, stream: SystemStream) -> Sender:
+        """What takes the messages for one stream from now on: ``send``, unless a producer has a quicker way once the stream is known."""
+
+        def send(source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int) -> None:
+            self.send(source, OutgoingMessageEnvelope(stream, message, key, None, partition, envelope.timestamp, envelope.headers))
+
+        return send
 
     def fence(self, source: str, partitions: Collection[SystemStreamPartition], generation: int, epoch: int) -> None:  # noqa: B027
         """Take what ``source`` writes to these partitions only from this holder on: writes of one with a lower generation (or, in the
@@ -147,7 +161,8 @@ class SystemAdmin(ABC):
 
     @abstractmethod
     def metadata(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
-        """Per stream and partition, the oldest, newest and upcoming offset as of now. Raises UnknownStreamError for a stream that is not there."""
+        """Per stream and partition, the oldest, newest and upcoming offset as of now. Raises UnknownStreamError for a stream that is not
+        there."""
 
     @abstractmethod
     def create(self, stream: SystemStream, partitions: int, **settings: Any) -> bool:
@@ -169,7 +184,7 @@ class SystemAdmin(ABC):
         """Delete a stream with all it holds. Raises UnknownStreamError; a system that cannot raises StreamSystemError."""
         raise StreamSystemError(f"{stream}: this kind of system cannot delete streams")
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most have nothing to let go of
         """Let go of connections; may be called more than once."""
 
 

@@ -19,9 +19,46 @@ from streambench.model import (
     SystemStream,
     SystemStreamPartition,
 )
-from streambench.system.api import Chunk, SystemAdmin, SystemConsumer, SystemFactory, SystemProducer
+from streambench.system.api import Chunk, Sender, SystemAdmin, SystemConsumer, SystemFactory, SystemProducer
 
-Partition = list[OutgoingMessageEnvelope]
+
+class Partition:
+    """One partition: the keys and messages as columns, and what few messages have, timestamp and headers, by their index."""
+
+    __slots__ = ("extras", "keys", "messages")
+
+    def __init__(self) -> None:
+        self.keys: list[Any] = []
+        self.messages: list[Any] = []
+        self.extras: dict[int, tuple[int | None, Mapping[str, bytes] | None]] = {}
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    def append(self, envelope: OutgoingMessageEnvelope, key: Any, message: Any) -> None:
+        """Append a message; timestamp and headers are those of the envelope."""
+        if envelope.timestamp is not None or envelope.headers is not None:
+            self.extras[len(self.messages)] = (envelope.timestamp, envelope.headers)
+        self.keys.append(key)
+        # Some encoders (orjson) return bytes from a buffer of 4 kB that lives as long as they do: keep a copy of the right size.
+        self.messages.append(b"%b" % message if type(message) is bytes else message)
+
+    def copy(self) -> Partition:
+        """A partition with the same messages, to be continued on its own."""
+        other = Partition()
+        other.keys, other.messages, other.extras = list(self.keys), list(self.messages), dict(self.extras)
+        return other
+
+    def chunk(self, ssp: SystemStreamPartition, start: int, at_most: int) -> Chunk:
+        """The messages from index ``start`` on."""
+        messages = self.messages[start : start + at_most]
+        end = start + len(messages)
+        chunk = Chunk(ssp, list(map(str, range(start, end))), self.keys[start:end], messages)
+        if self.extras:
+            extras = [self.extras.get(index, (None, None)) for index in range(start, end)]
+            chunk.timestamps = [timestamp for timestamp, _ in extras]
+            chunk.headers = [headers for _, headers in extras]
+        return chunk
 
 
 class MemoryStreams:
@@ -34,7 +71,7 @@ class MemoryStreams:
         """Create a stream; False where it is there with as many partitions, StreamExistsError where with others."""
         present = self.partitions.setdefault(stream, [])
         if not present:
-            present.extend([] for _ in range(partitions))
+            present.extend(Partition() for _ in range(partitions))
             return True
         if len(present) != partitions:
             raise StreamExistsError(f"{stream} is there already, with {len(present)} partitions and not {partitions}")
@@ -90,19 +127,10 @@ class MemoryConsumer(SystemConsumer):
         chunks = []
         for ssp, at_most in wanted.items():
             position = self._positions[ssp]
-            sent = self._partitions[ssp][position : position + at_most]
-            if sent:
-                self._positions[ssp] = position + len(sent)
-                chunks.append(
-                    Chunk(
-                        ssp,
-                        list(map(str, range(position, position + len(sent)))),
-                        [envelope.key for envelope in sent],
-                        [envelope.message for envelope in sent],
-                        [envelope.timestamp for envelope in sent],
-                        [envelope.headers for envelope in sent],
-                    )
-                )
+            chunk = self._partitions[ssp].chunk(ssp, position, at_most)
+            if len(chunk):
+                self._positions[ssp] = position + len(chunk)
+                chunks.append(chunk)
         return chunks
 
     def at_head(self, ssp: SystemStreamPartition) -> bool:
@@ -125,8 +153,20 @@ class MemoryProducer(SystemProducer):
         pass
 
     def send(self, source: str, envelope: OutgoingMessageEnvelope) -> None:
-        partitions = self._streams.partitions.get(envelope.system_stream) or self._streams.of(envelope.system_stream)
-        partitions[envelope.partition or 0].append(envelope)
+        self._streams.of(envelope.system_stream)[envelope.partition or 0].append(envelope, envelope.key, envelope.message)
+
+    def sender(self, stream: SystemStream) -> Sender:
+        partitions = self._streams.of(stream)
+
+        def send(source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int) -> None:
+            to = partitions[partition]
+            if envelope.timestamp is not None or envelope.headers is not None:
+                to.append(envelope, key, message)
+            else:
+                to.keys.append(key)
+                to.messages.append(b"%b" % message if type(message) is bytes else message)
+
+        return send
 
     def flush(self, source: str) -> None:
         pass

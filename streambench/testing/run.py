@@ -19,7 +19,7 @@ from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, 
 from streambench.planning.plan import all_inputs
 from streambench.serde.api import Serde
 from streambench.serde.streams import StreamSerdes
-from streambench.system.memory import MemoryStreams, MemorySystemFactory
+from streambench.system.memory import MemoryStreams, MemorySystemFactory, Partition
 from streambench.system.systems import Systems
 from streambench.testing.clock import ManualClock
 
@@ -38,7 +38,8 @@ class Call(NamedTuple):
 class JobRun:
     """What a job did.
 
-    ``processed``: (partition, offset, key, message) in the order processed, across tasks. ``outputs``: per stream that is no input and partition,
+    ``processed``: (partition, offset, key, message) in the order processed, across tasks. ``outputs``: per stream that is no input and
+    partition,
     (key, message) in order. ``checkpoints``: per task and partition, the last offset committed. ``calls``: the events in order.
     """
 
@@ -64,8 +65,10 @@ def run_job(
 ) -> JobRun:
     """Run a job in this process, in one container, until it has caught up with its inputs or has processed ``max_messages``.
 
-    ``task``: a task class, or a function process(envelope, collector, coordinator). ``inputs``: per ``system.stream`` and partition a list of
-    messages, or of (key, message) pairs; they are there before the start. Systems that ``config`` does not define are in memory, for this run alone, and
+    ``task``: a task class, or a function process(envelope, collector, coordinator). ``inputs``: per ``system.stream`` and partition a
+    list of
+    messages, or of (key, message) pairs; they are there before the start. Systems that ``config`` does not define are in memory, for this
+    run alone, and
     read from the oldest message on. Without ``clock`` time stands still. ``previous``: go on from the streams and checkpoints of that run.
     ``checkpoints``: start from these. Raises what the container raises, with the JobRun so far as ``job_run`` of the exception.
     """
@@ -86,7 +89,9 @@ class _Run:
         self.serdes = StreamSerdes(self.config)
         self.inputs = [str(stream) for stream in all_inputs(self.config)]
         self.result._inputs = tuple(dict.fromkeys([*names, *self.inputs]))
-        self.checkpoints = MemoryCheckpointManager(_checkpoints(checkpoints) if checkpoints is not None else previous._last if previous else {})
+        self.checkpoints = MemoryCheckpointManager(
+            _checkpoints(checkpoints) if checkpoints is not None else previous._last if previous else {}
+        )
         factory = task if task is not None else load.by_path(self.config, "task.class", self.config.required("task.class"))
         self.factory = self._recording(factory)
         self._put(inputs)
@@ -148,7 +153,10 @@ class _Run:
             for partition, messages in sorted(partitions.items()):
                 for entry in messages:
                     key, message = entry if isinstance(entry, tuple) and len(entry) == 2 else (None, entry)
-                    producer.send("inputs", OutgoingMessageEnvelope(stream, _encoded(message_serde, message), _encoded(key_serde, key), None, partition))
+                    producer.send(
+                        "inputs",
+                        OutgoingMessageEnvelope(stream, _encoded(message_serde, message), _encoded(key_serde, key), None, partition),
+                    )
             producer.flush("inputs")
             producer.stop()
 
@@ -157,12 +165,14 @@ class _Run:
         if present is None:
             self.systems.admin(stream.system).create(stream, partitions)
         else:
-            present.extend([] for _ in range(partitions - len(present)))
+            present.extend(Partition() for _ in range(partitions - len(present)))
 
     def _finish(self, container: Container | None) -> JobRun:
         result = self.result
         result._last = self.checkpoints.read_last()
-        result.checkpoints = {task: {str(ssp): offset for ssp, offset in last.offsets.items()} for task, last in result._last.items() if last.offsets}
+        result.checkpoints = {
+            task: {str(ssp): offset for ssp, offset in last.offsets.items()} for task, last in result._last.items() if last.offsets
+        }
         for stream in sorted(result._streams.partitions):
             if str(stream) not in self.inputs:
                 result.outputs[str(stream)] = self._outputs(stream)
@@ -175,7 +185,10 @@ class _Run:
     def _outputs(self, stream: SystemStream) -> dict[int, list[tuple[Any, Any]]]:
         key_serde, message_serde = self.serdes.for_stream(stream)
         return {
-            number: [(_decoded(key_serde, each.key), _decoded(message_serde, each.message)) for each in partition]
+            number: [
+                (_decoded(key_serde, key), _decoded(message_serde, message))
+                for key, message in zip(partition.keys, partition.messages, strict=True)
+            ]
             for number, partition in enumerate(self.result._streams.of(stream))
         }
 
@@ -198,12 +211,15 @@ def _completed(config: Config, inputs: Iterable[str]) -> Config:
 
 
 def _checkpoints(given: Mapping[str, Mapping[str, str]]) -> dict[str, Checkpoint]:
-    return {task: Checkpoint({SystemStreamPartition.parse(ssp): str(offset) for ssp, offset in offsets.items()}) for task, offsets in given.items()}
+    return {
+        task: Checkpoint({SystemStreamPartition.parse(ssp): str(offset) for ssp, offset in offsets.items()})
+        for task, offsets in given.items()
+    }
 
 
 def _copied(streams: MemoryStreams) -> MemoryStreams:
     copy = MemoryStreams()
-    copy.partitions = {stream: [list(partition) for partition in partitions] for stream, partitions in streams.partitions.items()}
+    copy.partitions = {stream: [partition.copy() for partition in partitions] for stream, partitions in streams.partitions.items()}
     return copy
 
 
