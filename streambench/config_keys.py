@@ -59,7 +59,9 @@ KEYS = (
     Key("systems.<s>.samza.fetch.threshold", "integer", "10000", "how many messages of one partition may wait in memory"),
     Key("systems.<s>.streams.<t>.samza.key.serde", "text", None, "as for the system, for one stream"),
     Key("systems.<s>.streams.<t>.samza.msg.serde", "text", None, "as for the system, for one stream"),
-    Key("systems.<s>.streams.<t>.samza.offset.default", "text", None, "as for the system, for one stream", ("oldest", "newest", "upcoming")),
+    Key(
+        "systems.<s>.streams.<t>.samza.offset.default", "text", None, "as for the system, for one stream", ("oldest", "newest", "upcoming")
+    ),
     Key("systems.<s>.streams.<t>.samza.reset.offset", "boolean", "false", "begin at samza.offset.default whatever the checkpoint says"),
     Key("systems.<s>.streams.<t>.samza.priority", "integer", "-1", "higher comes first; negative: after all that have one"),
     Key("systems.<s>.streams.<t>.samza.bootstrap", "boolean", "false", "read this stream to its end before any other"),
@@ -73,7 +75,9 @@ KEYS = (
 )
 
 # A plug-in's keys below systems.<s>. and serializers.registry.<n>. are its own; it checks them itself.
-_OPEN = re.compile(r"(systems\.[^.]+\.(?!samza\.|streams\..+\.samza\.).+|serializers\.registry\.[^.]+\.(?!class$).+|metrics\.reporter\..+|spark\..+)")
+_OPEN = re.compile(
+    r"(systems\.[^.]+\.(?!samza\.|streams\..+\.samza\.).+|serializers\.registry\.[^.]+\.(?!class$).+|metrics\.reporter\..+|spark\..+)"
+)
 
 _KNOWN_PREFIXES = ("job.", "task.", "systems.", "stores.", "serializers.", "metrics.")
 

@@ -22,7 +22,8 @@ class Checkpoint(Struct, frozen=True):
 
     ``offsets``: of each input partition the last message that was processed. ``starts``: where the task began to read the partitions of
     which it has processed nothing yet (the first offset to be read). ``changelogs``: per store, the changelog's upcoming offset when
-    this checkpoint was made: a restore stops there. ``generation`` and ``sequence`` say which commit it belongs to, ``time_ms`` when that was.
+    this checkpoint was made: a restore stops there. ``generation`` and ``sequence`` say which commit it belongs to, ``time_ms`` when that
+    was; they are the writer's, a manager keeps them as they are.
     """
 
     offsets: Mapping[SystemStreamPartition, str]
@@ -69,15 +70,19 @@ class CheckpointManager(ABC):
     def write(self, checkpoints: Mapping[str, Checkpoint]) -> None:
         """Write checkpoints of tasks of the claimed container, all of them in one durable, atomic step.
 
-        Tasks that are not named keep theirs. Raises FencedError where another holder or a newer generation has taken over; nothing is written then."""
+        Tasks that are not named keep theirs. Raises FencedError where another holder or a newer generation has taken over; nothing is
+        written then. After an error of any other kind the claim is lost, since nobody knows what has become of the write.
+        """
 
     @abstractmethod
     def history(self) -> dict[str, list[Checkpoint]]:
-        """Per task, the checkpoints that are still kept, oldest first; the last one is that of ``read_last``."""
+        """Per task, the checkpoints that are still kept, oldest first, equal neighbours once; the last one is that of ``read_last``."""
 
     @abstractmethod
     def rewind(self, checkpoints: Mapping[str, Checkpoint], *, now_ms: int) -> Generation:
-        """Make these the last checkpoints of their tasks, in a generation of its own (which stops what still runs)."""
+        """Make these the last checkpoints of their tasks, in a generation of its own (which stops what still runs).
+
+        The assignment stays as it was. Raises CheckpointError, and stops nothing, where the job has no such task."""
 
     @abstractmethod
     def close(self) -> None:

@@ -135,8 +135,8 @@ class Container:
         self._drive(lambda: self._commit(self._tasks))
 
     def pause(self) -> None:
-        """Have ``run`` return after the message it is at. May be called from any thread."""
-        self._intake.post(self._pause)
+        """Have the ``run`` that goes on at present return after the message it is at. May be called from any thread."""
+        self._loop.pause_later()
 
     def post(self, command: Command) -> None:
         """Have the event loop call ``command`` between two messages, while it runs. May be called from any thread."""
@@ -216,9 +216,6 @@ class Container:
                 self.rules[self.processed] = self._multiplexer.chooser.rule()
                 self.rules.pop(self.processed - explained, None)
         return done
-
-    def _pause(self) -> None:
-        self._loop.pause()
 
     def _start(self) -> None:
         config = self.config

@@ -80,6 +80,7 @@ class EventLoop:
         self._ignored = frozenset(ignored)
         self._observer = observer
         self._paused = False
+        self._run = 0
         self._served: Lane | None = None
         self._wants_shutdown: set[str] = set()
         self._windows = metrics.counter("window-calls", "container")
@@ -98,8 +99,18 @@ class EventLoop:
         return self._served
 
     def pause(self) -> None:
-        """Have ``run`` return between two messages. On other threads: post this to the intake."""
+        """Have ``run`` return between two messages. On the thread that drives the loop."""
         self._paused = True
+
+    def pause_later(self) -> None:
+        """Have the present ``run`` return between two messages; a later one is not concerned. From any thread."""
+        run = self._run
+
+        def pause() -> None:
+            if self._run == run:
+                self._paused = True
+
+        self._intake.post(pause)
 
     def run(self, *, limit: int | None = None, until: Callable[[], object] | None = None, stop_at_head: bool = False) -> int:
         """Process messages; how many. Returns after ``limit`` of them, once ``until()`` is true (asked between messages and when idle),
@@ -124,6 +135,7 @@ class EventLoop:
         envelope: IncomingMessageEnvelope | None = None
         found = False
         self._paused = False
+        self._run += 1
         try:
             while not self.shutdown_requested:
                 if inbox:

@@ -8,6 +8,7 @@ a caller of the container's one event loop.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Generic, Literal, TypeVar, cast
 
@@ -19,6 +20,7 @@ SessionState = Literal["new", "paused", "running", "stopped", "failed"]
 
 _T = TypeVar("_T")
 _ANSWER_S = 5.0
+_ASK_AGAIN_S = 0.05
 
 
 class Session:
@@ -76,9 +78,11 @@ class Session:
     def pause(self, timeout: float | None = None) -> bool:
         """Have it stop after the message it is at, and wait for that, at most ``timeout`` seconds; whether it stands still."""
         thread = self._thread
-        if thread is not None and thread.is_alive():
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while thread is not None and thread.is_alive() and (deadline is None or time.monotonic() < deadline):
+            # Asked again and again, because a run that has not quite begun would not hear it.
             self.container.pause()
-            thread.join(timeout)
+            thread.join(_ASK_AGAIN_S)
         return not self.running
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -182,8 +186,8 @@ class _Answer(Generic[_T]):
     def wait(self, thread: threading.Thread | None, timeout: float | None) -> bool:
         """Whether the answer came; False where the thread ended before it looked at the question. Raises TimeoutError."""
         waited = 0.0
-        while not self._done.wait(0.05):
-            waited += 0.05
+        while not self._done.wait(_ASK_AGAIN_S):
+            waited += _ASK_AGAIN_S
             if thread is None or not thread.is_alive():
                 self._withdrawn = not self._done.is_set()
                 return not self._withdrawn

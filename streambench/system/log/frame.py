@@ -147,6 +147,8 @@ def parse(data: memoryview | bytes, at: int, position: int) -> Frame | EndOfStre
     there = len(data) - at
     if there < 8:
         return 8
+    continuation: int
+    size: int
     continuation, size = _PREFIX.unpack_from(data, at)
     if continuation != _CONTINUATION or not 0 <= size <= _LARGEST_METADATA:
         return Torn(position, True, "there is no batch here")
