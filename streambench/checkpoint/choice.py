@@ -1,0 +1,89 @@
+"""Which checkpoint manager a job gets, as its configuration says."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from typing import Any
+
+from streambench import load
+from streambench.checkpoint.api import CheckpointManager
+from streambench.checkpoint.journal import JournalCheckpointManager
+from streambench.checkpoint.memory import memory_checkpoints
+from streambench.config import Config
+from streambench.errors import ConfigError
+from streambench.system.systems import BUILTIN, GROUP
+
+log = logging.getLogger(__name__)
+
+_KEY = "task.checkpoint.system"
+
+
+def checkpoint_manager(config: Config, job_name: str) -> CheckpointManager:
+    """The checkpoint manager of a job: the system of ``task.checkpoint.system``, else of ``job.default.system``, else the only log system.
+
+    A job that has no log system and names none keeps its checkpoints in memory. A kind of system keeps checkpoints where its factory has a
+    method ``get_checkpoint_manager(system, config, job)``; log and memory systems do without. Raises ConfigError.
+    """
+    keep = config.integer("task.checkpoint.history")
+    if keep < 1:
+        raise config.error("task.checkpoint.history", f"{keep} commits cannot be kept; the last one always is: give 1 or more")
+    if config.text(_KEY) == "file":
+        return JournalCheckpointManager(config.path("task.checkpoint.path") / job_name, job_name, keep=keep)
+    for key in (_KEY, "job.default.system"):
+        system = config.text(key)
+        if system is not None:
+            return _of_system(config, key, system, job_name, keep)
+    logs = _log_systems(config)
+    if len(logs) > 1:
+        raise config.error(_KEY, f"is missing: {', '.join(logs)} are all log systems; say which of them keeps the checkpoints")
+    if logs:
+        return _of_system(config, _KEY, logs[0], job_name, keep)
+    lasting = [system for system in _systems(config) if _kind(config, system) != "memory"]
+    if lasting:
+        log.warning("the checkpoints of %s are kept in memory and lost with this process; set %s=file to keep them", job_name, _KEY)
+    return memory_checkpoints("", job_name, keep=keep)
+
+
+def _of_system(config: Config, key: str, system: str, job: str, keep: int) -> CheckpointManager:
+    setting = f"systems.{system}.samza.factory"
+    if config.text(setting) is None:
+        raise config.error(key, f"there is no system '{system}'; {_hint(config, system)}")
+    kind = _kind(config, system)
+    if kind == "log":
+        return JournalCheckpointManager(config.path(f"systems.{system}.path") / "_jobs" / job, job, keep=keep)
+    if kind == "memory":
+        return memory_checkpoints(system, job, keep=keep)
+    made = load.named(config, setting, group=GROUP, builtin=BUILTIN)
+    factory: Any = made() if isinstance(made, type) else made
+    get = getattr(factory, "get_checkpoint_manager", None)
+    if get is None:
+        raise config.error(key, f"a system of the kind {config[setting]} keeps no checkpoints; {_choices(config)}")
+    manager = get(system, config, job)
+    if not isinstance(manager, CheckpointManager):
+        raise ConfigError(f"{setting}: what get_checkpoint_manager of {config[setting]} returned is no CheckpointManager", key=setting)
+    return manager
+
+
+def _kind(config: Config, system: str) -> str | None:
+    """The built-in kind of a system, by name or by path; None for any other."""
+    named = (config.text(f"systems.{system}.samza.factory") or "").replace(":", ".")
+    return next((kind for kind, path in BUILTIN.items() if named in (kind, path.replace(":", "."))), None)
+
+
+def _systems(config: Config) -> list[str]:
+    return config.names_below("systems.")
+
+
+def _log_systems(config: Config) -> list[str]:
+    return [system for system in _systems(config) if _kind(config, system) == "log"]
+
+
+def _hint(config: Config, system: str) -> str:
+    near = difflib.get_close_matches(system, ["file", *_systems(config)], n=1)
+    return f"did you mean {near[0]}?" if near else _choices(config)
+
+
+def _choices(config: Config) -> str:
+    logs = _log_systems(config)
+    return f"set {_KEY}=file" + (f", or name a log system: {', '.join(logs)}" if logs else ", or define a log system and name it")

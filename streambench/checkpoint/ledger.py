@@ -1,0 +1,259 @@
+"""Numbered records in a directory: each is created once, whole, or not at all, by whoever comes first.
+
+A record is written under a temporary name, synced, and *linked* to its number, which fails where that number is taken: that is what
+makes one of several writers the winner, and what tells the others that they are too late. Two things would break this and are ruled out:
+
+- **An empty directory** cannot be told from one whose first records were pruned; so a ledger's directory appears by one rename, with its
+  first record in it, and is never empty afterwards.
+- **A pruned number is free again.** A writer that slept through it all could link it. Records are therefore pruned in ascending order only,
+  and a writer keeps the record that it follows open: if after its link that record no longer stands under its name, the new one does
+  not follow anything, and is taken back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+
+import crc32c
+
+from streambench.errors import CheckpointError
+
+VERSION = 1
+
+_FRAME = re.compile(rb'\{"version":(\d{1,9}),"crc32c":"([0-9a-f]{8})","body":')
+_NAME = re.compile(r"\d{20}\.json")
+_TEMPORARY = re.compile(r"\..+\.tmp")
+
+
+class DamagedRecordError(CheckpointError):
+    """A record is not what was written. ``path`` is its file."""
+
+    def __init__(self, path: Path, what: str) -> None:
+        super().__init__(f"{path} {what}")
+        self.path = path
+
+
+class Record:
+    """A record of a ledger, held open, so that its file cannot be mistaken for a later one of the same name."""
+
+    def __init__(self, path: Path, number: int, handle: int) -> None:
+        self.path = path
+        self.number = number
+        self._handle = handle
+
+    def __enter__(self) -> Record:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def body(self) -> bytes:
+        """What was written. Raises DamagedRecordError."""
+        data = os.pread(self._handle, os.fstat(self._handle).st_size, 0)
+        frame = _FRAME.match(data)
+        if frame is None or not data.endswith(b"}\n"):
+            raise DamagedRecordError(self.path, "is damaged: it is empty, cut off or no record of checkpoints")
+        if int(frame[1]) != VERSION:
+            raise CheckpointError(
+                f"{self.path} has version {int(frame[1])}; this streambench reads version {VERSION}: use the one that wrote it"
+            )
+        body = data[frame.end() : -2]
+        if f"{crc32c.crc32c(body):08x}".encode() != frame[2]:
+            raise DamagedRecordError(self.path, "is damaged: its contents do not match their checksum")
+        return body
+
+    def stands(self) -> bool:
+        """Whether the name still leads to this very file: it has not been pruned."""
+        try:
+            return os.path.samestat(os.stat(self.path), os.fstat(self._handle))
+        except FileNotFoundError:
+            return False
+
+    def close(self) -> None:
+        """Let go of the file; may be called more than once."""
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
+
+
+class Ledger:
+    """The records of one directory, numbered from 1."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def path(self, number: int) -> Path:
+        """The file of a record."""
+        return self.directory / f"{number:020d}.json"
+
+    def numbers(self) -> list[int]:
+        """The records that there are, ascending."""
+        try:
+            return sorted(int(name[:20]) for name in os.listdir(self.directory) if _NAME.fullmatch(name))
+        except FileNotFoundError:
+            return []
+
+    def kept(self) -> list[int]:
+        """The records up to the last one that have no gap between them. What lies below a gap is no part of it: a dying writer left it."""
+        numbers = self.numbers()
+        start = len(numbers) - 1
+        while start > 0 and numbers[start - 1] == numbers[start] - 1:
+            start -= 1
+        return numbers[max(start, 0) :]
+
+    def open(self, number: int) -> Record | None:
+        """A record; None where it is not there (any more)."""
+        path = self.path(number)
+        try:
+            return Record(path, number, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        except FileNotFoundError:
+            return None
+
+    def last(self) -> Record | None:
+        """The last record, None where there is none."""
+        while numbers := self.numbers():
+            record = self.open(numbers[-1])
+            if record is not None:
+                return record
+        return None
+
+    def append(self, after: Record | None, body: bytes) -> Record | None:
+        """Create the record that follows ``after`` (None: the first), durably. None where something else follows it already, or the
+        ledger is gone: nothing has been written then."""
+        data = b'{"version":%d,"crc32c":"%08x","body":%b}\n' % (VERSION, crc32c.crc32c(body), body)
+        return self._found(data) if after is None else self._follow(after, data)
+
+    def _follow(self, after: Record, data: bytes) -> Record | None:
+        path = self.path(after.number + 1)
+        while True:
+            temporary = self.directory / f".{path.stem}.{uuid.uuid4().hex}.tmp"
+            try:
+                record = Record(path, after.number + 1, _written(temporary, data))
+            except FileNotFoundError:
+                return None
+            try:
+                os.link(temporary, path)
+            except FileExistsError:
+                # Over a network a link may be repeated that had succeeded: it is ours all the same.
+                mine = record.stands()
+                _remove(temporary)
+                if mine:
+                    break
+                record.close()
+                return None
+            except FileNotFoundError:
+                # Swept away by whoever took over; the next attempt finds out who.
+                record.close()
+                continue
+            except BaseException:
+                record.close()
+                raise
+            _remove(temporary)
+            break
+        if not after.stands():
+            _remove(path)
+            record.close()
+            return None
+        self.sync()
+        return record
+
+    def _found(self, data: bytes) -> Record | None:
+        first = self.path(1)
+        while True:
+            make_directory(self.directory.parent)
+            temporary = self.directory.parent / f".{self.directory.name}.{uuid.uuid4().hex}.tmp"
+            try:
+                os.mkdir(temporary)
+                record = Record(first, 1, _written(temporary / first.name, data))
+                _sync(temporary)
+            except FileNotFoundError:
+                continue
+            try:
+                os.rename(temporary, self.directory)
+            except FileNotFoundError:
+                record.close()
+                continue
+            except OSError as error:
+                record.close()
+                shutil.rmtree(temporary, ignore_errors=True)
+                if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                    return None
+                raise
+            with contextlib.suppress(FileNotFoundError):
+                _sync(self.directory.parent)
+            return record
+
+    def sync(self) -> None:
+        """Make durable what was linked, by whomever, before something is built on it."""
+        with contextlib.suppress(FileNotFoundError):
+            _sync(self.directory)
+
+    def prune(self, numbers: Iterable[int]) -> None:
+        """Delete records; ``numbers`` must be ascending and leave none below them. Durable with the next record."""
+        for number in numbers:
+            _remove(self.path(number))
+
+    def sweep(self) -> None:
+        """Delete what writers that died have left half done. One that lives finds out and starts again."""
+        sweep(self.directory)
+
+
+def make_directory(directory: Path) -> None:
+    """Create a directory and those above it, durably."""
+    if not os.path.isdir(directory):
+        make_directory(directory.parent)
+        try:
+            os.mkdir(directory)
+        except FileExistsError:
+            return
+        _sync(directory.parent)
+
+
+def sweep(directory: Path) -> None:
+    """Delete the temporary files and directories in a directory."""
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        return
+    for name in names:
+        if _TEMPORARY.fullmatch(name):
+            path = directory / name
+            if os.path.isdir(path):
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                _remove(path)
+
+
+def _written(path: Path, data: bytes) -> int:
+    """Write a new file and sync it; its handle."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    try:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(handle, rest) :]
+        os.fsync(handle)
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def _sync(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)

@@ -1,0 +1,38 @@
+"""Checkpoint managers of both kinds, each with a way to get another one of the same job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from streambench.checkpoint.api import CheckpointManager
+from streambench.checkpoint.journal import JournalCheckpointManager
+from streambench.checkpoint.memory import memory_checkpoints
+
+Another = Callable[[], CheckpointManager]
+
+
+@pytest.fixture(params=["journal", "memory"])
+def another(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Another]:
+    """Makes a manager of one and the same job, as another process would have it."""
+    made: list[CheckpointManager] = []
+
+    def make() -> CheckpointManager:
+        manager: CheckpointManager
+        if request.param == "journal":
+            manager = JournalCheckpointManager(tmp_path / "job-1", "job-1", keep=10)
+        else:
+            manager = memory_checkpoints(str(tmp_path), "job-1", keep=10)
+        made.append(manager)
+        return manager
+
+    yield make
+    for manager in made:
+        manager.close()
+
+
+@pytest.fixture
+def manager(another: Another) -> CheckpointManager:
+    return another()
