@@ -1,0 +1,103 @@
+"""Several processes at one journal: each record has one winner, and no commit that was reported is lost."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import orjson
+
+from streambench.checkpoint.api import Checkpoint
+from streambench.checkpoint.journal import JournalCheckpointManager
+from streambench.errors import FencedError
+from tests.checkpoint.samples import CLICKS
+from tests.surroundings import SOAK
+
+TASKS = ("a", "b", "c")
+PROCESSES = 4
+STARTS = 100 if SOAK else 8
+
+
+def start(directory: Path, chance: random.Random, keep: int) -> list[tuple[str, str, int]]:
+    """One start of the job, with one to three containers of which this process claims some, one after the other.
+
+    Each commit adds one to the offset of a task: a lost one, or one that two holders made at once, makes the sum wrong.
+    What comes back are the commits that succeeded: task, offset, and the generation.
+    """
+    done: list[tuple[str, str, int]] = []
+    manager = JournalCheckpointManager(directory, "job-1", keep=keep)
+    containers = chance.randint(1, len(TASKS))
+    assignment = {container: TASKS[container::containers] for container in range(containers)}
+    last = manager.last_generation()
+    if last is None or chance.random() < 0.5:
+        last = manager.open_generation(assignment, now_ms=0)
+    try:
+        for container in chance.sample(sorted(last.assignment), len(last.assignment)):
+            manager.claim(last.number, container, now_ms=0)
+            present = manager.read_last()
+            counts = {task: int(present[task].offsets[CLICKS]) if task in present else 0 for task in last.assignment[container]}
+            for _ in range(chance.randint(1, 12)):
+                task = chance.choice(last.assignment[container])
+                counts[task] += 1
+                manager.write({task: Checkpoint({CLICKS: str(counts[task])}, generation=last.number)})
+                done.append((task, str(counts[task]), last.number))
+    except FencedError:
+        pass
+    finally:
+        manager.close()
+    return done
+
+
+def main(directory: str, seed: str, keep: str) -> None:
+    chance = random.Random(int(seed))
+    commits = [commit for _ in range(STARTS) for commit in start(Path(directory), chance, int(keep))]
+    sys.stdout.buffer.write(orjson.dumps(commits))
+
+
+def raced(directory: Path, keep: int) -> list[list[tuple[str, str, int]]]:
+    """What each of the processes has committed."""
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.checkpoint.test_concurrency", str(directory), str(seed), str(keep)],
+            cwd=Path(__file__).resolve().parents[2],
+            stdout=subprocess.PIPE,
+        )
+        for seed in range(PROCESSES)
+    ]
+    outputs = [process.communicate()[0] for process in running]
+    assert [process.returncode for process in running] == [0] * PROCESSES
+    return [[(task, offset, generation) for task, offset, generation in orjson.loads(output)] for output in outputs]
+
+
+def check(directory: Path, commits: list[tuple[str, str, int]], last: dict[str, Checkpoint]) -> None:
+    assert commits, "somebody committed"
+    for task in TASKS:
+        offsets = sorted(int(offset) for of, offset, _ in commits if of == task)
+        assert offsets == list(range(1, len(offsets) + 1)), f"every commit of {task} went on from the one before it"
+        assert last[task].offsets[CLICKS] == str(len(offsets))
+    assert not [path for path in directory.rglob("*") if path.name.endswith(".tmp")]
+
+
+def test_no_commit_is_lost_or_made_twice_when_starts_and_holders_race(tmp_path: Path) -> None:
+    directory = tmp_path / "job-1"
+    commits = [commit for process in raced(directory, 1000) for commit in process]
+    manager = JournalCheckpointManager(directory, "job-1", keep=1000)
+    # The last holders are gone, and what they left half done with them.
+    manager.open_generation({}, now_ms=0)
+    check(directory, commits, manager.read_last())
+    written = {(task, each.offsets[CLICKS], each.generation) for task, kept in manager.history().items() for each in kept}
+    assert written == set(commits)
+
+
+def test_nor_when_old_records_are_pruned_all_the_time(tmp_path: Path) -> None:
+    directory = tmp_path / "job-1"
+    commits = [commit for process in raced(directory, 1) for commit in process]
+    manager = JournalCheckpointManager(directory, "job-1", keep=1)
+    manager.open_generation({}, now_ms=0)
+    check(directory, commits, manager.read_last())
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,364 @@
+"""What only the journal can suffer: damaged and deleted files, full disks, and its own age."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streambench.checkpoint import ledger
+from streambench.checkpoint.api import Checkpoint
+from streambench.checkpoint.journal import JournalCheckpointManager
+from streambench.checkpoint.ledger import Ledger
+from streambench.errors import CheckpointError, ConfigError, FencedError
+from streambench.model import SystemStreamPartition
+from tests.checkpoint.samples import at
+
+
+class Job:
+    """A job's directory, and managers of it."""
+
+    def __init__(self, directory: Path, keep: int = 10) -> None:
+        self.directory = directory
+        self.keep = keep
+        self.managers: list[JournalCheckpointManager] = []
+
+    def manager(self) -> JournalCheckpointManager:
+        manager = JournalCheckpointManager(self.directory, "job-1", keep=self.keep)
+        self.managers.append(manager)
+        return manager
+
+    def started(self, *tasks: str) -> JournalCheckpointManager:
+        manager = self.manager()
+        manager.claim(manager.open_generation({0: tasks or ("a", "b")}, now_ms=0).number, 0, now_ms=0)
+        return manager
+
+    def records(self, generation: int = 1) -> list[Path]:
+        """The records of the container, oldest first."""
+        return sorted((self.directory / f"g{generation}" / "c0").glob("*.json"))
+
+    def files(self) -> set[str]:
+        return {str(path.relative_to(self.directory)) for path in self.directory.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Job]:
+    job = Job(tmp_path / "job-1")
+    yield job
+    for manager in job.managers:
+        manager.close()
+
+
+def cut(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+def changed(data: bytes) -> bytes:
+    """Another offset than the one that was written."""
+    assert b'"2"' in data
+    return data.replace(b'"2"', b'"3"')
+
+
+def emptied(data: bytes) -> bytes:
+    return b""
+
+
+def zeroed(data: bytes) -> bytes:
+    return b"\0" * len(data)
+
+
+@pytest.mark.parametrize("damage", [cut, changed, emptied, zeroed])
+def test_a_damaged_last_record_stops_every_reader_and_is_named(job: Job, damage: Any) -> None:
+    holder = job.started()
+    for offset in range(3):
+        holder.write({"a": at(offset)})
+    last = job.records()[-1]
+    last.write_bytes(damage(last.read_bytes()))
+    for read in (
+        job.manager().read_last,
+        job.manager().history,
+        lambda: job.manager().claim(1, 0, now_ms=0),
+        lambda: job.manager().open_generation({0: ["a"]}, now_ms=0),
+        lambda: job.manager().rewind({"a": at(0)}, now_ms=0),
+    ):
+        with pytest.raises(CheckpointError, match=r"is damaged.*delete this one file, to go back.*or rewind a, b \(all") as raised:
+            read()
+        assert str(last) in str(raised.value)
+
+
+def test_deleting_a_damaged_last_record_goes_back_to_the_commit_before(job: Job) -> None:
+    holder = job.started()
+    for offset in range(3):
+        holder.write({"a": at(offset)})
+    last = job.records()[-1]
+    last.write_bytes(b"")
+    last.unlink()
+    assert job.manager().read_last() == {"a": at(1)}
+    successor = job.manager()
+    successor.claim(1, 0, now_ms=0)
+    with pytest.raises(FencedError):
+        holder.write({"a": at(9)})
+    successor.write({"a": at(2)})
+    assert job.manager().history() == {"a": [at(0), at(1), at(2)]}
+
+
+def test_a_holder_is_fenced_where_the_record_that_it_follows_was_deleted_and_taken_anew(job: Job) -> None:
+    """The next number is free: only that the record before it is another one now tells."""
+    holder = job.started()
+    holder.write({"a": at(0)})
+    job.records()[-1].unlink()
+    job.manager().claim(1, 0, now_ms=0)
+    with pytest.raises(FencedError):
+        holder.write({"a": at(9)})
+    assert job.manager().read_last() == {}
+
+
+def test_rewinding_all_tasks_of_the_container_passes_over_a_damaged_record(job: Job) -> None:
+    holder = job.started()
+    for offset in range(3):
+        holder.write({"a": at(offset), "b": at(offset)})
+    damaged = job.records()[-1]
+    damaged.write_bytes(b"")
+    job.manager().rewind({"a": at(1), "b": at(0)}, now_ms=0)
+    assert job.manager().read_last() == {"a": at(1), "b": at(0)}
+    with pytest.raises(CheckpointError, match="Nothing goes on from it any more: delete this one file"):
+        job.manager().history()
+    damaged.unlink()
+    assert job.manager().history() == {"a": [at(1)], "b": [at(0)]}
+
+
+def test_a_damaged_record_that_nothing_good_precedes_is_not_to_be_deleted(job: Job) -> None:
+    job.started()
+    only = job.records()[0]
+    only.write_bytes(b"")
+    with pytest.raises(CheckpointError) as raised:
+        job.manager().read_last()
+    assert "Nothing that it follows is left: rewind a, b (all of them)" in str(raised.value)
+    assert "delete" not in str(raised.value)
+
+
+def test_two_damaged_records_are_not_to_be_deleted_one_by_one(job: Job) -> None:
+    holder = job.started()
+    holder.write({"a": at(0)})
+    for record in job.records():
+        record.write_bytes(b"")
+    with pytest.raises(CheckpointError, match="What it follows cannot be read either: rewind") as raised:
+        job.manager().read_last()
+    assert "delete" not in str(raised.value)
+
+
+def test_a_damaged_generation_says_how_to_go_on(job: Job) -> None:
+    job.started()
+    path = job.directory / "generations" / f"{1:020d}.json"
+    path.write_bytes(cut(path.read_bytes()))
+    for read in (job.manager().read_last, job.manager().last_generation, lambda: job.manager().open_generation({}, now_ms=0)):
+        with pytest.raises(CheckpointError, match="is damaged.*put it back from a copy, or move .* away") as raised:
+            read()
+        assert str(path) in str(raised.value)
+
+
+def test_a_record_in_the_place_of_another_is_found_out(job: Job) -> None:
+    holder = job.started()
+    holder.write({"a": at(0)})
+    holder.write({"a": at(1)})
+    records = job.records()
+    records[-1].write_bytes(records[-2].read_bytes())
+    with pytest.raises(CheckpointError, match="in the wrong place: it is the record with the number 2"):
+        job.manager().read_last()
+
+
+def test_a_record_of_a_later_version_is_not_guessed_at(job: Job) -> None:
+    job.started()
+    path = job.records()[0]
+    path.write_bytes(path.read_bytes().replace(b'"version":1,', b'"version":2,'))
+    with pytest.raises(CheckpointError, match="has version 2; this streambench reads version 1"):
+        job.manager().read_last()
+
+
+def test_a_generation_is_not_opened_over_what_is_left_of_one_that_was_deleted(job: Job) -> None:
+    job.started().write({"a": at(0)})
+    job.started().write({"a": at(1)})
+    (job.directory / "generations" / f"{2:020d}.json").unlink()
+    with pytest.raises(CheckpointError, match=r"g2 holds checkpoints, but the record of their generation.*is missing"):
+        job.manager().open_generation({0: ["a"]}, now_ms=0)
+
+
+def test_a_job_whose_directory_was_deleted_under_it_is_told(job: Job) -> None:
+    holder = job.started()
+    for path in sorted(job.directory.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    with pytest.raises(CheckpointError, match="was deleted while the job runs"):
+        holder.write({"a": at(0)})
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+def test_a_write_that_the_disk_refuses_leaves_the_last_checkpoint_and_needs_a_new_claim(
+    job: Job, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    holder = job.started()
+    holder.write({"a": at(0)})
+
+    def refuse(handle: int, data: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as full:
+        full.setattr(ledger.os, "write", refuse)
+        with pytest.raises(CheckpointError, match=f"job job-1: .*{os.strerror(number)}"):
+            holder.write({"a": at(1)})
+    assert job.manager().read_last() == {"a": at(0)}
+    with pytest.raises(CheckpointError, match="claim one before"):
+        holder.write({"a": at(2)})
+    holder.claim(1, 0, now_ms=0)
+    holder.write({"a": at(2)})
+    assert job.manager().read_last() == {"a": at(2)}
+
+
+def test_a_file_system_without_hard_links_is_said_to_be_unfit(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    holder = job.started()
+
+    def refuse(source: Path, target: Path) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(source))
+
+    monkeypatch.setattr(ledger.os, "link", refuse)
+    with pytest.raises(CheckpointError, match="on a file system with hard links"):
+        holder.write({"a": at(0)})
+
+
+def test_a_link_that_succeeded_although_it_was_reported_to_have_failed_counts(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As over NFS, where the answer to a request may be lost and the request repeated."""
+    holder = job.started()
+    link = os.link
+
+    def twice(source: Path, target: Path) -> None:
+        link(source, target)
+        link(source, target)
+
+    monkeypatch.setattr(ledger.os, "link", twice)
+    holder.write({"a": at(0)})
+    monkeypatch.undo()
+    holder.write({"a": at(1)})
+    assert job.manager().read_last() == {"a": at(1)}
+
+
+def test_a_job_that_runs_for_long_takes_no_more_space(job: Job) -> None:
+    holder = job.started()
+    for offset in range(100):
+        holder.write({"a": at(offset)})
+    assert len(job.records()) == job.keep
+    for start in range(30):
+        job.started().write({"a": at(100 + start)})
+    # One commit each: as many starts as commits are to be kept, and the last.
+    assert len(list((job.directory / "generations").iterdir())) == job.keep + 1
+    assert len(list(job.directory.glob("g[0-9]*"))) == job.keep + 1
+    assert job.manager().history()["a"][-job.keep :] == [at(offset) for offset in range(130 - job.keep, 130)]
+
+
+def test_claims_without_commits_push_no_commit_out(job: Job) -> None:
+    job.started().write({"a": at(0)})
+    for _ in range(3 * job.keep):
+        job.manager().claim(1, 0, now_ms=0)
+    holder = job.manager()
+    holder.claim(1, 0, now_ms=0)
+    holder.write({"a": at(1)})
+    assert job.manager().history() == {"a": [at(0), at(1)]}
+
+
+def test_the_number_of_a_pruned_record_is_not_used_again(tmp_path: Path) -> None:
+    """Whoever looked long ago, and links a number that is free again, is found out and leaves nothing behind."""
+    records = Ledger(tmp_path / "records")
+    first = records.append(None, b"1")
+    assert first is not None
+    slow = [records.last() for _ in range(2)]
+    top = first
+    for number in range(2, 9):
+        following = records.append(top, b"%d" % number)
+        assert following is not None
+        top.close()
+        top = following
+    records.prune(range(1, 6))
+    assert [records.append(reader, b"late") for reader in slow] == [None, None]
+    assert records.append(None, b"late") is None
+    assert records.numbers() == [6, 7, 8]
+    for record in (top, *slow):
+        assert record is not None
+        record.close()
+
+
+def test_what_a_dying_writer_left_below_is_no_part_of_the_history(job: Job) -> None:
+    job.keep = 3
+    holder = job.started()
+    for offset in range(20):
+        holder.write({"a": at(offset)})
+    data = job.records()[0].read_bytes()
+    (job.records()[0].parent / f"{2:020d}.json").write_bytes(data)
+    assert job.manager().history() == {"a": [at(17), at(18), at(19)]}
+    successor = job.manager()
+    successor.claim(1, 0, now_ms=0)
+    for offset in range(20, 23):
+        successor.write({"a": at(offset)})
+    assert len(job.records()) == 3
+
+
+def test_who_took_over_and_when_stands_in_the_error(job: Job) -> None:
+    zombie, other = job.started(), job.started()
+    with pytest.raises(FencedError, match=rf"container 0: a newer start .*process {os.getpid()}, at 1970-01-01 00:00:00 UTC.*must stop"):
+        zombie.write({"a": at(0)})
+    job.manager().claim(2, 0, now_ms=86_400_000)
+    with pytest.raises(FencedError, match=rf"started again .*process {os.getpid()}, at 1970-01-02 00:00:00 UTC.*must stop"):
+        other.write({"a": at(0)})
+
+
+def test_at_least_one_commit_must_be_kept(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"task\.checkpoint\.history"):
+        JournalCheckpointManager(tmp_path, "job-1", keep=0)
+
+
+def test_equal_checkpoints_are_equal_files(tmp_path: Path) -> None:
+    """Nothing depends on the order in which a dict was filled."""
+    ssps = [SystemStreamPartition("log", "clicks", partition) for partition in range(12)]
+    bodies = []
+    for order in (ssps, ssps[::-1]):
+        manager = JournalCheckpointManager(tmp_path / str(len(bodies)), "job-1", keep=1)
+        manager.rewind({"a": Checkpoint({ssp: "1" for ssp in order})}, now_ms=0)
+        record = Ledger(tmp_path / str(len(bodies)) / "generations").last()
+        assert record is not None
+        with record:
+            bodies.append(record.body())
+    assert bodies[0] == bodies[1]
+
+
+names = st.text(min_size=1, max_size=8)
+systems = names.filter(lambda name: "." not in name and name == name.strip())
+ssps = st.builds(SystemStreamPartition, systems, names, st.integers(0, 999))
+
+
+@given(
+    st.dictionaries(
+        names,
+        st.builds(
+            Checkpoint,
+            st.dictionaries(ssps, names, max_size=3),
+            st.dictionaries(ssps, names, max_size=2),
+            st.dictionaries(names, names, max_size=2),
+            st.integers(0, 2**40),
+            st.integers(0, 2**40),
+            st.integers(0, 2**45),
+        ),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_any_checkpoint_comes_back_as_it_was(tmp_path_factory: pytest.TempPathFactory, checkpoints: dict[str, Checkpoint]) -> None:
+    manager = JournalCheckpointManager(tmp_path_factory.mktemp("any") / "job-1", "job-1", keep=3)
+    manager.claim(manager.open_generation({0: sorted(checkpoints)}, now_ms=0).number, 0, now_ms=0)
+    manager.write(checkpoints)
+    assert manager.read_last() == checkpoints
+    manager.open_generation({}, now_ms=0)
+    assert manager.read_last() == checkpoints
+    manager.close()
