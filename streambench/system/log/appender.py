@@ -12,10 +12,12 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 from filelock import FileLock
 from msgspec import Struct
 
@@ -100,8 +102,7 @@ class Appender:
             if self._roll_is_due():
                 self._roll()
             base = self._next
-            offsets = pa.array(range(base, base + columns.num_rows), pa.int64())
-            batch = pa.RecordBatch.from_arrays([offsets, *columns.columns], schema=SCHEMA)
+            batch = pa.RecordBatch.from_arrays([_offsets(base, columns.num_rows), *columns.columns], schema=SCHEMA)
             data = encode(batch, timestamp=timestamp, producer=producer, generation=generation, epoch=epoch, sequence=sequence)
             self._write(data)
             frame = parse(data, 0, self._end)
@@ -332,6 +333,17 @@ class Appender:
                 if isinstance(found, Frame) and found.producer is not None and found.sequence is not None:
                     self._producers[found.producer] = (found.generation, found.sequence)
         return self._producers
+
+
+@cache
+def _counted(count: int) -> pa.Array:
+    """0, 1, 2, ...: made once, since making it anew for each batch would be the dearest part of an append."""
+    return pa.array(range(count), pa.int64())
+
+
+def _offsets(base: int, count: int) -> pa.Array:
+    # Sizes go by powers of two, so that few different ones are kept.
+    return pc.add(_counted(1 << max(10, (count - 1).bit_length())).slice(0, count), base)
 
 
 def _batch_beyond(tail: bytes, least: int) -> bool:

@@ -2,37 +2,41 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping, Sequence
+from time import monotonic
+from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streambench.errors import MessageTooLargeError, SerdeError, StreambenchError, StreamSystemError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
-from streambench.system.api import SystemProducer
+from streambench.system.api import Sender, SystemProducer
 from streambench.system.log.partition import Bytes, Partition, as_columns
 from streambench.system.log.streams import Log
 
 # Messages held as objects, in all: what serialisers return may keep far more memory than its length, so it is copied out soon.
 _LOOSE = 16_384
+# They are counted by so many per partition.
+_COUNTED = 16
 
 
-class _Identity:
+class _Identity(NamedTuple):
     """Who a source writes as, where the partitions may be fenced against it."""
 
-    __slots__ = ("epoch", "generation", "producer")
-
-    def __init__(self, producer: str, generation: int, epoch: int) -> None:
-        self.producer = producer
-        self.generation = generation
-        self.epoch = epoch
+    producer: str
+    generation: int
+    epoch: int
 
 
 class _Pending:
-    """What waits to be appended to one partition."""
+    """What waits to be appended to one partition.
 
-    __slots__ = ("bytes", "columns", "headers", "identity", "keys", "newest", "partition", "rows", "timestamps", "values", "with_headers")
+    ``timestamps`` and ``headers`` stay empty as long as no message has any.
+    """
+
+    __slots__ = ("bytes", "columns", "headers", "identity", "keys", "newest", "partition", "rows", "timestamps", "values")
 
     def __init__(self, partition: Partition, identity: _Identity | None) -> None:
         self.partition = partition
@@ -41,7 +45,6 @@ class _Pending:
         self.values: list[bytes | None] = []
         self.timestamps: list[int | None] = []
         self.headers: list[Mapping[str, bytes] | None] = []
-        self.with_headers = False
         self.columns: list[pa.RecordBatch] = []
         self.newest = 0
         self.rows = 0
@@ -50,9 +53,8 @@ class _Pending:
     def pack(self) -> None:
         """Copy the loose messages into columns."""
         if self.values:
-            columns, newest = as_columns(self.keys, self.values, self.timestamps, self.headers if self.with_headers else None)
+            columns, newest = as_columns(self.keys, self.values, self.timestamps or None, self.headers or None, checked=True)
             self.keys, self.values, self.timestamps, self.headers = [], [], [], []
-            self.with_headers = False
             self.columns.append(columns)
             self.newest = max(self.newest, newest)
             self.rows += columns.num_rows
@@ -64,12 +66,8 @@ class _Pending:
         self.columns, self.newest, self.rows, self.bytes = [], 0, 0, 0
         if columns:
             batch = columns[0] if len(columns) == 1 else pa.concat_batches(columns)
-            if identity is None:
-                self.partition.append_columns(batch, newest)
-            else:
-                self.partition.append_columns(
-                    batch, newest, producer=identity.producer, generation=identity.generation, epoch=identity.epoch
-                )
+            producer, generation, epoch = identity or (None, 0, 0)
+            self.partition.append_columns(batch, newest, producer=producer, generation=generation, epoch=epoch)
 
 
 class LogProducer(SystemProducer):
@@ -83,13 +81,17 @@ class LogProducer(SystemProducer):
     def __init__(self, system: str, log: Log, metrics: MetricsRegistry) -> None:
         self._system = system
         self._log = log
-        self._settings = log.settings
-        self._pending: dict[tuple[SystemStream, int | None, str | None], _Pending] = {}
+        self._largest = log.settings.max_message_bytes
+        self._batch_bytes = log.settings.batch_bytes
+        self._batch_messages = log.settings.batch_messages
+        self._senders: dict[SystemStream, Sender] = {}
+        self._caches: list[dict[tuple[str, int] | int, _Pending]] = []
+        self._pendings: dict[tuple[Partition, _Identity | None], _Pending] = {}
         self._waiting: dict[_Pending, None] = {}
         self._unforced: dict[Partition, None] = {}
-        self._identities: dict[tuple[str, SystemStream, int], _Identity] = {}
+        self._fenced: dict[tuple[str, Partition], _Identity] = {}
         self._loose = 0
-        self._linger = self._settings.linger_ms / 1000
+        self._linger = log.settings.linger_ms / 1000
         self._due = float("inf")
         self._failed: StreambenchError | None = None
         self._batches = metrics.counter(f"{system}-batches-written", "log")
@@ -98,7 +100,10 @@ class LogProducer(SystemProducer):
         """Nothing to connect to: a stream is looked for when something is sent to it."""
 
     def stop(self) -> None:
-        self._pending.clear()
+        self._senders.clear()
+        for known in self._caches:
+            known.clear()
+        self._pendings.clear()
         self._waiting.clear()
         self._log.close()
 
@@ -108,49 +113,77 @@ class LogProducer(SystemProducer):
     def fence(self, source: str, partitions: Collection[SystemStreamPartition], generation: int, epoch: int) -> None:
         self._append_all()
         for ssp in partitions:
-            self._log.partition(ssp.stream, ssp.partition).fence(source, generation, epoch)
-            self._identities[source, ssp.system_stream, ssp.partition] = _Identity(source, generation, epoch)
-            self._pending.pop((ssp.system_stream, ssp.partition, source), None)
+            partition = self._log.partition(ssp.stream, ssp.partition)
+            partition.fence(source, generation, epoch)
+            self._fenced[source, partition] = _Identity(source, generation, epoch)
+        for known in self._caches:
+            known.clear()
 
     def send(self, source: str, envelope: OutgoingMessageEnvelope) -> None:
-        key, value = envelope.key, envelope.message
-        place = (envelope.system_stream, envelope.partition, source if self._identities else None)
-        pending = self._pending.get(place) or self._open(place)
-        if type(key) is bytes:
-            size = len(key)
-        elif key is None:
-            size = 0
-        else:
-            raise self._not_bytes(envelope.system_stream, "key", key)
-        if type(value) is bytes:
-            size += len(value)
-        elif value is not None:
-            raise self._not_bytes(envelope.system_stream, "message", value)
-        if envelope.headers:
-            size += self._headers_size(envelope)
-            pending.with_headers = True
-        if size > self._settings.max_message_bytes:
-            raise MessageTooLargeError(
-                f"{pending.partition.name}: a message of {size} bytes is larger than systems.{self._system}.max.message.bytes="
-                f"{self._settings.max_message_bytes}; nothing of it was written. Raise the limit, or send less at once"
-            )
-        pending.keys.append(key)
-        pending.values.append(value)
-        pending.timestamps.append(envelope.timestamp)
-        pending.headers.append(envelope.headers)
-        pending.bytes += size
-        self._loose += 1
-        now = time.monotonic()
-        if len(pending.values) == 1:
-            self._waiting[pending] = None
-            if now + self._linger < self._due:
-                self._due = now + self._linger
-        if pending.bytes >= self._settings.batch_bytes or pending.rows + len(pending.values) >= self._settings.batch_messages:
-            self._append(pending)
-        elif now >= self._due:
-            self._append_all()
-        elif self._loose >= _LOOSE:
-            self._pack_all()
+        stream, partition = envelope.system_stream, envelope.partition
+        send = self._senders.get(stream) or self.sender(stream)
+        if partition is None:
+            count = self._log.stream(stream.stream).partitions
+            if count > 1:
+                raise StreamSystemError(f"{stream}: a message must say which of the {count} partitions it goes to")
+            partition = 0
+        send(source, envelope, envelope.key, envelope.message, partition)
+
+    def sender(self, stream: SystemStream) -> Sender:
+        # One closure with all that happens per message: each look-up and call that is spared here is spared a million times.
+        pendings: dict[tuple[str, int] | int, _Pending] = {}
+        self._caches.append(pendings)
+        fenced = self._fenced
+        waiting = self._waiting
+        largest, batch_bytes, batch_messages, linger = self._largest, self._batch_bytes, self._batch_messages, self._linger
+
+        def send(source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int) -> None:
+            place = (source, partition) if fenced else partition
+            pending = pendings.get(place)
+            if pending is None:
+                pending = pendings[place] = self._pending(source, stream, partition)
+            if type(key) is bytes:
+                size = len(key)
+            elif key is None:
+                size = 0
+            else:
+                raise self._not_bytes(stream, "key", key)
+            if type(message) is bytes:
+                size += len(message)
+            elif message is not None:
+                raise self._not_bytes(stream, "message", message)
+            timestamp, headers = envelope.timestamp, envelope.headers
+            if headers:
+                size += _headers_size(stream, headers)
+            if size > largest:
+                raise self._too_large(pending.partition, size)
+            values = pending.values
+            count = len(values)
+            if timestamp is not None or pending.timestamps:
+                pending.timestamps.extend([None] * (count - len(pending.timestamps)))
+                pending.timestamps.append(timestamp)
+            if headers or pending.headers:
+                pending.headers.extend([None] * (count - len(pending.headers)))
+                pending.headers.append(headers)
+            pending.keys.append(key)
+            values.append(message)
+            pending.bytes = size = pending.bytes + size
+            now = monotonic()
+            if not count:
+                waiting[pending] = None
+                if now + linger < self._due:
+                    self._due = now + linger
+            if size >= batch_bytes or pending.rows + count + 1 >= batch_messages:
+                self._append(pending)
+            elif now >= self._due:
+                self._append_all()
+            elif not (count + 1) % _COUNTED:
+                self._loose += _COUNTED
+                if self._loose >= _LOOSE:
+                    self._pack_all()
+
+        self._senders[stream] = send
+        return send
 
     def send_columns(
         self,
@@ -169,7 +202,7 @@ class LogProducer(SystemProducer):
         columns, newest = as_columns(keys, values, timestamps, headers)
         self._check_sizes(target, columns)
         begin = end = None
-        rows = max(1, min(columns.num_rows, self._settings.batch_bytes * max(1, columns.num_rows) // max(1, columns.nbytes)))
+        rows = max(1, min(columns.num_rows, self._batch_bytes * max(1, columns.num_rows) // max(1, columns.nbytes)))
         for at in range(0, columns.num_rows, rows):
             offsets = target.append_columns(columns.slice(at, rows), newest)
             assert offsets is not None
@@ -197,7 +230,7 @@ class LogProducer(SystemProducer):
 
     def _append(self, pending: _Pending) -> None:
         self._waiting.pop(pending, None)
-        self._loose -= len(pending.values)
+        self._loose -= len(pending.values) // _COUNTED * _COUNTED
         try:
             pending.append()
         except StreambenchError as error:
@@ -211,19 +244,20 @@ class LogProducer(SystemProducer):
             pending.pack()
         self._loose = 0
 
-    def _open(self, place: tuple[SystemStream, int | None, str | None]) -> _Pending:
-        stream, number, source = place
-        opened = self._log.stream(stream.stream)
-        if number is None and opened.partitions > 1:
-            raise StreamSystemError(f"{stream}: a message must say which of the {opened.partitions} partitions it goes to")
-        identity = self._identities.get((source, stream, number)) if source is not None and number is not None else None
-        if source is not None and identity is None:
-            # Who is not known here by name, writes together with all others.
-            pending = self._pending.get((stream, number, None)) or self._open((stream, number, None))
-        else:
-            pending = _Pending(opened.partition(number or 0), identity)
-        self._pending[place] = pending
-        return pending
+    def _pending(self, source: str, stream: SystemStream, number: int) -> _Pending:
+        """Where the messages of a source for a partition wait: with all others, unless the partition is fenced for the source."""
+        partition = self._log.partition(stream.stream, number)
+        identity = self._fenced.get((source, partition))
+        place = (partition, identity)
+        if place not in self._pendings:
+            self._pendings[place] = _Pending(partition, identity)
+        return self._pendings[place]
+
+    def _too_large(self, partition: Partition, size: int) -> MessageTooLargeError:
+        return MessageTooLargeError(
+            f"{partition.name}: a message of {size} bytes is larger than systems.{self._system}.max.message.bytes={self._largest}; "
+            "nothing of it was written. Raise the limit, or send less at once"
+        )
 
     def _not_bytes(self, stream: SystemStream, what: str, value: object) -> SerdeError:
         setting = "samza.key.serde" if what == "key" else "samza.msg.serde"
@@ -232,23 +266,19 @@ class LogProducer(SystemProducer):
             f"or systems.{stream.system}.streams.{stream.stream}.{setting}, to json for example"
         )
 
-    def _headers_size(self, envelope: OutgoingMessageEnvelope) -> int:
-        size = 0
-        for name, value in (envelope.headers or {}).items():
-            if type(name) is not str or type(value) is not bytes:
-                raise SerdeError(f"{envelope.system_stream}: the header '{name}' must map a name to bytes, not to {type(value).__name__}")
-            size += len(name) + len(value)
-        return size
-
     def _check_sizes(self, partition: Partition, columns: pa.RecordBatch) -> None:
-        limit = self._settings.max_message_bytes
+        limit = self._largest
         if columns.nbytes > limit:
-            import pyarrow.compute as pc
-
             lengths = pc.add(pc.fill_null(pc.binary_length(columns["key"]), 0), pc.fill_null(pc.binary_length(columns["value"]), 0))
             largest = pc.max(lengths).as_py() or 0
             if largest > limit:
-                raise MessageTooLargeError(
-                    f"{partition.name}: a message of {largest} bytes is larger than systems.{self._system}.max.message.bytes={limit}; "
-                    "nothing was written. Raise the limit, or send less at once"
-                )
+                raise self._too_large(partition, largest)
+
+
+def _headers_size(stream: SystemStream, headers: Mapping[str, bytes]) -> int:
+    size = 0
+    for name, value in headers.items():
+        if type(name) is not str or type(value) is not bytes:
+            raise SerdeError(f"{stream}: the header '{name}' must map a name to bytes, not to {type(value).__name__}")
+        size += len(name) + len(value)
+    return size
