@@ -2,7 +2,8 @@
 
 A system that only knows "give me the next message" needs no SystemConsumer of its own: it implements the two classes here, for one
 partition each, in bytes, without threads, queues or back-pressure. These are the interfaces with which stream processing began, and
-they are enough for most sources. """
+they are enough for most sources.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ class StreamMessage(Struct, frozen=True):
 
     ``message``: its bytes. ``offset_id``: its place in the partition as text, unique there; reading can begin anew at it. ``key`` is
     bytes too, and ``timestamp`` in milliseconds since 1970 (UTC); both are None where the system keeps none. A consumer may hand over
-    objects of its own with ``message`` and ``offset_id``: these two are all that is asked for. """
+    objects of its own with ``message`` and ``offset_id``: these two are all that is asked for.
+    """
 
     message: bytes
     offset_id: str
@@ -33,14 +35,16 @@ class StreamConsumer(ABC):
     has to wait for it.
 
     After a crash the same partition is read again by a new consumer, from the first offset that was not committed: a consumer that
-    cannot begin at an offset that is still wanted raises OffsetError when it is made, and never begins elsewhere in silence. """
+    cannot begin at an offset that is still wanted raises OffsetError when it is made, and never begins elsewhere in silence.
+    """
 
     @abstractmethod
     def get_message(self) -> StreamMessage | None:
         """The next message, or None when there is nothing now.
 
         Raises a StreamSystemError where the partition cannot be read any more; the container then stops, without a commit of what it
-        was doing. """
+        was doing.
+        """
 
     @abstractmethod
     def close(self) -> None:
@@ -52,7 +56,8 @@ class StreamProducer(ABC):
 
     All calls are made on the container's thread. ``send`` may keep messages back; only when ``commit`` has returned are they durable,
     and only then is the input that led to them committed. A process may die between the two: what was sent and not committed may be
-    there or not, and is sent again after the restart (at least once). """
+    there or not, and is sent again after the restart (at least once).
+    """
 
     @abstractmethod
     def send(self, message: bytes, key: bytes | None = None) -> None:

@@ -1,0 +1,132 @@
+"""Driving one container from its start to its stop, with somebody looking on."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from streambench.container.container import Container, Until
+from streambench.container.snapshot import ContainerSnapshot
+from streambench.job.result import ContainerRun, Ended
+from streambench.model import SystemStreamPartition
+
+log = logging.getLogger(__name__)
+
+OnSnapshot = Callable[[ContainerSnapshot], object]
+NextRound = Callable[[int, int], bool]
+"""Asked each time the container has caught up, with how many messages it processed and sent since it was last asked: is it to look
+again?"""
+
+EVERY_S = 0.25
+
+# A picture of very many partitions takes a while, during which no message is processed: pictures get at most this part of the time.
+_SHARE = 0.05
+
+
+class Driver:
+    """Starts a container, runs it on the calling thread, and stops it.
+
+    Meanwhile a thread of its own has pictures taken (between two messages, on the thread of the container) and hands them to
+    ``on_snapshot``, every ``every_s`` seconds at most, and a last, true one at the end.
+    """
+
+    def __init__(self, container: Container, *, on_snapshot: OnSnapshot | None = None, every_s: float = EVERY_S) -> None:
+        self._container = container
+        self._on_snapshot = on_snapshot
+        self._every_s = every_s
+        self._stopping = threading.Event()
+        self._finished = threading.Event()
+        self._taken = threading.Event()
+        self._latest: ContainerSnapshot | None = None
+        self._pause_s = every_s
+        self._problem: BaseException | None = None
+
+    def stop_soon(self) -> None:
+        """Have the run end cleanly after the message it is at. From any thread, at any time."""
+        self._stopping.set()
+        self._container.pause()
+
+    def run(self, until: Until, next_round: NextRound | None = None) -> ContainerRun:
+        """Drive the container to its end. Raises what it raises, and what ``on_snapshot`` raised (after a clean stop)."""
+        began = time.monotonic()
+        container = self._container
+        watcher = threading.Thread(target=self._watch, name="snapshots", daemon=True)
+        try:
+            container.start()
+            first = _positions(container.snapshot())
+            if self._on_snapshot is not None:
+                watcher.start()
+            ended = self._rounds(until, next_round)
+            container.stop()
+        finally:
+            self._finished.set()
+            if watcher.ident is not None:
+                watcher.join()
+            self._show_last()
+        if self._problem is not None:
+            raise self._problem
+        last = _positions(container.snapshot())
+        offsets = {ssp: (position, last.get(ssp, position)) for ssp, position in first.items()}
+        return ContainerRun(container.number, container.processed, offsets, time.monotonic() - began, ended)
+
+    def _rounds(self, until: Until, next_round: NextRound | None) -> Ended:
+        container = self._container
+        sent = container.metrics.counter("sends", "producers")
+        processed_before = sent_before = 0
+        while not self._stopping.is_set():
+            container.run(until)
+            if self._stopping.is_set() or container.shut_down:
+                break
+            if next_round is None or until != "caught-up":
+                return _goal(until)
+            container.commit()
+            if not next_round(container.processed - processed_before, sent.count - sent_before) and not self._stopping.is_set():
+                return "caught-up"
+            processed_before, sent_before = container.processed, sent.count
+        return "signal" if self._stopping.is_set() else "shutdown"
+
+    def _watch(self) -> None:
+        assert self._on_snapshot is not None
+        while not self._finished.wait(self._pause_s):
+            self._taken.clear()
+            self._container.post(self._take)
+            while not self._taken.wait(0.05):
+                if self._finished.is_set():
+                    return
+            if self._latest is None:
+                continue
+            try:
+                self._on_snapshot(self._latest)
+            except BaseException as error:
+                self._problem = error
+                self.stop_soon()
+                return
+
+    def _take(self) -> None:
+        began = time.perf_counter()
+        try:
+            self._latest = self._container.snapshot()
+        except Exception as error:
+            log.debug("no picture of container %s: %s", self._container.number, error)
+        self._pause_s = max(self._every_s, (time.perf_counter() - began) / _SHARE)
+        self._taken.set()
+
+    def _show_last(self) -> None:
+        if self._on_snapshot is None or self._problem is not None:
+            return
+        try:
+            self._on_snapshot(self._container.snapshot())
+        except Exception as error:
+            self._problem = error
+
+
+def _goal(until: Until) -> Ended:
+    if until == "caught-up":
+        return "caught-up"
+    return "count" if isinstance(until, int) else "condition"
+
+
+def _positions(snapshot: ContainerSnapshot) -> dict[SystemStreamPartition, str]:
+    return {each.ssp: each.position for each in snapshot.partitions}

@@ -1,0 +1,78 @@
+"""A failure as it travels from one process to another, and as it is told to a user: the message, and where in their code it happened."""
+
+from __future__ import annotations
+
+import sysconfig
+import traceback
+from pathlib import Path
+from types import TracebackType
+
+from msgspec import Struct
+
+from streambench import errors
+from streambench.errors import ConfigError, StreambenchError, TaskError
+from streambench.model import SystemStreamPartition
+
+_OURS = str(Path(errors.__file__).parent)
+_INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+class Failure(Struct, frozen=True):
+    """What a container failed with. ``frames``: the lines of the user's own code that led there, as text; empty where none did."""
+
+    container: int
+    kind: str
+    text: str
+    frames: str
+    task: str | None = None
+    ssp: SystemStreamPartition | None = None
+    offset: str | None = None
+    key: str | None = None
+
+    @classmethod
+    def of(cls, error: BaseException, container: int) -> Failure:
+        """The failure that an exception is."""
+        kind = type(error).__name__
+        text = str(error) if isinstance(error, StreambenchError) else f"{kind}: {error}" if str(error) else kind
+        if not isinstance(error, TaskError):
+            return cls(container, kind, text, user_frames(error))
+        key = error.key if error.key is None or isinstance(error.key, str) else repr(error.key)
+        return cls(container, kind, text, user_frames(error), error.task, error.ssp, error.offset, key)
+
+    def error(self) -> StreambenchError:
+        """An exception of the same kind that names the container, with the frames as its note."""
+        text = f"container {self.container}: {self.text}"
+        raised: StreambenchError
+        if self.task is not None:
+            raised = TaskError(text, task=self.task, ssp=self.ssp, offset=self.offset, key=self.key)
+        else:
+            kind = getattr(errors, self.kind, None)
+            plain = isinstance(kind, type) and issubclass(kind, StreambenchError) and (kind is ConfigError or "__init__" not in vars(kind))
+            raised = kind(text) if plain and kind is not None else StreambenchError(text)
+        if self.frames:
+            raised.add_note(self.frames)
+        return raised
+
+
+def user_frames(error: BaseException) -> str:
+    """Where in the user's own code an exception arose: file, line and code, without our own frames. Empty where it arose elsewhere."""
+    notes = getattr(error, "__notes__", None)
+    if notes:
+        return "\n".join(notes)
+    if isinstance(error, TaskError) and error.__cause__ is not None:
+        return _formatted(error.__cause__.__traceback__)
+    if isinstance(error, StreambenchError):
+        return ""
+    return _formatted(error.__traceback__, after_ours=True)
+
+
+def _formatted(trace: TracebackType | None, *, after_ours: bool = False) -> str:
+    """``after_ours``: only what was called by streambench last, and only where that is neither Python's nor a package's."""
+    frames = [frame for frame in traceback.extract_tb(trace) if not frame.filename.startswith("<frozen")]
+    if after_ours:
+        last = max((at for at, frame in enumerate(frames) if frame.filename.startswith(_OURS)), default=-1)
+        frames = frames[last + 1 :]
+        if not frames or frames[0].filename.startswith(_INSTALLED):
+            return ""
+    shown = [frame for frame in frames if not frame.filename.startswith(_OURS)]
+    return "".join(traceback.format_list(shown)).rstrip()

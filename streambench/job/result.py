@@ -1,0 +1,48 @@
+"""What a run of a job did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+from streambench.model import SystemStreamPartition
+
+Ended = Literal["caught-up", "count", "condition", "shutdown", "signal"]
+"""Why a run ended: all inputs were at their head; so many messages were processed; the given function said so; the tasks shut it down; a
+signal (Ctrl-C) or another process asked for it."""
+
+
+class ContainerRun(Struct, frozen=True):
+    """What one container did.
+
+    ``offsets``: per input partition the first offset that was not processed yet, before and after. ``messages``: how many were chosen; a
+    broadcast message counts once in each container. ``seconds``: from its start to its end.
+    """
+
+    container: int
+    messages: int
+    offsets: Mapping[SystemStreamPartition, tuple[str, str]]
+    seconds: float
+    ended: Ended
+
+
+class RunResult(Struct, frozen=True):
+    """What a run did: all its containers, each of which has ended cleanly, with a commit."""
+
+    job: str
+    containers: tuple[ContainerRun, ...]
+    seconds: float
+
+    @property
+    def messages(self) -> int:
+        """How many messages all containers processed."""
+        return sum(each.messages for each in self.containers)
+
+    @property
+    def ended(self) -> Ended:
+        """Why the run ended; of several containers that differ, the reason that cut it short."""
+        reasons = {each.ended for each in self.containers}
+        order: tuple[Ended, ...] = ("signal", "shutdown", "condition", "count", "caught-up")
+        return next(reason for reason in order if reason in reasons)

@@ -1,0 +1,138 @@
+"""``run``: a job from its start to its end, on this machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from streambench import load
+from streambench.checkpoint.api import Generation
+from streambench.checkpoint.choice import checkpoint_manager
+from streambench.clock import SystemClock
+from streambench.config import Config
+from streambench.container.container import Container, Until
+from streambench.container.snapshot import ContainerSnapshot
+from streambench.errors import ConfigError, FencedError
+from streambench.job.drive import EVERY_S, Driver
+from streambench.job.processes import OnSnapshots, Processes
+from streambench.job.result import ContainerRun, RunResult
+from streambench.job.shipping import shipped
+from streambench.job.signals import StopSignals
+from streambench.job.worker import Order
+from streambench.planning.model import JobModel
+from streambench.planning.plan import all_inputs, job_name, plan
+from streambench.system.systems import Systems
+
+_COUNT = "job.container.count"
+_ATTEMPTS = 3
+
+
+def run(
+    config: Config | Mapping[str, Any],
+    until: Until = "caught-up",
+    *,
+    task: Any = None,
+    container: int | None = None,
+    on_snapshots: OnSnapshots | None = None,
+    every_s: float = EVERY_S,
+) -> RunResult:
+    """Run a job on this machine until it has caught up with its inputs (or as ``until`` says), commit, and say what was done.
+
+    ``until``: ``"caught-up"``; a number of messages; a function that is asked between messages; None: until stopped. One container
+    runs in this process; several (``job.container.count``) run in a process each, which end with this one; they cannot share a number
+    of messages or a function (ConfigError), but ``container`` can: it names the only one to be run here, the others being run
+    elsewhere by the same call.
+
+    ``task``: a task class or function, instead of ``task.class``. ``on_snapshots`` is shown pictures of the containers, on any
+    thread, every ``every_s`` seconds and once more at the end.
+
+    The first Ctrl-C or SIGTERM stops it cleanly, with a commit: the result's ``ended`` is then ``"signal"``. The next one raises
+    KeyboardInterrupt. Raises what a container raises; the others have stopped by then.
+    """
+    config = config if isinstance(config, Config) else Config(config)
+    config.validate()
+    began = time.monotonic()
+    if container is None and config.integer(_COUNT) > 1:
+        name, runs = _in_processes(config, until, task, on_snapshots, every_s)
+    else:
+        name, runs = _in_process(config, until, task, container, on_snapshots, every_s)
+    return RunResult(name, tuple(runs), time.monotonic() - began)
+
+
+def _in_process(
+    config: Config, until: Until, task: Any, number: int | None, on_snapshots: OnSnapshots | None, every_s: float
+) -> tuple[str, list[ContainerRun]]:
+    def show(snapshot: ContainerSnapshot) -> None:
+        assert on_snapshots is not None
+        on_snapshots([snapshot])
+
+    for attempt in range(_ATTEMPTS):
+        choices = 0 if on_snapshots is None else 1
+        if number is None:
+            made = Container(config, task, remember_choices=choices)
+        else:
+            name = job_name(config, _factory(config, task))
+            model, generation = _planned(config, name, only=number)
+            made = Container(config, task, model=model, number=number, generation=generation, remember_choices=choices)
+        driver = Driver(made, on_snapshot=None if on_snapshots is None else show, every_s=every_s)
+        try:
+            with StopSignals(driver.stop_soon):
+                return made.name, [driver.run(until)]
+        except FencedError:
+            # Containers that are started one by one may open a generation at the same time: this one then joins the last.
+            if number is None or made.processed or attempt == _ATTEMPTS - 1:
+                raise
+    raise AssertionError("the last attempt either returns or raises")
+
+
+def _in_processes(
+    config: Config, until: Until, task: Any, on_snapshots: OnSnapshots | None, every_s: float
+) -> tuple[str, list[ContainerRun]]:
+    if until not in (None, "caught-up"):
+        what = "a number of messages" if isinstance(until, int) else "a function"
+        raise ConfigError(
+            f"{_COUNT}={config[_COUNT]}: several containers run side by side and cannot stop at {what} together; run until 'caught-up', "
+            f"name one container (container=0, or --container 0), or set {_COUNT}=1",
+            key=_COUNT,
+        )
+    package = None if task is None else shipped(task)
+    name = job_name(config, _factory(config, task))
+    model, generation = _planned(config, name)
+    end: Literal["caught-up"] | None = None if until is None else "caught-up"
+    every = None if on_snapshots is None else every_s
+    orders = [Order(config, package, model, each.number, generation, end, every) for each in model.containers]
+    processes = Processes(orders, shutdown_ms=config.integer("task.shutdown.ms"), on_snapshots=on_snapshots, every_s=every_s)
+    with StopSignals(processes.stop_soon):
+        return name, processes.run()
+
+
+def _planned(config: Config, name: str, *, only: int | None = None) -> tuple[JobModel, int]:
+    """The job model, and the generation to run it in: a new one; for ``only`` one container, the last one if it has the same assignment."""
+    systems = Systems(config)
+    try:
+        inputs = all_inputs(config)
+        for stream in inputs:
+            systems.factory(stream.system, key="task.inputs")
+        model = plan(config, name, systems.metadata(inputs))
+    finally:
+        systems.close()
+    if only is not None and not 0 <= only < len(model.containers):
+        raise ConfigError(f"there is no container {only}: {_COUNT} is {len(model.containers)}, and they are numbered from 0", key=_COUNT)
+    assignment = {each.number: [task.name for task in each.tasks] for each in model.containers}
+    checkpoints = checkpoint_manager(config, name)
+    try:
+        last = checkpoints.last_generation() if only is not None else None
+        if last is None or _plain(last) != assignment:
+            last = checkpoints.open_generation(assignment, now_ms=SystemClock().now_ms())
+    finally:
+        checkpoints.close()
+    return model, last.number
+
+
+def _plain(generation: Generation) -> dict[int, Sequence[str]]:
+    return {number: list(tasks) for number, tasks in generation.assignment.items()}
+
+
+def _factory(config: Config, task: Any) -> Any:
+    return task if task is not None else load.by_path(config, "task.class", config.required("task.class"))

@@ -1,0 +1,162 @@
+"""The process of one container of a job: ``python -m streambench.job.worker FD``.
+
+FD is the process's end of a connection to the one that runs the job. It gets its order there, reports there, and dies with it: when
+the other end is gone, however that came about, this process ends at once, as in a crash. Nothing is lost by that, since the next
+start goes on from the last commit.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import signal
+import sys
+import threading
+from multiprocessing.connection import Connection
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from streambench.config import Config
+from streambench.container.container import Container
+from streambench.container.snapshot import ContainerSnapshot
+from streambench.job.drive import Driver
+from streambench.job.failure import Failure
+from streambench.job.result import ContainerRun
+from streambench.job.shipping import unshipped
+from streambench.job.signals import StopSignals
+from streambench.planning.model import JobModel
+
+
+class Surroundings(Struct):
+    """What makes a new process see the same modules: sent first, as a thing that can be read without them."""
+
+    path: list[str]
+    python_path: str | None
+
+
+class Order(Struct):
+    """What a container process is to do. ``every_s``: seconds between snapshots, None for none at all."""
+
+    config: Config
+    task: bytes | None
+    model: JobModel
+    number: int
+    generation: int
+    until: Literal["caught-up"] | None
+    every_s: float | None
+
+
+class CaughtUp(Struct):
+    """A report: all inputs are at their head; so many messages were processed and sent since the last such report. Again or Enough
+    answers it."""
+
+    processed: int
+    sent: int
+
+
+class Again(Struct):
+    """Look again: another container has sent something since."""
+
+
+class Enough(Struct):
+    """All containers have caught up: stop."""
+
+
+class Stop(Struct):
+    """Stop cleanly after the message it is at."""
+
+
+Report = ContainerSnapshot | CaughtUp | ContainerRun | Failure
+
+
+def main() -> None:
+    """Take an order, carry it out, report. Exit code 1 after a failure."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
+    _settle(connection.recv())
+    order: Order = pickle.loads(connection.recv_bytes())
+    desk = _Desk(connection)
+    try:
+        run = _carry_out(order, desk)
+    except BaseException as error:
+        desk.report(Failure.of(error, order.number))
+        sys.exit(1)
+    desk.report(run)
+
+
+def _settle(surroundings: Surroundings) -> None:
+    sys.path[:] = surroundings.path
+    if surroundings.python_path is None:
+        os.environ.pop("PYTHONPATH", None)
+    else:
+        os.environ["PYTHONPATH"] = surroundings.python_path
+
+
+def _carry_out(order: Order, desk: _Desk) -> ContainerRun:
+    task = None if order.task is None else unshipped(order.task)
+    container = Container(
+        order.config, task, model=order.model, number=order.number, generation=order.generation,
+        remember_choices=0 if order.every_s is None else 1,
+    )  # fmt: skip
+    driver = Driver(container) if order.every_s is None else Driver(container, on_snapshot=desk.show, every_s=order.every_s)
+    with StopSignals(driver.stop_soon, [signal.SIGTERM]):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT, signal.SIGTERM])
+        desk.attach(driver)
+        return driver.run(order.until, desk.next_round)
+
+
+class _Desk:
+    """This process's side of the connection. It listens from the beginning: the other side may be gone before the container is made."""
+
+    def __init__(self, connection: Connection[Any, Any]) -> None:
+        self._connection = connection
+        self._sending = threading.Lock()
+        self._answers: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._driver: Driver | None = None
+        self._stopped = threading.Event()
+        threading.Thread(target=self._listen, name="orders", daemon=True).start()
+
+    def attach(self, driver: Driver) -> None:
+        """From now on, a Stop is for this driver; also one that came before."""
+        self._driver = driver
+        if self._stopped.is_set():
+            driver.stop_soon()
+
+    def report(self, what: Report) -> None:
+        with self._sending:
+            try:
+                self._connection.send(what)
+            except OSError:
+                os._exit(1)
+
+    def show(self, snapshot: ContainerSnapshot) -> None:
+        """Report a snapshot; keys travel as text where they are no plain values."""
+        choices = tuple(msgspec.structs.replace(each, key=_plain(each.key)) for each in snapshot.choices)
+        self.report(msgspec.structs.replace(snapshot, choices=choices))
+
+    def next_round(self, processed: int, sent: int) -> bool:
+        self.report(CaughtUp(processed, sent))
+        return self._answers.get()
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                said = self._connection.recv()
+            except (EOFError, OSError):
+                os._exit(1)
+            if isinstance(said, Stop):
+                self._stopped.set()
+                if self._driver is not None:
+                    self._driver.stop_soon()
+            self._answers.put(isinstance(said, Again))
+
+
+def _plain(key: Any) -> Any:
+    return key if key is None or type(key) in (str, bytes, int, float, bool) else repr(key)
+
+
+if __name__ == "__main__":
+    main()
