@@ -94,8 +94,8 @@ class Processes:
             self._answer()
         elif isinstance(report, Failure):
             self._failed(report)
-        elif isinstance(report, ContainerRun) and report.ended in ("signal", "shutdown"):
-            # The tasks of one container asked for the end of the job, or somebody stopped its process.
+        elif report.ended == "signal":
+            # Somebody stopped this one process: a job without it would be half a job.
             self.stop_soon()
         if not child.is_open:
             self._answer()
