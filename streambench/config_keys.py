@@ -69,7 +69,7 @@ KEYS = (
     Key("stores.<n>.factory", "class", "memory", "what keeps the state: memory, or a store factory"),
     Key("stores.<n>.key.serde", "text", "string", "the serde of the store's keys"),
     Key("stores.<n>.msg.serde", "text", "json", "the serde of the store's values"),
-    Key("stores.<n>.changelog", "text", None, "the stream that makes the store durable, as system.stream or stream; none: lost at a stop"),
+    Key("stores.<n>.changelog", "text", None, "the stream that makes the store durable, or none. Default: one of the changelog system"),
     Key("serializers.registry.<n>.class", "class", None, "a serde of one's own: a Serde class or factory"),
     Key("metrics.reporters", "names", None, "the metrics reporters in force"),
 )

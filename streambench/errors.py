@@ -97,3 +97,10 @@ class TaskError(StreambenchError):
         self.ssp = ssp
         self.offset = offset
         self.key = key
+
+
+def described(error: BaseException) -> str:
+    """An exception in a few words: its text if it is one of ours, else its class and text."""
+    if isinstance(error, StreambenchError):
+        return str(error)
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

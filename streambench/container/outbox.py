@@ -16,7 +16,7 @@ from msgspec import Struct
 from streambench.checkpoint.api import Checkpoint, CheckpointManager
 from streambench.config import Config
 from streambench.container.handles import Outgoing
-from streambench.errors import ConfigError, SerdeError, UnknownStreamError
+from streambench.errors import ConfigError, SerdeError, UnknownStreamError, described
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.serde.api import Serde
@@ -195,9 +195,10 @@ class LiveOutbox:
 
         return observed
 
-    def _unserialisable(self, task: str, envelope: OutgoingMessageEnvelope, error: SerdeError) -> None:
+    def _unserialisable(self, task: str, envelope: OutgoingMessageEnvelope, error: Exception) -> None:
         if not self._drop:
-            raise SerdeError(f"{task} sent to {envelope.system_stream} what cannot be encoded: {error}") from error.__cause__
+            what = f"key {_short(envelope.key)}, message {_short(envelope.message)}"
+            raise SerdeError(f"{task} sent to {envelope.system_stream} what cannot be encoded ({what}): {described(error)}") from error
         self._dropped.inc()
 
 
@@ -214,7 +215,7 @@ class _Puts(dict[SystemStream, Put]):
 
 def outlet(
     stream: SystemStream, producer: SystemProducer, partitions: int, key_serde: Serde | None, message_serde: Serde | None,
-    unserialisable: Callable[[str, OutgoingMessageEnvelope, SerdeError], None],
+    unserialisable: Callable[[str, OutgoingMessageEnvelope, Exception], None],
 ) -> Put:  # fmt: skip
     """What takes the messages for one output stream: encodes them, chooses the partition, and hands them to the producer.
 
@@ -222,6 +223,8 @@ def outlet(
     or not.
     """
     send = producer.sender(stream)
+    key_to_bytes = None if key_serde is None else key_serde.to_bytes
+    message_to_bytes = None if message_serde is None else message_serde.to_bytes
     partition_of: dict[Any, int] = {}
     turns = itertools.cycle(range(partitions))
     only_one = partitions == 1
@@ -229,10 +232,10 @@ def outlet(
     def put(source: str, envelope: OutgoingMessageEnvelope) -> None:
         key, message, partition = envelope.key, envelope.message, envelope.partition
         try:
-            if key_serde is not None and key is not None:
-                key = _encoded(key_serde, key, "key")
-            if message_serde is not None and message is not None:
-                message = _encoded(message_serde, message, "message")
+            if key_to_bytes is not None and key is not None:
+                key = key_to_bytes(key)
+            if message_to_bytes is not None and message is not None:
+                message = message_to_bytes(message)
             if partition is None:
                 if only_one:
                     partition = 0
@@ -247,7 +250,7 @@ def outlet(
                             partition = _partition(hashed, partitions, partition_of)
             elif not 0 <= partition < partitions:
                 raise SerdeError(f"partition {partition} is out of range: {stream} has {partitions}, numbered from 0")
-        except SerdeError as error:
+        except Exception as error:
             unserialisable(source, envelope, error)
         else:
             send(source, envelope, key, message, partition)
@@ -273,13 +276,6 @@ def _partition_bytes(key: Any) -> bytes:
         return orjson.dumps(key, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
     except TypeError as error:
         raise SerdeError(f"a key of type {type(key).__name__} has no partition: give bytes, str or int, or set partition") from error
-
-
-def _encoded(serde: Serde, value: Any, what: str) -> bytes:
-    try:
-        return serde.to_bytes(value)
-    except Exception as error:
-        raise SerdeError(f"the {what} {_short(value)} with {type(serde).__name__}: {type(error).__name__}: {error}") from error
 
 
 def _short(value: Any) -> str:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from streambench.container.handles import Collector, Context, Coordinator
-from streambench.errors import ConfigError, SerdeError, TaskError
+from streambench.errors import ConfigError, TaskError, described
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.planning.model import TaskModel
@@ -139,10 +139,10 @@ class TaskInstance:
     def failure(self, error: BaseException, where: str, envelope: IncomingMessageEnvelope | None = None) -> TaskError:
         """The TaskError for what the task raised, to be raised ``from`` it."""
         if envelope is None:
-            return TaskError(f"{self.name} failed {where}: {_described(error)}", task=self.name)
+            return TaskError(f"{self.name} failed {where}: {described(error)}", task=self.name)
         key = "" if envelope.key is None else f", key {envelope.key!r}"
         return TaskError(
-            f"{self.name} failed at {envelope.ssp}@{envelope.offset}{key}: {_described(error)}",
+            f"{self.name} failed at {envelope.ssp}@{envelope.offset}{key}: {described(error)}",
             task=self.name, ssp=envelope.ssp, offset=envelope.offset, key=envelope.key,
         )  # fmt: skip
 
@@ -186,9 +186,3 @@ def is_ignored(error: BaseException, ignored: Collection[str]) -> bool:
     """Whether ``task.ignored.exceptions`` names this exception: its exact class, bare or dotted, or ``*``."""
     kind = type(error)
     return "*" in ignored or kind.__name__ in ignored or f"{kind.__module__}.{kind.__qualname__}" in ignored
-
-
-def _described(error: BaseException) -> str:
-    if isinstance(error, SerdeError):
-        return str(error)
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -1,5 +1,7 @@
 """Serdes: bytes to objects and back, by name."""
 
 from streambench.serde.api import Serde
+from streambench.serde.registry import serde_named
+from streambench.serde.streams import StreamSerdes
 
-__all__ = ["Serde"]
+__all__ = ["Serde", "StreamSerdes", "serde_named"]

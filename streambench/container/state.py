@@ -1,0 +1,116 @@
+"""The stores of a container's tasks: made, restored from their changelogs, and drained with every commit."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from streambench.checkpoint.api import Checkpoint
+from streambench.config import Config
+from streambench.container.handles import Owner
+from streambench.container.outbox import StoreChanges
+from streambench.errors import UnknownStreamError
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import SystemStreamPartition
+from streambench.planning.model import ContainerModel, TaskModel
+from streambench.store.definitions import StoreDefinition, store_definitions
+from streambench.store.restore import restore
+from streambench.store.task_store import TaskStore
+from streambench.system.systems import Systems
+
+log = logging.getLogger(__name__)
+
+
+class State:
+    """All stores of one container. Every task has its part of each store, and writes one partition of each changelog, alone."""
+
+    def __init__(self, config: Config, job: str, systems: Systems, container: ContainerModel, partitions: int, owner: Owner) -> None:
+        """``partitions``: how many partitions changelogs have."""
+        self._config = config
+        self._job = job
+        self._systems = systems
+        self._tasks = container.tasks
+        self._definitions = store_definitions(config, job)
+        self._stores = {
+            task.name: {name: self._store(each, task, owner) for name, each in self._definitions.items()} for task in self._tasks
+        }
+        self._create_changelogs(partitions)
+
+    def stores(self, task: str) -> dict[str, TaskStore]:
+        """The stores of a task, by name."""
+        return self._stores[task]
+
+    def changelogs(self, task: str) -> dict[str, SystemStreamPartition]:
+        """The changelog partitions of a task, by the names of the stores."""
+        return self._changelogs[task]
+
+    def fenced(self) -> dict[str, list[SystemStreamPartition]]:
+        """Per source of changes the partitions that it writes alone."""
+        return {self._source(task.name): list(self.changelogs(task.name).values()) for task in self._tasks if self.changelogs(task.name)}
+
+    def sources(self) -> dict[SystemStreamPartition, str]:
+        """Per changelog partition the source that writes it."""
+        return {ssp: source for source, partitions in self.fenced().items() for ssp in partitions}
+
+    def restore(self, last: Mapping[str, Checkpoint], metrics: MetricsRegistry) -> list[StoreChanges]:
+        """Fill the stores; what must be written to the changelogs to set right what a run left there that died before its commit."""
+        corrections = []
+        for task in self._tasks:
+            checkpoint = last.get(task.name, Checkpoint({}))
+            for store, ssp in self.changelogs(task.name).items():
+                engine = self._stores[task.name][store].engine
+                consumer = self._systems.consumer(ssp.system, metrics)
+                wrong = restore(engine, consumer, self._systems.admin(ssp.system), ssp, checkpoint.changelogs.get(store))
+                if wrong:
+                    log.info("%s: %d uncommitted changes of the store %s are undone", task.name, len(wrong), store)
+                    corrections.append(StoreChanges(store, ssp, wrong))
+                metrics.counter("entries-restored", f"store-{store}").inc(len(engine))
+        return corrections
+
+    def drain(self, task: str) -> list[StoreChanges]:
+        """What changed in the stores of a task since the last drain."""
+        changes = []
+        for store, ssp in self.changelogs(task).items():
+            entries = self._stores[task][store].drain()
+            if entries:
+                changes.append(StoreChanges(store, ssp, entries))
+        return changes
+
+    def close(self) -> None:
+        """Close all stores."""
+        for stores in self._stores.values():
+            for store in stores.values():
+                store.close()
+
+    def _store(self, definition: StoreDefinition, task: TaskModel, owner: Owner) -> TaskStore:
+        engine = definition.factory.get_engine(definition.name, task.name, self._config)
+        return TaskStore(
+            definition.name,
+            engine,
+            definition.key_serde,
+            definition.value_serde,
+            changelog=definition.changelog is not None,
+            owner=owner,
+        )
+
+    def _create_changelogs(self, partitions: int) -> None:
+        self._changelogs: dict[str, dict[str, SystemStreamPartition]] = {task.name: {} for task in self._tasks}
+        for name, definition in self._definitions.items():
+            stream = definition.changelog
+            if stream is None:
+                continue
+            admin = self._systems.admin(stream.system)
+            try:
+                present = len(admin.metadata([stream])[stream])
+            except UnknownStreamError:
+                admin.create(stream, partitions, **{"cleanup.policy": "compact"})
+                present = partitions
+            if present < partitions:
+                raise self._config.error(
+                    f"stores.{name}.changelog", f"{stream} has {present} partitions; the job has {partitions} tasks, which need one each"
+                )
+            for task in self._tasks:
+                self._changelogs[task.name][name] = SystemStreamPartition(stream.system, stream.stream, task.number)
+
+    def _source(self, task: str) -> str:
+        return f"{self._job}/{task}"
