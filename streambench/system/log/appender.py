@@ -169,7 +169,7 @@ class Appender:
                 stat = os.stat(active.path)
             except FileNotFoundError:
                 stat = None
-            if stat is not None and stat.st_ino == self._inode:
+            if stat is not None and stat.st_ino == self._inode and stat.st_size >= self._end:
                 if stat.st_size != self._end:
                     self._scan(active, self._end, trust_last=True)
                 return

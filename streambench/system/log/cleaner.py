@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from filelock import FileLock, Timeout
@@ -16,7 +17,7 @@ from filelock import FileLock, Timeout
 from streambench.errors import CorruptDataError
 from streambench.system.log.appender import Place
 from streambench.system.log.frame import END_OF_STREAM, SCHEMA, Frame, Torn, checksum_matches, decode, encode, parse
-from streambench.system.log.handles import Handles, make_durable
+from streambench.system.log.handles import Handles, make_durable, write_durably
 from streambench.system.log.segment import Segment, frames, note, segments, start_of
 from streambench.system.log.settings import Settings
 
@@ -33,12 +34,16 @@ class Cleaner:
         self._handles = handles
         self._settings = settings
 
-    def clean(self, now_ms: int) -> None:
-        """Do what is due; nothing where another process is at it."""
+    def clean(self, now_ms: int, *, only_if_worthwhile: bool = False) -> None:
+        """Do what is due; nothing where another process is at it.
+
+        ``only_if_worthwhile``: compact only once as much was written since the last time as was left then, so that in all no message is
+        written anew more often than about twice."""
         try:
             with FileLock(self._place.directory / ".clean", timeout=0):
                 if self._settings.cleanup_policy == "compact":
-                    self._compact(now_ms)
+                    if not only_if_worthwhile or self._compaction_is_worthwhile():
+                        self._compact(now_ms)
                 else:
                     self._merge()
                     self._delete(now_ms)
@@ -54,10 +59,13 @@ class Cleaner:
             too_much = 0 <= settings.retention_bytes < total - size
             if not too_much and not (settings.retention_ms >= 0 and self._newest(segment) < now_ms - settings.retention_ms):
                 return
-            for path in (segment.path, segment.index_path, segment.state_path):
-                path.unlink(missing_ok=True)
-            self._handles.forget(segment.path)
+            self._remove(segment)
             total -= size
+
+    def _remove(self, segment: Segment) -> None:
+        for path in (segment.path, segment.index_path, segment.state_path):
+            path.unlink(missing_ok=True)
+        self._handles.forget(segment.path)
 
     def _newest(self, segment: Segment) -> int:
         """The largest timestamp in a segment."""
@@ -82,6 +90,16 @@ class Cleaner:
             keep = last.filter(pc.invert(last["expired_last"]))["offset_max"].combine_chunks()
             for segment in sealed:
                 self._rewrite(segment, keep)
+        if sealed:
+            write_durably(self._place.directory / "compacted.json", msgspec.json.encode(sealed[-1].base))
+
+    def _compaction_is_worthwhile(self) -> bool:
+        try:
+            upto = msgspec.json.decode((self._place.directory / "compacted.json").read_bytes(), type=int)
+        except (FileNotFoundError, msgspec.DecodeError):
+            upto = -1
+        sizes = [(segment.base > upto, segment.path.stat().st_size) for segment in segments(self._place.directory)[:-1]]
+        return sum(size for new, size in sizes if new) >= sum(size for new, size in sizes if not new)
 
     def _rewrite(self, segment: Segment, keep: pa.Array | None) -> None:
         """Write a sealed segment anew, with large batches and (where given) only the offsets in ``keep`` and what has no key."""
@@ -91,6 +109,10 @@ class Cleaner:
             if kept.num_rows == table.num_rows:
                 return
             table = kept
+            if not table.num_rows and segment != segments(self._place.directory)[0]:
+                # Only the first segment has to stay where it is empty: its name tells the oldest offset.
+                self._remove(segment)
+                return
         rows = max(1, min(_MERGED_MESSAGES, _MERGED_BYTES * max(1, table.num_rows) // max(1, table.nbytes)))
         descriptor = self._handles.open(segment.path)
         written: list[Frame] = []

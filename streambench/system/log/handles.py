@@ -10,8 +10,8 @@ from pathlib import Path
 class Handles:
     """Opens files when they are asked for and closes those that were not used for the longest time.
 
-    A descriptor is valid until the next ``open`` of another file. One that is closed with writes not yet forced to the disk
-    (``dirty``) is forced first: an error of the disk must not be lost with the descriptor that would have told of it.
+    A descriptor is valid until the next ``open`` of another file. What was written through one that has been closed meanwhile can still
+    be forced to the disk: that goes by file, not by descriptor.
     """
 
     def __init__(self, capacity: int = 256) -> None:
@@ -51,12 +51,7 @@ class Handles:
         descriptor = self._open.pop(path, None)
         self._writable.discard(path)
         if descriptor is not None:
-            try:
-                if path in self._dirty:
-                    os.fsync(descriptor)
-                    self._dirty.discard(path)
-            finally:
-                os.close(descriptor)
+            os.close(descriptor)
 
     def forget(self, path: Path) -> None:
         """Close a file that was deleted or replaced: what was written to it is of no interest any more."""
@@ -69,7 +64,7 @@ class Handles:
             self.forget(path)
 
     def close_all(self) -> None:
-        """Close everything without forcing anything: what matters has been forced."""
+        """Close everything, and force nothing."""
         self._dirty.clear()
         for path in list(self._open):
             self.close(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streambench.errors import OffsetError, SerdeError
+from streambench.errors import OffsetError, SerdeError, StreambenchError
 from streambench.model import PartitionMetadata
 from streambench.system.log.appender import Appender, Place
 from streambench.system.log.cleaner import Cleaner
@@ -19,6 +20,8 @@ from streambench.system.log.frame import SCHEMA, Frame, walk
 from streambench.system.log.handles import Handles
 from streambench.system.log.segment import find, segments, start_of
 from streambench.system.log.settings import Settings
+
+log = logging.getLogger(__name__)
 
 Bytes: TypeAlias = Sequence[bytes | None] | pa.Array
 """A column of keys or values: bytes or None, as a list or as an Arrow array of binary."""
@@ -33,7 +36,7 @@ class Partition:
     def __init__(self, place: Place, handles: Handles, settings: Settings) -> None:
         self._place = place
         self._handles = handles
-        self._settings = settings
+        self._cleaner = Cleaner(place, handles, settings)
         self._appender = Appender(place, handles, settings)
         self._end: tuple[Any, int, int] | None = None
 
@@ -81,7 +84,11 @@ class Partition:
         offsets = self._appender.append(columns, newest, producer, generation, epoch, sequence)
         if self._appender.rolled:
             self._appender.rolled = False
-            self.clean()
+            try:
+                self._cleaner.clean(time.time_ns() // 1_000_000, only_if_worthwhile=True)
+            except (StreambenchError, OSError) as error:
+                # What was appended is there all the same: whoever appended it must not be told otherwise.
+                log.error("%s: could not be cleaned: %s", self.name, error)
         return offsets
 
     def flush(self) -> None:
@@ -102,8 +109,8 @@ class Partition:
         self._appender.rolled = False
 
     def clean(self, now_ms: int | None = None) -> None:
-        """Delete what retention says, or compact. Happens by itself whenever a segment is sealed."""
-        Cleaner(self._place, self._handles, self._settings).clean(time.time_ns() // 1_000_000 if now_ms is None else now_ms)
+        """Delete what retention says, or compact. Happens by itself when a segment is sealed (compaction: when it is worthwhile)."""
+        self._cleaner.clean(time.time_ns() // 1_000_000 if now_ms is None else now_ms)
 
     def read(self, offset: int, at_most: int = 1 << 62) -> list[pa.RecordBatch]:
         """The messages from ``offset`` on that are there now, as batches with the columns offset, timestamp, key, value, headers.

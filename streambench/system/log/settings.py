@@ -83,6 +83,8 @@ def configured_streams(system: str, config: Config) -> dict[str, dict[str, str]]
             near = difflib.get_close_matches(rest.partition(".")[2], sorted(STREAM_KEYS), n=1)
             known = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(STREAM_KEYS))}"
             raise ConfigError(f"{prefix}{rest} is no setting of a stream of a log; {known}", key=prefix + rest)
+    for stream, values in found.items():
+        Settings().with_values(values, f"{prefix}{stream}.")
     return found
 
 
