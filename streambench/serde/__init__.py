@@ -1,7 +1,6 @@
 """Serdes: bytes to objects and back, by name."""
 
 from streambench.serde.api import Serde
-from streambench.serde.registry import serde_named
-from streambench.serde.streams import StreamSerdes
+from streambench.serde.registry import SerdeFactory
 
-__all__ = ["Serde", "StreamSerdes", "serde_named"]
+__all__ = ["Serde", "SerdeFactory"]

@@ -2,47 +2,74 @@
 
 from __future__ import annotations
 
+import codecs
 import difflib
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from streambench import load
 from streambench.config import Config
 from streambench.serde.api import Serde
-from streambench.serde.builtin import BUILTIN
+from streambench.serde.builtin import EncodedStringSerde, StringSerde
 
 GROUP = "streambench.serdes"
-"""The entry-point group by which a package adds a serde."""
+"""The entry-point group by which a package adds serdes."""
+
+BUILTIN = {
+    "bytes": "streambench.serde.builtin:BytesSerde",
+    "string": "streambench.serde.builtin:StringSerde",
+    "json": "streambench.serde.builtin:JsonSerde",
+    "integer": "streambench.serde.builtin:IntegerSerde",
+    "long": "streambench.serde.builtin:LongSerde",
+    "double": "streambench.serde.builtin:DoubleSerde",
+}
+
+
+@runtime_checkable
+class SerdeFactory(Protocol):
+    """Makes serdes from the configuration: what ``serializers.registry.<n>.class`` may name instead of a Serde class."""
+
+    def get_serde(self, name: str, config: Config) -> Serde:
+        """A serde; its own settings stand below ``serializers.registry.<name>.``. Raises ConfigError."""
+        ...
 
 
 def serde_named(config: Config, name: str, *, key: str) -> Serde:
-    """The serde of that name: one of ``serializers.registry.<name>.class``, a builtin one, or one that a package brings.
+    """A new serde of that name: registered in the configuration, builtin, or brought by a package, in this order.
 
-    ``serializers.registry.<name>.class`` names a Serde class, or a factory class with ``get_serde(name, config)``. Raises ConfigError
-    that names
-    ``key``, where the name stands.
+    Raises ConfigError that names ``key``, where the name stands, if there is none; or the registry's key, if that is wrong.
     """
-    setting = f"serializers.registry.{name}.class"
-    if config.text(setting) is not None:
-        return _made(config, name, setting, load.named(config, setting, group=GROUP))
-    if name in BUILTIN:
-        return BUILTIN[name]
-    points = {point.name: point for point in entry_points(group=GROUP)}
-    if name in points:
-        return _made(config, name, key, points[name].load())
-    known = sorted({*BUILTIN, *points, *config.names_below("serializers.registry.")})
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]}? " if near else ""
-    raise config.error(
-        key, f"there is no serde '{name}'; {hint}There are {', '.join(known)}; define one with {setting}=package.module.Class"
-    )
+    registered = f"serializers.registry.{name}.class"
+    if config.text(registered) is not None:
+        return _made(config, registered, name, load.named(config, registered, group=GROUP, builtin=BUILTIN))
+    paths = {point.name: point.value for point in entry_points(group=GROUP)} | BUILTIN
+    if name not in paths:
+        known = sorted(paths.keys() | set(config.names_below("serializers.registry.")))
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise config.error(key, f"there is no serde '{name}'; {hint}There are {', '.join(known)}, and what {registered}=... defines")
+    return _made(config, key, name, load.by_path(config, key, paths[name]))
 
 
-def _made(config: Config, name: str, key: str, named: Any) -> Serde:
-    made = named() if isinstance(named, type) else named
-    if hasattr(made, "get_serde"):
-        made = made.get_serde(name, config)
-    if not (callable(getattr(made, "to_bytes", None)) and callable(getattr(made, "from_bytes", None))):
-        raise config.error(key, f"{type(made).__name__} is not a Serde: it has no to_bytes and from_bytes")
-    serde: Serde = made
-    return serde
+def _made(config: Config, key: str, name: str, named: Any) -> Serde:
+    try:
+        made = named() if isinstance(named, type) else named
+        if isinstance(made, SerdeFactory):
+            made = made.get_serde(name, config)
+    except TypeError as error:
+        raise config.error(key, f"cannot make the serde '{name}': {error}") from error
+    if not isinstance(made, Serde):
+        raise config.error(key, f"{config.get(key, name)} is neither a Serde nor has it get_serde(name, config)")
+    return _with_encoding(config, name) or made if isinstance(made, StringSerde) else made
+
+
+def _with_encoding(config: Config, name: str) -> Serde | None:
+    """Samza's own setting of its string serde: ``serializers.registry.<n>.encoding``."""
+    key = f"serializers.registry.{name}.encoding"
+    encoding = config.text(key)
+    if encoding is None:
+        return None
+    try:
+        return None if codecs.lookup(encoding).name == "utf-8" else EncodedStringSerde(encoding)
+    except LookupError:
+        raise config.error(key, f"there is no encoding '{encoding}'") from None

@@ -1,4 +1,4 @@
-"""Which serdes the messages of a stream have."""
+"""Which serdes apply to which stream."""
 
 from __future__ import annotations
 
@@ -9,19 +9,26 @@ from streambench.serde.registry import serde_named
 
 
 class StreamSerdes:
-    """The serdes of streams, as ``samza.key.serde`` and ``samza.msg.serde`` say: of the stream, else of its system, else none."""
+    """The serdes of a job's streams, each made when first asked for, and once per name."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._known: dict[SystemStream, tuple[Serde | None, Serde | None]] = {}
+        self._by_name: dict[str, Serde] = {}
+        self._by_stream: dict[SystemStream, tuple[Serde | None, Serde | None]] = {}
 
     def for_stream(self, stream: SystemStream) -> tuple[Serde | None, Serde | None]:
-        """The serde of keys and that of messages; None: they pass through untouched. Raises ConfigError."""
-        if stream not in self._known:
-            self._known[stream] = (self._serde(stream, "key"), self._serde(stream, "msg"))
-        return self._known[stream]
+        """The serdes of keys and of messages, each the stream's own, else its system's; None: bytes go through untouched.
 
-    def _serde(self, stream: SystemStream, kind: str) -> Serde | None:
-        key = self._config.stream_key(stream.system, stream.stream, f"samza.{kind}.serde")
+        Raises ConfigError that names the key with the wrong name."""
+        if stream not in self._by_stream:
+            self._by_stream[stream] = (self._of(stream, "samza.key.serde"), self._of(stream, "samza.msg.serde"))
+        return self._by_stream[stream]
+
+    def _of(self, stream: SystemStream, setting: str) -> Serde | None:
+        key = self._config.stream_key(stream.system, stream.stream, setting)
         name = self._config.text(key)
-        return None if name is None else serde_named(self._config, name, key=key)
+        if name is None:
+            return None
+        if name not in self._by_name:
+            self._by_name[name] = serde_named(self._config, name, key=key)
+        return self._by_name[name]
