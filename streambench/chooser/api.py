@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from streambench.config import Config
 from streambench.metrics.registry import MetricsRegistry
@@ -41,6 +41,13 @@ class MessageChooser(ABC):
     def choose(self) -> IncomingMessageEnvelope | None:
         """The message to process next, None for none at present."""
 
+    def at_head(self, ssp: SystemStreamPartition) -> None:  # noqa: B027 - optional to override
+        """Called when a partition has nothing inside and its consumer, asked since ``start``, says that nothing is left to read now.
+
+        Whatever was there at the start has thus been chosen, even where the last offsets of that time do not exist any more. It may
+        be called again and again, and messages may follow later.
+        """
+
     def rule(self) -> str:
         """The rule that decided the last ``choose``, in a few words; asked only when somebody looks."""
         return type(self).__name__
@@ -48,6 +55,13 @@ class MessageChooser(ABC):
     def held(self) -> Mapping[SystemStreamPartition, str]:
         """Which of the waiting partitions are held back at present, and by what; asked only when somebody looks."""
         return {}
+
+    def waiting(self) -> Collection[SystemStreamPartition]:
+        """The partitions that have a message inside at present; asked only when somebody looks.
+
+        It lets the choosers around this one tell whom they hold back. One that does not answer is taken to hold none.
+        """
+        return ()
 
 
 class MessageChooserFactory(ABC):
