@@ -1,1 +1,18 @@
+"""Which message comes next: the contract of a chooser, and the choosers that come with streambench."""
 
+from streambench.chooser.api import MessageChooser, MessageChooserFactory
+from streambench.chooser.batching import BatchingChooser
+from streambench.chooser.bootstrapping import BootstrappingChooser
+from streambench.chooser.round_robin import RoundRobinChooser
+from streambench.chooser.tiered import TieredPriorityChooser
+from streambench.model import PartitionMetadata
+
+__all__ = [
+    "BatchingChooser",
+    "BootstrappingChooser",
+    "MessageChooser",
+    "MessageChooserFactory",
+    "PartitionMetadata",
+    "RoundRobinChooser",
+    "TieredPriorityChooser",
+]
