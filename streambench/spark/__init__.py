@@ -1,1 +1,6 @@
+"""A job on Apache Spark: the same container, inside Spark tasks."""
 
+from streambench.spark.deployment import deploy
+from streambench.spark.result import DeployedContainer, DeployError, DeployProgress, DeployResult, DeployTaskError
+
+__all__ = ["DeployError", "DeployProgress", "DeployResult", "DeployTaskError", "DeployedContainer", "deploy"]

@@ -1,0 +1,142 @@
+"""What a deployment did, what it is doing, and what it says when it failed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from streambench.container.snapshot import lag_between
+from streambench.errors import StreambenchError, TaskError
+from streambench.job.failure import Failure
+from streambench.model import SystemStreamPartition
+
+
+class DeployedContainer(Struct, frozen=True, kw_only=True):
+    """What one container did (of a dry run: what it would do).
+
+    ``offsets``: per input partition the first offset that was not processed yet, before and after; of a container that failed, *after* is
+    where the next start goes on. ``messages``: how many it processed; ``seconds``: from its start to its end. Where Spark had to start it
+    more than once (``attempt`` counts from 0) both are of the last attempt, which went on from the last commit of the one before.
+    ``error``: what it failed with, None where it did not; ``failure`` holds the same in parts.
+    """
+
+    number: int
+    tasks: tuple[str, ...]
+    offsets: Mapping[SystemStreamPartition, tuple[str, str]]
+    messages: int = 0
+    seconds: float = 0.0
+    failure: Failure | None = None
+    attempt: int = 0
+    host: str = ""
+    process: int = 0
+
+    @property
+    def error(self) -> str | None:
+        """What the container failed with, and where in the task's code; None where it did not fail."""
+        if self.failure is None:
+            return None
+        return f"{self.failure.text}\n{self.failure.frames}" if self.failure.frames else self.failure.text
+
+    @property
+    def span(self) -> int | None:
+        """How many offsets lie between before and after; None where offsets are no numbers. (Of a log that is not compacted: how many
+        messages.)"""
+        spans = [lag_between(before, after) for before, after in self.offsets.values()]
+        return None if None in spans else sum(span for span in spans if span is not None)
+
+
+class DeployResult(Struct, frozen=True, kw_only=True):
+    """What a deployment did: all its containers, by number.
+
+    ``generation`` is None where no container was started: in a dry run (``dry_run``), and where there was nothing to do. With ``every``,
+    ``rounds`` counts the rounds that had something to do, and the rest is their sum. ``seconds``: all of it, the start of Spark included.
+    """
+
+    job: str
+    containers: tuple[DeployedContainer, ...]
+    seconds: float
+    generation: int | None = None
+    master: str = ""
+    rounds: int = 0
+    dry_run: bool = False
+
+    @property
+    def messages(self) -> int:
+        """How many messages all containers processed."""
+        return sum(each.messages for each in self.containers)
+
+    @property
+    def failed(self) -> tuple[DeployedContainer, ...]:
+        """The containers that failed."""
+        return tuple(each for each in self.containers if each.failure is not None)
+
+    def followed_by(self, later: DeployResult) -> DeployResult:
+        """This one and the next round's as one."""
+        former = {each.number: each for each in self.containers}
+        containers = tuple(_joined(former.get(each.number), each) for each in later.containers)
+        return DeployResult(
+            job=later.job, containers=containers, seconds=self.seconds + later.seconds, generation=later.generation or self.generation,
+            master=later.master or self.master, rounds=self.rounds + later.rounds, dry_run=later.dry_run,
+        )  # fmt: skip
+
+
+class DeployProgress(Struct, frozen=True, kw_only=True):
+    """How far a round of a deployment is.
+
+    ``containers``: how many there are; ``active`` run now, ``done`` have ended. ``messages``: how many were processed so far; ``total``:
+    how many there are, None where the systems cannot tell. It is told by the containers over the network, and stays at 0 where that way is
+    closed.
+    """
+
+    containers: int
+    active: int
+    done: int
+    messages: int
+    total: int | None
+    seconds: float
+    round: int = 1
+
+
+class DeployError(StreambenchError):
+    """A deployment failed, or was cancelled. ``result`` says what each container did all the same; what was committed stays committed.
+
+    ``container``, ``task``, ``ssp``, ``offset`` and ``key`` say where the first failure was, None where that is not known."""
+
+    def __init__(self, message: str, *, result: DeployResult, failure: Failure | None = None) -> None:
+        StreambenchError.__init__(self, message)
+        self.result = result
+        self.container: int | None = failure.container if failure else None
+        self.task: Any = failure.task if failure else None
+        self.ssp: Any = failure.ssp if failure else None
+        self.offset = failure.offset if failure else None
+        self.key: Any = failure.key if failure else None
+
+
+class DeployTaskError(DeployError, TaskError):
+    """A deployment failed because a task raised. The text holds the lines of the task's own code that led there."""
+
+
+def failed(result: DeployResult) -> DeployError:
+    """The error for a deployment of which containers failed: tasks that raised come before what else went wrong."""
+    failures = [each.failure for each in result.containers if each.failure is not None]
+    first = next((each for each in failures if each.task is not None), failures[0])
+    text = f"container {first.container}: {first.text}"
+    if first.frames:
+        text += f"\n{first.frames}"
+    if len(failures) > 1:
+        text += f"\n(of {len(result.containers)} containers {len(failures)} failed; .result tells what became of each)"
+    kind = DeployError if first.task is None else DeployTaskError
+    return kind(text, result=result, failure=first)
+
+
+def _joined(former: DeployedContainer | None, later: DeployedContainer) -> DeployedContainer:
+    if former is None:
+        return later
+    offsets = {ssp: (former.offsets.get(ssp, pair)[0], pair[1]) for ssp, pair in later.offsets.items()}
+    return DeployedContainer(
+        number=later.number, tasks=later.tasks, offsets=offsets, messages=former.messages + later.messages,
+        seconds=former.seconds + later.seconds, failure=later.failure, attempt=later.attempt,
+        host=later.host or former.host, process=later.process or former.process,
+    )  # fmt: skip

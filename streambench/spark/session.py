@@ -1,0 +1,336 @@
+"""The Spark session of a deployment: the one that is there, or one of its own.
+
+A session of its own is quiet, keeps to the loopback interface where the master is on this machine, writes only below a temporary directory,
+and is gone with all its processes when the deployment is over.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import streambench
+from streambench.config import Config
+from streambench.errors import MissingExtraError, StreambenchError
+from streambench.spark.shipment import installation
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+_LOCAL = re.compile(r"local(\[(?P<threads>\*|\d+)(?P<failures>,\d+)?\])?")
+_LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*(?P<memory>\d+)\s*\]")
+_LOOPBACK = re.compile(r"(spark|sc)://(localhost|127\.[\d.]+|\[::1\])(:|/|$)")
+
+_ATTEMPTS = 4
+_EXIT_S = 20
+
+# Short-lived: what the second compiler would gain, it costs.
+_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+# WARN and below say nothing to somebody who deploys a job, and ERROR is in the exception anyhow.
+_LOG4J = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
+"""
+
+
+class Lease:
+    """A session for the time of a deployment. ``close`` stops it if it was made for it, and leaves it alone if it was not."""
+
+    def __init__(self, spark: SparkSession, master: str) -> None:
+        self.spark = spark
+        self.master = master
+
+    @property
+    def is_connect(self) -> bool:
+        """Whether this is a Spark Connect client, whose driver is another process."""
+        return type(self.spark).__module__.startswith("pyspark.sql.connect")
+
+    def host(self) -> str:
+        """The address at which the executors reach this process; the loopback one where nothing better can be found out."""
+        if self.is_connect or self.master.startswith("local"):
+            return "127.0.0.1"
+        try:
+            return self.spark.conf.get("spark.driver.host") or "127.0.0.1"
+        except Exception as error:
+            log.debug("no spark.driver.host: %s", error)
+            return "127.0.0.1"
+
+    def close(self) -> None:
+        """Let go of the session; may be called more than once."""
+
+
+def lease(spark: SparkSession | None, master: str | None, config: Config) -> Lease:
+    """The given session, else the active one, else a new one on ``master`` (``local[*]`` if there is none).
+
+    Raises MissingExtraError, and StreambenchError where Spark does not start or the active session is on another master."""
+    require()
+    if spark is None:
+        spark = _active()
+        if spark is not None and master is not None and _with_attempts(master) != _with_attempts(_master(spark)):
+            raise StreambenchError(
+                f"there is an active Spark session on {_master(spark)}, and this process can have only one: "
+                f"stop it (spark.stop()), or leave out master={master}"
+            )
+    if spark is not None:
+        return Lease(spark, _master(spark))
+    master = master or "local[*]"
+    if master.startswith("sc://"):
+        return _ConnectLease(master)
+    return _OwnLease(master, config)
+
+
+def require() -> None:
+    """Raise MissingExtraError unless everything that DataFrame.mapInArrow needs is installed."""
+    if find_spec("pyspark") is None or find_spec("pandas") is None:
+        raise MissingExtraError("deploying on Spark", "spark")
+
+
+def _active() -> SparkSession | None:
+    if "pyspark.sql" not in sys.modules:
+        return None
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    try:
+        return SparkSession.active()
+    except PySparkException:
+        return None
+
+
+def _master(spark: SparkSession) -> str:
+    try:
+        return spark.conf.get("spark.master") or ""
+    except Exception as error:
+        log.debug("no spark.master: %s", error)
+        return ""
+
+
+def _with_attempts(master: str) -> str:
+    """A local master that starts a task again when its Python process dies, as all others do by themselves."""
+    match = _LOCAL.fullmatch(master)
+    if match is None or match["failures"]:
+        return master
+    return f"local[{match['threads'] or 1},{_ATTEMPTS}]"
+
+
+class _ConnectLease(Lease):
+    """A Spark Connect client."""
+
+    def __init__(self, url: str) -> None:
+        if find_spec("grpc") is None:
+            raise MissingExtraError(f"deploying on {url}", "spark")
+        from pyspark.sql.connect.session import SparkSession
+
+        try:
+            spark: Any = SparkSession.builder.remote(url).create()
+        except Exception as error:
+            raise StreambenchError(f"cannot reach Spark at {url}: {type(error).__name__}: {error}") from error
+        super().__init__(spark, url)
+
+    def close(self) -> None:
+        self.spark.stop()
+
+
+class _OwnLease(Lease):
+    """A classic session with a JVM of its own."""
+
+    def __init__(self, master: str, config: Config) -> None:
+        from pyspark import SparkConf, SparkContext, java_gateway
+        from pyspark.sql import SparkSession
+
+        launch_gateway: Any = java_gateway.launch_gateway
+        _require_java()
+        self._directory = Path(tempfile.mkdtemp(prefix="streambench-spark-"))
+        self._former = SparkContext._gateway, SparkContext._jvm
+        self._process: subprocess.Popen[bytes] | None = None
+        self._gateway: Any = None
+        self._context: SparkContext | None = None
+        try:
+            conf = SparkConf().setAll(list(self._settings(master, config).items()))
+            output = self._directory / "spark.log"
+            with _environment(self._variables(master)), output.open("wb") as stream, _signals_untouched():
+                SparkContext._gateway = SparkContext._jvm = None
+                self._gateway = launch_gateway(conf, popen_kwargs={"stdout": stream, "stderr": stream})
+                self._process = getattr(self._gateway, "proc", None)
+                self._context = SparkContext(conf=conf, gateway=self._gateway)
+                spark = SparkSession(self._context)
+        except BaseException as error:
+            said = self._last_words()
+            self._let_go()
+            if isinstance(error, Exception):
+                raise StreambenchError(f"Spark does not start on {master}: {_first_line(error)}{said}") from error
+            raise
+        super().__init__(spark, master)
+
+    def close(self) -> None:
+        if self._directory.exists():
+            try:
+                self.spark.stop()
+            finally:
+                self._let_go()
+
+    def _settings(self, master: str, config: Config) -> dict[str, str]:
+        """Spark's configuration: ours, then what the job's says under ``spark.``."""
+        logging_file = self._directory / "log4j2.properties"
+        logging_file.write_text(_LOG4J)
+        settings = {
+            "spark.master": _with_attempts(master),
+            "spark.app.name": "streambench",
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.log.level": "ERROR",
+            "spark.speculation": "false",
+            "spark.sql.warehouse.dir": str(self._directory / "warehouse"),
+            "spark.python.worker.faulthandler.enabled": "true",
+            "spark.python.task.killTimeout": "100ms",
+        }
+        logging_option = f"-Dlog4j2.configurationFile={logging_file.as_uri()}"
+        if _is_here(master):
+            settings |= {
+                "spark.driver.host": "127.0.0.1",
+                "spark.driver.bindAddress": "127.0.0.1",
+                "spark.local.dir": str(self._directory),
+                "spark.driver.extraJavaOptions": f"{_JAVA_OPTIONS} {logging_option}",
+                "spark.executor.extraJavaOptions": f"{_JAVA_OPTIONS} {logging_option}",
+                "spark.executorEnv.PYTHONPATH": os.pathsep.join(_import_path()),
+            }
+        else:
+            settings["spark.driver.extraJavaOptions"] = logging_option
+        cluster = _LOCAL_CLUSTER.fullmatch(master)
+        if cluster and int(cluster["memory"]) < 1024:
+            settings["spark.executor.memory"] = f"{cluster['memory']}m"  # an executor that is larger than its worker would never start
+        return settings | {f"spark.{key}": value for key, value in config.below("spark.").items()}
+
+    def _variables(self, master: str) -> dict[str, str]:
+        """What the JVM is to find in its environment."""
+        variables = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON") or sys.executable, "PYSPARK_PIN_THREAD": "true"}
+        if _is_here(master):
+            variables |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LAUNCHER_OPTS": _JAVA_OPTIONS, "PYSPARK_PYTHON": sys.executable}
+        if _LOCAL_CLUSTER.fullmatch(master):
+            variables["SPARK_HOME"] = str(self._overlay())
+        return variables
+
+    def _overlay(self) -> Path:
+        """A SPARK_HOME of links: the executors of a local cluster write into it, and it must not be the Python installation."""
+        from pyspark.find_spark_home import _find_spark_home
+
+        home = self._directory / "home"
+        home.mkdir()
+        for part in ("bin", "sbin", "jars", "python", "data"):
+            real = Path(_find_spark_home(), part)
+            if real.exists():
+                (home / part).symlink_to(real)
+        return home
+
+    def _last_words(self) -> str:
+        """What the JVM printed last, for an error."""
+        try:
+            lines = (self._directory / "spark.log").read_text(errors="replace").strip().splitlines()
+        except OSError:
+            return ""
+        shown = [line for line in lines if not line.startswith("WARNING: Using incubator modules")][-10:]
+        return "".join(f"\n  {line}" for line in shown)
+
+    def _let_go(self) -> None:
+        """End the JVM, which ends what it started, and put everything back as it was."""
+        from pyspark import SparkContext
+
+        try:
+            if self._context is not None:
+                self._context.stop()
+        except Exception as error:
+            log.debug("while stopping Spark: %s", error)
+        try:
+            if self._gateway is not None:
+                self._gateway.shutdown()
+        except Exception as error:
+            log.debug("while closing the way to the JVM: %s", error)
+        if self._process is not None:
+            _end(self._process)
+        SparkContext._gateway, SparkContext._jvm = self._former
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def _is_here(master: str) -> bool:
+    return bool(_LOCAL.fullmatch(master) or _LOCAL_CLUSTER.fullmatch(master) or _LOOPBACK.match(master))
+
+
+def _require_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=str(Path(home, "bin"))) if home else shutil.which("java")
+    if found is None:
+        where = f"JAVA_HOME is {home}, which holds no bin/java" if home else "there is no java on the PATH, and JAVA_HOME is not set"
+        raise StreambenchError(
+            f"Spark needs Java 17 or newer, and {where}. Install one (Debian: apt-get install openjdk-17-jre-headless; conda: openjdk=17)"
+        )
+
+
+def _import_path() -> list[str]:
+    """Where this process imports its own modules from, so that Python workers on the same machine find them, too: what is not part of the
+    installation."""
+    places = [str(Path(streambench.__file__).parent.parent), *(str(Path(entry or ".").resolve()) for entry in sys.path)]
+    return [place for place in dict.fromkeys(places) if not f"{place}{os.sep}".startswith(installation()) and Path(place).is_dir()]
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """The JVM exits when its standard input ends; if it does not, it is killed."""
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        process.wait(_EXIT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Variables that the JVM and PySpark read once, at their start. Those that PySpark sets itself stay: it needs them later."""
+    former = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in former.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _signals_untouched() -> Iterator[None]:
+    """SparkContext takes over Ctrl-C for good; a notebook would lose its own way of being interrupted."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    former = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if former is not None:
+            signal.signal(signal.SIGINT, former)
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

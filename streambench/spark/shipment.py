@@ -1,0 +1,89 @@
+"""Packing what travels to the executors.
+
+Code that is installed there (streambench, packages) is sent by name. A task class of a notebook, of a file beside the configuration, or of
+any module that is not part of the Python installation is sent itself: executors may not have that file, and a Python worker that Spark
+reuses would still have its former contents.
+"""
+
+from __future__ import annotations
+
+import os
+import site
+import sys
+import sysconfig
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from streambench.config import Config
+from streambench.errors import StreambenchError
+from streambench.spark.worker import RunContainers, Shipment
+from streambench.system.systems import Systems
+
+_BY_NAME = {"streambench", "streambench_magics", "__main__", "__mp_main__"}
+
+
+def pack(shipment: Shipment) -> RunContainers:
+    """What is handed to Spark. Raises StreambenchError where the task holds something that cannot be sent."""
+    with _own_modules_by_value():
+        try:
+            return RunContainers(_cloudpickle().dumps(shipment))
+        except Exception as error:
+            raise StreambenchError(
+                f"{getattr(shipment.task, '__name__', shipment.task)} cannot be sent to Spark ({type(error).__name__}: {error}): it refers "
+                "to something that exists only in this process, such as a lock, a connection or a Spark session; make such things in init()"
+            ) from error
+
+
+def directories(config: Config) -> dict[str, str]:
+    """Per configuration key, the existing directories in which the job's streams and checkpoints are kept."""
+    keys = [f"systems.{system}.path" for system in Systems(config).names()]
+    if config.text("task.checkpoint.system") == "file":
+        keys.append("task.checkpoint.path")
+    paths = {key: config.path(key) for key in keys if config.text(key)}
+    return {key: str(path) for key, path in paths.items() if path.is_dir()}
+
+
+@contextmanager
+def _own_modules_by_value() -> Iterator[None]:
+    cloudpickle = _cloudpickle()
+    present = cloudpickle.list_registry_pickle_by_value()
+    added = [module for module in own_modules() if module.__name__ not in present]
+    for module in added:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        for module in added:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def own_modules() -> list[ModuleType]:
+    """The modules that were loaded from files outside the Python installation; streambench is none of them."""
+    installed = installation()
+    found = []
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__dict__", {}).get("__file__")
+        if not isinstance(file, str) or module.__name__ != name or name.split(".")[0] in _BY_NAME:
+            continue
+        if not file.startswith(installed):
+            found.append(module)
+    return found
+
+
+def installation() -> tuple[str, ...]:
+    """The directories of the Python installation, each with a separator behind it; those of a virtual environment and of the Python below
+    it."""
+    paths = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    paths += [*site.getsitepackages(), site.getusersitepackages()]
+    both = {str(path) for each in paths for path in (Path(each), Path(each).resolve())}
+    return tuple(sorted(f"{path.rstrip(os.sep)}{os.sep}" for path in both))
+
+
+def _cloudpickle() -> Any:
+    """Spark's own, which its workers unpack; the package of that name keeps a register of its own."""
+    from pyspark import cloudpickle
+
+    return cloudpickle

@@ -1,0 +1,85 @@
+"""One Spark job that runs containers, on a thread of its own, so that it can be watched and interrupted."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import re
+import threading
+import time
+import uuid
+from typing import TYPE_CHECKING
+
+from streambench.spark.worker import SCHEMA, Report, RunContainers
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+_AGAIN_S = 0.2
+_MOST_TEXT = 500
+
+
+class SparkJob:
+    """``start``, then ``wait`` until it returns False; then either ``reports`` holds a Report of each container, or ``reason`` says why
+    not.
+
+    The frame is collected exactly once: Spark would run the containers again with every action."""
+
+    def __init__(self, spark: SparkSession, run: RunContainers, containers: int) -> None:
+        from pyspark import InheritableThread
+
+        self.reports: list[Report] = []
+        self.reason = ""
+        self._spark = spark
+        self._run = run
+        self._containers = containers
+        self._tag = f"streambench-{uuid.uuid4().hex}"
+        self._thread: threading.Thread = InheritableThread(target=self._collect, session=spark, daemon=True)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._thread.is_alive()
+
+    def start(self) -> None:
+        """Hand the job to Spark."""
+        self._thread.start()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait at most so long; whether it is still alive then."""
+        self._thread.join(seconds)
+        return self._thread.is_alive()
+
+    def interrupt(self, seconds: float) -> None:
+        """Have Spark cancel the job and wait for that, at most so long. Spark kills the Python processes of its tasks a moment later."""
+        until = time.monotonic() + seconds
+        # Again and again: a job that Spark has not registered yet would miss a single request.
+        while self._thread.is_alive() and time.monotonic() < until:
+            try:
+                self._spark.interruptTag(self._tag)
+            except Exception as error:
+                log.debug("while interrupting the Spark job: %s", error)
+            self._thread.join(_AGAIN_S)
+
+    def _collect(self) -> None:
+        count = self._containers
+        try:
+            self._spark.addTag(self._tag)
+            # One row per partition, hence one Spark task per container.
+            frame = self._spark.range(0, count, 1, count).mapInArrow(self._run, SCHEMA)
+            self.reports = [pickle.loads(row[0]) for row in frame.collect()]
+        except BaseException as error:
+            self.reason = reason_of(error)
+            log.debug("the Spark job failed", exc_info=error)
+
+
+def reason_of(error: BaseException) -> str:
+    """What is worth telling of an error of Spark, whose texts run to pages."""
+    text = str(error)
+    if "No module named 'streambench'" in text:
+        return "streambench is not installed on the executors: install the same version there"
+    lost = re.findall(r"(?:most recent failure: Lost task|ExecutorLostFailure|Python worker exited|Caused by:)[^\n]*", text)
+    shown = lost[0] if lost else next((line for line in text.splitlines() if line.strip()), type(error).__name__)
+    return f"Spark gave up: {shown.strip()[:_MOST_TEXT]}"
