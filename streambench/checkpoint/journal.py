@@ -7,6 +7,10 @@ Every record of a container holds the checkpoints of all its tasks, so that the 
 generation with the last records of its containers laid over it. A generation is opened by *closing* the containers of the one before,
 whose last records cannot change any more from then on, and by linking a generation that carries them over. The link decides; whatever
 process died before it has changed nothing but that the containers of the older start must stop.
+
+**Pruning.** Of a container's records its commits go, oldest first, and the very first record like a commit; no other ``open`` or
+``closed`` does, as long as its generation is there. So a holder cannot be late: the number after its own last record is free, or taken
+for good by whoever fenced it. Who claims or closes can be late, and has the last commit for a witness.
 """
 
 from __future__ import annotations
@@ -64,7 +68,10 @@ class _Start(Struct, kw_only=True):
 
 
 class _Entry(Struct, kw_only=True):
-    """A record of a container as it is written: ``holder``, on ``host``, did it; ``epoch`` is the number of the holder's ``open``."""
+    """A record of a container as it is written: ``holder``, on ``host``, did it; ``epoch`` is the number of the holder's ``open``.
+
+    ``witness``: the last commit up to here (else the first record), which is pruned before any that may follow this one.
+    """
 
     number: int
     kind: Literal["open", "commit", "closed"]
@@ -72,6 +79,7 @@ class _Entry(Struct, kw_only=True):
     container: int
     holder: str
     epoch: int
+    witness: int
     host: str
     process: int
     time_ms: int
@@ -83,7 +91,7 @@ class _Entry(Struct, kw_only=True):
 
 
 class _Claim(Struct):
-    """A container that is held. ``last``: its last record; ``present``: the numbers of all its records, ``commits``: of its commits."""
+    """A container that is held. ``last``: its last record; ``commits``: the numbers of those to be pruned one day."""
 
     ledger: Ledger
     generation: int
@@ -92,7 +100,6 @@ class _Claim(Struct):
     epoch: int
     last: Record
     checkpoints: dict[str, Raw]
-    present: deque[int] = msgspec.field(default_factory=deque)
     commits: deque[int] = msgspec.field(default_factory=deque)
 
 
@@ -144,8 +151,7 @@ class JournalCheckpointManager(CheckpointManager):
                 if newest != generation:
                     raise rules.superseded(self._job, container, newest)
                 ledger.sweep()
-                claim.present.extend(ledger.numbers())
-                claim.commits.extend(number for number in claim.present if self._may_be_commit(ledger, number))
+                claim.commits.extend(number for number in ledger.numbers() if self._may_be_pruned(ledger, number))
             except BaseException:
                 record.close()
                 raise
@@ -176,19 +182,25 @@ class JournalCheckpointManager(CheckpointManager):
         rules.check_tasks(self._job, claim.container, claim.tasks, checkpoints)
         merged = {**claim.checkpoints, **{task: _stored(checkpoint) for task, checkpoint in checkpoints.items()}}
         time_ms = max((checkpoint.time_ms for checkpoint in checkpoints.values()), default=0)
-        body = self._body("commit", claim.generation, claim.container, claim.last.number + 1, claim.epoch, time_ms, merged)
+        number = claim.last.number + 1
+        body = self._body("commit", claim.generation, claim.container, number, claim.epoch, number, time_ms, merged)
         # Whether a write that failed is on the disk nobody knows: the claim is gone until it has succeeded.
         self._claim = None
         with self._told():
             try:
                 record = claim.ledger.append(claim.last, body)
+                if record is None:
+                    raise self._fenced(claim)
+                if not claim.last.stands() and self._newest() != claim.generation:
+                    record.close()
+                    raise CheckpointError(
+                        f"job {self._job}, container {claim.container}: newer starts of the job have taken over while it committed, and "
+                        "whether this commit still counted is not known; this container must stop"
+                    )
             finally:
                 claim.last.close()
-            if record is None:
-                raise self._fenced(claim)
         claim.last = record
         claim.checkpoints = merged
-        claim.present.append(record.number)
         claim.commits.append(record.number)
         self._claim = claim
         if len(claim.commits) > self._keep:
@@ -206,7 +218,7 @@ class JournalCheckpointManager(CheckpointManager):
                 self._collect(found, start.checkpoints, record.path)
                 for container, tasks in start.containers().items():
                     ledger = self._container(number, container)
-                    for at in ledger.kept():
+                    for at in ledger.numbers():
                         entry_record = ledger.open(at)
                         if entry_record is None:
                             continue
@@ -243,7 +255,7 @@ class JournalCheckpointManager(CheckpointManager):
                         checkpoints={**base, **given},
                     )
                     self._check_unused(new.number, last)
-                    record = self._generations.append(last, _encode(new))
+                    record = self._generations.append(last, _encode(new), witness=last)
                 finally:
                     if last is not None:
                         last.close()
@@ -277,9 +289,9 @@ class JournalCheckpointManager(CheckpointManager):
         while True:
             top = ledger.last()
             try:
-                number, checkpoints = 0, base
+                checkpoints, witness = base, None
                 if top is not None:
-                    number = top.number
+                    witness = top
                     try:
                         entry = self._entry(top, tasks)
                     except DamagedRecordError:
@@ -292,8 +304,10 @@ class JournalCheckpointManager(CheckpointManager):
                         if entry.kind == "closed":
                             ledger.sync()
                             return checkpoints
-                body = self._body("closed", generation, container, number + 1, 0, now_ms, checkpoints)
-                record = ledger.append(top, body)
+                        witness = ledger.open(entry.witness)
+                        if witness is None:
+                            continue
+                record = self._append(ledger, "closed", generation, container, top, witness, now_ms, checkpoints)
             finally:
                 if top is not None:
                     top.close()
@@ -341,18 +355,41 @@ class JournalCheckpointManager(CheckpointManager):
         while True:
             top = ledger.last()
             try:
-                number, checkpoints = 0, {task: base[task] for task in tasks if task in base}
+                checkpoints, witness = {task: base[task] for task in tasks if task in base}, None
                 if top is not None:
                     entry = self._entry(top, tasks)
                     if entry.kind == "closed":
                         raise rules.superseded(self._job, container, generation + 1, who=entry.who())
-                    number, checkpoints = top.number, entry.checkpoints
-                record = ledger.append(top, self._body("open", generation, container, number + 1, number + 1, now_ms, checkpoints))
+                    checkpoints = entry.checkpoints
+                    witness = ledger.open(entry.witness)
+                    if witness is None:
+                        continue
+                record = self._append(ledger, "open", generation, container, top, witness, now_ms, checkpoints)
             finally:
                 if top is not None:
                     top.close()
             if record is not None:
                 return record, checkpoints
+
+    def _append(
+        self,
+        ledger: Ledger,
+        kind: Literal["open", "closed"],
+        generation: int,
+        container: int,
+        top: Record | None,
+        witness: Record | None,
+        now_ms: int,
+        checkpoints: dict[str, Raw],
+    ) -> Record | None:
+        """Take over a container from behind ``top``; None where that was not its last record."""
+        number = top.number + 1 if top else 1
+        try:
+            body = self._body(kind, generation, container, number, number, witness.number if witness else number, now_ms, checkpoints)
+            return ledger.append(top, body, witness=witness)
+        finally:
+            if witness is not None:
+                witness.close()
 
     def _fenced(self, claim: _Claim) -> FencedError:
         """Who wrote the record that this holder was to write."""
@@ -369,23 +406,21 @@ class JournalCheckpointManager(CheckpointManager):
         return rules.superseded(self._job, claim.container, newest)
 
     def _prune_commits(self, claim: _Claim) -> None:
-        while len(claim.commits) > self._keep:
-            claim.commits.popleft()
         try:
-            while claim.present[0] < claim.commits[0]:
-                claim.ledger.prune([claim.present[0]])
-                claim.present.popleft()
+            while len(claim.commits) > self._keep:
+                claim.ledger.prune([claim.commits[0]])
+                claim.commits.popleft()
         except OSError as error:
             log.warning("%s: old checkpoints cannot be removed: %s", claim.ledger.directory, error)
 
-    def _may_be_commit(self, ledger: Ledger, number: int) -> bool:
-        """Whether a record counts among those to keep; one that cannot be read does (who asks for the history is told)."""
+    def _may_be_pruned(self, ledger: Ledger, number: int) -> bool:
+        """Whether a record is a commit, or counts as one: the first, and any that cannot be read (who asks for the history is told)."""
         record = ledger.open(number)
         if record is None:
             return False
         with record:
             try:
-                return self._entry(record, ()).kind == "commit"
+                return number == 1 or self._entry(record, ()).kind == "commit"
             except CheckpointError:
                 return True
 
@@ -414,6 +449,7 @@ class JournalCheckpointManager(CheckpointManager):
         container: int,
         number: int,
         epoch: int,
+        witness: int,
         time_ms: int,
         checkpoints: dict[str, Raw],
     ) -> bytes:
@@ -425,6 +461,7 @@ class JournalCheckpointManager(CheckpointManager):
                 container=container,
                 holder=self._holder,
                 epoch=epoch,
+                witness=witness,
                 host=self._host,
                 process=os.getpid(),
                 time_ms=time_ms,
@@ -455,7 +492,7 @@ class JournalCheckpointManager(CheckpointManager):
     def _remedy(self, record: Record, tasks: Sequence[str]) -> str:
         ledger = Ledger(record.path.parent)
         if ledger.path(record.number + 1).exists() or self._newest() > int(record.path.parent.parent.name[1:]):
-            return "Nothing goes on from it any more: delete this one file to do without it (and without the older ones beside it)"
+            return "Nothing goes on from it any more: delete this one file to do without it"
         rewinding = f"rewind {', '.join(tasks)} (all of them)" if tasks else "rewind its tasks"
         before = ledger.open(record.number - 1) if record.number > 1 else None
         if before is None:

@@ -5,9 +5,9 @@ makes one of several writers the winner, and what tells the others that they are
 
 - **An empty directory** cannot be told from one whose first records were pruned; so a ledger's directory appears by one rename, with its
   first record in it, and is never empty afterwards.
-- **A pruned number is free again.** A writer that slept through it all could link it. Records are therefore pruned in ascending order only,
-  and a writer keeps the record that it follows open: if after its link that record no longer stands under its name, the new one does
-  not follow anything, and is taken back.
+- **A pruned number is free again.** Somebody who slept through it all could link it. Records are therefore pruned in ascending order only;
+  and whoever might be late names a *witness*, a record that would have been pruned before, and holds it open: if it does not stand
+  under its name any more after the link, the new record may follow nothing, and does not count.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Ledger:
             return []
 
     def kept(self) -> list[int]:
-        """The records up to the last one that have no gap between them. What lies below a gap is no part of it: a dying writer left it."""
+        """The records up to the last one that have no gap between them. What lies below a gap is no part of it: somebody late left it."""
         numbers = self.numbers()
         start = len(numbers) - 1
         while start > 0 and numbers[start - 1] == numbers[start] - 1:
@@ -125,30 +125,35 @@ class Ledger:
                 return record
         return None
 
-    def append(self, after: Record | None, body: bytes) -> Record | None:
-        """Create the record that follows ``after`` (None: the first), durably. None where something else follows it already, or the
-        ledger is gone: nothing has been written then."""
-        data = b'{"version":%d,"crc32c":"%08x","body":%b}\n' % (VERSION, crc32c.crc32c(body), body)
-        return self._found(data) if after is None else self._follow(after, data)
+    def append(self, after: Record | None, body: bytes, *, witness: Record | None = None) -> Record | None:
+        """Create the record that follows ``after`` (None: the first), durably.
 
-    def _follow(self, after: Record, data: bytes) -> Record | None:
-        path = self.path(after.number + 1)
+        None where something else follows it already, or the ledger is gone, or the witness was pruned. In the last case a record may
+        have been left behind which no later one builds on.
+        """
+        data = b'{"version":%d,"crc32c":"%08x","body":%b}\n' % (VERSION, crc32c.crc32c(body), body)
+        record = self._found(data) if after is None else self._follow(after.number + 1, data)
+        if record is not None and witness is not None and not witness.stands():
+            record.close()
+            return None
+        return record
+
+    def _follow(self, number: int, data: bytes) -> Record | None:
+        path = self.path(number)
         while True:
             temporary = self.directory / f".{path.stem}.{uuid.uuid4().hex}.tmp"
             try:
-                record = Record(path, after.number + 1, _written(temporary, data))
+                record = Record(path, number, _written(temporary, data))
             except FileNotFoundError:
                 return None
             try:
                 os.link(temporary, path)
             except FileExistsError:
                 # Over a network a link may be repeated that had succeeded: it is ours all the same.
-                mine = record.stands()
-                _remove(temporary)
-                if mine:
-                    break
-                record.close()
-                return None
+                if not record.stands():
+                    _remove(temporary)
+                    record.close()
+                    return None
             except FileNotFoundError:
                 # Swept away by whoever took over; the next attempt finds out who.
                 record.close()
@@ -157,13 +162,8 @@ class Ledger:
                 record.close()
                 raise
             _remove(temporary)
-            break
-        if not after.stands():
-            _remove(path)
-            record.close()
-            return None
-        self.sync()
-        return record
+            self.sync()
+            return record
 
     def _found(self, data: bytes) -> Record | None:
         first = self.path(1)
@@ -197,7 +197,7 @@ class Ledger:
             _sync(self.directory)
 
     def prune(self, numbers: Iterable[int]) -> None:
-        """Delete records; ``numbers`` must be ascending and leave none below them. Durable with the next record."""
+        """Delete records; ``numbers`` must be ascending, and above all that was pruned before. Durable with the next record."""
         for number in numbers:
             _remove(self.path(number))
 

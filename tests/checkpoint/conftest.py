@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -36,3 +37,9 @@ def another(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Another]
 @pytest.fixture
 def manager(another: Another) -> CheckpointManager:
     return another()
+
+
+@pytest.fixture
+def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that only end processes: what was written is there for the next one, synced or not."""
+    monkeypatch.setattr(os, "fsync", lambda handle: None)

@@ -20,6 +20,8 @@ from streambench.checkpoint.journal import JournalCheckpointManager
 from tests.checkpoint.samples import at
 
 Step = Callable[[JournalCheckpointManager], object]
+pytestmark = pytest.mark.usefixtures("quick_disk")
+
 KEEP = 2
 
 
