@@ -1,0 +1,111 @@
+"""Completion on the line of a magic: sub-commands, options, and the names of jobs, tasks, configurations and streams as they are now."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
+
+from streambench.errors import StreambenchError
+from streambench.system.systems import Systems
+from streambench_magics.commands import CONFIG, PARSERS, TASK, Parser
+from streambench_magics.jobs import Workbench
+from streambench_magics.magics import StreamMagics
+
+_LINE = re.compile(r"\s*(?:\w[\w, ]*=\s*)?(?P<magic>%stream|%%streamtask|%%streamconfig)\s+(?P<rest>.*)", re.DOTALL)
+_LISTED = ("log", "memory")
+"""Kinds of systems that are asked for their streams: those that answer at once."""
+
+
+def completer_of(magics: StreamMagics) -> Callable[[CompletionContext], SimpleMatcherResult]:
+    """A matcher for IPython's completer. On lines of these magics its answer is the only one."""
+
+    @context_matcher(identifier="streambench")
+    def streambench_matcher(context: CompletionContext) -> SimpleMatcherResult:
+        line = _LINE.fullmatch(context.text_until_cursor)
+        if line is None:
+            return SimpleMatcherResult(completions=[], suppress=False)
+        before, _, fragment = line["rest"].rpartition(" ")
+        found = sorted({each for each in candidates(magics.bench, line["magic"], before.split()) if each.startswith(fragment)})
+        completions = [SimpleCompletion(text=each, type="stream") for each in found]
+        return SimpleMatcherResult(completions=completions, suppress=True, matched_fragment=fragment)
+
+    return streambench_matcher
+
+
+def candidates(bench: Workbench, magic: str, words: list[str]) -> Iterable[str]:
+    """What may stand next on a line, after these words."""
+    if magic == "%stream":
+        if not words:
+            return PARSERS
+        parser = PARSERS.get(words[0])
+        words = words[1:]
+    else:
+        parser = TASK if magic == "%%streamtask" else CONFIG
+    return _arguments(bench, parser, words) if parser is not None else []
+
+
+def _arguments(bench: Workbench, parser: Parser, words: list[str]) -> Iterable[str]:
+    options = {option: action for action in parser._actions for option in action.option_strings}
+    last = next((word for word in reversed(words) if word.startswith("--")), None)
+    if last in options:
+        action = options[last]
+        given = len(words) - 1 - max(at for at, word in enumerate(words) if word == last)
+        wanted = 0 if action.nargs == 0 else 1
+        if given < wanted:
+            return _values(bench, parser.completes.get(action.dest, ()))
+        if action.nargs == "+":
+            return [*_values(bench, parser.completes.get(action.dest, ())), *(set(options) - set(words))]
+    left = [option for option in options if option not in words]
+    positionals = [action for action in parser._actions if not action.option_strings]
+    given = len([word for word in words if not word.startswith("--")])
+    at = min(given, len(positionals) - 1)
+    names: Iterable[str] = ()
+    if positionals and (given < len(positionals) or positionals[at].nargs in ("+", "*")):
+        names = _values(bench, parser.completes.get(positionals[at].dest, ()))
+        if parser is PARSERS["streams"] and not words:
+            names = [*names, "create"]
+    return [*names, *left]
+
+
+def _values(bench: Workbench, what: str | tuple[str, ...]) -> list[str]:
+    if isinstance(what, tuple):
+        return list(what)
+    return [value for kind in what.split() for value in _KINDS[kind](bench)]
+
+
+def stream_names(bench: Workbench) -> set[str]:
+    """The streams in sight: those that jobs and configurations name, and those that are there."""
+    found: set[str] = set()
+    for config in bench.all_configs():
+        found.update(config.names("task.inputs"))
+        systems = Systems(config)
+        try:
+            for system in systems.names():
+                if config.text(f"systems.{system}.samza.factory") in _LISTED:
+                    found.update(str(stream) for stream in systems.admin(system).streams())
+        except (StreambenchError, OSError):
+            continue
+        finally:
+            systems.close()
+    return found
+
+
+def _tasks(bench: Workbench) -> list[str]:
+    classes = [name for name, value in bench.namespace.items() if isinstance(value, type) and callable(getattr(value, "process", None))]
+    return [*bench.tasks, *(name for name in classes if not name.startswith("_"))]
+
+
+_KINDS: dict[str, Callable[[Workbench], Iterable[str]]] = {
+    "jobs": lambda bench: bench.jobs,
+    "tasks": _tasks,
+    "configs": lambda bench: bench.configs,
+    "streams": stream_names,
+    "commands": lambda bench: PARSERS,
+    "variables": lambda bench: [
+        name
+        for name, value in bench.namespace.items()
+        if not name.startswith("_") and (isinstance(value, list) or hasattr(value, "columns"))
+    ],
+}

@@ -1,0 +1,272 @@
+"""What a notebook has: tasks and configurations by name, and jobs: sessions over containers that are made when they are first needed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from streambench.config import Config
+from streambench.container.container import Container, Until
+from streambench.container.snapshot import ContainerSnapshot
+from streambench.debug.session import Session
+from streambench.errors import ConfigError
+from streambench.model import SystemStream
+from streambench.system.systems import Systems
+from streambench_magics.errors import MagicError
+
+DEFAULT_CONFIG = """\
+systems.log.samza.factory=log
+systems.log.path=streambench-data
+systems.log.samza.key.serde=string
+systems.log.samza.msg.serde=json
+systems.log.samza.offset.default=oldest
+"""
+"""What a job has that names no configuration: a log system in the folder of the notebook, with JSON messages, read from the oldest on."""
+
+
+class Job:
+    """A job by name: a task, a configuration, and the session over its container.
+
+    The container is made when it is first needed, and made anew when the job goes on after a stop, a failure or a change of its inputs:
+    it is the same job then, and goes on from its last checkpoint. ``find_task`` gives the task as it is now. All methods may be called
+    from any thread.
+    """
+
+    def __init__(self, name: str, config: Config, find_task: Callable[[], Any], task_name: str) -> None:
+        self.name = name
+        self.task_name = task_name
+        self.session: Session | None = None
+        self.on_change: list[Callable[[], None]] = []
+        self._base = config
+        self._find_task = find_task
+        self._inputs = config.names("task.inputs")
+        self._until: Until = None
+        self._lock = threading.RLock()
+
+    @property
+    def config(self) -> Config:
+        """The configuration as the container gets it."""
+        values: dict[str, Any] = {"task.inputs": ",".join(self._inputs) or None}
+        if self._base.text("job.name") is None:
+            values["job.name"] = self.name
+        return self._base.with_values(values)
+
+    @property
+    def task(self) -> Any:
+        return self._find_task()
+
+    @property
+    def inputs(self) -> list[str]:
+        """The input streams, as ``system.stream``."""
+        return list(self._inputs)
+
+    @property
+    def state(self) -> str:
+        """new, paused, running, stopped or failed."""
+        return "new" if self.session is None else self.session.state
+
+    @property
+    def alive(self) -> bool:
+        """Whether there is a started container."""
+        return self.state in ("paused", "running")
+
+    def check(self) -> None:
+        """Raise ConfigError where the configuration or the task are wrong, as far as this can be told before the start."""
+        Container.from_config(self.config, self.task)
+
+    def start(self) -> bool:
+        """Have a started container; whether this began anew after a stop or a failure. Raises what ``Container.start`` raises."""
+        with self._lock:
+            if self.alive:
+                return False
+            again = self.session is not None
+            if not self._inputs and not self.config.names("task.broadcast.inputs"):
+                raise MagicError(f"{self.name} has no inputs: %stream attach {self.name} SYSTEM.STREAM")
+            session = Session(Container.from_config(self.config, self.task), self.name)
+            session.start()
+            session.on_change(self._changed)
+            self.session = session
+        self._changed()
+        return again
+
+    def step(self, n: int = 1) -> int:
+        """Process up to ``n`` messages, here and now; how many were. Pauses it first if it runs."""
+        session = self._live()
+        session.pause()
+        try:
+            return session.step(n)
+        finally:
+            self._changed()
+
+    def run(self, until: Until = None) -> None:
+        """Process messages in the background."""
+        self._until = until
+        session = self._live()
+        session.pause()
+        session.run(until)
+
+    def pause(self, timeout: float | None = None) -> bool:
+        return self.session is None or self.session.pause(timeout)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it stands still; whether it does. Raises what it failed with."""
+        return self.session is None or self.session.wait(timeout)
+
+    def commit(self) -> None:
+        if not self.alive:
+            raise MagicError(f"{self.name} is {self.state}: there is nothing to commit")
+        self._live().commit()
+
+    def stop(self) -> None:
+        """Commit and let go of the streams; nothing where it is not started."""
+        with self._lock:
+            session = self.session
+        if session is not None and self.alive:
+            session.stop()
+        self._changed()
+
+    def set_inputs(self, inputs: list[str]) -> bool:
+        """Read these streams from now on: a started job commits, stops, and goes on with them. Whether it was started."""
+        for each in inputs:
+            stream = SystemStream.parse(each)
+            Systems(self._base).factory(stream.system)
+        was = self.state
+        if self.alive:
+            self.stop()
+        self._inputs = inputs
+        if was not in ("paused", "running"):
+            return False
+        self.session = None
+        if inputs:
+            self.start()
+            if was == "running":
+                self.run(self._until)
+        else:
+            self._changed()
+        return True
+
+    def snapshot(self) -> ContainerSnapshot:
+        """A picture of it, in the state of its session (a container that nobody drives is paused)."""
+        if self.session is None:
+            return Container.from_config(self.config, self.task).snapshot()
+        return replace(self.session.snapshot(), state=self.session.state)
+
+    def last_message(self, snapshot: ContainerSnapshot) -> Any:
+        """The message of the last choice in a snapshot, None where it is not known any more."""
+        if self.session is None or not snapshot.choices:
+            return None
+        last = snapshot.choices[-1]
+        for envelope in reversed(tuple(self.session.container.choices)):
+            if envelope.offset == last.offset and envelope.ssp == last.ssp:
+                return envelope.message
+        return None
+
+    def _live(self) -> Session:
+        self.start()
+        assert self.session is not None
+        return self.session
+
+    def _changed(self) -> None:
+        for listener in list(self.on_change):
+            listener()
+
+
+class Workbench:
+    """The tasks, configurations and jobs of one notebook. ``namespace``: the user's variables."""
+
+    def __init__(self, namespace: Mapping[str, Any]) -> None:
+        self.namespace = namespace
+        self.tasks: dict[str, Any] = {}
+        self.configs: dict[str, Config] = {}
+        self.jobs: dict[str, Job] = {}
+        self._last: str | None = None
+
+    def job(self, name: str | None = None) -> Job:
+        """The job of that name; without a name, the one used last. Raises MagicError."""
+        if name is None:
+            name = self._last
+        if name is None or name not in self.jobs:
+            known = f"; there is {', '.join(self.jobs)}" if self.jobs else ""
+            asked = f"there is no job {name}" if name else "there is no job yet"
+            raise MagicError(f"{asked}{known}: %stream create {name or 'NAME'} --task TASK makes one")
+        self._last = name
+        return self.jobs[name]
+
+    def create(self, name: str, task: str | None, config: str | None, inputs: list[str]) -> tuple[Job, Job | None]:
+        """A new job, and the one it replaces, which is stopped. With nothing but the name of a job that is there: the same once more."""
+        old = self.jobs.get(name)
+        again = old is not None and task is None and config is None and not inputs
+        if old is not None and again:
+            job = Job(name, old._base, old._find_task, old.task_name)
+            job._inputs = old.inputs
+        else:
+            job = self._new(name, task, config)
+            if inputs:
+                job.set_inputs(inputs)
+        job.check()
+        if old is not None:
+            old.stop()
+        self.jobs[name] = job
+        self._last = name
+        return job, old
+
+    def config(self, name: str | None) -> Config:
+        """A configuration by name: of ``%%streamconfig``, a variable, or a properties file. None: the default one. Raises MagicError."""
+        if name is None:
+            return Config.from_text(DEFAULT_CONFIG)
+        if name in self.configs:
+            return self.configs[name]
+        value = self.namespace.get(name)
+        if isinstance(value, Mapping):
+            return value if isinstance(value, Config) else Config(value)
+        if Path(name).is_file():
+            return Config.from_file(name)
+        known = f"; there is {', '.join(self.configs)}" if self.configs else ""
+        raise MagicError(f"there is no configuration {name}{known}: write one with %%streamconfig {name}, or name a properties file")
+
+    def config_with(self, system: str, name: str | None = None) -> Config:
+        """The configuration that says what a system is: the named one, else the nearest one that defines it. Raises MagicError."""
+        if name is not None:
+            return self.config(name)
+        found = next((config for config in self.all_configs() if system in config.names_below("systems.")), None)
+        if found is None:
+            known = sorted({each for config in self.all_configs() for each in config.names_below("systems.")})
+            raise MagicError(f"there is no system {system}; there is {', '.join(known)}: define it in a %%streamconfig")
+        return found
+
+    def all_configs(self) -> list[Config]:
+        """All configurations, the nearest first: that of the job used last, of the others, those without a job, the default one."""
+        jobs = sorted(self.jobs.values(), key=lambda job: job.name != self._last)
+        return [*(job.config for job in jobs), *reversed(self.configs.values()), self.config(None)]
+
+    def _new(self, name: str, task: str | None, config: str | None) -> Job:
+        found = self.config(config)
+        if task is None:
+            task = name if self._known(name) is not None or found.text("task.class") is None else None
+        if task is None:
+            return Job(name, found, lambda: None, found.required("task.class"))
+        if self._known(task) is None:
+            known = f"; there is {', '.join(self.tasks)}" if self.tasks else ""
+            raise MagicError(f"there is no task {task}{known}: write one with %%streamtask {task}")
+        return Job(name, found, lambda: self._known(task), task)
+
+    def _known(self, task: str) -> Any:
+        """A task by name: of ``%%streamtask``, else a class or function of the notebook."""
+        if task in self.tasks:
+            return self.tasks[task]
+        value = self.namespace.get(task)
+        return value if callable(value) and (callable(getattr(value, "process", None)) or not isinstance(value, type)) else None
+
+
+def parsed_config(name: str, text: str) -> Config:
+    """The configuration in a cell whose first line is the magic; lines in errors are those of the cell. Raises ConfigError."""
+    try:
+        config = Config.from_text("\n" + text, origin=name)
+        config.validate()
+    except ConfigError as error:
+        raise ConfigError(str(error), key=error.key) from None
+    return config

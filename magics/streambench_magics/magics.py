@@ -1,0 +1,450 @@
+"""``%%streamtask``, ``%%streamconfig`` and ``%stream``.
+
+The sub-commands' arguments stand in ``commands.py``; here is what they do, one method each. What they print is short, and the same
+whenever the same is done to the same streams.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
+from IPython.display import display
+
+from streambench.checkpoint.choice import checkpoint_manager
+from streambench.container.container import Until
+from streambench.container.snapshot import lag_between
+from streambench.errors import StreambenchError, TaskError, UnknownStreamError
+from streambench.model import SystemStream
+from streambench.planning.plan import job_name
+from streambench.serde.streams import StreamSerdes
+from streambench.system.systems import Systems
+from streambench_magics.cell import task_from_cell
+from streambench_magics.commands import CONFIG, PARSERS, TASK, Parser, overview, words
+from streambench_magics.errors import MagicError, task_failed
+from streambench_magics.jobs import Job, Workbench, parsed_config
+from streambench_magics.panel import Panel, static
+from streambench_magics.picture import still, to_do_again, why
+from streambench_magics.streams import messages_in, peek, send
+from streambench_magics.tables import Records, message_text
+
+_FOLD_ABOVE = 24
+_SHOWN_STEPS = 10
+_END_S = 2.0
+_TEXT_SERDES = ("string", None)
+
+
+@magics_class
+class StreamMagics(Magics):
+    """The magics of one IPython shell, and the workbench that they work on."""
+
+    shell: InteractiveShell
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        super().__init__(shell)
+        self.bench = Workbench(shell.user_ns)
+        self.matcher: Any = None
+        self._panels: dict[str, Panel] = {}
+
+    @no_var_expand
+    @cell_magic
+    def streamtask(self, line: str, cell: str) -> None:
+        args = TASK.parse_args(words(line))
+        _check_name(args.name)
+        task = task_from_cell(self.shell, args.name, line, cell, args.wanted)
+        self.bench.tasks[args.name] = task
+        self.shell.user_ns[args.name] = task
+        print(f"{args.name} is a task" + (f", the class {task.__name__}" if task.__name__ != args.name else ""))
+        for job in self.bench.jobs.values():
+            if job.task_name == args.name and job.alive:
+                print(f"the job {job.name} goes on with the code of before; %stream create {job.name} takes the new one")
+
+    @no_var_expand
+    @cell_magic
+    def streamconfig(self, line: str, cell: str) -> None:
+        args = CONFIG.parse_args(words(line))
+        _check_name(args.name)
+        self.bench.configs[args.name] = parsed_config(args.name, cell)
+        number = len(self.bench.configs[args.name])
+        print(f"{args.name} is a configuration with {_count(number, 'key')}")
+
+    @no_var_expand
+    @line_magic
+    def stream(self, line: str) -> Any:
+        command, _, rest = line.strip().partition(" ")
+        if not command:
+            return self._jobs()
+        parser = PARSERS.get(command)
+        if parser is None:
+            raise MagicError(f"there is no %stream {command}; there is {', '.join(PARSERS)}")
+        do: Callable[[Namespace], Any] = getattr(self, f"_{command}")
+        return do(parser.parse_args(words(rest)))
+
+    def end(self) -> None:
+        """Freeze the panels and stop the jobs, as far as they let go in time: the next start does again what is not committed then."""
+        for name in list(self._panels):
+            self._close_panel(name, "the kernel has ended")
+        for job in self.bench.jobs.values():
+            with contextlib.suppress(StreambenchError):
+                if job.pause(_END_S):
+                    job.stop()
+
+    def _create(self, args: Namespace) -> None:
+        _check_name(args.name)
+        before = self.bench.jobs.get(args.name)
+        if before is not None:
+            self._close_panel(args.name, "the job was created anew")
+        job, old = self.bench.create(args.name, args.task, args.config, args.inputs)
+        reads = f"reads {', '.join(job.inputs)}" if job.inputs else f"has no inputs yet: %stream attach {job.name} SYSTEM.STREAM"
+        print(f"{job.name} is a job of the task {job.task_name}; it {reads}")
+        if old is not None:
+            print(f"it replaces the {job.name} of before" + (", which was stopped" if old.session is not None else ""))
+
+    def _attach(self, args: Namespace) -> None:
+        job, streams = self._job_and_streams(args.names)
+        again = [each for each in streams if each in job.inputs]
+        if again:
+            raise MagicError(f"{job.name} reads {', '.join(again)} already")
+        self._set_inputs(job, [*job.inputs, *streams])
+
+    def _detach(self, args: Namespace) -> None:
+        job, streams = self._job_and_streams(args.names)
+        unknown = [each for each in streams if each not in job.inputs]
+        if unknown:
+            raise MagicError(f"{job.name} does not read {', '.join(unknown)}; it reads {', '.join(job.inputs) or 'nothing'}")
+        self._set_inputs(job, [each for each in job.inputs if each not in streams])
+
+    def _set_inputs(self, job: Job, inputs: list[str]) -> None:
+        with self._running(job):
+            started = job.set_inputs(inputs)
+        went_on = ("; it has committed and goes on with them" if inputs else "; it has committed and stopped") if started else ""
+        print(f"{job.name} reads {', '.join(inputs) or 'nothing'}{went_on}")
+
+    def _send(self, args: Namespace) -> None:
+        stream = SystemStream.parse(args.stream)
+        config = self.bench.config_with(stream.system, args.config)
+        if (args.message is None) == (args.source is None):
+            raise MagicError(f"give one message, or --from a variable; {PARSERS['send'].usage_line()}")
+        if args.key is not None and args.key_field is not None:
+            raise MagicError("give --key or --key-field, not both")
+        key_serde = config.text(config.stream_key(stream.system, stream.stream, "samza.key.serde"))
+        key = args.key if key_serde in _TEXT_SERDES else _json_or_text(args.key)
+        value = _json_or_text(args.message) if args.source is None else self._value(args.source)
+        StreamSerdes(config)
+        with self._known_stream(stream):
+            number = send(
+                config, stream, messages_in(value, key, args.key_field) if args.source or args.key_field else [(key, value)], args.partition
+            )
+        print(f"sent {_count(number, 'message')} to {stream}")
+
+    def _peek(self, args: Namespace) -> Records:
+        stream = SystemStream.parse(args.stream)
+        config = self.bench.config_with(stream.system, args.config)
+        with self._known_stream(stream):
+            found = peek(config, stream, limit=args.limit, partition=args.partition, begin=args.begin)
+        return Records(
+            ["partition", "offset", "key", "message"],
+            found,
+            right=["partition", "offset"],
+            note="" if found else f"{stream} is empty there",
+        )
+
+    def _streams(self, args: Namespace) -> Records | None:
+        if args.what[:1] == ["create"]:
+            return self._create_streams(args)
+        if args.partitions is not None:
+            raise MagicError("--partitions goes with create: %stream streams create STREAM --partitions N")
+        records: list[dict[str, Any]] = []
+        for what in args.what or self._systems():
+            system = what.partition(".")[0]
+            systems = Systems(self.bench.config_with(system, args.config))
+            try:
+                streams = [SystemStream.parse(what)] if "." in what else systems.admin(system).streams()
+                for stream in streams:
+                    with self._known_stream(stream):
+                        partitions = sorted(systems.metadata([stream])[stream].items())
+                    for number, at in partitions:
+                        records.append(
+                            {"stream": str(stream), "partition": number, "oldest": at.oldest, "newest": at.newest, "upcoming": at.upcoming}
+                        )
+            finally:
+                systems.close()
+        if len(records) > _FOLD_ABOVE:
+            return _folded(records)
+        figures = ["partition", "oldest", "newest", "upcoming"]
+        return Records(["stream", *figures], records, right=figures, note="" if records else "there are no streams")
+
+    def _create_streams(self, args: Namespace) -> None:
+        names = args.what[1:]
+        if not names:
+            raise MagicError("which stream? %stream streams create STREAM --partitions N")
+        for name in names:
+            stream = SystemStream.parse(name)
+            systems = Systems(self.bench.config_with(stream.system, args.config))
+            try:
+                made = systems.create(stream, args.partitions)
+                number = len(systems.metadata([stream])[stream])
+            finally:
+                systems.close()
+            print(f"{stream} {'is created' if made else 'is there already'}, with {_count(number, 'partition')}")
+
+    def _step(self, args: Namespace) -> None:
+        name, number = _name_and_number(args.what, PARSERS["step"])
+        job = self.bench.job(name)
+        with self._running(job):
+            self._start(job)
+            done = job.step(number)
+        snapshot = job.snapshot()
+        if job.state == "stopped":
+            print(f"{job.name} has shut itself down")
+        elif not done:
+            print(f"{job.name}: nothing to read, it has caught up with its inputs")
+        elif done < number:
+            print(f"{job.name}: {_count(done, 'message')}, then it had caught up with its inputs")
+        chosen = snapshot.choices[-min(done, _SHOWN_STEPS) :] if done else ()
+        if done > len(chosen):
+            print(f"{job.name}: {done:,} messages, the last {len(chosen)} of them:")
+        for choice in chosen:
+            key = "" if choice.key is None else f"  key {message_text(choice.key, 60)}"
+            print(f"{choice.number:>6,}  {choice.ssp}@{choice.offset}{key}" + (f"  ({choice.rule})" if choice.rule else ""))
+
+    def _run(self, args: Namespace) -> None:
+        job = self.bench.job(args.name)
+        until: Until = args.messages if args.messages is not None else args.until
+        with self._running(job):
+            self._start(job)
+            job.run(until)
+        how = f"for {_count(until, 'message')}" if isinstance(until, int) else "until it has caught up" if until else "until paused"
+        print(f"{job.name} runs {how}")
+
+    def _wait(self, args: Namespace) -> None:
+        job = self.bench.job(args.name)
+        with self._running(job):
+            try:
+                still_now = job.wait(args.timeout)
+            except KeyboardInterrupt:
+                print(f"stopped waiting; {job.name} runs on")
+                return
+        if not still_now:
+            print(f"{job.name} still runs after {args.timeout:g} s")
+            return
+        snapshot = job.snapshot()
+        print(f"{job.name} is {job.state}: {_count(snapshot.processed, 'message')} processed, {why(snapshot)}")
+
+    def _pause(self, args: Namespace) -> None:
+        job = self.bench.job(args.name)
+        with self._running(job):
+            job.pause()
+            job.wait()
+        print(f"{job.name} is {job.state}")
+
+    def _stop(self, args: Namespace) -> None:
+        job = self.bench.job(args.name)
+        with self._running(job):
+            job.pause()
+            failed = job.state == "failed"
+            job.stop()
+        self._close_panel(job.name, "failed" if failed else "stopped")
+        print(
+            f"{job.name} has failed: nothing since its last checkpoint is committed"
+            if failed
+            else f"{job.name} is stopped, with everything committed"
+        )
+
+    def _show(self, args: Namespace) -> None:
+        job = self.bench.job(args.name)
+        with self._running(job):
+            if job.state == "new":
+                self._start(job)
+        self._close_panel(job.name, "shown again below")
+        if not args.static and job.state not in ("stopped", "failed") and hasattr(self.shell, "kernel"):
+            panel = Panel(job)
+            try:
+                panel.open()
+            except ImportError:
+                print("a live panel needs an optional dependency: pip install 'streambench[jupyter]'")
+            else:
+                self._panels[job.name] = panel
+                return
+        display(static(still(job)), raw=True)
+
+    def _commit(self, args: Namespace) -> None:
+        job = self.bench.job(args.name)
+        with self._running(job):
+            job.commit()
+        print(f"{job.name} is committed")
+
+    def _checkpoints(self, args: Namespace) -> Records:
+        job = self.bench.job(args.name)
+        if args.history:
+            return self._history(job)
+        records: list[dict[str, Any]] = []
+        for each in job.snapshot().partitions:
+            last = {"checkpoint": each.checkpointed, "position": each.position, "to do again": to_do_again([each])}
+            records += [{"task": task, "partition": str(each.ssp), **last} for task in each.tasks]
+        if not records:
+            return self._history(job, last=True)
+        records.sort(key=lambda record: (len(record["task"]), record["task"]))
+        figures = ["checkpoint", "position", "to do again"]
+        return Records(["task", "partition", *figures], records, right=figures)
+
+    def _history(self, job: Job, *, last: bool = False) -> Records:
+        manager = checkpoint_manager(job.config, job_name(job.config, job.task))
+        try:
+            kept = {task: [each] for task, each in manager.read_last().items()} if last else manager.history()
+        finally:
+            manager.close()
+        records = [
+            {"task": task, "number": number, "partition": str(ssp), "checkpoint": offset}
+            for task in sorted(kept, key=lambda name: (len(name), name))
+            for number, checkpoint in enumerate(kept[task], start=1)
+            for ssp, offset in sorted(checkpoint.offsets.items())
+        ]
+        columns = ["task", "partition", "checkpoint"] if last else ["task", "number", "partition", "checkpoint"]
+        return Records(columns, records, right=["number", "checkpoint"], note="" if records else f"{job.name} has no checkpoint yet")
+
+    def _deploy(self, args: Namespace) -> Records:
+        job = self.bench.job(args.name)
+        deploy = importlib.import_module("streambench.spark").deploy
+        if job.alive:
+            with self._running(job):
+                job.pause()
+                job.stop()
+            self._close_panel(job.name, "stopped, and deployed on Spark")
+            print(f"{job.name} is stopped here, with everything committed")
+        print(f"deploying {job.name} on {args.master}")
+        result = deploy(job.config, task=job.task, master=args.master)
+        failed = [each for each in result.containers if each.error]
+        print(f"{job.name}: {_count(result.messages, 'message')} in {_count(len(result.containers), 'container')}")
+        records = [
+            {"container": number, "messages": each.messages, "seconds": f"{each.seconds:.1f} s", "error": each.error or ""}
+            for number, each in enumerate(result.containers)
+        ]
+        if failed:
+            raise StreambenchError(f"{len(failed)} of {len(records)} containers failed: {failed[0].error}")
+        return Records(["container", "messages", "seconds"], records, right=["container", "messages", "seconds"])
+
+    def _help(self, args: Namespace) -> None:
+        if args.command is None:
+            print(overview())
+        elif args.command in PARSERS:
+            print(PARSERS[args.command].format_help().strip())
+        else:
+            raise MagicError(f"there is no %stream {args.command}; there is {', '.join(PARSERS)}")
+
+    def _jobs(self) -> Records:
+        records = []
+        for job in self.bench.jobs.values():
+            snapshot = job.snapshot()
+            inputs = ", ".join(job.inputs)
+            records.append(
+                {
+                    "job": job.name,
+                    "state": job.state,
+                    "task": job.task_name,
+                    "inputs": inputs,
+                    "processed": snapshot.processed,
+                    "lag": snapshot.lag,
+                }
+            )
+        hint = "" if records else "there is no job yet: %stream create NAME --task TASK makes one, %stream help tells what else there is"
+        return Records(["job", "state", "task", "inputs", "processed", "lag"], records, right=["processed", "lag"], note=hint)
+
+    def _start(self, job: Job) -> None:
+        before = job.state
+        if job.start():
+            print(f"{job.name} had {before}; it goes on from its last checkpoint")
+
+    def _job_and_streams(self, names: list[str]) -> tuple[Job, list[str]]:
+        name = names[0] if names[0] in self.bench.jobs or "." not in names[0] else None
+        job = self.bench.job(name)
+        streams = [str(SystemStream.parse(each)) for each in (names if name is None else names[1:])]
+        if not streams:
+            raise MagicError(f"which streams? For example: %stream attach {job.name} log.clicks")
+        return job, list(dict.fromkeys(streams))
+
+    def _systems(self) -> list[str]:
+        """The systems of the nearest configuration."""
+        return self.bench.all_configs()[0].names_below("systems.")
+
+    def _value(self, expression: str) -> Any:
+        try:
+            return eval(expression, self.shell.user_ns)
+        except Exception as error:
+            raise MagicError(f"--from {expression}: {type(error).__name__}: {error}") from None
+
+    def _close_panel(self, name: str, note: str) -> None:
+        panel = self._panels.pop(name, None)
+        if panel is not None:
+            panel.close(note)
+
+    @contextlib.contextmanager
+    def _running(self, job: Job) -> Iterator[None]:
+        """Show a task's failure with the user's own frames."""
+        try:
+            yield
+        except TaskError as error:
+            raise task_failed(self.shell, error, job.name) from error.__cause__
+
+    @contextlib.contextmanager
+    def _known_stream(self, stream: SystemStream) -> Iterator[None]:
+        try:
+            yield
+        except UnknownStreamError as error:
+            raise MagicError(f"{error}. %stream streams create {stream} --partitions N makes it") from None
+
+
+def _check_name(name: str) -> None:
+    if not name.isidentifier():
+        raise MagicError(f"'{name}' cannot be a name: use letters, digits and underscores")
+
+
+def _name_and_number(what: list[str], parser: Parser) -> tuple[str | None, int]:
+    name, number = None, "1"
+    if what and what[-1].isdecimal():
+        *what, number = what
+    if what:
+        name, *what = what
+    if what or int(number) < 1:
+        raise MagicError(f"a job and a number of messages, at most; {parser.usage_line()}")
+    return name, int(number)
+
+
+def _json_or_text(text: str | None) -> Any:
+    import json
+
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _folded(records: list[dict[str, Any]]) -> Records:
+    streams: dict[str, list[dict[str, Any]]] = {}
+    for record in records:
+        streams.setdefault(record["stream"], []).append(record)
+    lines = [
+        {
+            "stream": stream,
+            "partitions": len(parts),
+            "messages": sum(lag_between(part["oldest"], part["upcoming"]) or 0 for part in parts if part["oldest"] is not None),
+        }
+        for stream, parts in streams.items()
+    ]
+    return Records(["stream", "partitions", "messages"], lines, right=["partitions", "messages"])
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" + ("" if number == 1 else "s")
+
+
+StreamMagics.streamtask.__doc__ = TASK.format_help()
+StreamMagics.streamconfig.__doc__ = CONFIG.format_help()
+StreamMagics.stream.__doc__ = overview()

@@ -1,0 +1,165 @@
+"""The live panel of a job: two threads between the job and a widget.
+
+The *painter* takes a picture a few times a second and hands it to the widget where it differs from the last one; it is the only one that
+writes to the widget, and it always ends with a picture of how things stand at the end. The *worker* does what the buttons ask for, one
+thing after the other: a button's callback only puts a word on a queue, since nobody can say on which thread it runs. When a panel is
+closed, a table stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from queue import SimpleQueue
+from typing import Any
+
+from IPython.display import DisplayHandle, display
+
+from streambench.errors import StreambenchError
+from streambench.model import SystemStream
+from streambench_magics.drawing import BUTTONS, panel_html, table_html, text
+from streambench_magics.jobs import Job
+from streambench_magics.picture import Picture, Viewer, still
+
+WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
+_COMMANDS = frozenset(command for command, *_ in BUTTONS)
+
+_FRAME_S = 0.25
+_IDLE_S = 1.0
+"""How often a job is looked at that stands still: others may write to its inputs."""
+_SOONEST_S = 0.1
+_LARGE = 200_000
+"""Frames of more characters than this are drawn as rarely as those of a job that stands still."""
+_JOIN_S = 5.0
+
+
+class Panel:
+    """A panel on the screen, from ``open`` to ``close``."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.widget: Any = None
+        self.frames = 0
+        self._viewer = Viewer(job)
+        self._commands: SimpleQueue[str | None] = SimpleQueue()
+        self._wake = threading.Event()
+        self._done = threading.Event()
+        self._pause_asked = threading.Event()
+        self._hidden = False
+        self._closing = threading.Lock()
+        self._notice = ""
+        self._handle: DisplayHandle | None = None
+        self._threads = [
+            threading.Thread(target=self._paint_on, name=f"streambench painter {job.name}", daemon=True),
+            threading.Thread(target=self._work, name=f"streambench buttons {job.name}", daemon=True),
+        ]
+
+    @property
+    def is_open(self) -> bool:
+        return self.widget is not None
+
+    def open(self) -> None:
+        """Show it below the cell that runs now. Raises ImportError where anywidget is not installed."""
+        from streambench_magics.widget import PanelWidget
+
+        picture = self._viewer.look()
+        self.widget = PanelWidget(html=panel_html(picture))
+        self.widget.on_msg(self._on_message)
+        self.widget.observe(self._on_views, "_view_count")
+        view = {"version_major": 2, "version_minor": 0, "model_id": self.widget.model_id}
+        self._handle = display({WIDGET_VIEW: view, **static(picture)}, raw=True, display_id=True)
+        self.job.on_change.append(self._wake.set)
+        for thread in self._threads:
+            thread.start()
+
+    def close(self, note: str = "") -> None:
+        """Leave a table in its place, with ``note`` below, and let go of the widget. May be called again, and from any thread."""
+        with self._closing:
+            if self.widget is None:
+                return
+            self._done.set()
+            self._wake.set()
+            self._commands.put(None)
+            for thread in self._threads:
+                if thread is not threading.current_thread():
+                    thread.join(_JOIN_S)
+            self.job.on_change.remove(self._wake.set)
+            with contextlib.suppress(StreambenchError):
+                self._paint()
+            if self._handle is not None:
+                with contextlib.suppress(StreambenchError):
+                    self._handle.update(static(still(self.job), note), raw=True)
+            self.widget.close_tree()
+            self.widget = None
+
+    def _on_message(self, widget: Any, content: Any, buffers: Any) -> None:
+        command = content.get("do") if isinstance(content, dict) else None
+        if isinstance(command, str) and (command in _COMMANDS or command.startswith("open ")):
+            if command == "pause":
+                self._pause_asked.set()
+            self._commands.put(command)
+
+    def _on_views(self, change: Any) -> None:
+        # Zero before the first view: only a count that falls to zero tells that nobody looks any more.
+        self._hidden = change["new"] == 0
+        self._wake.set()
+
+    def _paint_on(self) -> None:
+        while not self._done.is_set():
+            pause = _FRAME_S if self.job.state == "running" and len(self.widget.html) < _LARGE else _IDLE_S
+            poked = self._wake.wait(pause)
+            self._wake.clear()
+            if self._done.is_set():
+                return
+            if not self._hidden:
+                self._paint()
+            if self.job.state == "stopped":
+                threading.Thread(target=self.close, args=("stopped",), name="streambench panel closes", daemon=True).start()
+                return
+            if poked:
+                self._done.wait(_SOONEST_S)
+
+    def _paint(self) -> None:
+        started = time.monotonic()
+        try:
+            html = panel_html(self._viewer.look(self._notice))
+        except StreambenchError as error:
+            self._notice = str(error)
+            return
+        if html != self.widget.html:
+            self.widget.html = html
+            self.frames += 1
+        # A picture that is dear (many partitions, a slow disk) must not take more than a fifth of the time.
+        self._done.wait(min(_IDLE_S, 4 * (time.monotonic() - started)) if not self._done.is_set() else 0)
+
+    def _work(self) -> None:
+        while (command := self._commands.get()) is not None:
+            self._notice = ""
+            try:
+                self._do(command)
+            except Exception as error:
+                # What the task raised stands in the state of the job; anything else is told at the foot of the panel.
+                self._notice = "" if self.job.state == "failed" else f"{command}: {error}"
+            self._wake.set()
+
+    def _do(self, command: str) -> None:
+        job = self.job
+        if command == "pause":
+            self._pause_asked.clear()
+            job.pause()
+        elif command == "run":
+            job.run()
+        elif command == "commit":
+            job.commit()
+        elif command.startswith("open "):
+            self._viewer.opened = self._viewer.opened ^ {SystemStream.parse(command.removeprefix("open "))}
+        else:
+            for _ in range(int(command.removeprefix("step") or 1)):
+                if self._pause_asked.is_set() or not job.step():
+                    break
+
+
+def static(picture: Picture, note: str = "") -> dict[str, str]:
+    """What stays of a panel: HTML without anything alive in it, and text."""
+    return {"text/html": table_html(picture, note), "text/plain": text(picture)}

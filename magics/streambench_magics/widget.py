@@ -1,0 +1,33 @@
+"""The widget of the live panel: one trait, the HTML of a frame. Imported only when a panel is shown, since it needs anywidget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anywidget
+import traitlets
+from ipywidgets import Widget
+
+_HERE = Path(__file__).parent
+
+
+class PanelWidget(anywidget.AnyWidget):
+    """Shows what Python drew, and sends what was pressed as ``{"do": ...}``."""
+
+    _esm = _HERE / "panel.js"
+    _css = _HERE / "panel.css"
+    html = traitlets.Unicode("").tag(sync=True)
+
+    def __init__(self, html: str) -> None:
+        # Zero instead of None has the page count the views.
+        super().__init__(html=html, _view_count=0)
+
+    def __repr__(self) -> str:
+        return "PanelWidget()"
+
+    def close_tree(self) -> None:
+        """Close it together with the widgets that it is made of; ``close`` alone would leave its layout behind for good."""
+        parts = [value for value in (getattr(self, name) for name in self.keys) if isinstance(value, Widget)]
+        self.close()
+        for part in parts:
+            part.close()
