@@ -1,0 +1,63 @@
+"""The ``streambench`` command: its subcommands, and how it ends.
+
+Exit code 0 where what was asked for was done, 1 where it was not, 2 where it was asked for wrongly.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+import streambench
+from streambench.cli import bench, checkpoints, demo, deploy, doctor, peek, run, send, streams
+from streambench.cli.output import log_to_stderr, tell_error
+
+app = typer.Typer(
+    name="streambench",
+    help="An interactive stream workbench: write a stream task, step it message by message, run it here or deploy it on Spark.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for part in (run, deploy, streams, send, peek, checkpoints, demo, doctor, bench):
+    part.add_to(app)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"streambench {streambench.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _streambench(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+) -> None:
+    """An interactive stream workbench."""
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    log_to_stderr()
+    try:
+        app(prog_name="streambench")
+    except BrokenPipeError:
+        code: object = 1
+    except Exception as error:
+        tell_error(error)
+        code = 1
+    except SystemExit as end:
+        code = end.code
+    else:
+        code = 0
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read this has gone. At its own end Python would try to write the rest once more, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    sys.exit(code if code is None or isinstance(code, (int, str)) else 1)

@@ -1,0 +1,235 @@
+"""``streambench checkpoints``: how far each task has come, how it came there, and going back."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from streambench import load
+from streambench.checkpoint.api import Checkpoint, CheckpointManager
+from streambench.checkpoint.choice import checkpoint_manager
+from streambench.cli.job import JobArgument, JobOption, JsonOption, read_job, systems_of
+from streambench.cli.output import moment, say, show_rows
+from streambench.clock import SystemClock
+from streambench.config import Config
+from streambench.container.snapshot import lag_between
+from streambench.errors import CheckpointError, ConfigError, OffsetError, UnknownStreamError
+from streambench.model import SystemStreamPartition
+from streambench.planning.model import JobModel, natural
+from streambench.planning.plan import Metadata, all_inputs, job_name, plan
+from streambench.system.systems import Systems
+
+_FIGURES = ("partition", "processed", "start", "next", "upcoming", "lag", "again")
+_COLUMNS = ("task", "stream", "partition", "processed", "start", "next", "upcoming", "lag", "commit", "time")
+_HISTORY = ("commit", "time", "task", "stream", "partition", "processed", "start", "next", "again")
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(name="checkpoints")(checkpoints)
+
+
+def checkpoints(
+    job: JobArgument = None,
+    config: JobOption = None,
+    history: Annotated[bool, typer.Option("--history", help="All commits that are kept, oldest first.")] = False,
+    rewind: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[TASK=]WHERE", help="Go back, may be repeated; WHERE: oldest, a commit (3.17), or PARTITION@OFFSET."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before going back.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Show the checkpoints of a job: per task and input partition the last message processed, and how many are left (lag).
+
+    --history lists the commits that are kept; "again" is how many messages going back to one of them would do again.
+
+    --rewind moves the checkpoints of all tasks, or of the one named before "=". To "oldest": the first message there is, with empty
+    stores. To a commit, as --history names it: what each task had committed by then, its stores included. To PARTITION@OFFSET: that
+    partition goes on with this message; the rest, and the stores, stay as they are. What still runs of the job is stopped by it. It asks
+    first, or takes --yes.
+
+    Examples:
+
+        streambench checkpoints -c job.properties
+
+        streambench checkpoints --history --json -c job.properties
+
+        streambench checkpoints --rewind oldest --yes -c job.properties
+
+        streambench checkpoints --rewind "Partition 1=2.14" --yes -c job.properties
+
+        streambench checkpoints --rewind log.clicks.0@1000 --yes -c job.properties
+    """
+    settings = read_job(job, config)
+    name = _name(settings)
+    manager = checkpoint_manager(settings, name)
+    try:
+        with systems_of(settings) as systems:
+            if rewind:
+                if history or json:
+                    raise typer.BadParameter("--rewind goes without --history and --json")
+                _rewind(_Job(settings, systems, name, manager), rewind, yes=yes)
+            elif history:
+                rows = _history(systems, manager.history())
+                show_rows(rows, _HISTORY, as_json=json, empty=f"{name} has no checkpoints yet", right=_FIGURES)
+            else:
+                shown = _last(systems, manager.read_last())
+                show_rows(shown, _COLUMNS, as_json=json, empty=f"{name} has no checkpoints yet", right=_FIGURES)
+    finally:
+        manager.close()
+
+
+def _name(config: Config) -> str:
+    """The job's name; the task is loaded only where the configuration leaves the name to it."""
+    if config.text("job.name") or config.origin:
+        return job_name(config)
+    return job_name(config, load.by_path(config, "task.class", config.required("task.class")))
+
+
+def _partitions(checkpoint: Checkpoint) -> list[SystemStreamPartition]:
+    return sorted({*checkpoint.offsets, *checkpoint.starts})
+
+
+def _next(systems: Systems, checkpoint: Checkpoint, ssp: SystemStreamPartition) -> str | None:
+    """The first message that is not processed yet."""
+    processed = checkpoint.offsets.get(ssp)
+    return systems.admin(ssp.system).after(processed) if processed is not None else checkpoint.starts.get(ssp)
+
+
+def _row(systems: Systems, task: str, checkpoint: Checkpoint, ssp: SystemStreamPartition) -> dict[str, Any]:
+    processed = checkpoint.offsets.get(ssp)
+    return {
+        "task": task,
+        "stream": str(ssp.system_stream),
+        "partition": ssp.partition,
+        "processed": processed,
+        "start": checkpoint.starts.get(ssp) if processed is None else None,
+        "next": _next(systems, checkpoint, ssp),
+        "commit": f"{checkpoint.generation}.{checkpoint.sequence}",
+        "time": moment(checkpoint.time_ms),
+    }
+
+
+def _last(systems: Systems, last: Mapping[str, Checkpoint]) -> Iterator[dict[str, Any]]:
+    for task in sorted(last, key=natural):
+        for ssp in _partitions(last[task]):
+            row = _row(systems, task, last[task], ssp)
+            try:
+                here = systems.metadata([ssp.system_stream])[ssp.system_stream].get(ssp.partition)
+            except (UnknownStreamError, ConfigError):
+                here = None
+            upcoming = here.upcoming if here is not None else None
+            yield {**row, "upcoming": upcoming, "lag": lag_between(row["next"], upcoming) if row["next"] is not None else None}
+
+
+def _history(systems: Systems, history: Mapping[str, Sequence[Checkpoint]]) -> Iterator[dict[str, Any]]:
+    commits = [(each.generation, each.sequence, natural(task), task, each) for task, kept in history.items() for each in kept]
+    for _, _, _, task, each in sorted(commits, key=lambda commit: commit[:3]):
+        for ssp in _partitions(each):
+            row = _row(systems, task, each, ssp)
+            now = _next(systems, history[task][-1], ssp)
+            yield {**row, "again": lag_between(row["next"], now) if row["next"] is not None else None}
+
+
+class _Job:
+    """What a rewind needs to know of a job. Checkpoints are read only where needed: a damaged one must not prevent doing without it."""
+
+    def __init__(self, config: Config, systems: Systems, name: str, manager: CheckpointManager) -> None:
+        self.name = name
+        self.manager = manager
+        self.systems = systems
+        inputs = all_inputs(config)
+        self.metadata: Metadata = systems.metadata(inputs)
+        self.model: JobModel = plan(config, name, self.metadata)
+
+    def tasks(self, only: str | None) -> dict[str, tuple[SystemStreamPartition, ...]]:
+        """The tasks with their partitions, or one of them."""
+        tasks = {task.name: task.partitions for task in self.model.tasks}
+        if only is None:
+            return tasks
+        if only not in tasks:
+            raise ConfigError(f"{self.name} has no task '{only}'; it has {', '.join(tasks)}")
+        return {only: tasks[only]}
+
+
+def _rewind(job: _Job, wishes: Sequence[str], *, yes: bool) -> None:
+    wanted: dict[str, Checkpoint] = {}
+    for wish in wishes:
+        task, equals, where = wish.rpartition("=")
+        wanted.update(_goal(job, task if equals else None, where, wanted))
+    for task in sorted(wanted, key=natural):
+        places = ", ".join(f"{ssp} at {_next(job.systems, wanted[task], ssp)}" for ssp in _partitions(wanted[task]))
+        say(f"{task}: goes on with {places}")
+    if not yes:
+        if not sys.stdin.isatty():
+            raise typer.BadParameter("going back needs --yes where nobody can be asked")
+        if not typer.confirm("Go back?"):
+            raise typer.Exit(1)
+    generation = job.manager.rewind(wanted, now_ms=SystemClock().now_ms())
+    say(f"{job.name} goes on from there (generation {generation.number})")
+
+
+def _goal(job: _Job, only: str | None, where: str, so_far: Mapping[str, Checkpoint]) -> dict[str, Checkpoint]:
+    """The checkpoints that a wish asks for, by task."""
+    if where == "oldest":
+        return {task: Checkpoint({}, {ssp: _oldest(job, ssp) for ssp in ssps}) for task, ssps in job.tasks(only).items()}
+    if re.fullmatch(r"\d+\.\d+", where):
+        generation, sequence = map(int, where.split("."))
+        history = job.manager.history()
+        return {task: _committed(job, history.get(task, []), task, generation, sequence) for task in job.tasks(only)}
+    place, at, offset = where.rpartition("@")
+    if not at:
+        what = f"'{where}' is no place to go back to: give oldest, a commit such as 3.17, or PARTITION@OFFSET"
+        raise typer.BadParameter(what, param_hint="--rewind")
+    return _moved(job, only, SystemStreamPartition.parse(place), offset, so_far)
+
+
+def _committed(job: _Job, kept: Sequence[Checkpoint], task: str, generation: int, sequence: int) -> Checkpoint:
+    found = [each for each in kept if (each.generation, each.sequence) <= (generation, sequence)]
+    if not found:
+        first = f"the oldest that is kept is {kept[0].generation}.{kept[0].sequence}" if kept else "none is kept"
+        raise CheckpointError(f"{job.name}: {task} has no commit {generation}.{sequence} or before; {first}")
+    return found[-1]
+
+
+def _moved(job: _Job, only: str | None, ssp: SystemStreamPartition, offset: str, so_far: Mapping[str, Checkpoint]) -> dict[str, Checkpoint]:
+    """The checkpoints of the tasks that read a partition, with this message as the next one there."""
+    readers = {task: ssps for task, ssps in job.tasks(only).items() if ssp in ssps}
+    if not readers:
+        raise UnknownStreamError(f"{ssp} is no input of {only or job.name}")
+    here = job.metadata[ssp.system_stream][ssp.partition]
+    compare = job.systems.admin(ssp.system).compare
+    oldest = _oldest(job, ssp)
+    too_early = compare(offset, oldest)
+    too_late = 0 if here.upcoming is None else compare(offset, here.upcoming)
+    if too_early is None or too_late is None:
+        raise OffsetError(f"{ssp}: '{offset}' is no offset of it; it holds {oldest} to {here.upcoming}")
+    if too_early < 0 or too_late > 0:
+        raise OffsetError(f"{ssp}: {offset} is outside of what it holds: {oldest} to {here.upcoming} (the next)")
+    moved = {}
+    for task, ssps in readers.items():
+        before = so_far.get(task) or _before(job, task, needed=len(ssps) > 1)
+        moved[task] = Checkpoint(
+            {each: done for each, done in before.offsets.items() if each != ssp}, {**before.starts, ssp: offset}, before.changelogs
+        )
+    return moved
+
+
+def _before(job: _Job, task: str, *, needed: bool) -> Checkpoint:
+    """The last checkpoint of a task. A damaged one can be done without if only the stores would be taken from it (not ``needed``)."""
+    try:
+        return job.manager.read_last().get(task, Checkpoint({}))
+    except CheckpointError as error:
+        if needed:
+            raise
+        print(f"warning: {error}. {task} goes on with empty stores", file=sys.stderr)
+        return Checkpoint({})
+
+
+def _oldest(job: _Job, ssp: SystemStreamPartition) -> str:
+    here = job.metadata[ssp.system_stream][ssp.partition]
+    return here.oldest or here.upcoming or "0"

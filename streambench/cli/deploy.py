@@ -1,0 +1,98 @@
+"""``streambench deploy``: a job on Spark, over everything that has arrived since its last checkpoint."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from streambench.cli.job import JobArgument, JobOption, read_job
+from streambench.cli.output import say, show_rows
+
+if TYPE_CHECKING:
+    from streambench.spark.result import DeployProgress, DeployResult
+
+_PLAIN_EVERY_S = 5.0
+_COLUMNS = ("container", "partition", "from", "to", "messages", "seconds", "error")
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(name="deploy")(deploy)
+
+
+def deploy(
+    job: JobArgument = None,
+    config: JobOption = None,
+    master: Annotated[
+        str | None,
+        typer.Option(metavar="MASTER", help="Where Spark runs: local[2], spark://host:7077, yarn, sc://host, ...", show_default=False),
+    ] = None,
+    every: Annotated[float | None, typer.Option(metavar="SECONDS", min=0, help="Again every so many seconds, until Ctrl-C.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
+) -> None:
+    """Run a job on Apache Spark until it has caught up with what its inputs hold now: the same tasks, the same checkpoints.
+
+    Examples:
+
+        streambench deploy job.properties --master "local[2]"
+
+        streambench deploy job.properties --master spark://host:7077 --every 60
+
+        streambench deploy job.properties --master "local[2]" --dry-run
+    """
+    settings = read_job(job, config)
+    from streambench.spark import deploy as deploy_job
+
+    show, display = deployment_display(Console(highlight=False))
+    with display:
+        result: DeployResult = deploy_job(settings, master=master, every=every, dry_run=dry_run, progress=show)
+    _tell(result)
+
+
+def deployment_display(console: Console) -> tuple[Callable[[DeployProgress], None], AbstractContextManager[object]]:
+    """What shows the progress of a deployment on the console, and what it is shown in."""
+    if console.is_terminal:
+        live = Live(Text("starting Spark", style="dim"), console=console, auto_refresh=False, transient=True)
+        return lambda progress: live.update(Text(_line(progress)), refresh=True), live
+    shown = time.monotonic()
+
+    def show(progress: DeployProgress) -> None:
+        nonlocal shown
+        if time.monotonic() - shown >= _PLAIN_EVERY_S:
+            shown = time.monotonic()
+            print(_line(progress), flush=True)
+
+    return show, nullcontext()
+
+
+def _line(progress: DeployProgress) -> str:
+    of = "" if progress.total is None else f" of {progress.total:,}"
+    containers = f"{progress.done} of {progress.containers} containers done, {progress.active} running"
+    return f"round {progress.round}: {progress.messages:,}{of} messages, {containers}, {progress.seconds:.1f} s"
+
+
+def _tell(result: DeployResult) -> None:
+    rows: list[dict[str, Any]] = []
+    for each in result.containers:
+        for ssp, (before, after) in sorted(each.offsets.items()):
+            values = (each.number, str(ssp), before, after, each.messages, f"{each.seconds:.1f}", each.error)
+            rows.append(dict(zip(_COLUMNS, values, strict=True)))
+    columns = [name for name in _COLUMNS if name != "error" or result.failed]
+    if result.dry_run:
+        columns = ["container", "partition", "from", "to"]
+    right = ("container", "from", "to", "messages", "seconds")
+    show_rows(rows, columns, as_json=False, empty=f"{result.job}: there was nothing to do", right=right)
+    if result.dry_run:
+        say(f"{result.job}: a dry run; nothing was started")
+    else:
+        say(f"{result.job}: {result.messages:,} messages in {len(result.containers)} containers in {result.seconds:.1f} s")
+    if result.failed:
+        print(f"error: {len(result.failed)} of {len(result.containers)} containers failed", file=sys.stderr)
+        raise typer.Exit(1)

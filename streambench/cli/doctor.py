@@ -1,0 +1,193 @@
+"""``streambench doctor``: what of its surroundings is there, how to get the rest, and what goes without it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from msgspec import Struct
+from rich.text import Text
+
+import streambench
+from streambench.cli.job import JsonOption
+from streambench.cli.output import print_json, screen
+
+State = Literal["found", "missing", "skipped"]
+
+_MARKS: dict[State, tuple[str, str]] = {"found": ("ok", "green"), "missing": ("MISSING", "bold red"), "skipped": ("skipped", "yellow")}
+_CORE = ("msgspec", "orjson", "pyarrow", "javaproperties", "filelock", "crc32c", "rich", "typer")
+_BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+_SBIN = ("/usr/sbin", "/usr/lib/rabbitmq/bin")
+_PATIENCE_S = 30
+
+
+class Finding(Struct, frozen=True):
+    """What became of one requirement. ``missing`` is what nothing works without, ``skipped`` what some part does not work without."""
+
+    what: str
+    state: State
+    detail: str
+    without: str = ""
+    remedy: str = ""
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(name="doctor")(doctor)
+
+
+def doctor(
+    json: JsonOption = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Count what is skipped as missing.")] = False,
+) -> None:
+    """Look at this machine: one line for each thing that streambench needs or can use. Exit code 1 if something required is missing.
+
+    Examples:
+
+        streambench doctor
+
+        streambench doctor --strict
+    """
+    bad = 0
+    for finding in findings():
+        bad += finding.state == "missing" or (strict and finding.state == "skipped")
+        if json:
+            print_json({name: getattr(finding, name) for name in Finding.__struct_fields__})
+        else:
+            screen().print(_line(finding))
+    if bad:
+        raise typer.Exit(1)
+
+
+def findings() -> Iterator[Finding]:
+    """All requirements, the required ones first."""
+    yield _python()
+    for name in _CORE:
+        yield _package(name, required=True)
+    yield _temporary_files()
+    yield from _spark()
+    yield _package("jupyterlab", "notebooks", extra="jupyter")
+    yield _package("ipywidgets", "the live panel in notebooks", extra="jupyter")
+    yield _package("anywidget", "the live panel in notebooks", extra="jupyter")
+    yield _package("kafka-python", "Kafka systems", extra="kafka", module="kafka")
+    yield _package("pika", "AMQP systems (RabbitMQ)", extra="amqp")
+    yield _package("rocksdict", "stores larger than memory", extra="rocksdb")
+    yield _program("mvn", "a real Kafka broker (for tests)", "apt install maven")
+    yield _program("rabbitmq-server", "a real RabbitMQ (for tests)", "apt install rabbitmq-server", also=_SBIN)
+    yield _browser()
+    yield _program("cc", "compiled hot modules: streambench is slower, and does the same", "apt install gcc")
+
+
+def _python() -> Finding:
+    here = f"{sys.version.split()[0]} at {sys.executable}"
+    if sys.version_info < (3, 11):
+        return Finding("python", "missing", here, "everything", "install Python 3.11 or newer")
+    return Finding("python", "found", here if sys.prefix != sys.base_prefix else f"{here} (no virtual environment)")
+
+
+def _package(name: str, without: str = "everything", *, extra: str = "", module: str = "", required: bool = False) -> Finding:
+    found = ""
+    try:
+        found = version(name)
+        importlib.import_module((module or name).replace("-", "_"))
+    except PackageNotFoundError:
+        return Finding(name, "missing" if required else "skipped", "not installed", without, _install(extra))
+    except Exception as error:
+        problem = f"{found} cannot be imported: {type(error).__name__}: {error}"
+        return Finding(name, "missing" if required else "skipped", problem, without, _install(extra))
+    return Finding(name, "found", found)
+
+
+def _install(extra: str) -> str:
+    return f"pip install 'streambench[{extra}]'" if extra else "pip install --upgrade streambench"
+
+
+def _temporary_files() -> Finding:
+    folder = tempfile.gettempdir()
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder):
+            return Finding("temporary files", "found", folder)
+    except OSError as error:
+        remedy = "set TMPDIR to a folder that may be written to"
+        return Finding("temporary files", "missing", f"{folder}: {error.strerror}", "everything", remedy)
+
+
+def _spark() -> Iterator[Finding]:
+    without = "streambench deploy, streams as Spark data sources"
+    java = _java()
+    yield (
+        Finding("java", "found", java)
+        if java
+        else Finding("java", "skipped", "no Java 17 or newer", without, "apt install openjdk-17-jre-headless, or set JAVA_HOME")
+    )
+    yield _package("pyspark", without, extra="spark")
+    yield _pandas(without)
+    yield _package("grpcio", "Spark Connect", extra="spark", module="grpc")
+    worker = os.environ.get("PYSPARK_PYTHON")
+    if worker is None or _same_program(worker):
+        yield Finding("PYSPARK_PYTHON", "found", worker or "not set; deploy uses this Python")
+    else:
+        remedy = f"unset PYSPARK_PYTHON, or export PYSPARK_PYTHON={sys.executable}"
+        yield Finding("PYSPARK_PYTHON", "skipped", f"{worker} is another Python", "Spark's workers may lack what the task imports", remedy)
+
+
+def _java() -> str | None:
+    """The version of the Java that Spark would start, if it is new enough."""
+    home = os.environ.get("JAVA_HOME")
+    program = shutil.which(str(Path(home) / "bin" / "java") if home else "java")
+    if program is None:
+        return None
+    try:
+        told = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=_PATIENCE_S, check=False).stderr
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r'version "(?:1\.)?(\d+)[^"]*"', told)
+    return f"{found[0].split()[1]} at {program}" if found and int(found[1]) >= 17 else None
+
+
+def _pandas(without: str) -> Finding:
+    finding = _package("pandas", without, extra="spark")
+    if finding.state == "found" and int(finding.detail.split(".")[0]) >= 3:
+        return Finding("pandas", "skipped", f"{finding.detail}: Spark does not support pandas 3 yet", without, "pip install 'pandas<3'")
+    return finding
+
+
+def _same_program(name: str) -> bool:
+    program = shutil.which(name)
+    return program is not None and os.path.samefile(program, sys.executable)
+
+
+def _program(name: str, without: str, remedy: str, *, also: Sequence[str] = ()) -> Finding:
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), *also])
+    program = shutil.which(name, path=path)
+    return Finding(name, "found", program) if program else Finding(name, "skipped", "not installed", without, remedy)
+
+
+def _browser() -> Finding:
+    unpacked = Path(streambench.__file__).parent.parent / ".tools" / "chromium" / "chromium"
+    named = os.environ.get("STREAMBENCH_BROWSER")
+    for name in (named,) if named else _BROWSERS:
+        if found := shutil.which(name):
+            return Finding("browser", "found", found)
+    if not named and os.access(unpacked, os.X_OK):
+        return Finding("browser", "found", str(unpacked))
+    remedy = "apt install chromium-headless-shell, make browser (in the checkout), or set STREAMBENCH_BROWSER"
+    return Finding("browser", "skipped", f"{named} is no program" if named else "no Chromium", "tests of the live panel", remedy)
+
+
+def _line(finding: Finding) -> Text:
+    mark, style = _MARKS[finding.state]
+    line = Text.assemble((f"{mark:9}", style), (f"{finding.what:18}", "bold"), finding.detail)
+    if finding.state != "found":
+        line.append(f"; without it: {finding.without}; to get it: {finding.remedy}", style="dim")
+    return line

@@ -1,0 +1,106 @@
+"""Which job a command is about: the properties file behind ``-c``, or the first argument; and what to offer for the tab key."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from streambench.config import Config
+from streambench.errors import ConfigError
+from streambench.model import SystemStream
+from streambench.system.systems import Systems
+
+ENDING = ".properties"
+
+JobOption = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", metavar=f"JOB{ENDING}", help="The job; it may also be the first argument.", show_default=False),
+]
+JobArgument = Annotated[Path | None, typer.Argument(metavar=f"[JOB{ENDING}]", help="The job's configuration.", show_default=False)]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object per line.")]
+
+
+def read_job(*given: Path | None) -> Config:
+    """The configuration in the one file that is given. Raises BadParameter where it is none or several, ConfigError where it is wrong."""
+    files = [each for each in given if each is not None]
+    if not files:
+        raise typer.BadParameter(f"which job? Give -c JOB{ENDING}, or the file as the first argument")
+    if len(files) > 1:
+        raise typer.BadParameter(f"two configurations: {files[0]} and {files[1]}; give one")
+    config = Config.from_file(files[0])
+    config.validate()
+    return config
+
+
+def split_job(option: Path | None, words: Sequence[str] | None) -> tuple[Config, list[str]]:
+    """The configuration, and the words that are left: without ``-c`` the first word is the file. Raises as ``read_job`` does."""
+    rest = list(words or [])
+    if option is None and rest and is_job(rest[0]):
+        return read_job(Path(rest[0])), rest[1:]
+    return read_job(option), rest
+
+
+def is_job(word: str) -> bool:
+    """Whether a word stands for a configuration, not for a stream or a verb."""
+    return word.endswith(ENDING) or Path(word).is_file()
+
+
+def stream_named(word: str) -> SystemStream:
+    """A stream as it is written on a command line. Raises BadParameter."""
+    try:
+        return SystemStream.parse(word)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+@contextlib.contextmanager
+def systems_of(config: Config) -> Iterator[Systems]:
+    """The systems of a job, closed at the end."""
+    systems = Systems(config)
+    try:
+        yield systems
+    finally:
+        systems.close()
+
+
+def all_streams(config: Config, systems: Systems) -> list[SystemStream]:
+    """The streams of all systems of a job; of a system that cannot list them, those that the configuration names as inputs."""
+    named = []
+    for name in (*config.names("task.inputs"), *(each.split("#")[0] for each in config.names("task.broadcast.inputs"))):
+        with contextlib.suppress(ConfigError):
+            named.append(SystemStream.parse(name))
+    found: set[SystemStream] = set()
+    for system in systems.names():
+        found.update(systems.admin(system).streams() or (stream for stream in named if stream.system == system))
+    return sorted(found)
+
+
+def complete_streams(context: typer.Context, incomplete: str) -> list[str]:
+    """The names of streams that begin like this, for the tab key. Nothing where there is no configuration to find them by."""
+    return [name for name in _stream_names(context.params) if name.startswith(incomplete)]
+
+
+def complete_words(context: typer.Context, incomplete: str) -> list[str]:
+    """As ``complete_streams``, and the files that may stand in the first place."""
+    return [*complete_streams(context, incomplete), *_files(incomplete)]
+
+
+def _files(incomplete: str) -> list[str]:
+    start = Path(incomplete)
+    folder = start if incomplete.endswith("/") or not incomplete else start.parent
+    shown = [str(path) for path in folder.glob(f"*{ENDING}")] if folder.is_dir() else []
+    return sorted(name for name in shown if name.startswith(incomplete))
+
+
+def _stream_names(parameters: dict[str, Any]) -> list[str]:
+    option, words = parameters.get("config"), parameters.get("words") or []
+    # The user is typing: whatever is wrong will be said when the command is given.
+    with contextlib.suppress(Exception):
+        config, _ = split_job(Path(option) if option else None, list(words))
+        with systems_of(config) as systems:
+            return [str(stream) for stream in all_streams(config, systems)]
+    return []

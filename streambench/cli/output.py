@@ -1,0 +1,103 @@
+"""Where the command line writes: tables for people, one JSON object per line for programs, errors in one line."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from streambench.errors import StreambenchError, described
+from streambench.job.failure import user_frames
+
+# Where nobody looks at a screen, nothing is cut off to fit one.
+_NO_SCREEN = 10_000
+
+TRACEBACK = "STREAMBENCH_TRACEBACK"
+"""Set to 1, this environment variable has errors shown with all of their traceback."""
+
+
+def screen() -> Console:
+    """Standard output, as wide as the terminal; without one, as wide as it takes."""
+    return Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=_NO_SCREEN, soft_wrap=True)
+
+
+def say(text: str) -> None:
+    """A line on standard output."""
+    print(text)
+
+
+def show_rows(
+    rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, as_json: bool, empty: str = "", right: Sequence[str] = ()
+) -> None:
+    """Rows as JSON lines, or as a table of these columns (``right``: those of figures); ``empty``: what to say if there are none."""
+    if as_json:
+        for row in rows:
+            print_json(row)
+        return
+    listed = list(rows)
+    if not listed:
+        say(empty)
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left")
+    for row in listed:
+        table.add_row(*(Text(cell(row[column])) for column in columns))
+    screen().print(table, crop=False)
+
+
+def print_json(row: Mapping[str, Any]) -> None:
+    """One row as one line."""
+    sys.stdout.write(orjson.dumps(row, default=_as_json, option=orjson.OPT_NON_STR_KEYS).decode() + "\n")
+
+
+def cell(value: Any) -> str:
+    """A value as it stands in a table."""
+    return "-" if value is None else str(value)
+
+
+def moment(time_ms: int) -> str | None:
+    """A time as ISO 8601 in UTC, to the millisecond; None for none."""
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds") if time_ms else None
+
+
+def tell_error(error: BaseException) -> None:
+    """One line on standard error, and where in the user's own code it happened; no frames of streambench."""
+    sys.stdout.flush()
+    if os.environ.get(TRACEBACK) == "1":
+        sys.excepthook(type(error), error, error.__traceback__)
+        return
+    frames = user_frames(error)
+    internal = "" if frames or isinstance(error, (StreambenchError, OSError)) else f" (unexpected; {TRACEBACK}=1 shows where)"
+    print(f"error: {described(error)}{internal}", file=sys.stderr)
+    if frames:
+        print(frames, file=sys.stderr)
+
+
+def log_to_stderr() -> None:
+    """Have warnings of streambench appear on standard error, a line each."""
+    logger = logging.getLogger("streambench")
+    if not any(isinstance(each, _Lines) for each in logger.handlers):
+        logger.addHandler(_Lines(logging.WARNING))
+        logger.propagate = False
+
+
+class _Lines(logging.Handler):
+    """Writes to whatever standard error is at the moment: a live display puts itself between."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(f"{record.levelname.lower()}: {record.getMessage()}", file=sys.stderr)
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    return repr(value)

@@ -1,0 +1,176 @@
+"""``streambench peek``: what is in a stream, without touching any job's checkpoints."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+import typer
+
+from streambench.cli.job import JobOption, JsonOption, complete_words, split_job, stream_named, systems_of
+from streambench.cli.output import moment, print_json
+from streambench.config import Config
+from streambench.errors import OffsetError, UnknownStreamError, described
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import IncomingMessageEnvelope, PartitionMetadata, SystemStream, SystemStreamPartition
+from streambench.serde.api import Serde
+from streambench.serde.streams import StreamSerdes
+from streambench.system.api import SystemAdmin, SystemConsumer
+from streambench.system.systems import Systems
+
+_LIMIT = 10
+_AT_ONCE = 1000
+_WAIT_MS = 250
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(name="peek")(peek)
+
+
+def peek(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[JOB.properties] SYSTEM.STREAM", show_default=False, autocompletion=complete_words),
+    ] = None,
+    config: JobOption = None,
+    start: Annotated[str, typer.Option("--from", metavar="oldest|newest|OFFSET", help="The first message of each partition.")] = "oldest",
+    partition: Annotated[int | None, typer.Option(min=0, metavar="N", help="Only this partition.")] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help=f"At most so many messages; {_LIMIT} if not given, without --follow.", show_default=False),
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more at the end, until Ctrl-C.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Show messages of a stream, decoded with the serdes of the configuration. Nothing is changed by it: no checkpoint, no offset.
+
+    Messages of several partitions come in the order of their timestamps (with --follow: as they arrive). One that cannot be decoded is
+    shown as it is, with the reason.
+
+    Examples:
+
+        streambench peek log.clicks -c job.properties
+
+        streambench peek log.clicks --from newest --follow -c job.properties
+
+        streambench peek log.clicks --partition 2 --from 1000 --limit 50 --json -c job.properties
+    """
+    settings, names = split_job(config, words)
+    if len(names) != 1:
+        raise typer.BadParameter("which stream? Give one, as SYSTEM.STREAM" if not names else f"one stream, not {len(names)}")
+    stream = stream_named(names[0])
+    with systems_of(settings) as systems:
+        starts = _starts(systems, stream, start, partition)
+        at_most = limit if limit is not None or follow else _LIMIT
+        view = _View(settings, stream)
+        consumer = systems.consumer(stream.system, MetricsRegistry())
+        try:
+            for ssp, offset in starts.items():
+                consumer.register(ssp, offset)
+            consumer.start()
+            found = _as_they_come(consumer, list(starts)) if follow else _by_time(consumer, list(starts), at_most or _LIMIT)
+            for envelope in itertools.islice(found, at_most):
+                view.show(envelope, as_json=json)
+        except KeyboardInterrupt:
+            return
+        finally:
+            consumer.stop()
+
+
+def _starts(systems: Systems, stream: SystemStream, start: str, only: int | None) -> dict[SystemStreamPartition, str]:
+    """Where to begin in each partition that is to be read."""
+    metadata = systems.metadata([stream])[stream]
+    if only is not None and only not in metadata:
+        raise UnknownStreamError(f"{stream} has no partition {only}; it has {len(metadata)}, numbered from 0")
+    admin = systems.admin(stream.system)
+    starts = {}
+    for number, here in sorted(metadata.items()):
+        if only in (None, number):
+            ssp = SystemStreamPartition(stream.system, stream.stream, number)
+            offset = _start(admin, ssp, here, start, exactly=only is not None)
+            if offset is not None:
+                starts[ssp] = offset
+    return starts
+
+
+def _start(admin: SystemAdmin, ssp: SystemStreamPartition, here: PartitionMetadata, start: str, *, exactly: bool) -> str | None:
+    """The first offset; None where the partition ends before it. ``exactly``: an offset that is not there is an error."""
+    upcoming = here.upcoming if here.upcoming is not None else "0"
+    if start in ("oldest", "newest"):
+        return (here.oldest if start == "oldest" else here.newest) or upcoming
+    oldest = here.oldest if here.oldest is not None else upcoming
+    before, after = admin.compare(start, oldest), admin.compare(start, upcoming)
+    if before is None or after is None:
+        raise OffsetError(f"{ssp}: '{start}' is no offset of it; it holds {oldest} to {upcoming}. Write oldest, newest or such an offset")
+    if exactly and (before < 0 or after > 0):
+        raise OffsetError(f"{ssp}: {start} is outside of what it holds: {oldest} to {upcoming} (the next)")
+    return oldest if before < 0 else None if after > 0 else start
+
+
+def _by_time(consumer: SystemConsumer, partitions: list[SystemStreamPartition], at_most: int) -> Iterator[IncomingMessageEnvelope]:
+    """What is there, up to the head of each partition, merged by timestamp."""
+    found: dict[SystemStreamPartition, list[IncomingMessageEnvelope]] = {ssp: [] for ssp in partitions}
+    wanted = dict.fromkeys(partitions, at_most)
+    while wanted:
+        for envelope in consumer.poll(wanted, _WAIT_MS):
+            found[envelope.ssp].append(envelope)
+        wanted = {
+            ssp: at_most - len(found[ssp]) for ssp in partitions if len(found[ssp]) < at_most and not consumer.at_head(ssp)
+        }  # fmt: skip
+    return heapq.merge(*found.values(), key=lambda envelope: (envelope.timestamp or 0, envelope.ssp))
+
+
+def _as_they_come(consumer: SystemConsumer, partitions: list[SystemStreamPartition]) -> Iterator[IncomingMessageEnvelope]:
+    wanted = dict.fromkeys(partitions, _AT_ONCE)
+    while True:
+        arrived = consumer.poll(wanted, _WAIT_MS)
+        yield from arrived
+        sys.stdout.flush()
+        if not arrived and consumer.polled_by_loop:
+            # Such a consumer answers at once.
+            time.sleep(_WAIT_MS / 1000)
+
+
+class _View:
+    """Decodes and prints messages."""
+
+    def __init__(self, config: Config, stream: SystemStream) -> None:
+        self._serdes: Mapping[str, Serde | None] = dict(zip(("key", "message"), StreamSerdes(config).for_stream(stream), strict=True))
+
+    def show(self, envelope: IncomingMessageEnvelope, *, as_json: bool) -> None:
+        problems: list[str] = []
+        key = self._decoded("key", envelope.key, problems)
+        message = self._decoded("message", envelope.message, problems)
+        row: dict[str, Any] = {
+            "partition": envelope.ssp.partition, "offset": envelope.offset, "timestamp": envelope.timestamp, "key": key, "message": message,
+        }  # fmt: skip
+        if envelope.headers:
+            row["headers"] = dict(envelope.headers)
+        if problems:
+            row["error"] = "; ".join(problems)
+        if as_json:
+            print_json(row)
+        else:
+            when = moment(envelope.timestamp) if envelope.timestamp else "-"
+            note = f"  [{row['error']}]" if problems else ""
+            print(f"{envelope.ssp}@{envelope.offset}  {when}  {_plain(key)}  {_plain(message)}{note}")
+
+    def _decoded(self, what: str, data: Any, problems: list[str]) -> Any:
+        serde = self._serdes[what]
+        if serde is None or data is None:
+            return data
+        try:
+            return serde.from_bytes(data)
+        except Exception as error:
+            problems.append(f"the {what} cannot be decoded: {described(error)}")
+            return data
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    return "-" if value is None else str(value)

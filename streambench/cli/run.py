@@ -1,0 +1,108 @@
+"""``streambench run``: a job on this machine, and a picture of it while it runs."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.live import Live
+
+from streambench.cli.job import JobArgument, JobOption, read_job
+from streambench.cli.output import say
+from streambench.container.container import Until
+from streambench.container.snapshot import ContainerSnapshot
+from streambench.debug.view import Rates, headline, snapshot_table
+from streambench.job.result import RunResult
+from streambench.job.run import run as run_job
+
+_PLAIN_EVERY_S = 5.0
+_LINES_AROUND = 8
+
+_ENDINGS = {
+    "caught-up": "caught up with its inputs",
+    "count": "reached the number of messages",
+    "condition": "reached the condition",
+    "shutdown": "shut down by its tasks",
+    "signal": "stopped",
+}
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(name="run")(run)
+
+
+def run(
+    job: JobArgument = None,
+    config: JobOption = None,
+    until: Annotated[str | None, typer.Option(metavar="caught-up", help="Stop once all inputs are read to their head.")] = None,
+    messages: Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after so many messages; wait for them.")] = None,
+    container: Annotated[int | None, typer.Option(min=0, metavar="I", help="Run this container only; the others run elsewhere.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show nothing while it runs.")] = False,
+) -> None:
+    """Run a job on this machine, until Ctrl-C or as the options say.
+
+    Ctrl-C stops it cleanly: the message it is at is finished, and everything is committed. A second Ctrl-C stops it at once.
+    Several containers (job.container.count) run in a process each.
+
+    Examples:
+
+        streambench run job.properties
+
+        streambench run job.properties --until caught-up
+
+        streambench run job.properties --messages 100
+    """
+    if until is not None and until != "caught-up":
+        raise typer.BadParameter(f"'{until}': there is only caught-up; for a number of messages give --messages", param_hint="--until")
+    if until is not None and messages is not None:
+        raise typer.BadParameter("--until and --messages exclude each other: give one of them")
+    settings = read_job(job, config)
+    goal: Until = messages if messages is not None else "caught-up" if until is not None else None
+    show, display = (None, nullcontext()) if quiet else run_display(Console(highlight=False))
+    with display:
+        result = run_job(settings, goal, container=container, on_snapshots=show)
+    say(_summary(result))
+    if result.ended == "signal" and goal is not None:
+        print("error: it was stopped before it came so far; what it did is committed", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+def run_display(console: Console) -> tuple[Callable[[Sequence[ContainerSnapshot]], None], AbstractContextManager[object]]:
+    """What shows the snapshots of a running job on the console, and what it is shown in."""
+    if not console.is_terminal:
+        return _Lines().show, nullcontext()
+    live = Live(console=console, auto_refresh=False)
+    rates, began = Rates(), time.monotonic()
+
+    def show(snapshots: Sequence[ContainerSnapshot]) -> None:
+        rates.add(snapshots)
+        room = max(4, console.size.height - _LINES_AROUND)
+        live.update(snapshot_table(snapshots, rates, max_rows=room, elapsed_s=time.monotonic() - began), refresh=True)
+
+    return show, live
+
+
+class _Lines:
+    """The picture of whoever reads a log: a line every few seconds."""
+
+    def __init__(self) -> None:
+        self._rates = Rates()
+        self._began = self._shown = time.monotonic()
+
+    def show(self, snapshots: Sequence[ContainerSnapshot]) -> None:
+        self._rates.add(snapshots)
+        now = time.monotonic()
+        if now - self._shown >= _PLAIN_EVERY_S:
+            self._shown = now
+            print(headline(snapshots, self._rates, elapsed_s=now - self._began).plain, flush=True)
+
+
+def _summary(result: RunResult) -> str:
+    several = f" in {len(result.containers)} containers" if len(result.containers) > 1 else ""
+    rate = f", {result.messages / result.seconds:,.0f}/s" if result.seconds else ""
+    return f"{result.job}: {_ENDINGS[result.ended]}; {result.messages:,} messages{several} in {result.seconds:.1f} s{rate}; committed"

@@ -1,0 +1,205 @@
+"""``streambench send``: JSON lines into a stream."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, Annotated, Any
+
+import orjson
+import typer
+
+from streambench.cli.job import JobOption, complete_words, split_job, stream_named, systems_of
+from streambench.cli.output import say
+from streambench.config import Config
+from streambench.container.outbox import outlet
+from streambench.errors import SerdeError, StreambenchError, StreamSystemError, UnknownStreamError, described
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import OutgoingMessageEnvelope, SystemStream
+from streambench.serde.api import Serde
+from streambench.serde.streams import StreamSerdes
+from streambench.system.api import SystemProducer
+from streambench.system.systems import Systems
+
+_SOURCE = "streambench send"
+_FLUSH_EVERY = 10_000
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(name="send")(send)
+
+
+def send(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[JOB.properties] SYSTEM.STREAM", show_default=False, autocompletion=complete_words),
+    ] = None,
+    config: JobOption = None,
+    source: Annotated[
+        Path | None,
+        typer.Option("--input", "-i", metavar="FILE", help="A file with the lines; else standard input.", show_default=False),
+    ] = None,
+    key_field: Annotated[str | None, typer.Option(metavar="FIELD", help="The field of each object that is the message's key.")] = None,
+    partition: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Send to this partition; else by the key, else in turn.")
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Send lines as they come, not after the end of the input.")] = False,
+) -> None:
+    """Send messages to a stream: one JSON value per line, written with the serdes that the configuration names for the stream.
+
+    Returns when all of them are durable. All lines are looked at before the first is sent: where one is wrong, nothing is sent at all. With
+    --follow that cannot be; an error then says how many were sent.
+
+    Without a serde for messages, the lines are sent as they stand.
+
+    Examples:
+
+        streambench send log.clicks --key-field user -c job.properties < clicks.jsonl
+
+        streambench send log.clicks --input clicks.jsonl --partition 0 -c job.properties
+
+        tail -F app.log | streambench send log.clicks --follow -c job.properties
+    """
+    settings, names = split_job(config, words)
+    if len(names) != 1:
+        raise typer.BadParameter("to which stream? Give one, as SYSTEM.STREAM" if not names else f"one stream, not {len(names)}")
+    stream = stream_named(names[0])
+    with systems_of(settings) as systems, ExitStack() as files:
+        partitions = len(systems.metadata([stream])[stream])
+        if partition is not None and partition >= partitions:
+            raise UnknownStreamError(f"{stream} has no partition {partition}; it has {partitions}, numbered from 0")
+        encoder = _Encoder(settings, stream, key_field, partition)
+        lines = _Lines(source, files)
+        if follow:
+            count = _write(systems, stream, partitions, encoder.each(lines.once(), lines.name), flush_every=1)
+        else:
+            count = _write(systems, stream, partitions, encoder.checked(lines), flush_every=_FLUSH_EVERY)
+    say(f"sent {count:,} message{'s' if count != 1 else ''} to {stream}")
+
+
+class _Lines:
+    """The input. A file is read twice, first to look at it; what can be read only once is kept in between."""
+
+    def __init__(self, source: Path | None, files: ExitStack) -> None:
+        self.name = str(source) if source is not None else "standard input"
+        if source is not None:
+            self._file: IO[bytes] = files.enter_context(source.open("rb"))
+        else:
+            self._file = sys.stdin.buffer
+
+    def once(self) -> Iterator[bytes]:
+        """The lines as they come."""
+        return iter(self._file.readline, b"")
+
+    def twice(self) -> tuple[Iterable[bytes], Iterable[bytes]]:
+        """The lines to look at, and the same lines to send."""
+        if self._file.seekable():
+            start = self._file.tell()
+
+            def again() -> Iterator[bytes]:
+                self._file.seek(start)
+                yield from self.once()
+
+            return self.once(), again()
+        kept: Sequence[bytes] = list(self.once())
+        return kept, kept
+
+
+class _Encoder:
+    """Makes messages of lines."""
+
+    def __init__(self, config: Config, stream: SystemStream, key_field: str | None, partition: int | None) -> None:
+        self._stream = stream
+        self._key_field = key_field
+        self._partition = partition
+        self._key_serde, self._message_serde = StreamSerdes(config).for_stream(stream)
+
+    def checked(self, lines: _Lines) -> Iterator[OutgoingMessageEnvelope]:
+        """All messages, once every line has been found to be right."""
+        first, second = lines.twice()
+        try:
+            for _ in self.each(first, lines.name):
+                pass
+        except SerdeError as error:
+            raise SerdeError(f"{error}; nothing has been sent") from error.__cause__
+        return self.each(second, lines.name)
+
+    def each(self, lines: Iterable[bytes], name: str) -> Iterator[OutgoingMessageEnvelope]:
+        """The messages one by one. Raises SerdeError that names the line; empty lines are passed over."""
+        for number, line in enumerate(lines, start=1):
+            line = line.strip()
+            if line:
+                try:
+                    yield self._message(line)
+                except Exception as error:
+                    raise SerdeError(f"{name}, line {number}: {described(error)}") from error
+
+    def _message(self, line: bytes) -> OutgoingMessageEnvelope:
+        try:
+            value = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            raise SerdeError(f"this is not JSON: {error}") from None
+        key = None if self._key_field is None else _encoded(self._key_serde, self._key(value), "key")
+        message = line if self._message_serde is None else None if value is None else _encoded(self._message_serde, value, "message")
+        return OutgoingMessageEnvelope(self._stream, message, key, None, self._partition)
+
+    def _key(self, value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise SerdeError(f"--key-field {self._key_field} needs a JSON object, not {type(value).__name__}")
+        if self._key_field not in value:
+            raise SerdeError(f"there is no field '{self._key_field}' to take the key from")
+        return value[self._key_field]
+
+
+def _encoded(serde: Serde | None, value: Any, what: str) -> bytes | None:
+    if value is None:
+        return None
+    if serde is None:
+        return value.encode() if isinstance(value, str) else orjson.dumps(value)
+    try:
+        return serde.to_bytes(value)
+    except Exception as error:
+        raise SerdeError(f"the {what} {value!r} cannot be encoded with {type(serde).__name__}: {described(error)}") from error
+
+
+def _write(
+    systems: Systems, stream: SystemStream, partitions: int, messages: Iterable[OutgoingMessageEnvelope], *, flush_every: int
+) -> int:
+    """Send all messages; how many. An error says how many are durable."""
+    producer = systems.producer(stream.system, MetricsRegistry())
+    sent = durable = 0
+    try:
+        producer.register(_SOURCE)
+        producer.start()
+        put = outlet(stream, producer, partitions, None, None, _refuse)
+        for message in messages:
+            put(_SOURCE, message)
+            sent += 1
+            if sent - durable >= flush_every:
+                producer.flush(_SOURCE)
+                durable = sent
+        producer.flush(_SOURCE)
+        return sent
+    except StreambenchError as error:
+        if sent == 0:
+            raise
+        durable, certain = _saved(producer, sent, durable)
+        how_many = f"{'' if certain else 'at least '}{durable:,} message{'s' if durable != 1 else ''}"
+        raise StreamSystemError(f"{error}; {how_many} before it have been sent") from error
+    finally:
+        producer.stop()
+
+
+def _saved(producer: SystemProducer, sent: int, durable: int) -> tuple[int, bool]:
+    """How many messages are durable after an error, and whether that is certain."""
+    try:
+        producer.flush(_SOURCE)
+    except StreambenchError:
+        return durable, False
+    return sent, True
+
+
+def _refuse(source: str, envelope: OutgoingMessageEnvelope, error: Exception) -> None:
+    raise error

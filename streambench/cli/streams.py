@@ -1,0 +1,100 @@
+"""``streambench streams``: what streams there are; making and deleting them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from streambench.cli.job import JobOption, JsonOption, all_streams, complete_words, is_job, split_job, stream_named, systems_of
+from streambench.cli.output import say, show_rows
+from streambench.config import Config
+from streambench.model import SystemStream
+
+_COLUMNS = ("stream", "partition", "oldest", "newest", "upcoming")
+_VERBS = ("list", "create", "delete")
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(name="streams")(streams)
+
+
+def _complete(context: typer.Context, incomplete: str) -> list[str]:
+    words = context.params.get("words") or []
+    verbs = [] if any(word in _VERBS for word in words) else [verb for verb in _VERBS if verb.startswith(incomplete)]
+    return [*verbs, *complete_words(context, incomplete)]
+
+
+def streams(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[JOB.properties] [list|create|delete] [SYSTEM.STREAM]", show_default=False, autocompletion=_complete),
+    ] = None,
+    config: JobOption = None,
+    partitions: Annotated[int | None, typer.Option(min=1, metavar="N", help="create: how many; else as configured, else 1.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="delete: do not ask.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """List the streams of a job's systems, one row per partition; create one; delete one.
+
+    Examples:
+
+        streambench streams list -c job.properties
+
+        streambench streams create log.numbers --partitions 3 -c job.properties
+
+        streambench streams delete log.numbers -c job.properties
+    """
+    settings, verb, names = _understood(config, list(words or []))
+    if partitions is not None and verb != "create":
+        raise typer.BadParameter("--partitions goes with create only")
+    if verb == "list":
+        _list(settings, names[0] if names else None, as_json=json)
+    elif verb == "create":
+        _create(settings, names[0], partitions)
+    else:
+        _delete(settings, names[0], ask=not yes and sys.stdin.isatty())
+
+
+def _understood(option: Any, words: list[str]) -> tuple[Config, str, list[SystemStream]]:
+    """The configuration, the verb, the streams. The file may stand before or behind the verb."""
+    verb = next((word for word in words[:2] if word in _VERBS), "list")
+    rest = [word for word in words if word != verb]
+    if option is None:
+        rest.sort(key=lambda word: not is_job(word))
+    settings, names = split_job(option, rest)
+    if len(names) > 1 or (verb != "list" and not names):
+        what = " ".join(names[1:]) if names else "which stream?"
+        raise typer.BadParameter(f"{what}: write streams list, streams create SYSTEM.STREAM, or streams delete SYSTEM.STREAM")
+    return settings, verb, [stream_named(name) for name in names]
+
+
+def _list(config: Config, only: SystemStream | None, *, as_json: bool) -> None:
+    with systems_of(config) as systems:
+        wanted = [only] if only is not None else all_streams(config, systems)
+        metadata = systems.metadata(wanted)
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for stream in wanted:
+            for partition, here in sorted(metadata[stream].items()):
+                yield dict(zip(_COLUMNS, (str(stream), partition, here.oldest, here.newest, here.upcoming), strict=True))
+
+    show_rows(rows(), _COLUMNS, as_json=as_json, empty="there are no streams yet", right=_COLUMNS[1:])
+
+
+def _create(config: Config, stream: SystemStream, partitions: int | None) -> None:
+    with systems_of(config) as systems:
+        made = systems.create(stream, partitions)
+        number = len(systems.metadata([stream])[stream])
+    say(f"{stream} {'has been created' if made else 'is there already'}, with {number} partition{'s' if number != 1 else ''}")
+
+
+def _delete(config: Config, stream: SystemStream, *, ask: bool) -> None:
+    with systems_of(config) as systems:
+        systems.metadata([stream])
+        if ask and not typer.confirm(f"Delete {stream} with all it holds?"):
+            raise typer.Exit(1)
+        systems.admin(stream.system).delete(stream)
+    say(f"{stream} has been deleted")
