@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 from streambench.checkpoint import ledger
 from streambench.checkpoint.api import Checkpoint
 from streambench.checkpoint.journal import JournalCheckpointManager
+from streambench.errors import FencedError
 from tests.checkpoint.samples import at
 
 Step = Callable[[JournalCheckpointManager], object]
@@ -37,13 +39,14 @@ class DyingOs:
 
     deadly = ("open", "write", "fsync", "link", "rename", "unlink", "mkdir")
 
-    def __init__(self, at: int, *, done: bool) -> None:
+    def __init__(self, at: int, *, done: bool, disk: Any = os) -> None:
         self.calls = 0
+        self._disk = disk
         self._at = at
         self._done = done
 
     def __getattr__(self, name: str) -> Any:
-        real = getattr(os, name)
+        real = getattr(self._disk, name)
         return self._guarded(name, real) if name in self.deadly else real
 
     def _guarded(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
@@ -61,6 +64,64 @@ class DyingOs:
             raise Killed
 
         return call
+
+
+class VolatileDisk:
+    """``os``, with a disk that keeps what was synced, and nothing else, when ``lose_power`` is called.
+
+    A file's data is kept by a sync of the file; that a name is there, or gone, by a sync of the directory that it is in.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[int, Path] = {}
+        self._unsynced_data: set[int] = set()
+        self._unsynced_names: list[tuple[Path, Callable[[], object]]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def open(self, path: Path, flags: int, mode: int = 0o777) -> int:
+        handle = os.open(path, flags, mode)
+        self._open[handle] = Path(path)
+        if flags & os.O_CREAT:
+            self._changed(path, lambda: path.unlink(missing_ok=True))
+        return handle
+
+    def write(self, handle: int, data: bytes) -> int:
+        self._unsynced_data.add(os.fstat(handle).st_ino)
+        return os.write(handle, data)
+
+    def fsync(self, handle: int) -> None:
+        self._unsynced_data.discard(os.fstat(handle).st_ino)
+        self._unsynced_names = [(parent, undo) for parent, undo in self._unsynced_names if parent != self._open[handle]]
+
+    def link(self, source: Path, target: Path) -> None:
+        os.link(source, target)
+        self._changed(target, lambda: target.unlink(missing_ok=True))
+
+    def rename(self, source: Path, target: Path) -> None:
+        os.rename(source, target)
+        self._changed(target, lambda: shutil.rmtree(target))
+
+    def unlink(self, path: Path) -> None:
+        data = path.read_bytes()
+        os.unlink(path)
+        self._changed(path, lambda: path.write_bytes(data))
+
+    def mkdir(self, path: Path) -> None:
+        os.mkdir(path)
+        self._changed(path, lambda: shutil.rmtree(path, ignore_errors=True))
+
+    def lose_power(self, directory: Path) -> None:
+        for _, undo in reversed(self._unsynced_names):
+            with suppress(FileNotFoundError):
+                undo()
+        for path in directory.rglob("*"):
+            if path.is_file() and path.stat().st_ino in self._unsynced_data:
+                path.write_bytes(b"")
+
+    def _changed(self, path: Path, undo: Callable[[], object]) -> None:
+        self._unsynced_names.append((path.parent, undo))
 
 
 def manager(directory: Path) -> JournalCheckpointManager:
@@ -141,8 +202,7 @@ def go_on(directory: Path, expected: list[dict[str, Checkpoint]]) -> None:
     assert not [path for path in directory.rglob("*") if path.name.endswith(".tmp")], "what the dead left half done is cleaned up"
 
 
-@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize(
+every_step = pytest.mark.parametrize(
     ("job", "step", "prepare"),
     [
         pytest.param(nothing, open_next, None, id="the first start"),
@@ -158,8 +218,19 @@ def go_on(directory: Path, expected: list[dict[str, Checkpoint]]) -> None:
         pytest.param(well_used, write, claim, id="a commit that makes an old one go"),
     ],
 )
+
+
+@pytest.mark.parametrize("power", ["stays", "is lost"])
+@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
+@every_step
 def test_a_process_that_dies_at_any_step_leaves_what_was_or_what_was_to_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: Callable[[Path], object], step: Step, prepare: Step | None, done: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    job: Callable[[Path], object],
+    step: Step,
+    prepare: Step | None,
+    done: bool,
+    power: str,
 ) -> None:
     template = tmp_path / "template"
     job(template)
@@ -177,10 +248,41 @@ def test_a_process_that_dies_at_any_step_leaves_what_was_or_what_was_to_be(
         directory = tmp_path / "job-1"
         if template.exists():
             shutil.copytree(template, directory)
-        finished = run(directory, step, monkeypatch, DyingOs(died_at, done=done), prepare)
+        disk = VolatileDisk()
+        finished = run(directory, step, monkeypatch, DyingOs(died_at, done=done, disk=disk), prepare)
+        if power == "is lost":
+            disk.lose_power(directory)
         go_on(directory, expected[1:] if finished else expected)
         shutil.rmtree(directory)
     assert died_at > 5, "the step was interrupted in every place that it has"
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("dying", [open_next, claim])
+def test_what_one_builds_on_what_a_dead_one_had_not_synced_outlives_the_power(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dying: Step, done: bool
+) -> None:
+    directory = tmp_path / "job-1"
+    finished = False
+    died_at = 0
+    while not finished:
+        died_at += 1
+        started_once(directory)
+        disk = VolatileDisk()
+        finished = run(directory, dying, monkeypatch, DyingOs(died_at, done=done, disk=disk))
+
+        def go_on_at_once(mine: JournalCheckpointManager) -> None:
+            try:
+                claim(mine)
+            except FencedError:
+                open_next(mine)
+                claim(mine)
+            write(mine)
+
+        assert run(directory, go_on_at_once, monkeypatch, DyingOs(10**9, done=done, disk=disk))
+        disk.lose_power(directory)
+        go_on(directory, [{"a": at(99)}])
+        shutil.rmtree(directory)
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
