@@ -10,6 +10,7 @@ import logging
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import javaproperties
@@ -27,8 +28,8 @@ _TRUE_FALSE = {"true": True, "false": False}
 class Config(Mapping[str, str]):
     """An immutable mapping of configuration keys to text.
 
-    ``Config(mapping)`` turns values of other types to text (True to ``true``, None to nothing at all). Equal contents are equal
-    configs. The repr masks what looks like a secret.
+    ``Config(mapping)`` turns values of other types to text: True to ``true``, a list to names with commas between, a class or function
+    to where it can be imported from, None to nothing at all. Equal contents are equal configs. The repr masks what looks like a secret.
     """
 
     __slots__ = ("_directory", "_lines", "_origin", "_values")
@@ -66,7 +67,7 @@ class Config(Mapping[str, str]):
         """Read a properties file (UTF-8). Raises ConfigError where it cannot be read."""
         path = Path(path)
         try:
-            text = path.read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8-sig")  # some editors begin a file with a byte order mark
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise ConfigError(f"cannot read the configuration {path}: {reason}") from None
@@ -112,6 +113,7 @@ class Config(Mapping[str, str]):
         merged: dict[str, Any] = {**self._values, **values}
         copy = Config(self)
         copy._values = {key: _text(value) for key, value in merged.items() if value is not None}
+        copy._lines = {key: line for key, line in self._lines.items() if key not in values}
         return copy
 
     def below(self, prefix: str) -> dict[str, str]:
@@ -207,6 +209,10 @@ def masked(key: str, value: str) -> str:
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(_text, value))
+    if isinstance(value, (type, FunctionType)):
+        return f"{value.__module__}:{value.__qualname__}"
     return str(value)
 
 

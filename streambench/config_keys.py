@@ -101,8 +101,12 @@ def find(key: str) -> Key | None:
 
 
 def is_open(key: str) -> bool:
-    """Whether the key belongs to a plug-in, or to nobody that streambench knows of."""
-    return bool(_OPEN.fullmatch(key)) or not key.startswith(_KNOWN_PREFIXES)
+    """Whether the key belongs to a plug-in, or to the user: it begins unlike any key of streambench."""
+    if key.startswith(_KNOWN_PREFIXES):
+        return bool(_OPEN.fullmatch(key))
+    heads = [prefix.rstrip(".") for prefix in _KNOWN_PREFIXES]
+    is_mistyped = difflib.get_close_matches(key.split(".")[0], heads, n=1, cutoff=0.7) and suggest(key)
+    return not is_mistyped
 
 
 def is_without_meaning(key: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import linecache
 import sys
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from zlib import crc32
 
 from streambench.config import Config
 from streambench.errors import ConfigError, MissingExtraError
@@ -34,18 +34,21 @@ def named(config: Config, key: str, *, group: str, builtin: Mapping[str, str] | 
 
 
 def by_path(config: Config, key: str, path: str) -> Any:
-    """The object at ``package.module.Name``, ``package.module:Name`` or ``file.py:Name`` (relative to the configuration file)."""
+    """The object at ``package.module.Name``, ``package.module:Name`` or ``file.py:Name`` (relative to the configuration file).
+
+    Raises ConfigError where there is none; what a module raises while it is imported goes through."""
     if ":" in path:
         place, _, name = path.rpartition(":")
     else:
         place, _, name = path.rpartition(".")
     if not place or not name:
         raise config.error(key, f"'{path}' names no class: write package.module.Class or file.py:Class")
-    module = _from_file(config, key, place) if place.endswith(".py") else _from_package(config, key, place)
-    try:
-        return getattr(module, name)
-    except AttributeError:
-        raise config.error(key, f"{place} has no '{name}'") from None
+    found: Any = _from_file(config, key, place) if place.endswith(".py") else _from_package(config, key, place)
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise config.error(key, f"{place} has no '{name}'")
+        found = getattr(found, part)
+    return found
 
 
 def _from_package(config: Config, key: str, place: str) -> ModuleType:
@@ -61,21 +64,25 @@ def _from_package(config: Config, key: str, place: str) -> ModuleType:
 
 
 def _from_file(config: Config, key: str, place: str) -> ModuleType:
-    """Run a file as a module. It is run anew each time: in a notebook the file may have changed since."""
+    """Run a file as a module. It is run anew each time, and never from cached bytecode (which is compared by the second and the size
+    only): in a notebook the file may have changed since."""
     path = (config.directory / Path(place).expanduser()).resolve()
     if not path.is_file():
         raise config.error(key, f"there is no file {path}")
     name = path.stem
     loaded = sys.modules.get(name)
-    if loaded is not None and Path(getattr(loaded, "__file__", None) or "") != path:
-        name = f"{path.stem}_{abs(hash(str(path))):x}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    is_taken = loaded is not None and Path(getattr(loaded, "__file__", None) or "") != path
+    if is_taken or name in sys.stdlib_module_names:
+        name = f"{path.stem}_{crc32(bytes(path)):x}"
+    module = ModuleType(name)
+    module.__file__ = str(path)
     sys.modules[name] = module
     linecache.checkcache(str(path))
     try:
-        spec.loader.exec_module(module)
-    except SyntaxError as error:
-        raise ConfigError(f"{key}: {path.name}, line {error.lineno}: {error.msg}", key=key) from None
+        exec(compile(path.read_bytes(), path, "exec"), vars(module))
+    except BaseException as error:
+        del sys.modules[name]
+        if isinstance(error, SyntaxError):
+            raise ConfigError(f"{key}: {path.name}, line {error.lineno}: {error.msg}", key=key) from None
+        raise
     return module

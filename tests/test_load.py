@@ -1,0 +1,171 @@
+"""From a name in a configuration to what it names."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streambench import load
+from streambench.config import Config
+from streambench.errors import ConfigError, MissingExtraError
+from streambench.system.memory import MemoryStreams, MemorySystemFactory
+
+KEY = "systems.m.samza.factory"
+
+
+class Outer:
+    class Inner:
+        pass
+
+
+@pytest.fixture(autouse=True)
+def only_the_modules_there_were() -> Any:
+    before = dict(sys.modules)
+    yield
+    for name in set(sys.modules) - set(before):
+        del sys.modules[name]
+
+
+@pytest.fixture
+def entry_points(monkeypatch: pytest.MonkeyPatch) -> list[EntryPoint]:
+    """What installed packages bring; a test adds to it."""
+    points: list[EntryPoint] = []
+    monkeypatch.setattr(load, "entry_points", lambda group: [point for point in points if point.group == group])
+    return points
+
+
+def named(value: str, **options: Any) -> Any:
+    return load.named(Config({KEY: value}), KEY, group="streambench.systems", **options)
+
+
+def in_file(directory: Path, path: str) -> Any:
+    return load.by_path(Config.from_text("", directory=directory), "task.class", path)
+
+
+def test_a_builtin_name_gives_what_it_stands_for() -> None:
+    assert named("memory", builtin={"memory": "streambench.system.memory:MemorySystemFactory"}) is MemorySystemFactory
+
+
+@pytest.mark.parametrize("path", ["streambench.system.memory.MemorySystemFactory", "streambench.system.memory:MemorySystemFactory"])
+def test_a_dotted_path_gives_the_object_there(path: str) -> None:
+    assert named(path) is MemorySystemFactory
+
+
+def test_a_package_adds_a_name_by_an_entry_point(entry_points: list[EntryPoint]) -> None:
+    entry_points.append(EntryPoint("mine", "streambench.system.memory:MemoryStreams", "streambench.systems"))
+    assert named("mine") is MemoryStreams
+
+
+def test_an_entry_point_of_another_group_is_none(entry_points: list[EntryPoint]) -> None:
+    entry_points.append(EntryPoint("mine", "streambench.system.memory:MemoryStreams", "streambench.stores"))
+    with pytest.raises(ConfigError, match="there is no 'mine'"):
+        named("mine")
+
+
+def test_a_package_cannot_take_a_builtin_name(entry_points: list[EntryPoint]) -> None:
+    entry_points.append(EntryPoint("memory", "streambench.system.memory:MemoryStreams", "streambench.systems"))
+    assert named("memory", builtin={"memory": "streambench.system.memory:MemorySystemFactory"}) is MemorySystemFactory
+
+
+def test_an_unknown_name_is_an_error_that_names_the_key_and_the_choices(entry_points: list[EntryPoint]) -> None:
+    entry_points.append(EntryPoint("mine", "x:Y", "streambench.systems"))
+    with pytest.raises(ConfigError, match=rf"{KEY}: there is no 'memry'; there are log, mine, or give package\.module\.Class"):
+        named("memry", builtin={"log": "x:Y"})
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("no_such_package.Thing", "there is no module no_such_package"),
+        ("streambench.no_such_module.Thing", r"there is no module streambench\.no_such_module"),
+        ("streambench.system.memory.Nothing", r"streambench\.system\.memory has no 'Nothing'"),
+        ("streambench.system.memory:MemorySystemFactory.nothing", r"has no 'MemorySystemFactory\.nothing'"),
+        (":Thing", "names no class"),
+        ("module:", "names no class"),
+    ],
+)
+def test_a_path_that_leads_nowhere_is_an_error_that_names_the_key(path: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem) as caught:
+        named(path)
+    assert caught.value.key == KEY
+
+
+def test_a_class_inside_a_class_is_found() -> None:
+    config = Config({KEY: Outer.Inner})
+    assert load.by_path(config, KEY, config[KEY]) is Outer.Inner
+
+
+def test_a_missing_optional_dependency_is_reported_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "needs_pika.py").write_text("import pika\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "pika", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'streambench\[amqp\]'") as caught:
+        named("needs_pika.Factory")
+    assert caught.value.extra == "amqp"
+
+
+def test_a_missing_dependency_of_the_users_own_module_is_not_blamed_on_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "needs_something.py").write_text("import not_installed_at_all\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="not_installed_at_all"):
+        named("needs_something.Factory")
+
+
+# Files
+
+
+def test_a_file_is_relative_to_the_configuration(tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs" / "clicks.py").write_text("class Task: pass\n")
+    assert in_file(tmp_path, "jobs/clicks.py:Task").__name__ == "Task"
+
+
+def test_a_file_is_read_anew_each_time(tmp_path: Path) -> None:
+    (tmp_path / "job1.py").write_text("VERSION = 1\n")
+    assert in_file(tmp_path, "job1.py:VERSION") == 1
+    (tmp_path / "job1.py").write_text("VERSION = 2\n")
+    assert in_file(tmp_path, "job1.py:VERSION") == 2
+
+
+def test_two_files_of_one_name_do_not_disturb_each_other(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "job2.py").write_text(f"class Task: place = {name!r}\n")
+    first, second = (in_file(tmp_path, f"{name}/job2.py:Task") for name in ("a", "b"))
+    assert (first.place, second.place) == ("a", "b")
+    assert sys.modules[first.__module__].Task is first
+    assert sys.modules[second.__module__].Task is second
+
+
+def test_a_file_named_like_a_module_of_python_does_not_take_its_place(tmp_path: Path) -> None:
+    (tmp_path / "imaplib.py").write_text("class Task: pass\n")
+    in_file(tmp_path, "imaplib.py:Task")
+    assert "imaplib" not in sys.modules
+
+
+def test_a_file_that_is_not_there_is_an_error_with_its_whole_path(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"task.class: there is no file {tmp_path}/nothing.py"):
+        in_file(tmp_path, "nothing.py:Task")
+
+
+def test_a_name_that_a_file_does_not_have_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "job3.py").write_text("class Task: pass\n")
+    with pytest.raises(ConfigError, match=r"task\.class: job3\.py has no 'Tsak'"):
+        in_file(tmp_path, "job3.py:Tsak")
+
+
+def test_a_syntax_error_is_reported_with_file_and_line(tmp_path: Path) -> None:
+    (tmp_path / "job4.py").write_text("class Task:\n    def process(self:\n")
+    with pytest.raises(ConfigError, match=r"task\.class: job4\.py, line 2"):
+        in_file(tmp_path, "job4.py:Task")
+
+
+def test_what_a_file_raises_goes_through_and_leaves_no_half_made_module(tmp_path: Path) -> None:
+    (tmp_path / "job5.py").write_text("x = 1 / 0\n")
+    with pytest.raises(ZeroDivisionError):
+        in_file(tmp_path, "job5.py:Task")
+    assert "job5" not in sys.modules
