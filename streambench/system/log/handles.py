@@ -14,7 +14,7 @@ class Handles:
     be forced to the disk: that goes by file, not by descriptor.
     """
 
-    def __init__(self, capacity: int = 256) -> None:
+    def __init__(self, capacity: int = 100) -> None:
         self._capacity = capacity
         self._open: OrderedDict[Path, int] = OrderedDict()
         self._writable: set[Path] = set()
