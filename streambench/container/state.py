@@ -30,7 +30,7 @@ class State:
         self._job = job
         self._systems = systems
         self._tasks = container.tasks
-        self._definitions = store_definitions(config, job)
+        self._definitions = store_definitions(config, job, systems)
         self._stores = {
             task.name: {name: self._store(each, task, owner) for name, each in self._definitions.items()} for task in self._tasks
         }

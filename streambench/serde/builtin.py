@@ -33,7 +33,7 @@ class BytesSerde(Serde):
 class StringSerde(Serde):
     """Text as UTF-8. It takes nothing but str."""
 
-    to_bytes = staticmethod(str.encode)
+    to_bytes = staticmethod(str.encode)  # type: ignore[assignment]
     from_bytes = staticmethod(bytes.decode)  # type: ignore[assignment]
 
 

@@ -1,6 +1,5 @@
-"""Local state: key-value stores of tasks, made durable by their changelogs."""
+"""Local state: key-value stores, each task's own part of them, and their changelogs."""
 
 from streambench.store.engine import StoreEngine, StoreEngineFactory
-from streambench.store.task_store import TaskStore
 
-__all__ = ["StoreEngine", "StoreEngineFactory", "TaskStore"]
+__all__ = ["StoreEngine", "StoreEngineFactory"]

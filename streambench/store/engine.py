@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from streambench.config import Config
 
 
 class StoreEngine(ABC):
-    """A sorted map from bytes to bytes. Serdes, checks and the changelog are above it; threads never come near it."""
+    """A sorted map of bytes to bytes, for one store of one task. Keys are ordered as unsigned bytes. Used on one thread at a time.
+
+    An engine knows nothing of serdes, changelogs or commits; ``TaskStore`` above it does. It keeps the very bytes it is given, so
+    it is given compact ones.
+
+    **Snapshots.** ``snapshot`` returns something opaque that stands for the state of this moment, for as long as somebody holds it;
+    ``restore`` brings that state back, as often as one likes. A restore is a change like any other: snapshots taken after the restored one
+    stay valid, so that one can go forward again. Both must cost no more than what has changed in between.
+    """
 
     @abstractmethod
     def get(self, key: bytes) -> bytes | None:
@@ -22,39 +30,41 @@ class StoreEngine(ABC):
 
     @abstractmethod
     def delete(self, key: bytes) -> None:
-        """Remove a key, if it is there."""
+        """Remove a key; nothing happens where it has no value."""
 
     @abstractmethod
-    def range(self, start: bytes | None, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        """The entries from ``start`` (inclusive) to ``end`` (exclusive) in the order of their bytes, as they are at the call; None: no
-        bound."""
+    def load(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
+        """Put many entries, in order; a value of None deletes. What a restore from a changelog calls."""
 
     @abstractmethod
-    def load(self, entries: Iterable[tuple[bytes, bytes | None]]) -> None:
-        """Apply many entries at once, in order; a value of None deletes. For restores."""
-
-    @abstractmethod
-    def snapshot(self) -> Any:
-        """What ``restore`` takes to bring the present contents back."""
-
-    @abstractmethod
-    def restore(self, snapshot: Any) -> None:
-        """Bring back the contents as they were when ``snapshot`` was taken."""
+    def range(self, from_: bytes | None, to: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        """The entries from ``from_`` (inclusive) to ``to`` (exclusive), in key order, as they are now, whatever is written meanwhile.
+        None: no bound."""
 
     @abstractmethod
     def __len__(self) -> int:
         """How many entries there are."""
 
-    def flush(self) -> None:  # noqa: B027 - an engine in memory has nothing to flush
-        """Write what is kept back."""
+    @abstractmethod
+    def snapshot(self) -> Any:
+        """Something that ``restore`` takes to come back to the state of now."""
 
-    def close(self) -> None:  # noqa: B027 - an engine in memory has nothing to close
-        """Let go of files; may be called more than once."""
+    @abstractmethod
+    def restore(self, snapshot: Any) -> None:
+        """Come back to the state at a snapshot of this engine."""
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Hand what is cached to the layer below."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of what the engine holds; may be called more than once."""
 
 
 class StoreEngineFactory(ABC):
-    """Makes the engines of a store; ``stores.<n>.factory`` names it."""
+    """Makes engines: what ``stores.<n>.factory`` names."""
 
     @abstractmethod
     def get_engine(self, store: str, task: str, config: Config) -> StoreEngine:
-        """A new, empty engine for one task's part of a store."""
+        """A new, empty engine for one store of one task; its own settings stand below ``stores.<store>.``. Raises ConfigError."""

@@ -1,17 +1,126 @@
-"""Bringing a store back from its changelog."""
+"""State from its changelog, as it was at the last checkpoint.
+
+A checkpoint says how long the changelog was when it was made. What stands behind that was written by a run that died before its
+commit: it is no part of the state. It cannot be cut off, so it is set right: for each key that it touches, the value that is
+valid at the checkpoint is to be written behind it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
 
 from streambench.errors import StoreError
-from streambench.model import SystemStreamPartition
+from streambench.model import PartitionMetadata, SystemStreamPartition
 from streambench.store.engine import StoreEngine
-from streambench.system.api import SystemAdmin, SystemConsumer
+from streambench.system.api import Chunk, SystemAdmin, SystemConsumer
 
-_AT_MOST = 10_000
+_AT_ONCE = 10_000
+_PATIENCE_MS = 1_000
 
-Entries = list[tuple[bytes, bytes | None]]
+Compare = Callable[[str, str], int | None]
+
+
+class Restore:
+    """The restore of one store of one task.
+
+    ``here``: what the changelog's partition holds, asked after every older writer was fenced. ``committed``: its upcoming offset as of the
+    checkpoint, the first that is not part of the state; None: nothing was committed, so that none is. ``compare``: that of the
+    changelog's system. ``progress`` is called with the number of entries read so far.
+    """
+
+    def __init__(
+        self,
+        engine: StoreEngine,
+        ssp: SystemStreamPartition,
+        here: PartitionMetadata,
+        committed: str | None,
+        compare: Compare,
+        progress: Callable[[int], object] | None = None,
+    ) -> None:
+        self.ssp = ssp
+        self.entries = 0
+        self.oldest = here.oldest
+        self._engine = engine
+        self._newest = here.newest
+        self._committed = committed
+        self._compare = compare
+        self._progress = progress
+        self._tail: dict[bytes, bytes | None] = {}
+        self.done = here.oldest is None
+        if committed is not None and here.upcoming is not None and self._order(committed, here.upcoming) > 0:
+            raise StoreError(
+                f"{ssp}: the checkpoint goes up to offset {committed} of this changelog, but it ends at {here.upcoming}: it was deleted or "
+                "written anew. Bring it back, or rewind the job to a checkpoint that fits it"
+            )
+
+    def take(self, chunk: Chunk) -> None:
+        """Apply the next entries of the changelog."""
+        if not chunk.offsets:
+            return
+        self._check(chunk)
+        count = self._committed_in(chunk.offsets)
+        if count:
+            self._engine.load(chunk.keys[:count], chunk.messages[:count])
+        if count < len(chunk.offsets):
+            self._tail.update(zip(chunk.keys[count:], chunk.messages[count:], strict=True))
+        self.entries += len(chunk.offsets)
+        if self._progress is not None:
+            self._progress(self.entries)
+        if self._newest is not None and self._order(chunk.offsets[-1], self._newest) >= 0:
+            self.done = True
+
+    def corrections(self) -> list[tuple[bytes, bytes | None]]:
+        """What is to be written to the changelog: per key that the orphaned tail leaves wrong, its value (None: delete)."""
+        get = self._engine.get
+        return [(key, valid) for key, orphaned in self._tail.items() if (valid := get(key)) != orphaned]
+
+    def _committed_in(self, offsets: list[str]) -> int:
+        """How many of the offsets belong to the state: those before ``committed``."""
+        committed = self._committed
+        if committed is None:
+            return 0
+        if self._order(offsets[-1], committed) < 0:
+            return len(offsets)
+        return bisect_left(offsets, 0, key=lambda offset: self._order(offset, committed))
+
+    def _order(self, offset: str, other: str) -> int:
+        order = self._compare(offset, other)
+        if order is None:
+            raise StoreError(f"{self.ssp}: the offsets {offset} and {other} of this changelog cannot be compared")
+        return order
+
+    def _check(self, chunk: Chunk) -> None:
+        for at, key in enumerate(chunk.keys):
+            value = chunk.messages[at]
+            if type(key) is not bytes or (value is not None and type(value) is not bytes):
+                raise StoreError(
+                    f"{self.ssp}@{chunk.offsets[at]} is no entry of a changelog: those have keys and values of bytes, this one has a "
+                    f"{type(key).__name__} as key and a {type(value).__name__} as value. Does the stream belong to something else?"
+                )
+
+
+def restore_all(consumer: SystemConsumer, restores: Iterable[Restore]) -> None:
+    """Run restores whose changelogs are of one system, with a new consumer of it. The engines are to be empty at first.
+
+    Afterwards ``entries`` and ``corrections()`` of each tell what was found. Raises StoreError and what the consumer raises.
+    """
+    running = {each.ssp: each for each in restores if not each.done}
+    if not running:
+        return
+    for ssp, each in running.items():
+        assert each.oldest is not None
+        consumer.register(ssp, each.oldest)
+    try:
+        consumer.start()
+        timeout_ms = 0 if consumer.polled_by_loop else _PATIENCE_MS
+        while running:
+            for chunk in consumer.poll_chunks(dict.fromkeys(running, _AT_ONCE), timeout_ms):
+                running[chunk.ssp].take(chunk)
+            # What compaction removed at the end never comes: then only the head of the partition tells.
+            running = {ssp: each for ssp, each in running.items() if not (each.done or consumer.at_head(ssp))}
+    finally:
+        consumer.stop()
 
 
 def restore(
@@ -20,61 +129,10 @@ def restore(
     admin: SystemAdmin,
     changelog: SystemStreamPartition,
     committed: str | None,
-    progress: Callable[[int], None] = lambda entries: None,
-) -> Entries:
-    """Fill an empty engine from its changelog partition, up to ``committed`` (the changelog's upcoming offset at the last commit).
-
-    Changes beyond that come from a run that died before its commit: they are not applied. What is returned sets them right: for each key
-    that they
-    touch the value as of the commit (None: it had none), to be written to the changelog again. ``committed`` None: nothing was ever
-    committed.
-    ``progress`` is told how many entries have been read. Raises StoreError where the changelog no longer reaches back to the commit.
-    """
+    progress: Callable[[int], object] | None = None,
+) -> list[tuple[bytes, bytes | None]]:
+    """Restore one store; what is to be written to its changelog to set right what a dead run left there. See ``Restore``."""
     here = admin.metadata([changelog.system_stream])[changelog.system_stream][changelog.partition]
-    if here.oldest is None or here.upcoming is None:
-        if committed is not None and here.upcoming is not None and (admin.compare(committed, here.upcoming) or 0) > 0:
-            raise _lost(changelog, committed, here.upcoming)
-        return []
-    if committed is not None and (admin.compare(committed, here.upcoming) or 0) > 0:
-        raise _lost(changelog, committed, here.upcoming)
-    consumer.register(changelog, here.oldest)
-    consumer.start()
-    try:
-        return _apply(engine, consumer, admin, changelog, committed or here.oldest, here.upcoming, progress)
-    finally:
-        consumer.stop()
-
-
-def _apply(
-    engine: StoreEngine,
-    consumer: SystemConsumer,
-    admin: SystemAdmin,
-    changelog: SystemStreamPartition,
-    committed: str,
-    upcoming: str,
-    progress: Callable[[int], None],
-) -> Entries:
-    orphaned: dict[bytes, None] = {}
-    read = 0
-    while True:
-        chunks = consumer.poll_chunks({changelog: _AT_MOST}, 100)
-        for chunk in chunks:
-            read += len(chunk)
-            entries = list(zip(chunk.keys, chunk.messages, strict=True))
-            count = len(entries)
-            if (admin.compare(chunk.offsets[-1], committed) or 0) >= 0:
-                count = next(at for at, offset in enumerate(chunk.offsets) if (admin.compare(offset, committed) or 0) >= 0)
-            engine.load(entries[:count])
-            orphaned.update((key, None) for key, _ in entries[count:])
-            progress(read)
-            if (admin.compare(admin.after(chunk.offsets[-1]), upcoming) or 0) >= 0:
-                return [(key, engine.get(key)) for key in orphaned]
-        if not chunks and consumer.at_head(changelog):
-            return [(key, engine.get(key)) for key in orphaned]
-
-
-def _lost(changelog: SystemStreamPartition, committed: str, upcoming: str) -> StoreError:
-    return StoreError(
-        f"the changelog {changelog} ends at {upcoming}, but the last commit was made at {committed}: entries were lost. "
-        "Rewind the checkpoints to before the loss, or delete the stream's checkpoints to begin anew"
-    )
+    one = Restore(engine, changelog, here, committed, admin.compare, progress)
+    restore_all(consumer, [one])
+    return one.corrections()

@@ -1,114 +1,193 @@
-"""What a task sees of its store: objects in, objects out, on its own thread."""
+"""The store as a task sees it: objects in, objects out, and a note of what changed for the changelog."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
-from threading import get_ident
-from typing import Any, Protocol
+from itertools import islice
+from typing import Any, NoReturn, Protocol
 
-from streambench.errors import SerdeError, StoreError, described
+from streambench.errors import SerdeError, StoreError, WrongThreadError, described
 from streambench.serde.api import Serde
+from streambench.serde.builtin import key_encoder
 from streambench.store.engine import StoreEngine
 from streambench.task import KeyValueStore
 
+_get_ident = threading.get_ident
 
-class Owner(Protocol):
-    """Whose thread a store may be used on: ``ident`` as ``threading.get_ident`` has it; ``check`` raises WrongThreadError on any other."""
+
+class ThreadOwner(Protocol):
+    """Knows which thread may use a store at present: one object may stand for all stores of a container."""
 
     ident: int
 
-    def check(self, what: str) -> None: ...
+
+class _Thread:
+    __slots__ = ("ident",)
+
+    def __init__(self, ident: int) -> None:
+        self.ident = ident
 
 
 class TaskStore(KeyValueStore):
-    """One task's part of a store. The object stays the same for the life of the task; what it holds is restored in place.
+    """One store of one task, the same object for the life of the task: what is beneath it is restored in place.
 
-    Values are turned into bytes when they are put and back when they are got, so that changing an object that was got changes nothing
-    until it is
-    put again. With ``changelog`` it remembers which keys were changed until ``drain``; it may be used on its ``owner``'s thread only
-    (None: on any).
+    Values are serialised when they are put and deserialised when they are got, so that changing an object changes no state.
+    With ``changelog``, the keys that were put or deleted are remembered until ``drain``.
     """
 
+    __slots__ = (
+        "_changed", "_decode_key", "_decode_value", "_encode_key", "_encode_value", "_get", "_owner", "_put",
+        "engine", "has_changelog", "name",
+    )  # fmt: skip
+
     def __init__(
-        self,
-        name: str,
-        engine: StoreEngine,
-        key_serde: Serde,
-        value_serde: Serde,
-        *,
-        changelog: bool,
-        owner: Owner | None = None,
+        self, name: str, engine: StoreEngine, key_serde: Serde, value_serde: Serde, *, changelog: bool, owner: ThreadOwner | None = None
     ) -> None:
+        """``owner``: whose thread may use the store; without it, the thread of ``bind_thread``, and before that the current one."""
         self.name = name
         self.engine = engine
-        self._key_serde = key_serde
-        self._value_serde = value_serde
+        self.has_changelog = changelog
+        self._encode_key = key_encoder(key_serde)
+        self._decode_key = key_serde.from_bytes
+        self._encode_value = value_serde.to_bytes
+        self._decode_value = value_serde.from_bytes
+        self._get = engine.get
+        self._put = engine.put
+        self._owner: ThreadOwner = owner or _Thread(_get_ident())
         self._changed: dict[bytes, None] = {}
-        self._has_changelog = changelog
-        self._owner = owner
-        self._closed = False
+
+    def bind_thread(self, ident: int) -> None:
+        """Let the thread with this ``threading.get_ident()`` use the store from now on, and no other."""
+        self._owner = _Thread(ident)
 
     def get(self, key: Any) -> Any:
-        value = self.engine.get(self._key(key))
-        return None if value is None else self._value_serde.from_bytes(value)
+        if _get_ident() != self._owner.ident:
+            self._refuse()
+        if key is None:
+            raise self._none_key()
+        try:
+            data = self._get(self._encode_key(key))
+        except Exception as error:
+            raise self._unencodable(key, "key", error) from error
+        if data is None:
+            return None
+        try:
+            return self._decode_value(data)
+        except Exception as error:
+            raise self._undecodable(key, error) from error
 
     def put(self, key: Any, value: Any) -> None:
+        if _get_ident() != self._owner.ident:
+            self._refuse()
+        if key is None:
+            raise self._none_key()
         if value is None:
-            raise StoreError(f"store {self.name}: None is not a valid value for {key!r}; to remove a key use delete()")
-        key_bytes = self._key(key)
+            raise StoreError(f"store '{self.name}': None is not a valid value (of the key {_short(key)}); to remove a key use delete(key)")
         try:
-            # A copy of the right size: some encoders return bytes from a buffer of 4 kB that lives as long as they do.
-            data = b"%b" % self._value_serde.to_bytes(value)
+            encoded = self._encode_key(key)
         except Exception as error:
-            raise SerdeError(f"store {self.name}: cannot encode the value of {key!r}: {described(error)}") from error
-        self.engine.put(key_bytes, data)
-        if self._has_changelog:
-            self._changed[key_bytes] = None
+            raise self._unencodable(key, "key", error) from error
+        try:
+            data = self._encode_value(value)
+        except Exception as error:
+            raise self._unencodable(key, "value of the key", error) from error
+        # Copies of the right size: what orjson returns holds 4 KiB for as long as it lives, and here it lives long.
+        encoded = b"%b" % encoded
+        self._put(encoded, b"%b" % data)
+        if self.has_changelog:
+            self._changed[encoded] = None
 
     def delete(self, key: Any) -> None:
-        key_bytes = self._key(key)
-        if self.engine.get(key_bytes) is None:
+        encoded = self._key(key)
+        if self._get(encoded) is None:
             return
-        self.engine.delete(key_bytes)
-        if self._has_changelog:
-            self._changed[key_bytes] = None
+        self.engine.delete(encoded)
+        if self.has_changelog:
+            self._changed[b"%b" % encoded] = None
 
     def range(self, from_: Any, to: Any) -> Iterator[tuple[Any, Any]]:
         return self._decoded(self.engine.range(self._key(from_), self._key(to)))
 
     def all(self) -> Iterator[tuple[Any, Any]]:
-        self._usable()
+        self._check()
         return self._decoded(self.engine.range(None, None))
 
     def flush(self) -> None:
+        self._check()
         self.engine.flush()
 
     def close(self) -> None:
-        self._closed = True
+        """Let go of what the store holds. Using it afterwards is a StoreError, closing it again is not."""
+        self._owner = _Thread(0)
+        self._changed = {}
         self.engine.close()
 
     def drain(self) -> list[tuple[bytes, bytes | None]]:
-        """The keys changed since the last drain with their present values (None for a deleted one), in the order of their first change."""
-        changed = [(key, self.engine.get(key)) for key in self._changed]
-        self._changed.clear()
-        return changed
+        """What changed since the last call: each key with its present value (None: deleted), in the order of their first change."""
+        changed, self._changed = self._changed, {}
+        get = self._get
+        return [(key, get(key)) for key in changed]
+
+    def snapshot(self) -> tuple[Any, ...]:
+        """The state of now, and what of it is not in the changelog yet. Costs next to nothing; see ``StoreEngine``."""
+        return self.engine.snapshot(), self._changed, len(self._changed)
+
+    def restore(self, snapshot: tuple[Any, ...]) -> None:
+        """Come back to a snapshot of this store. What the changelog holds is not touched."""
+        moment, changed, count = snapshot
+        self.engine.restore(moment)
+        # Until it is drained a dict of changes only grows, at its end.
+        self._changed = dict.fromkeys(islice(changed, count))
 
     def _key(self, key: Any) -> bytes:
-        self._usable()
+        self._check()
         if key is None:
-            raise StoreError(f"store {self.name}: None is not a valid key")
+            raise self._none_key()
         try:
-            return b"%b" % self._key_serde.to_bytes(key)
+            return self._encode_key(key)
         except Exception as error:
-            raise SerdeError(f"store {self.name}: cannot encode the key {key!r}: {described(error)}") from error
-
-    def _usable(self) -> None:
-        owner = self._owner
-        if owner is not None and get_ident() != owner.ident:
-            owner.check(f"the store {self.name}")
-        if self._closed:
-            raise StoreError(f"store {self.name} is closed: its container has stopped")
+            raise self._unencodable(key, "key", error) from error
 
     def _decoded(self, entries: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[Any, Any]]:
-        key_of, value_of = self._key_serde.from_bytes, self._value_serde.from_bytes
-        return ((key_of(key), value_of(value)) for key, value in entries)
+        decode_key, decode_value = self._decode_key, self._decode_value
+        for key, data in entries:
+            self._check()
+            try:
+                entry = decode_key(key), decode_value(data)
+            except Exception as error:
+                raise self._undecodable(key, error) from error
+            yield entry
+
+    def _check(self) -> None:
+        if _get_ident() != self._owner.ident:
+            self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        if self._owner.ident == 0:
+            raise StoreError(f"store '{self.name}' is closed")
+        raise WrongThreadError(
+            f"store '{self.name}' was used from the thread '{threading.current_thread().name}'; it belongs to the thread of the event "
+            "loop. Do the work in process() or window(), or hand the result over through a queue that they read"
+        )
+
+    def _none_key(self) -> StoreError:
+        return StoreError(f"store '{self.name}': None is not a valid key")
+
+    def _unencodable(self, key: Any, what: str, error: Exception) -> SerdeError:
+        setting = "key" if what == "key" else "msg"
+        return SerdeError(
+            f"store '{self.name}': cannot encode the {what} {_short(key)}: {described(error)}; "
+            f"stores.{self.name}.{setting}.serde=... chooses another serde"
+        )
+
+    def _undecodable(self, key: Any, error: Exception) -> SerdeError:
+        return SerdeError(
+            f"store '{self.name}': cannot decode the entry with the key {_short(key)}: {described(error)}; "
+            "was it written with other serdes?"
+        )
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
