@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from streambench.chooser.api import MessageChooser
 from streambench.errors import ConfigError
@@ -10,17 +10,20 @@ from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 
 
 class BatchingChooser(MessageChooser):
-    """Stays with the partition that ``wrapped`` chose until it has given ``batch_size`` messages in a row, or has none waiting.
+    """Stays with the partition that ``wrapped`` chose until ``batch_size`` messages of it have gone in a row.
 
-    Exactly ``batch_size``: 1 means no batches (Samza's treats 1 as 2). A batch goes on although ``wrapped`` may hold messages of higher
-    priority.
-    Raises ConfigError for a size below 1.
+    The batch ends early as soon as its partition has nothing at a ``choose``: nobody waits for a batch to fill. While it lasts, what
+    waits inside ``wrapped`` waits whatever its priority. With 1 every message is chosen by ``wrapped``.
+
+    Raises ConfigError for a batch size below 1.
     """
 
     def __init__(self, wrapped: MessageChooser, batch_size: int) -> None:
         if batch_size < 1:
-            raise ConfigError(f"a batch of {batch_size} messages is none: give 1 or more", key="task.consumer.batch.size")
+            raise ConfigError(f"task.consumer.batch.size: {batch_size} is less than 1 message", key="task.consumer.batch.size")
         self._wrapped = wrapped
+        self._wrapped_update = wrapped.update
+        self._wrapped_choose = wrapped.choose
         self._size = batch_size
         self._ssp: SystemStreamPartition | None = None
         self._next: IncomingMessageEnvelope | None = None
@@ -35,28 +38,41 @@ class BatchingChooser(MessageChooser):
     def stop(self) -> None:
         self._wrapped.stop()
 
+    def at_head(self, ssp: SystemStreamPartition) -> None:
+        self._wrapped.at_head(ssp)
+
     def update(self, envelope: IncomingMessageEnvelope) -> None:
         if envelope.ssp == self._ssp:
             self._next = envelope
         else:
-            self._wrapped.update(envelope)
+            self._wrapped_update(envelope)
 
     def choose(self) -> IncomingMessageEnvelope | None:
         envelope = self._next
-        if envelope is None:
-            envelope = self._wrapped.choose()
-            self._count = 0
-            self._ssp = None if envelope is None else envelope.ssp
-        self._next = None
-        self._count += 1
-        if self._count >= self._size:
+        if envelope is not None:
+            self._next = None
+            self._count += 1
+        else:
+            envelope = self._wrapped_choose()
+            if envelope is None:
+                self._ssp = None
+                self._count = 0
+                return None
+            self._ssp = envelope.ssp
+            self._count = 1
+        if self._count == self._size:
             self._ssp = None
         return envelope
 
     def rule(self) -> str:
-        if self._size == 1 or self._count <= 1:
-            return self._wrapped.rule()
-        return f"batch: message {self._count} of {self._size} from this partition"
+        return f"batch: message {self._count} of {self._size} from this partition" if self._count > 1 else self._wrapped.rule()
 
     def held(self) -> Mapping[SystemStreamPartition, str]:
-        return self._wrapped.held()
+        held = dict(self._wrapped.held())
+        if self._ssp is not None:
+            reason = f"batch: after up to {self._size - self._count} more of {self._ssp}"
+            held.update(dict.fromkeys(self._wrapped.waiting(), reason))
+        return held
+
+    def waiting(self) -> Collection[SystemStreamPartition]:
+        return [*self._wrapped.waiting(), *([] if self._next is None else [self._next.ssp])]

@@ -1,10 +1,10 @@
-"""The bootstrap gate: some streams are read to where they ended at the start before anything else is processed."""
+"""The bootstrap gate: some streams are read up to where they ended at the start before anything else goes."""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from streambench.chooser.api import MessageChooser
 from streambench.model import IncomingMessageEnvelope, PartitionMetadata, SystemStream, SystemStreamPartition
@@ -12,22 +12,23 @@ from streambench.model import IncomingMessageEnvelope, PartitionMetadata, System
 log = logging.getLogger(__name__)
 
 Compare = Callable[[str, str], int | None]
+"""Below 0, 0 or above 0 as the first offset comes before, is, or comes after the second; None where nobody can tell."""
 
 
 class BootstrappingChooser(MessageChooser):
-    """Lets only messages of streams that still bootstrap through to ``wrapped``, until all of them have caught up.
+    """Hands on to ``wrapped`` only what may go: bootstrap streams as long as they lag, and everything once they have caught up.
 
-    ``bootstrap``: per bootstrap stream what its partitions held at the start. A partition has caught up once a message at or beyond its
-    newest
-    offset was chosen, or if there was nothing to read; partitions that are never registered belong to other containers and do not count.
-    Bootstrap
-    streams go in the order of ``priorities`` (the highest first; one that has none there before those that have), equal ones together. A
-    partition that has caught up waits until all streams have. What waited then goes on in the order in which it arrived. ``compare``
-    compares offsets
-    (None: as numbers).
+    A partition *lags* until a message with an offset at or beyond the newest one at the start (``bootstrap``) has been chosen. It has
+    caught up from the start where nothing was there to read from its first offset on, and also once ``at_head`` says that all of it
+    has been read: the newest of then may not exist any more. Partitions that are never registered do not count, they belong to other
+    containers.
 
-    The gate is exclusive by itself: no message of another stream passes while it is closed, even when no message of a bootstrap stream is
-    there.
+    The gate is exclusive by itself: everything else waits in it, even while the lagging streams have nothing. That goes for a
+    partition that has caught up while another of its stream lags, too. Several bootstrap streams go one after the other by
+    ``priorities``, the higher first, one without a priority (or with a negative one) before those with one; equal ones go together.
+    What waited goes on in the order of its arrival, and from then on its stream is a stream like others.
+
+    ``compare`` compares two offsets of one partition; without it offsets are compared as whole numbers.
     """
 
     def __init__(
@@ -39,104 +40,124 @@ class BootstrappingChooser(MessageChooser):
         compare: Compare | None = None,
     ) -> None:
         self._wrapped = wrapped
-        self._metadata = {
-            SystemStreamPartition(stream.system, stream.stream, number): here
-            for stream, partitions in bootstrap.items()
-            for number, here in partitions.items()
-        }
+        self._wrapped_update = wrapped.update
+        self._wrapped_choose = wrapped.choose
         self._priorities = dict(priorities or {})
         self._compare = compare or _compare_numbers
-        self._starts: dict[SystemStreamPartition, str] = {}
-        self._lagging: set[SystemStreamPartition] = set()
-        self._open_to: frozenset[SystemStreamPartition] = frozenset()
+        self._offsets: dict[SystemStreamPartition, str] = {}
+        # Per lagging partition the newest offset of the start; ``_admitted`` are those of them whose turn it is.
+        self._lagging = {
+            SystemStreamPartition(stream.system, stream.stream, partition): metadata.newest
+            for stream, partitions in bootstrap.items()
+            for partition, metadata in partitions.items()
+        }
+        self._admitted: frozenset[SystemStreamPartition] = frozenset()
         self._waiting: list[IncomingMessageEnvelope] = []
-        self._inside = 0
-        self._told = False
-        self._last_was_gated = False
+        self._closed = True
+        self._decided: SystemStreamPartition | None = None
 
     @property
     def lagging(self) -> frozenset[SystemStreamPartition]:
-        """The partitions that keep the gate closed."""
+        """The partitions that still have to catch up."""
         return frozenset(self._lagging)
 
     def register(self, ssp: SystemStreamPartition, offset: str) -> None:
-        known = self._starts.get(ssp)
-        if known is None or (self._compare(offset, known) or 0) < 0:
-            self._starts[ssp] = offset
         self._wrapped.register(ssp, offset)
+        known = self._offsets.get(ssp)
+        if known is None or (self._order(offset, known) or 0) < 0:
+            self._offsets[ssp] = offset
 
     def start(self) -> None:
-        self._lagging = {ssp for ssp, offset in self._starts.items() if ssp in self._metadata and self._has_to_read(ssp, offset)}
         self._wrapped.start()
+        self._lagging = {ssp: newest for ssp, newest in self._lagging.items() if self._has_to_read(ssp, newest)}
+        if self._lagging:
+            log.info("%s before any other input is processed", self._reason(self._lagging))
+        self._closed = bool(self._lagging)
         self._admit()
 
     def stop(self) -> None:
         self._wrapped.stop()
 
+    def at_head(self, ssp: SystemStreamPartition) -> None:
+        self._wrapped.at_head(ssp)
+        if ssp in self._lagging:
+            self._caught_up(ssp)
+
     def update(self, envelope: IncomingMessageEnvelope) -> None:
-        if self._lagging and envelope.ssp not in self._open_to:
+        if self._lagging and envelope.ssp not in self._admitted:
             self._waiting.append(envelope)
         else:
-            self._inside += 1
-            self._wrapped.update(envelope)
+            self._wrapped_update(envelope)
 
     def choose(self) -> IncomingMessageEnvelope | None:
-        envelope = self._wrapped.choose()
-        self._last_was_gated = bool(self._lagging)
-        if envelope is None:
-            self._tell()
-        else:
-            self._inside -= 1
-            if envelope.ssp in self._lagging:
-                self._chosen(envelope)
-        return envelope
+        if self._closed:
+            return self._choose_lagging()
+        return self._wrapped_choose()
 
     def rule(self) -> str:
-        return ("bootstrap, before all other streams; " if self._last_was_gated else "") + self._wrapped.rule()
+        if not self._closed:
+            return self._wrapped.rule()
+        return self._reason(self._admitted if self._decided is None else [self._decided])
 
     def held(self) -> Mapping[SystemStreamPartition, str]:
-        reason = f"held: {self._reason()}"
+        reason = self._reason(self._admitted)
         return {**self._wrapped.held(), **{envelope.ssp: reason for envelope in self._waiting}}
 
-    def _has_to_read(self, ssp: SystemStreamPartition, offset: str) -> bool:
-        newest = self._metadata[ssp].newest
-        if newest is None:
-            return False
-        order = self._compare(offset, newest)
-        return order is None or order <= 0
+    def waiting(self) -> Collection[SystemStreamPartition]:
+        return [*self._wrapped.waiting(), *(envelope.ssp for envelope in self._waiting)]
 
-    def _chosen(self, envelope: IncomingMessageEnvelope) -> None:
-        newest = self._metadata[envelope.ssp].newest
-        assert newest is not None
-        order = self._compare(envelope.offset, newest)
-        if (order is None and envelope.offset == newest) or (order is not None and order >= 0):
-            self._lagging.discard(envelope.ssp)
-            self._told = False
-            self._admit()
+    def _choose_lagging(self) -> IncomingMessageEnvelope | None:
+        """A choice while the gate is closed; it opens one choice late, so that ``rule`` can tell what decided the last one."""
+        envelope = self._wrapped_choose()
+        if not self._lagging:
+            self._closed = False
+            return envelope
+        self._decided = None
+        if envelope is not None:
+            ssp = self._decided = envelope.ssp
+            if ssp in self._lagging and self._reaches(envelope.offset, self._lagging[ssp]):
+                self._caught_up(ssp)
+        return envelope
+
+    def _caught_up(self, ssp: SystemStreamPartition) -> None:
+        del self._lagging[ssp]
+        self._admit()
+        if not self._lagging:
+            log.info("bootstrap: all streams have caught up")
 
     def _admit(self) -> None:
-        """Let in what may pass now."""
-        first = max(map(self._rank, self._lagging), default=math.inf)
-        self._open_to = frozenset(ssp for ssp in self._lagging if self._rank(ssp) == first)
+        """Let those through whose turn it is now, and hand on what waited of them."""
+        first = max(map(self._priority, self._lagging), default=math.inf)
+        self._admitted = frozenset(ssp for ssp in self._lagging if self._priority(ssp) == first)
         waiting, self._waiting = self._waiting, []
         for envelope in waiting:
             self.update(envelope)
 
-    def _rank(self, ssp: SystemStreamPartition) -> float:
-        return self._priorities.get(ssp.system_stream, math.inf)
+    def _has_to_read(self, ssp: SystemStreamPartition, newest: str | None) -> bool:
+        if newest is None or ssp not in self._offsets:
+            return False
+        offset = self._offsets[ssp]
+        return offset == newest or not self._reaches(offset, newest)
 
-    def _tell(self) -> None:
-        """Say once why nothing is processed although messages wait: nobody could tell otherwise."""
-        if self._waiting and not self._told:
-            self._told = True
-            log.info("%d partitions wait: %s", len(self._waiting), self._reason())
+    def _reaches(self, offset: str | None, other: str | None) -> bool:
+        order = self._order(offset, other)
+        return order is not None and order >= 0
 
-    def _reason(self) -> str:
-        streams = sorted({str(ssp.system_stream) for ssp in self._open_to})
-        return f"bootstrap: {', '.join(streams)} must catch up first"
+    def _order(self, offset: str | None, other: str | None) -> int | None:
+        if offset == other:
+            return 0
+        return None if offset is None or other is None else self._compare(offset, other)
+
+    def _priority(self, ssp: SystemStreamPartition) -> float:
+        priority = self._priorities.get(ssp.system_stream, -1)
+        return priority if priority >= 0 else math.inf
+
+    def _reason(self, lagging: Iterable[SystemStreamPartition]) -> str:
+        streams = sorted({str(ssp.system_stream) for ssp in lagging})
+        return f"bootstrap: {' and '.join(streams)} still {'has' if len(streams) == 1 else 'have'} to catch up"
 
 
-def _compare_numbers(offset: str | None, other: str | None) -> int | None:
-    if offset is None or other is None or not (offset.isdecimal() and other.isdecimal()):
+def _compare_numbers(offset: str, other: str) -> int | None:
+    if not (offset.isdecimal() and other.isdecimal()):
         return None
     return (int(offset) > int(other)) - (int(offset) < int(other))

@@ -18,12 +18,15 @@ class RoundRobinChooser(MessageChooser):
 
     def __init__(self) -> None:
         self._queue: deque[IncomingMessageEnvelope] = deque()
+        if type(self).update is RoundRobinChooser.update:
+            # Every message comes through here: the queue's own method takes a third of the time of one that calls it.
+            self.update = self._queue.append  # type: ignore[assignment, method-assign]
 
     def update(self, envelope: IncomingMessageEnvelope) -> None:
         self._queue.append(envelope)
 
     def choose(self) -> IncomingMessageEnvelope | None:
-        # Every message comes through here, and hardly ever is there none: an exception that is not raised is cheaper than a test.
+        # There is nearly always one: an exception that is not raised is cheaper than a test.
         try:
             return self._queue.popleft()
         except IndexError:

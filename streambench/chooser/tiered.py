@@ -1,94 +1,107 @@
-"""Priorities: as long as a stream of higher priority has messages, those of lower priority wait."""
+"""Priorities: nothing of a lower one goes as long as something of a higher one is there."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from streambench.chooser.api import MessageChooser
 from streambench.errors import ConfigError
 from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
 
+_Update = Callable[[IncomingMessageEnvelope], None]
+
 
 class TieredPriorityChooser(MessageChooser):
-    """Asks one chooser per level of priority, the highest first; streams without a priority go to ``default``, below all levels.
+    """One chooser for each priority, asked from the highest number down; the first that has a message wins.
 
-    ``priorities``: per stream its level. ``choosers``: per level its chooser. Raises ConfigError where a level has none, and where a
-    message comes
-    from a stream without a level and there is no default. That lower levels may starve is intended (Samza's TieredPriorityChooser).
+    Streams without a priority belong to ``default``, which comes after all numbers, 0 and below included. A chooser hears only of
+    the partitions of its own tier. That lower tiers starve while higher ones have messages is what priorities are for.
+
+    Raises ConfigError where a priority has no chooser, and at the ``register`` of a stream that has neither priority nor default.
     """
 
     def __init__(
-        self, priorities: Mapping[SystemStream, int], choosers: Mapping[int, MessageChooser], default: MessageChooser | None = None
+        self,
+        priorities: Mapping[SystemStream, int],
+        choosers: Mapping[int, MessageChooser],
+        default: MessageChooser | None = None,
     ) -> None:
         for stream, priority in priorities.items():
             if priority not in choosers:
-                raise ConfigError(f"{stream} has priority {priority}, but there is no chooser for that level")
+                raise ConfigError(f"{stream} has priority {priority}, but there is no chooser for it", key=_key(stream))
         self._priorities = dict(priorities)
-        self._levels = dict(choosers)
-        self._default = default
-        self._order = [self._levels[level] for level in sorted(self._levels, reverse=True)] + ([] if default is None else [default])
-        self._of_ssp: dict[SystemStreamPartition, MessageChooser] = {}
-        self._waiting: set[SystemStreamPartition] = set()
-        self._last: MessageChooser | None = None
+        self._choosers: dict[int | None, MessageChooser] = {number: choosers[number] for number in sorted(choosers, reverse=True)}
+        if default is not None:
+            self._choosers[None] = default
+        self._chooses = tuple(chooser.choose for chooser in self._choosers.values())
+        self._updates: dict[SystemStreamPartition, _Update] = {}
+        self._decided: Callable[[], IncomingMessageEnvelope | None] | None = None
 
     def register(self, ssp: SystemStreamPartition, offset: str) -> None:
-        for chooser in self._order:
-            chooser.register(ssp, offset)
+        self._chooser_of(ssp).register(ssp, offset)
 
     def start(self) -> None:
-        for chooser in reversed(self._order):
+        for chooser in self._choosers.values():
             chooser.start()
 
     def stop(self) -> None:
-        for chooser in reversed(self._order):
+        for chooser in self._choosers.values():
             chooser.stop()
 
+    def at_head(self, ssp: SystemStreamPartition) -> None:
+        self._chooser_of(ssp).at_head(ssp)
+
     def update(self, envelope: IncomingMessageEnvelope) -> None:
-        ssp = envelope.ssp
-        chooser = self._of_ssp.get(ssp) or self._chooser(ssp)
-        self._waiting.add(ssp)
-        chooser.update(envelope)
+        try:
+            update = self._updates[envelope.ssp]
+        except KeyError:
+            update = self._updates[envelope.ssp] = self._chooser_of(envelope.ssp).update
+        update(envelope)
 
     def choose(self) -> IncomingMessageEnvelope | None:
-        for chooser in self._order:
-            envelope = chooser.choose()
+        for choose in self._chooses:
+            envelope = choose()
             if envelope is not None:
-                self._waiting.discard(envelope.ssp)
-                self._last = chooser
+                self._decided = choose
                 return envelope
-        self._last = None
+        self._decided = None
         return None
 
     def rule(self) -> str:
-        if self._last is None:
-            return ""
-        lower = {self._level(chooser) for chooser in map(self._chooser, self._waiting) if self._rank(chooser) > self._rank(self._last)}
-        over = f" over {', '.join(sorted(lower))}" if lower else ""
-        return f"{self._level(self._last)}{over}; {self._last.rule()}"
+        if self._decided is None:
+            return "priorities: nothing was there"
+        at = self._chooses.index(self._decided)
+        (number, chooser), *below = list(self._choosers.items())[at:]
+        lower = [("none" if each is None else str(each)) for each, other in below if other.waiting()]
+        return f"{_named(number)} over {', '.join(lower)}" if lower else chooser.rule()
 
     def held(self) -> Mapping[SystemStreamPartition, str]:
+        """A tier is ahead of those below if something waits in it, or if it had the last choice: its next message may be about to come."""
         held: dict[SystemStreamPartition, str] = {}
-        if not self._waiting:
-            return held
-        first = min((self._chooser(ssp) for ssp in self._waiting), key=self._rank)
-        for ssp in self._waiting:
-            chooser = self._chooser(ssp)
-            if self._rank(chooser) > self._rank(first):
-                held[ssp] = f"held: {self._level(chooser)}, below {self._level(first)}"
-        for chooser in self._order:
-            held.update(chooser.held())
+        ahead: str | None = None
+        for (number, chooser), choose in zip(self._choosers.items(), self._chooses, strict=True):
+            if ahead is not None:
+                held.update(dict.fromkeys(chooser.waiting(), f"{_named(number)}: after {ahead}"))
+            else:
+                held.update(chooser.held())
+                if choose is self._decided or chooser.waiting():
+                    ahead = _named(number)
         return held
 
-    def _chooser(self, ssp: SystemStreamPartition) -> MessageChooser:
-        priority = self._priorities.get(ssp.system_stream)
-        chooser = self._default if priority is None else self._levels[priority]
+    def waiting(self) -> Collection[SystemStreamPartition]:
+        return [ssp for chooser in self._choosers.values() for ssp in chooser.waiting()]
+
+    def _chooser_of(self, ssp: SystemStreamPartition) -> MessageChooser:
+        stream = ssp.system_stream
+        chooser = self._choosers.get(self._priorities.get(stream))
         if chooser is None:
-            raise ConfigError(f"{ssp.system_stream} has no priority, and there is no chooser for streams without one")
-        self._of_ssp[ssp] = chooser
+            raise ConfigError(f"{stream} has no priority, and there is no chooser for streams without one", key=_key(stream))
         return chooser
 
-    def _rank(self, chooser: MessageChooser) -> int:
-        return next(at for at, each in enumerate(self._order) if each is chooser)
 
-    def _level(self, chooser: MessageChooser) -> str:
-        return next((f"priority {level}" for level, each in self._levels.items() if each is chooser), "no priority")
+def _key(stream: SystemStream) -> str:
+    return f"systems.{stream.system}.streams.{stream.stream}.samza.priority"
+
+
+def _named(number: int | None) -> str:
+    return "no priority" if number is None else f"priority {number}"

@@ -1,11 +1,13 @@
-"""From the configuration to the chooser of a container, with only the layers that it needs.
+"""From the configuration to the chooser of a container.
 
-The stack from the inside out: one chooser per level of priority, batches, the bootstrap gate.
+The stack from the inside out: priorities, batches, bootstrap gate; of these only what the configuration asks for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Any
 
 from streambench import load
 from streambench.chooser.api import MessageChooser, MessageChooserFactory
@@ -13,57 +15,83 @@ from streambench.chooser.batching import BatchingChooser
 from streambench.chooser.bootstrapping import BootstrappingChooser, Compare
 from streambench.chooser.tiered import TieredPriorityChooser
 from streambench.config import Config
+from streambench.errors import described
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import PartitionMetadata, SystemStream
 
 GROUP = "streambench.choosers"
-"""The entry-point group by which a package adds a chooser."""
+"""The group of entry points by which a package adds choosers."""
 
-_KEY = "task.chooser.class"
+_CLASS = "task.chooser.class"
+_BATCH_SIZE = "task.consumer.batch.size"
 _BUILTIN = {"round-robin": "streambench.chooser.round_robin:RoundRobinChooser"}
 
 
 def wire_chooser(
     config: Config,
     inputs: Collection[SystemStream],
-    metadata: Mapping[SystemStream, Mapping[int, PartitionMetadata]],
+    bootstrap_metadata: Mapping[SystemStream, Mapping[int, PartitionMetadata]],
     metrics: MetricsRegistry,
     compare: Compare,
 ) -> MessageChooser:
-    """The chooser for these inputs. ``metadata``: what they held when the container started. Raises ConfigError."""
-    make = _maker(config, metrics)
-    priorities = _priorities(config, inputs)
-    chooser = make()
-    if priorities:
-        chooser = TieredPriorityChooser(priorities, {level: make() for level in sorted(set(priorities.values()))}, chooser)
-    size = config.integer("task.consumer.batch.size")
-    if size != 1:
-        chooser = BatchingChooser(chooser, size)
-    bootstrap = {stream: metadata[stream] for stream in inputs if config.boolean(_stream_key(stream, "bootstrap"))}
+    """The chooser for these inputs, broadcast ones included.
+
+    ``bootstrap_metadata``: what the partitions of the bootstrap streams (at least) held when the container started. ``compare``
+    compares two offsets of one partition. Raises ConfigError.
+    """
+    priorities = {stream: number for stream in inputs if (number := config.integer(_stream_key(stream, "priority"))) >= 0}
+    bootstrap = {stream: bootstrap_metadata[stream] for stream in inputs if config.boolean(_stream_key(stream, "bootstrap"))}
+    batch_size = config.integer(_BATCH_SIZE)
+    if batch_size < 1:
+        raise config.error(_BATCH_SIZE, f"{batch_size} is less than 1 message")
+
+    chooser = _tiers(_maker(config, metrics), inputs, priorities)
+    if batch_size > 1:
+        chooser = BatchingChooser(chooser, batch_size)
     if bootstrap:
         chooser = BootstrappingChooser(chooser, bootstrap, priorities=priorities, compare=compare)
     return chooser
 
 
+def _tiers(make: Callable[[], MessageChooser], inputs: Collection[SystemStream], priorities: Mapping[SystemStream, int]) -> MessageChooser:
+    """One chooser for each priority; where all inputs have the same there is nothing to put in order."""
+    levels = sorted({priorities.get(stream, -1) for stream in inputs}, reverse=True)
+    if len(levels) <= 1:
+        return make()
+    choosers = {level: make() for level in levels}
+    default = choosers.pop(-1, None)
+    return TieredPriorityChooser(priorities, choosers, default)
+
+
 def _maker(config: Config, metrics: MetricsRegistry) -> Callable[[], MessageChooser]:
-    named = load.named(config, _KEY, group=GROUP, builtin=_BUILTIN)
+    """What makes a chooser of the configured kind; each call gives another one."""
+    kind = load.named(config, _CLASS, group=GROUP, builtin=_BUILTIN)
+    made: list[Any] = []
 
     def make() -> MessageChooser:
-        made = named() if isinstance(named, type) else named
-        if isinstance(made, MessageChooserFactory):
-            made = made.get_chooser(config, metrics)
-        if not (callable(getattr(made, "update", None)) and callable(getattr(made, "choose", None))):
-            raise config.error(_KEY, f"{config.text(_KEY)} is neither a MessageChooser nor a MessageChooserFactory")
-        chooser: MessageChooser = made
+        chooser = create()
+        if not isinstance(chooser, MessageChooser):
+            raise config.error(_CLASS, f"{kind.__name__}.get_chooser gave a {type(chooser).__name__}, not a MessageChooser")
+        if any(chooser is other for other in made):
+            raise config.error(_CLASS, f"{kind.__name__}.get_chooser gave the same chooser twice; each priority needs one of its own")
+        made.append(chooser)
         return chooser
 
+    create: Callable[[], Any]
+    if isinstance(kind, type) and issubclass(kind, MessageChooser):
+        create = partial(_called, config, kind)
+    elif isinstance(kind, type) and issubclass(kind, MessageChooserFactory):
+        create = partial(_called, config, _called(config, kind).get_chooser, config, metrics)
+    else:
+        raise config.error(_CLASS, f"{config.text(_CLASS)} is neither a MessageChooser class nor a MessageChooserFactory class")
     return make
 
 
-def _priorities(config: Config, inputs: Collection[SystemStream]) -> dict[SystemStream, int]:
-    """The explicit priorities; a negative one is none."""
-    found = {stream: config.integer(_stream_key(stream, "priority")) for stream in inputs}
-    return {stream: priority for stream, priority in found.items() if priority >= 0}
+def _called(config: Config, what: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return what(*arguments)
+    except Exception as error:
+        raise config.error(_CLASS, f"{config.text(_CLASS)} cannot make a chooser: {described(error)}") from error
 
 
 def _stream_key(stream: SystemStream, name: str) -> str:
