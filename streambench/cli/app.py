@@ -23,8 +23,9 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for part in (run, deploy, streams, send, peek, checkpoints, demo, doctor, bench):
+for part in (run, deploy, streams, send, peek, checkpoints, doctor, bench):
     part.add_to(app)
+app.command(name="demo")(demo.demo)
 
 
 def _version(wanted: bool) -> None:

@@ -109,7 +109,7 @@ def _row(systems: Systems, task: str, checkpoint: Checkpoint, ssp: SystemStreamP
         "processed": processed,
         "start": checkpoint.starts.get(ssp) if processed is None else None,
         "next": _next(systems, checkpoint, ssp),
-        "commit": f"{checkpoint.generation}.{checkpoint.sequence}",
+        "commit": f"{checkpoint.generation}.{checkpoint.sequence}" if checkpoint.generation else None,
         "time": moment(checkpoint.time_ms),
     }
 
@@ -175,8 +175,9 @@ def _rewind(job: _Job, wishes: Sequence[str], *, yes: bool) -> None:
 
 def _goal(job: _Job, only: str | None, where: str, so_far: Mapping[str, Checkpoint]) -> dict[str, Checkpoint]:
     """The checkpoints that a wish asks for, by task."""
+    now = SystemClock().now_ms()
     if where == "oldest":
-        return {task: Checkpoint({}, {ssp: _oldest(job, ssp) for ssp in ssps}) for task, ssps in job.tasks(only).items()}
+        return {task: Checkpoint({}, {ssp: _oldest(job, ssp) for ssp in ssps}, time_ms=now) for task, ssps in job.tasks(only).items()}
     if re.fullmatch(r"\d+\.\d+", where):
         generation, sequence = map(int, where.split("."))
         history = job.manager.history()
@@ -210,11 +211,14 @@ def _moved(job: _Job, only: str | None, ssp: SystemStreamPartition, offset: str,
         raise OffsetError(f"{ssp}: '{offset}' is no offset of it; it holds {oldest} to {here.upcoming}")
     if too_early < 0 or too_late > 0:
         raise OffsetError(f"{ssp}: {offset} is outside of what it holds: {oldest} to {here.upcoming} (the next)")
-    moved = {}
+    moved, now = {}, SystemClock().now_ms()
     for task, ssps in readers.items():
         before = so_far.get(task) or _before(job, task, needed=len(ssps) > 1)
         moved[task] = Checkpoint(
-            {each: done for each, done in before.offsets.items() if each != ssp}, {**before.starts, ssp: offset}, before.changelogs
+            {each: done for each, done in before.offsets.items() if each != ssp},
+            {**before.starts, ssp: offset},
+            before.changelogs,
+            time_ms=now,
         )
     return moved
 

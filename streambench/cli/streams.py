@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -11,7 +12,9 @@ import typer
 from streambench.cli.job import JobOption, JsonOption, all_streams, complete_words, is_job, split_job, stream_named, systems_of
 from streambench.cli.output import say, show_rows
 from streambench.config import Config
-from streambench.model import SystemStream
+from streambench.errors import UnknownStreamError
+from streambench.model import PartitionMetadata, SystemStream
+from streambench.system.systems import Systems
 
 _COLUMNS = ("stream", "partition", "oldest", "newest", "upcoming")
 _VERBS = ("list", "create", "delete")
@@ -66,22 +69,30 @@ def _understood(option: Any, words: list[str]) -> tuple[Config, str, list[System
         rest.sort(key=lambda word: not is_job(word))
     settings, names = split_job(option, rest)
     if len(names) > 1 or (verb != "list" and not names):
-        what = " ".join(names[1:]) if names else "which stream?"
-        raise typer.BadParameter(f"{what}: write streams list, streams create SYSTEM.STREAM, or streams delete SYSTEM.STREAM")
+        what = f"one stream, not {len(names)}." if names else "which stream?"
+        raise typer.BadParameter(f"{what} Write: streams list, streams create SYSTEM.STREAM, or streams delete SYSTEM.STREAM")
     return settings, verb, [stream_named(name) for name in names]
 
 
 def _list(config: Config, only: SystemStream | None, *, as_json: bool) -> None:
     with systems_of(config) as systems:
-        wanted = [only] if only is not None else all_streams(config, systems)
-        metadata = systems.metadata(wanted)
+        metadata = systems.metadata([only]) if only is not None else _present(systems, all_streams(config, systems))
 
     def rows() -> Iterator[dict[str, Any]]:
-        for stream in wanted:
-            for partition, here in sorted(metadata[stream].items()):
+        for stream, partitions in metadata.items():
+            for partition, here in sorted(partitions.items()):
                 yield dict(zip(_COLUMNS, (str(stream), partition, here.oldest, here.newest, here.upcoming), strict=True))
 
     show_rows(rows(), _COLUMNS, as_json=as_json, empty="there are no streams yet", right=_COLUMNS[1:])
+
+
+def _present(systems: Systems, streams: list[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
+    """The streams that are there: one that is only named as an input need not be."""
+    found = {}
+    for stream in streams:
+        with contextlib.suppress(UnknownStreamError):
+            found.update(systems.metadata([stream]))
+    return found
 
 
 def _create(config: Config, stream: SystemStream, partitions: int | None) -> None:

@@ -1,0 +1,187 @@
+"""``streambench demo``: the whole path on real data. Flights into a log, half of them processed here, the rest on Spark, and a check of the sum."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from streambench.cli.deploy import deployment_display
+from streambench.cli.flights import LATE_MINUTES, Flight, read_flights, replayed
+from streambench.cli.run import run_display
+from streambench.config import Config
+from streambench.errors import ConfigError, StreambenchError
+from streambench.job.run import run
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
+from streambench.system.partitioner import partition_for
+from streambench.system.systems import Systems
+
+_FLIGHTS = SystemStream("log", "flights")
+_CHANGELOG = SystemStream("log", "airports-changelog")
+_PARTITIONS = 12
+_ENOUGH_FLIGHTS = 0.002
+
+_PROPERTIES = """\
+# The job of `streambench demo`. Look around: streambench streams -c {file}
+job.name=delays
+task.class=streambench.cli.flights:Delays
+task.inputs=log.flights
+task.window.ms=1000
+task.commit.ms=5000
+systems.log.samza.factory=log
+systems.log.path=streams
+systems.log.samza.key.serde=string
+systems.log.samza.msg.serde=json
+systems.log.samza.offset.default=oldest
+stores.airports.factory=memory
+stores.airports.changelog=log.airports-changelog
+"""
+
+Totals = dict[str, dict[str, float]]
+
+
+def main(arguments: list[str]) -> None:
+    """Run the demo with command-line arguments."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(demo)
+    app(arguments, prog_name="streambench demo", standalone_mode=False)
+
+
+def demo(
+    input: Annotated[Path | None, typer.Option(help="Flights of your own: JSON lines or CSV with date, delay and origin.")] = None,
+    times: Annotated[int, typer.Option(min=1, help="How often the flights are replayed, each time with their dates moved on.")] = 25,
+    directory: Annotated[Path, typer.Option(help="Where streams and checkpoints go; emptied first.")] = Path("demo-data"),
+    master: Annotated[str, typer.Option(help="Where Spark runs.")] = "local[2]",
+) -> None:
+    """Flights and their delays: started here, finished on Spark, checked against the input.
+
+    The flights go to a log of 12 partitions, keyed by airport. A task keeps flights, mean delay and the share of late ones for each airport. It runs on
+    this machine until half of the messages are processed, stops, and is finished as a Spark batch from the same checkpoints and the same state.
+    """
+    console = Console(highlight=False)
+    path = input or _own_data()
+    flights, without_delay = read_flights(path)
+    config = _prepared(directory)
+    left_out = f" ({without_delay:,} without a delay left out)" if without_delay else ""
+    with console.status(f"sending {len(flights) * times:,} flights to log.flights"):
+        seconds = _send(config, flights, times)
+    total = len(flights) * times
+    console.print(f"1. sent {total:,} flights{left_out} to log.flights, {_PARTITIONS} partitions: {total / seconds:,.0f} messages/s")
+    show, display = run_display(console)
+    with display:
+        local = run(config, max(1, total // 2), on_snapshots=show)
+    local_rate = local.messages / local.seconds
+    console.print(f"2. processed {local.messages:,} here, and stopped: {local_rate:,.0f} messages/s")
+    if local.ended == "signal":
+        raise typer.Exit(1)
+    deployed, rate = _on_spark(console, config, master)
+    console.print(f"3. processed {deployed:,} on Spark, from the same checkpoints and state: {rate:,.0f} messages/s, its start included")
+    kept = _kept(config)
+    console.print(_worst(kept))
+    _check(flights, times, kept, local.messages + deployed)
+    console.print(f"[green]✓[/] every flight counted exactly once: {total:,} flights, {len(kept)} airports, the same totals as the input's")
+    console.print(f"  what the demo wrote is in {directory}: streambench streams -c {directory / 'delays.properties'}")
+
+
+def _on_spark(console: Console, config: Config, master: str) -> tuple[int, float]:
+    from streambench.spark import deploy
+
+    progress, display = deployment_display(console)
+    containers = min(os.cpu_count() or 1, 4)
+    with display:
+        result = deploy(config.with_values({"job.container.count": containers}), master=master, progress=progress)
+    return result.messages, result.messages / result.seconds
+
+
+def _own_data() -> Path:
+    path = Path(__file__).parents[2] / "notebooks" / "data" / "flights.jsonl.gz"
+    if not path.is_file():
+        raise ConfigError("the flights of the demo come with a checkout of streambench and not with the package: give --input FILE")
+    return path
+
+
+def _prepared(directory: Path) -> Config:
+    """The job's configuration, written to a directory that holds nothing else."""
+    file = directory / "delays.properties"
+    if directory.exists() and any(directory.iterdir()) and not file.is_file():
+        raise ConfigError(f"{directory} is not empty and was not made by the demo: give another --directory")
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    file.write_text(_PROPERTIES.format(file=file), encoding="utf-8")
+    return Config.from_file(file)
+
+
+def _send(config: Config, flights: list[Flight], times: int) -> float:
+    began = time.monotonic()
+    systems = Systems(config)
+    systems.create(_FLIGHTS, _PARTITIONS)
+    producer = systems.producer(_FLIGHTS.system, MetricsRegistry())
+    producer.register("demo")
+    producer.start()
+    for key, message, timestamp in replayed(flights, times):
+        producer.send("demo", OutgoingMessageEnvelope(_FLIGHTS, message, key, None, partition_for(key, _PARTITIONS), timestamp))
+    producer.flush("demo")
+    producer.stop()
+    systems.close()
+    return time.monotonic() - began
+
+
+def _kept(config: Config) -> Totals:
+    """What the job has kept of each airport: the last values in the changelog of its store."""
+    systems = Systems(config)
+    consumer = systems.consumer(_CHANGELOG.system, MetricsRegistry())
+    partitions = systems.metadata([_CHANGELOG])[_CHANGELOG]
+    wanted = {SystemStreamPartition(_CHANGELOG.system, _CHANGELOG.stream, number): 10_000 for number in partitions}
+    for ssp in wanted:
+        consumer.register(ssp, partitions[ssp.partition].oldest or partitions[ssp.partition].upcoming or "0")
+    consumer.start()
+    kept: dict[str, Any] = {}
+    while not all(map(consumer.at_head, wanted)):
+        for chunk in consumer.poll_chunks(wanted, 0):
+            kept.update(zip((key.decode() for key in chunk.keys), chunk.messages, strict=True))
+    consumer.stop()
+    systems.close()
+    return {airport: orjson.loads(value) for airport, value in kept.items() if value is not None}
+
+
+def _worst(kept: Totals) -> Table:
+    table = Table(title="The ten worst airports", title_justify="left", caption=f"late: more than {LATE_MINUTES} minutes")
+    for column in ("airport", "flights", "mean delay (min)", "late"):
+        table.add_column(column, justify="left" if column == "airport" else "right")
+    enough = _ENOUGH_FLIGHTS * sum(each["flights"] for each in kept.values())
+    busy = [(airport, each) for airport, each in kept.items() if each["flights"] >= enough]
+    for airport, each in sorted(busy, key=lambda item: -item[1]["delay"] / item[1]["flights"])[:10]:
+        count = each["flights"]
+        table.add_row(airport, f"{count:,}", f"{each['delay'] / count:.1f}", f"{each['late'] / count:.1%}")
+    return table
+
+
+def _check(flights: list[Flight], times: int, kept: Totals, processed: int) -> None:
+    """Compare with a plain count of the input. Raises StreambenchError where anything differs."""
+    expected: Totals = defaultdict(lambda: {"flights": 0, "delay": 0, "late": 0})
+    for flight in flights:
+        of_airport = expected[flight.origin]
+        of_airport["flights"] += times
+        of_airport["delay"] += times * flight.delay
+        of_airport["late"] += times * (flight.delay > LATE_MINUTES)
+    if processed != len(flights) * times:
+        raise StreambenchError(f"{processed:,} messages were processed, but {len(flights) * times:,} were sent")
+    for airport in sorted({*expected, *kept}):
+        if not _same(expected.get(airport), kept.get(airport)):
+            raise StreambenchError(f"{airport}: the input has {expected.get(airport)}, the job kept {kept.get(airport)}")
+
+
+def _same(expected: dict[str, float] | None, kept: dict[str, float] | None) -> bool:
+    if expected is None or kept is None:
+        return False
+    # Delays of one's own input may be fractions, whose sum depends on the order.
+    return all(abs(expected[name] - kept[name]) <= 1e-6 * max(1.0, abs(expected[name])) for name in expected)
