@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterable
 from types import FrameType, TracebackType
 from typing import Any
+
+log = logging.getLogger(__name__)
 
 
 class StopSignals:
@@ -49,6 +52,7 @@ class StopSignals:
     def _listen(self, reading: int) -> None:
         try:
             while os.read(reading, 1):
+                log.warning("stopping after the message it is at; Ctrl-C once more stops it at once")
                 self._stop()
         finally:
             os.close(reading)
