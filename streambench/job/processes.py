@@ -25,8 +25,8 @@ from streambench.container.snapshot import ContainerSnapshot
 from streambench.errors import StreambenchError
 from streambench.job.drive import EVERY_S
 from streambench.job.failure import Failure
+from streambench.job.order import Again, CaughtUp, Enough, Order, Report, Stop, Surroundings
 from streambench.job.result import ContainerRun
-from streambench.job.worker import Again, CaughtUp, Enough, Order, Report, Stop, Surroundings
 
 OnSnapshots = Callable[[Sequence[ContainerSnapshot]], object]
 

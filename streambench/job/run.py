@@ -15,11 +15,11 @@ from streambench.container.container import Container, Until
 from streambench.container.snapshot import ContainerSnapshot
 from streambench.errors import ConfigError, FencedError
 from streambench.job.drive import EVERY_S, Driver
+from streambench.job.order import Order
 from streambench.job.processes import OnSnapshots, Processes
 from streambench.job.result import ContainerRun, RunResult
 from streambench.job.shipping import shipped
 from streambench.job.signals import StopSignals
-from streambench.job.worker import Order
 from streambench.planning.model import JobModel
 from streambench.planning.plan import all_inputs, job_name, plan
 from streambench.system.systems import Systems

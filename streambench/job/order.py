@@ -1,0 +1,55 @@
+"""What is said between the process that runs a job and those of its containers."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from streambench.config import Config
+from streambench.container.snapshot import ContainerSnapshot
+from streambench.job.failure import Failure
+from streambench.job.result import ContainerRun
+from streambench.planning.model import JobModel
+
+
+class Surroundings(Struct):
+    """What makes a new process see the same modules: sent first, as a thing that can be read without them."""
+
+    path: list[str]
+    python_path: str | None
+
+
+class Order(Struct):
+    """What a container process is to do. ``every_s``: seconds between snapshots, None for none at all."""
+
+    config: Config
+    task: bytes | None
+    model: JobModel
+    number: int
+    generation: int
+    until: Literal["caught-up"] | None
+    every_s: float | None
+
+
+class CaughtUp(Struct):
+    """A report: all inputs are at their head; so many messages were processed and sent since the last such report. Again or Enough
+    answers it."""
+
+    processed: int
+    sent: int
+
+
+class Again(Struct):
+    """Look again: another container has sent something since."""
+
+
+class Enough(Struct):
+    """All containers have caught up: stop."""
+
+
+class Stop(Struct):
+    """Stop cleanly after the message it is at."""
+
+
+Report = ContainerSnapshot | CaughtUp | ContainerRun | Failure

@@ -1,0 +1,190 @@
+"""A job in a directory of its own, and the command line run on it as a user would: in another process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import streambench as sb
+from streambench.container.outbox import outlet
+from streambench.metrics.registry import MetricsRegistry
+from streambench.serde.streams import StreamSerdes
+from streambench.system.systems import Systems
+
+CHECKOUT = Path(sb.__file__).resolve().parent.parent
+
+TASK = """\
+import os
+
+import streambench as sb
+
+OUT = sb.SystemStream("log", "up")
+
+
+class Up(sb.StreamTask):
+    def process(self, envelope, collector, coordinator):
+        collector.send(sb.OutgoingMessageEnvelope(OUT, {"n": envelope.message["n"] + 1}, key=envelope.key))
+
+
+class Raises(Up):
+    def process(self, envelope, collector, coordinator):
+        super().process(envelope, collector, coordinator)
+        if envelope.message["n"] == 7:
+            self.halve(envelope.message)
+
+    def halve(self, message):
+        return message["n"] / 0
+
+
+def tell():
+    with open("reached", "w") as pipe:
+        pipe.write(str(os.getpid()))
+
+
+class Waits(Up):
+    # At message 7 it writes its process id into the pipe "reached" (somebody waits there), then waits for somebody at the pipe "gate".
+    def process(self, envelope, collector, coordinator):
+        super().process(envelope, collector, coordinator)
+        if envelope.message["n"] == 7:
+            tell()
+            open("gate").close()
+
+
+class Tells(Up):
+    # It writes its process id into the pipe "reached" (somebody waits there) when it has processed message 7.
+    def process(self, envelope, collector, coordinator):
+        super().process(envelope, collector, coordinator)
+        if envelope.message["n"] == 7:
+            tell()
+
+
+class Feeds(sb.StreamTask):
+    # Counts down across partitions, and so from container to container.
+    def process(self, envelope, collector, coordinator):
+        n = envelope.message["n"]
+        if n > 0:
+            stream = envelope.ssp.system_stream
+            collector.send(sb.OutgoingMessageEnvelope(stream, {"n": n - 1}, partition=1 - envelope.ssp.partition))
+"""
+
+PROPERTIES = {
+    "job.name": "up",
+    "task.class": "task.py:Up",
+    "task.inputs": "log.numbers",
+    "systems.log.samza.factory": "log",
+    "systems.log.path": "streams",
+    "systems.log.samza.msg.serde": "json",
+    "systems.log.samza.key.serde": "string",
+    "systems.log.samza.offset.default": "oldest",
+}
+
+
+class Project:
+    """A directory with ``job.properties`` and ``task.py``."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        (directory / "task.py").write_text(TASK)
+        self.configure()
+
+    def configure(self, settings: Mapping[str, Any] | None = None, **more: Any) -> sb.Config:
+        """Write the properties anew, with these settings (None removes one)."""
+        values = {key: value for key, value in {**PROPERTIES, **(settings or {}), **more}.items() if value is not None}
+        (self.directory / "job.properties").write_text("".join(f"{key}={value}\n" for key, value in values.items()))
+        return self.config
+
+    @property
+    def config(self) -> sb.Config:
+        return sb.Config.from_file(self.directory / "job.properties")
+
+    def fill(self, count: int, *, partitions: int = 2, stream: str = "numbers") -> None:
+        """Create a stream and send ``{"n": 0}``, ``{"n": 1}``... to its partitions in turn."""
+        named = sb.SystemStream("log", stream)
+        systems = Systems(self.config)
+        systems.create(named, partitions)
+        producer = systems.producer("log", MetricsRegistry())
+        producer.register("test")
+        producer.start()
+        put = outlet(named, producer, partitions, *StreamSerdes(self.config).for_stream(named), _refuse)
+        for n in range(count):
+            put("test", sb.OutgoingMessageEnvelope(named, {"n": n}, f"k{n}", None, n % partitions))
+        producer.flush("test")
+        producer.stop()
+        systems.close()
+
+    def pipes(self) -> None:
+        """Make the named pipes that Waits and Tells use."""
+        for name in ("reached", "gate"):
+            os.mkfifo(self.directory / name)
+
+    def await_reached(self) -> int:
+        """Wait until the task has come to message 7; the process it runs in."""
+        return int((self.directory / "reached").read_text())
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "streambench", *arguments]
+
+    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+        """The command line in the background."""
+        environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+        return subprocess.Popen(
+            self.command(*arguments), cwd=self.directory, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, **options,
+        )  # fmt: skip
+
+    def run(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """The command line, from its start to its end, whatever that is."""
+        environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+        return subprocess.run(
+            self.command(*arguments), cwd=self.directory, env=environment, input=stdin, capture_output=True, text=True, check=False
+        )  # fmt: skip
+
+    def ok(self, *arguments: str, stdin: str = "") -> str:
+        """The command line, which must succeed; what it printed."""
+        done = self.run(*arguments, stdin=stdin)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def rows(self, *arguments: str) -> list[dict[str, Any]]:
+        """What a listing command prints as JSON."""
+        return [json.loads(line) for line in self.ok(*arguments, "--json", "-c", "job.properties").splitlines()]
+
+    def fails(self, *arguments: str, stdin: str = "", code: int = 1) -> str:
+        """The command line, which must fail with this code, in one line on standard error and without a traceback; that line."""
+        done = self.run(*arguments, stdin=stdin)
+        assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+        assert "Traceback" not in done.stderr
+        assert str(CHECKOUT / "streambench") not in done.stderr
+        errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+        assert len(errors) == 1, done.stderr
+        return errors[0]
+
+    def outputs(self) -> list[int]:
+        """The numbers in the stream that the tasks write, sorted."""
+        stream = sb.SystemStream("log", "up")
+        systems = Systems(self.config)
+        try:
+            partitions = systems.metadata([stream])[stream]
+            consumer = systems.consumer("log", MetricsRegistry())
+            wanted = {sb.SystemStreamPartition("log", "up", number): 10_000 for number in partitions}
+            for ssp in wanted:
+                consumer.register(ssp, partitions[ssp.partition].oldest or "0")
+            consumer.start()
+            found = []
+            while not all(map(consumer.at_head, wanted)):
+                found += [json.loads(envelope.message)["n"] for envelope in consumer.poll(wanted, 0)]
+            consumer.stop()
+            return sorted(found)
+        except sb.UnknownStreamError:
+            return []
+        finally:
+            systems.close()
+
+
+def _refuse(source: str, envelope: sb.OutgoingMessageEnvelope, error: Exception) -> None:
+    raise error

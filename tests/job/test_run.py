@@ -1,0 +1,224 @@
+"""``streambench.run``: a job in this process, or in several."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import psutil
+import pytest
+
+import streambench as sb
+from streambench.checkpoint.choice import checkpoint_manager
+from streambench.container.snapshot import ContainerSnapshot
+from streambench.errors import ConfigError, TaskError
+from streambench.job.shipping import shipped
+from tests.job.project import CHECKOUT, Project
+
+
+def ssp(partition: int) -> sb.SystemStreamPartition:
+    return sb.SystemStreamPartition("log", "numbers", partition)
+
+
+def committed(config: sb.Config) -> dict[str, dict[str, str]]:
+    manager = checkpoint_manager(config, "up-1")
+    try:
+        return {task: {str(at): offset for at, offset in last.offsets.items()} for task, last in manager.read_last().items()}
+    finally:
+        manager.close()
+
+
+def test_one_container_runs_here_until_it_has_caught_up_and_commits(project: Project) -> None:
+    project.fill(10)
+    result = sb.run(project.config)
+    assert (result.messages, result.ended) == (10, "caught-up")
+    assert result.containers[0].offsets == {ssp(0): ("0", "5"), ssp(1): ("0", "5")}
+    assert project.outputs() == list(range(1, 11))
+    assert committed(project.config) == {"Partition 0": {"log.numbers.0": "4"}, "Partition 1": {"log.numbers.1": "4"}}
+
+
+def test_a_run_of_so_many_messages_is_continued_by_the_next(project: Project) -> None:
+    project.fill(10)
+    first = sb.run(project.config, 4)
+    second = sb.run(project.config)
+    assert (first.messages, first.ended, second.messages) == (4, "count", 6)
+    for partition, (before, _) in second.containers[0].offsets.items():
+        assert before == first.containers[0].offsets[partition][1]
+
+
+def test_it_takes_a_task_from_python_and_a_plain_mapping(project: Project) -> None:
+    project.fill(3)
+    seen: list[int] = []
+    values = {**project.config, "systems.log.path": str(project.directory / "streams")}
+    sb.run(values, task=lambda envelope, collector, coordinator: seen.append(envelope.message["n"]))
+    assert sorted(seen) == [0, 1, 2]
+
+
+def test_snapshots_end_with_a_last_true_one(project: Project) -> None:
+    project.fill(10)
+    seen: list[ContainerSnapshot] = []
+    sb.run(project.config, on_snapshots=lambda snapshots: seen.extend(snapshots), every_s=0)
+    assert (seen[-1].state, seen[-1].processed, seen[-1].lag) == ("stopped", 10, 0)
+
+
+def test_what_an_onlooker_raises_stops_the_job_cleanly_and_is_raised(project: Project) -> None:
+    project.fill(10)
+
+    def fails(snapshots: Any) -> None:
+        raise RuntimeError("the display broke")
+
+    with pytest.raises(RuntimeError, match="the display broke"):
+        sb.run(project.config, None, on_snapshots=fails, every_s=0)
+    assert project.outputs() == [n + 1 for n in range(10)][: len(project.outputs())]
+
+
+def test_off_the_main_thread_it_runs_without_touching_signals(project: Project) -> None:
+    project.fill(4)
+    before = signal.getsignal(signal.SIGINT)
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(sb.run(project.config)))
+    thread.start()
+    thread.join()
+    assert results[0].messages == 4
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_signal_handlers_are_put_back_afterwards(project: Project) -> None:
+    project.fill(1)
+    before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+    sb.run(project.config)
+    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_several_containers_run_in_processes_of_their_own(project: Project) -> None:
+    project.fill(20, partitions=4)
+    config = project.configure({"job.container.count": 2})
+    seen: list[tuple[int, ...]] = []
+    result = sb.run(config, on_snapshots=lambda snapshots: seen.append(tuple(each.processed for each in snapshots)))
+    assert [(each.container, each.messages, each.ended) for each in result.containers] == [(0, 10, "caught-up"), (1, 10, "caught-up")]
+    assert result.containers[1].offsets == {ssp(1): ("0", "5"), ssp(3): ("0", "5")}
+    assert project.outputs() == list(range(1, 21))
+    assert seen[-1] == (10, 10)
+    assert len(committed(config)) == 4
+
+
+def test_containers_that_feed_one_another_stop_only_when_nobody_has_anything_left(project: Project) -> None:
+    config = project.configure({"task.class": "task.py:Feeds", "job.container.count": 2})
+    project.fill(8)
+    # Each n counts down to 0, from one partition to the other, one message more for each step.
+    assert sb.run(config).messages == sum(n + 1 for n in range(8))
+
+
+def test_a_class_that_exists_only_here_is_shipped_to_the_processes(project: Project) -> None:
+    project.fill(6)
+    out = sb.SystemStream("log", "up")
+
+    class Local(sb.StreamTask):
+        def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
+            collector.send(sb.OutgoingMessageEnvelope(out, {"n": envelope.message["n"] + 100}))
+
+    sb.run(project.configure({"job.container.count": 2}), task=Local)
+    assert project.outputs() == [100, 101, 102, 103, 104, 105]
+
+
+def test_a_class_that_exists_only_here_cannot_be_shipped_without_cloudpickle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
+    monkeypatch.setitem(sys.modules, "pyspark.cloudpickle", None)
+    with pytest.raises(ConfigError, match=r"pip install cloudpickle.*task\.class=file\.py:Class"):
+        shipped(lambda envelope, collector, coordinator: None)
+
+
+def test_a_task_that_holds_what_cannot_travel_is_refused_by_name() -> None:
+    lock = threading.Lock()
+
+    def locked(envelope: Any, collector: Any, coordinator: Any) -> None:
+        lock.acquire()
+
+    with pytest.raises(ConfigError, match=r"locked cannot be handed to another process"):
+        shipped(locked)
+
+
+def test_several_containers_cannot_stop_at_a_count_together(project: Project) -> None:
+    project.fill(4)
+    with pytest.raises(ConfigError, match=r"job\.container\.count=2.*--container 0"):
+        sb.run(project.configure({"job.container.count": 2}), 3)
+    assert committed(project.config) == {}
+
+
+def test_one_container_of_several_runs_alone_and_joins_the_others_generation(project: Project) -> None:
+    project.fill(8)
+    config = project.configure({"job.container.count": 2})
+    first, second = sb.run(config, container=1), sb.run(config, 2, container=0)
+    assert (first.messages, second.messages) == (4, 2)
+    manager = checkpoint_manager(config, "up-1")
+    last = manager.last_generation()
+    manager.close()
+    assert last is not None and last.number == 1
+
+
+def test_a_container_number_that_is_out_of_range_is_refused(project: Project) -> None:
+    project.fill(2)
+    with pytest.raises(ConfigError, match=r"there is no container 1"):
+        sb.run(project.config, container=1)
+
+
+def test_a_failure_in_another_process_keeps_its_place_and_its_frames(project: Project) -> None:
+    project.fill(20)
+    config = project.configure({"task.class": "task.py:Raises", "job.container.count": 2})
+    with pytest.raises(TaskError) as caught:
+        sb.run(config)
+    error = caught.value
+    assert str(error).startswith("container 1: Partition 1 failed at log.numbers.1@3")
+    assert (error.task, error.ssp, error.offset, error.key) == ("Partition 1", ssp(1), "3", "k7")
+    assert 'return message["n"] / 0' in error.__notes__[0]
+    assert str(CHECKOUT / "streambench") not in error.__notes__[0]
+
+
+def test_when_one_container_fails_the_others_stop_with_a_commit(project: Project) -> None:
+    project.fill(20)
+    config = project.configure({"task.class": "task.py:Raises", "job.container.count": 2})
+    with pytest.raises(TaskError):
+        sb.run(config, None)
+    assert "log.numbers.1" not in committed(config).get("Partition 1", {})
+    done = committed(config)["Partition 0"].get("log.numbers.0")
+    sent = [n - 1 for n in project.outputs() if n % 2 == 1]
+    assert done is None or int(done) + 1 == len(sent)
+
+
+def children_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    return psutil.Process(process.pid).children()
+
+
+def test_no_container_outlives_the_process_that_runs_the_job(project: Project) -> None:
+    project.fill(20)
+    project.pipes()
+    project.configure({"task.class": "task.py:Waits", "job.container.count": 2})
+    with project.start("run", "job.properties") as job:
+        project.await_reached()
+        children = children_of(job)
+        assert len(children) == 2
+        job.kill()
+        # A process that nobody has asked about since it ended (a zombie) has ended all the same.
+        while any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children):
+            children = psutil.wait_procs(children, timeout=0.1)[1]
+
+
+def test_a_container_that_is_killed_is_named_and_the_rest_commits(project: Project) -> None:
+    project.fill(20)
+    project.pipes()
+    config = project.configure({"task.class": "task.py:Waits", "job.container.count": 2})
+    with project.start("run", "job.properties") as job:
+        os.kill(project.await_reached(), signal.SIGKILL)
+        _, errors = job.communicate()
+    assert job.returncode == 1
+    assert "error: container 1: its process was killed (SIGKILL)" in errors
+    assert "Traceback" not in errors
+    # What the other one had done by then is committed; a new run does the rest.
+    project.configure({"job.container.count": 2})
+    sb.run(config.with_values({"task.class": "task.py:Up"}))
+    assert sorted(set(project.outputs())) == list(range(1, 21))
+
