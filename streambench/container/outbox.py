@@ -93,7 +93,7 @@ class LiveOutbox:
         self._metrics = metrics
         self._on_send = on_send
         self._producers: dict[str, SystemProducer] = {}
-        self._puts = _Puts(self._outlet)
+        self._puts: dict[SystemStream, Put] = {}
         self._sources: list[str] = []
         self._generation = 0
         self._sent = metrics.counter("sends", "producers")
@@ -112,7 +112,11 @@ class LiveOutbox:
     def send(self, outgoing: Outgoing) -> None:
         puts = self._puts
         for task, envelope in outgoing:
-            puts[envelope.system_stream](task.name, envelope)
+            try:
+                put = puts[envelope.system_stream]
+            except (KeyError, TypeError):
+                put = self._outlet(envelope.system_stream)
+            put(task.name, envelope)
         self._unflushed += len(outgoing)
 
     def flush(self) -> None:
@@ -185,6 +189,10 @@ class LiveOutbox:
             partitions = admin.metadata([stream])[stream]
         key_serde, message_serde = self._serdes.for_stream(stream)
         put = outlet(stream, self._producer(stream.system), len(partitions), key_serde, message_serde, self._unserialisable)
+        self._puts[stream] = self._observed(stream, put)
+        return self._puts[stream]
+
+    def _observed(self, stream: SystemStream, put: Put) -> Put:
         on_send = self._on_send
         if on_send is None:
             return put
@@ -200,17 +208,6 @@ class LiveOutbox:
             what = f"key {_short(envelope.key)}, message {_short(envelope.message)}"
             raise SerdeError(f"{task} sent to {envelope.system_stream} what cannot be encoded ({what}): {described(error)}") from error
         self._dropped.inc()
-
-
-class _Puts(dict[SystemStream, Put]):
-    """Per output stream what takes its messages, made when the first one comes."""
-
-    def __init__(self, make: Callable[[SystemStream], Put]) -> None:
-        self._make = make
-
-    def __missing__(self, stream: SystemStream) -> Put:
-        put = self[stream] = self._make(stream)
-        return put
 
 
 def outlet(
