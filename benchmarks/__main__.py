@@ -1,0 +1,42 @@
+"""``python -m benchmarks``: measure, and print all figures with their aims."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import orjson
+import typer
+from rich.console import Console
+
+from benchmarks import container, log, on_spark
+from benchmarks.report import Figure, as_json, table
+
+_PARTS = {"container": container.measure, "log": log.measure, "spark": on_spark.measure}
+
+
+def main(
+    parts: Annotated[list[str] | None, typer.Argument(help=f"What to measure: {', '.join(_PARTS)}. Default: all of it.")] = None,
+    messages: Annotated[int, typer.Option(min=12_000, help="How many messages each run has.")] = 500_000,
+    rounds: Annotated[int, typer.Option(min=1, help="How often each is run; the best counts.")] = 3,
+    json: Annotated[Path | None, typer.Option(help="Write the figures to this file, too.")] = None,
+) -> None:
+    """Measure streambench against bare Python on this machine, as ratios of runs that take turns in one process."""
+    unknown = [part for part in parts or [] if part not in _PARTS]
+    if unknown:
+        raise typer.BadParameter(f"there is no {unknown[0]}; there are {', '.join(_PARTS)}")
+    console = Console()
+    figures: list[Figure] = []
+    for part in parts or list(_PARTS):
+        with tempfile.TemporaryDirectory(prefix="streambench-bench-") as directory, console.status(f"measuring: {part}"):
+            figures.extend(_PARTS[part](messages, rounds, Path(directory)))
+    console.print(table(figures))
+    if json is not None:
+        json.write_bytes(orjson.dumps(as_json(figures), option=orjson.OPT_INDENT_2))
+
+
+if __name__ == "__main__":
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(main)
+    app(prog_name="python -m benchmarks")

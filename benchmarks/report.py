@@ -1,0 +1,53 @@
+"""What a benchmark found, and how it is shown."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured value. ``aim``: what it should reach at least (``below``: at most)."""
+
+    name: str
+    value: float
+    unit: str
+    aim: float | None = None
+    below: bool = False
+    note: str = ""
+
+    @property
+    def reached(self) -> bool | None:
+        """Whether the aim is reached; None without one."""
+        if self.aim is None:
+            return None
+        return self.value <= self.aim if self.below else self.value >= self.aim
+
+
+def machine() -> str:
+    """The machine in a line: figures mean nothing without it."""
+    load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
+    return f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.machine()}{load}"
+
+
+def table(figures: Sequence[Figure]) -> Table:
+    """The figures for a terminal."""
+    shown = Table(title=f"streambench: {machine()}", title_justify="left")
+    for column in ("what", "value", "unit", "aim", "", "note"):
+        shown.add_column(column, justify="right" if column in ("value", "aim") else "left")
+    for each in figures:
+        aim = "" if each.aim is None else f"{'≤' if each.below else '≥'} {each.aim:g}"
+        mark = {None: "", True: "✓", False: "✗"}[each.reached]
+        value = f"{each.value:,.2f}" if each.value < 100 else f"{each.value:,.0f}"
+        shown.add_row(each.name, value, each.unit, aim, mark, each.note)
+    return shown
+
+
+def as_json(figures: Sequence[Figure]) -> dict[str, object]:
+    """The figures for a file."""
+    return {"machine": machine(), "figures": [{**asdict(each), "reached": each.reached} for each in figures]}
