@@ -220,7 +220,7 @@ class Container:
     def _start(self) -> None:
         config = self.config
         metadata = self._systems.metadata(_checked_inputs(config, self._systems))
-        model = self._model = self._model or plan(config, self.name, metadata)
+        model = self._model = self._model or plan(config.with_values({"job.container.count": 1}), self.name, metadata)
         container = model.containers[self.number]
         checkpoints = self._checkpoints = self._checkpoints or checkpoint_manager(config, self.name)
         now_ms = self._clock.now_ms()
