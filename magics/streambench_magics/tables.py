@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.console import Console, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -37,10 +37,14 @@ class Records(Sequence[Mapping[str, Any]]):
         lines = []
         if self.records:
             table = Table(box=None, pad_edge=False, header_style="", expand=False)
-            for column in self.columns:
-                table.add_column(Text(column), justify="right" if column in self.right else "left", no_wrap=True, overflow="ellipsis")
-            for record in self.records:
-                table.add_row(*(Text(cell_text(record.get(column))) for column in self.columns))
+            cells = [[cell_text(record.get(column)) for column in self.columns] for record in self.records]
+            for number, column in enumerate(self.columns):
+                # What is too long is a message, and a figure that is cut is a wrong one.
+                whole = max(len(column), *(len(row[number]) for row in cells)) if column in self.right else None
+                side: JustifyMethod = "right" if column in self.right else "left"
+                table.add_column(Text(column), justify=side, no_wrap=True, overflow="ellipsis", min_width=whole)
+            for row in cells:
+                table.add_row(*map(Text, row))
             lines.append(as_text(table))
         return "\n".join([*lines, *([self.note] if self.note else [])])
 
