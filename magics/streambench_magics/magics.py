@@ -322,12 +322,12 @@ class StreamMagics(Magics):
         failed = [each for each in result.containers if each.error]
         print(f"{job.name}: {_count(result.messages, 'message')} in {_count(len(result.containers), 'container')}")
         records = [
-            {"container": number, "messages": each.messages, "seconds": f"{each.seconds:.1f} s", "error": each.error or ""}
+            {"container": number, "messages": f"{each.messages:,}", "seconds": f"{each.seconds:.1f} s", "error": each.error or ""}
             for number, each in enumerate(result.containers)
         ]
         if failed:
             raise StreambenchError(f"{len(failed)} of {len(records)} containers failed: {failed[0].error}")
-        return Records(["container", "messages", "seconds"], records, right=["container", "messages", "seconds"])
+        return Records(["container", "messages", "seconds"], records, right=["container", "messages"])
 
     def _help(self, args: Namespace) -> None:
         if args.command is None:
