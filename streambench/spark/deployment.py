@@ -23,7 +23,7 @@ from streambench.spark.plan import DeployPlan, make_plan, open_generation, reach
 from streambench.spark.progress import Listener
 from streambench.spark.result import DeployedContainer, DeployError, DeployProgress, DeployResult, failed
 from streambench.spark.session import Lease, lease, require
-from streambench.spark.shipment import directories, pack
+from streambench.spark.shipment import directories, pack, sources
 from streambench.spark.spark_job import SparkJob
 from streambench.spark.worker import Report, Shipment
 
@@ -68,10 +68,7 @@ def deploy(
     """
     if every is not None and every <= 0:
         raise ConfigError(f"every={every}: give the seconds from one round to the next, or nothing")
-    if isinstance(config, str | Path):
-        config = Config.from_file(config)
-    elif not isinstance(config, Config):
-        config = Config(config)
+    config = settled(config)
     if dry_run:
         began = time.monotonic()
         planned = make_plan(config, task)
@@ -142,7 +139,7 @@ class _Deployment:
         self._rounds += 1
         containers = len(planned.model.containers)
         with Listener(leased.host(), containers, planned.total(), self._rounds) as listener:
-            run = pack(Shipment(self._config, planned.task, planned.model, planned.ends, directories(self._config), listener.address))
+            run = pack(self._shipment(planned, listener))
             run.generation = open_generation(planned)  # from here on, what still runs of older starts must stop
             job = SparkJob(leased.spark, run, containers)
             try:
@@ -163,6 +160,11 @@ class _Deployment:
             raise failed(result)
         return result
 
+    def _shipment(self, planned: DeployPlan, listener: Listener) -> Shipment:
+        return Shipment(
+            self._config, planned.task, planned.model, planned.ends, directories(self._config), sources(planned.task), listener.address
+        )
+
     def _wait(self, job: SparkJob, listener: Listener) -> None:
         """Until the Spark job has ended or somebody cancels, and show how far it is meanwhile; at the end a last, true picture."""
         job.start()
@@ -173,6 +175,17 @@ class _Deployment:
                 self._progress(listener.read())
         if self._progress is not None:
             self._progress(listener.read())
+
+
+def settled(config: Config | Mapping[str, Any] | str | Path) -> Config:
+    """The configuration, with relative paths that mean the same in every process, whatever its working directory is."""
+    if isinstance(config, str | Path):
+        return Config.from_file(config)
+    if not isinstance(config, Config):
+        return Config(config)
+    if config.directory.is_absolute():
+        return config
+    return Config.from_text("", origin=config.origin, directory=config.directory.absolute()).with_values(config)
 
 
 def outcome(planned: DeployPlan, reports: Collection[Report], reason: str) -> tuple[DeployedContainer, ...]:

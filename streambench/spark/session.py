@@ -60,20 +60,11 @@ class Lease:
         self.spark = spark
         self.master = master
 
-    @property
-    def is_connect(self) -> bool:
-        """Whether this is a Spark Connect client, whose driver is another process."""
-        return type(self.spark).__module__.startswith("pyspark.sql.connect")
-
     def host(self) -> str:
         """The address at which the executors reach this process; the loopback one where nothing better can be found out."""
-        if self.is_connect or self.master.startswith("local"):
+        if is_connect(self.spark) or self.master.startswith("local"):
             return "127.0.0.1"
-        try:
-            return self.spark.conf.get("spark.driver.host") or "127.0.0.1"
-        except Exception as error:
-            log.debug("no spark.driver.host: %s", error)
-            return "127.0.0.1"
+        return _setting(self.spark, "spark.driver.host") or "127.0.0.1"
 
     def close(self) -> None:
         """Let go of the session; may be called more than once."""
@@ -92,11 +83,20 @@ def lease(spark: SparkSession | None, master: str | None, config: Config) -> Lea
                 f"stop it (spark.stop()), or leave out master={master}"
             )
     if spark is not None:
+        if _setting(spark, "spark.speculation") == "true":
+            raise StreambenchError(
+                "spark.speculation is true: two attempts at one container would shut each other out; start the session without it"
+            )
         return Lease(spark, _master(spark))
     master = master or "local[*]"
     if master.startswith("sc://"):
         return _ConnectLease(master)
     return _OwnLease(master, config)
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Whether a session is a Spark Connect client, whose driver is another process."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def require() -> None:
@@ -118,10 +118,15 @@ def _active() -> SparkSession | None:
 
 
 def _master(spark: SparkSession) -> str:
+    return _setting(spark, "spark.master")
+
+
+def _setting(spark: SparkSession, key: str) -> str:
+    """A setting of a session; empty where it has none, or does not tell."""
     try:
-        return spark.conf.get("spark.master") or ""
+        return spark.conf.get(key, "") or ""
     except Exception as error:
-        log.debug("no spark.master: %s", error)
+        log.debug("no %s: %s", key, error)
         return ""
 
 

@@ -7,6 +7,7 @@ reuses would still have its former contents.
 
 from __future__ import annotations
 
+import linecache
 import os
 import site
 import sys
@@ -14,7 +15,7 @@ import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from streambench.config import Config
@@ -44,6 +45,14 @@ def directories(config: Config) -> dict[str, str]:
         keys.append("task.checkpoint.path")
     paths = {key: config.path(key) for key in keys if config.text(key)}
     return {key: str(path) for key, path in paths.items() if path.is_dir()}
+
+
+def sources(task: Any) -> dict[str, str]:
+    """The text of each file or notebook cell that holds methods of a task class (or a process function), as far as it is known here."""
+    parts = [part for kind in task.__mro__ for part in vars(kind).values()] if isinstance(task, type) else [task]
+    files = {part.__code__.co_filename for part in parts if isinstance(part, FunctionType)}
+    texts = {file: "".join(linecache.getlines(file)) for file in files if not file.startswith(installation())}
+    return {file: text for file, text in texts.items() if text}
 
 
 @contextmanager

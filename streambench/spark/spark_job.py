@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 import pickle
 import re
+import sys
 import threading
 import time
 import uuid
+from functools import partial
 from typing import TYPE_CHECKING
 
+from streambench.spark.session import is_connect
 from streambench.spark.worker import SCHEMA, Report, RunContainers
 
 if TYPE_CHECKING:
@@ -36,6 +39,10 @@ class SparkJob:
         self._run = run
         self._containers = containers
         self._tag = f"streambench-{uuid.uuid4().hex}"
+        # A classic session's own tags are known only to the thread that added them; those of its context are known to all.
+        context = None if is_connect(spark) else spark.sparkContext
+        self._add_tag = partial(context.addJobTag if context else spark.addTag, self._tag)
+        self._cancel = partial(context.cancelJobsWithTag if context else spark.interruptTag, self._tag)
         self._thread: threading.Thread = InheritableThread(target=self._collect, session=spark, daemon=True)
 
     @property
@@ -58,7 +65,7 @@ class SparkJob:
         # Again and again: a job that Spark has not registered yet would miss a single request.
         while self._thread.is_alive() and time.monotonic() < until:
             try:
-                self._spark.interruptTag(self._tag)
+                self._cancel()
             except Exception as error:
                 log.debug("while interrupting the Spark job: %s", error)
             self._thread.join(_AGAIN_S)
@@ -66,7 +73,7 @@ class SparkJob:
     def _collect(self) -> None:
         count = self._containers
         try:
-            self._spark.addTag(self._tag)
+            self._add_tag()
             # One row per partition, hence one Spark task per container.
             frame = self._spark.range(0, count, 1, count).mapInArrow(self._run, SCHEMA)
             self.reports = [pickle.loads(row[0]) for row in frame.collect()]
@@ -78,8 +85,14 @@ class SparkJob:
 def reason_of(error: BaseException) -> str:
     """What is worth telling of an error of Spark, whose texts run to pages."""
     text = str(error)
-    if "No module named 'streambench'" in text:
-        return "streambench is not installed on the executors: install the same version there"
-    lost = re.findall(r"(?:most recent failure: Lost task|ExecutorLostFailure|Python worker exited|Caused by:)[^\n]*", text)
-    shown = lost[0] if lost else next((line for line in text.splitlines() if line.strip()), type(error).__name__)
-    return f"Spark gave up: {shown.strip()[:_MOST_TEXT]}"
+    absent = re.search(r"No module named '([^']+)'", text)
+    if absent:
+        return (
+            f"the Python of the executors has no module {absent[1]}: install streambench there, in the same version; if it is installed, "
+            f"Spark starts another Python: set PYSPARK_PYTHON (to {sys.executable}, on this machine) before the session starts"
+        )
+    for telling in (r"most recent failure: (.*)", r"(.*Python worker exited unexpectedly.*)", r"^(\w+(?:Error|Exception): .*)", r"(\S.*)"):
+        found = re.search(telling, text, re.MULTILINE)
+        if found:
+            return f"Spark gave up: {found[1].strip()[:_MOST_TEXT]}"
+    return f"Spark gave up: {type(error).__name__}"

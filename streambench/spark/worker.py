@@ -7,6 +7,7 @@ what kills the process is left to Spark. Nothing here relies on being allowed to
 
 from __future__ import annotations
 
+import linecache
 import logging
 import os
 import pickle
@@ -39,13 +40,15 @@ _PROGRESS_S = 0.25
 class Shipment(Struct):
     """What a container needs, in another process: its configuration, the task class itself, and what was planned.
 
-    ``directories``: per configuration key a directory that the driver sees and every executor must see, too."""
+    ``directories``: per configuration key a directory that the driver sees and every executor must see, too. ``sources``: the text of files
+    that hold the task's code, so that a traceback shows it where the file is not (a notebook's cells are nowhere)."""
 
     config: Config
     task: Any
     model: JobModel
     ends: Mapping[SystemStreamPartition, str]
     directories: Mapping[str, str]
+    sources: Mapping[str, str]
     progress: Address | None
 
 
@@ -115,6 +118,8 @@ def _run(shipment: Shipment, generation: int, report: Report) -> None:
                 f"{key}: the executor on {report.host} does not see {directory}; executors and driver must share that directory, "
                 "on a network file system"
             )
+    for file, text in shipment.sources.items():
+        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     container = Container(
         shipment.config, shipment.task, model=shipment.model, number=report.number, generation=generation, ends=shipment.ends
     )

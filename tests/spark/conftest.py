@@ -1,0 +1,141 @@
+"""A job on a log in a temporary directory, and Spark to run it on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from streambench import Config, OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
+from streambench.checkpoint.choice import checkpoint_manager
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import PartitionMetadata
+from streambench.planning.plan import job_name
+from streambench.system.systems import Systems
+from tests.surroundings import missing
+
+
+class Job:
+    """A configuration with one log system, and what is in its streams: ``log.in`` and ``log.out``, as JSON, two partitions each."""
+
+    def __init__(self, directory: Path, **settings: Any) -> None:
+        self.directory = directory
+        self.config = Config.from_text(
+            "\n".join([
+                "job.name=job", "job.container.count=2", "task.inputs=log.in", "systems.log.samza.factory=log", "systems.log.path=streams",
+                "systems.log.samza.msg.serde=json", "systems.log.samza.key.serde=string", "systems.log.samza.offset.default=oldest",
+                "systems.log.streams.out.partitions=2",
+            ]),
+            directory=directory,
+        ).with_values(settings)  # fmt: skip
+        systems = Systems(self.config)
+        systems.create(SystemStream("log", "in"), 2)
+        systems.close()
+
+    def send(self, first: int, last: int) -> None:
+        """Put the numbers from ``first`` up to but not ``last`` into the input: even ones into partition 0, odd ones into partition 1."""
+        systems = Systems(self.config)
+        producer = systems.producer("log", MetricsRegistry())
+        producer.register("test")
+        producer.start()
+        for number in range(first, last):
+            key, message = f"k{number % 7}".encode(), str(number).encode()
+            producer.send("test", OutgoingMessageEnvelope(SystemStream("log", "in"), message, key, partition=number % 2))
+        producer.flush("test")
+        producer.stop()
+        systems.close()
+
+    def read(self, stream: str = "out") -> dict[int, list[tuple[str | None, Any]]]:
+        """Per partition, the keys and messages of a stream."""
+        import msgspec
+
+        systems = Systems(self.config)
+        found: dict[int, list[tuple[str | None, Any]]] = {}
+        try:
+            for number, here in self.metadata(stream).items():
+                ssp = SystemStreamPartition("log", stream, number)
+                rows = found[number] = []
+                if here.oldest is None:
+                    continue
+                consumer = systems.consumer("log", MetricsRegistry())
+                consumer.register(ssp, here.oldest)
+                consumer.start()
+                while len(rows) < int(here.upcoming or 0) - int(here.oldest):
+                    for envelope in consumer.poll({ssp: 100_000}, 1000):
+                        rows.append((None if envelope.key is None else envelope.key.decode(), msgspec.json.decode(envelope.message)))
+                consumer.stop()
+        finally:
+            systems.close()
+        return found
+
+    def numbers(self, stream: str = "out") -> list[int]:
+        """All messages of a stream, sorted."""
+        return sorted(message for rows in self.read(stream).values() for _, message in rows)
+
+    def metadata(self, stream: str) -> dict[int, PartitionMetadata]:
+        systems = Systems(self.config)
+        try:
+            return systems.metadata([SystemStream("log", stream)])[SystemStream("log", stream)]
+        finally:
+            systems.close()
+
+    def checkpoints(self) -> dict[str, dict[str, str]]:
+        """Per task and partition, the last offset that is committed."""
+        manager = checkpoint_manager(self.config, job_name(self.config))
+        try:
+            return {task: {str(ssp): offset for ssp, offset in each.offsets.items()} for task, each in manager.read_last().items()}
+        finally:
+            manager.close()
+
+    def generation(self) -> int:
+        """The number of the job's last generation, 0 before the first."""
+        manager = checkpoint_manager(self.config, job_name(self.config))
+        try:
+            last = manager.last_generation()
+            return last.number if last else 0
+        finally:
+            manager.close()
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return Job(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def spark_installed() -> None:
+    """What every test with a real Spark needs."""
+    if find_spec("pyspark") is None or find_spec("pandas") is None:
+        missing("pyspark with pandas", remedy="make setup")
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which("java", path=f"{home}/bin" if home else None) is None:
+        missing("Java 17 or newer", remedy="apt-get install openjdk-17-jre-headless, or set JAVA_HOME")
+
+
+@pytest.fixture(scope="module")
+def spark(spark_installed: None) -> Iterator[Any]:
+    """A session on two threads for the tests of one module."""
+    from streambench.spark.session import lease
+
+    leased = lease(None, "local[2]", Config())
+    yield leased.spark
+    leased.close()
+
+
+@pytest.fixture
+def no_process_left() -> Iterator[None]:
+    """Fails the test that leaves a child process (a JVM, a Python worker) behind."""
+    me = psutil.Process()
+    before = {each.pid for each in me.children(recursive=True)}
+    yield
+    started = [each for each in me.children(recursive=True) if each.pid not in before]
+    _, alive = psutil.wait_procs(started, timeout=30)
+    assert alive == []
+
+

@@ -1,0 +1,288 @@
+"""Deploying on a real Spark, on two threads of this machine. The session is shared by the tests of this file."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from streambench import OutgoingMessageEnvelope, StreambenchError, StreamTask, SystemStream, TaskError
+from streambench.model import SystemStreamPartition
+from streambench.spark import DeployError, DeployProgress, DeployResult, DeployTaskError, deploy
+from streambench.testing import run_job
+from tests.spark.conftest import Job
+
+OUT = SystemStream("log", "out")
+IN = [SystemStreamPartition("log", "in", number) for number in (0, 1)]
+
+
+class Forward(StreamTask):
+    """Sends every message on, into the partition it came from."""
+
+    def process(self, envelope, collector, coordinator):
+        collector.send(OutgoingMessageEnvelope(OUT, envelope.message, envelope.key, partition=envelope.ssp.partition))
+
+
+class Total(StreamTask):
+    """Sends the sum so far with each message: it depends on the order, and on every message being there once."""
+
+    def init(self, context):
+        self.total = 0
+
+    def process(self, envelope, collector, coordinator):
+        self.total += envelope.message
+        collector.send(OutgoingMessageEnvelope(OUT, [envelope.offset, self.total], envelope.key))
+
+
+class FailsAt(StreamTask):
+    """Raises at one number, and commits what was before it."""
+
+    number = 11
+
+    def process(self, envelope, collector, coordinator):
+        if envelope.message == self.number:
+            raise ValueError(f"I do not like {envelope.message}")
+        collector.send(OutgoingMessageEnvelope(OUT, envelope.message, partition=envelope.ssp.partition))
+        coordinator.commit()
+
+
+def stuck_at(number: int, directory: Path) -> type[StreamTask]:
+    """A task that never returns from one message, and says in the file ``stuck`` which process it is; unless there is a file ``free``."""
+    stuck, free = directory / "stuck", directory / "free"
+
+    class Stuck(Forward):
+        def process(self, envelope, collector, coordinator):
+            import os
+            import threading
+
+            if envelope.message == number and not free.exists():
+                Path(f"{stuck}.new").write_text(str(os.getpid()))
+                os.rename(f"{stuck}.new", stuck)
+                threading.Event().wait()
+            super().process(envelope, collector, coordinator)
+
+    return Stuck
+
+
+def once_stuck(directory: Path, then: Callable[[], object]) -> Callable[[DeployProgress], None]:
+    """A progress callback that calls ``then`` once a task is known to be stuck."""
+
+    def look(progress: DeployProgress) -> None:
+        if (directory / "stuck").exists():
+            then()
+
+    return look
+
+
+def process_of(directory: Path) -> psutil.Process:
+    return psutil.Process(int((directory / "stuck").read_text()))
+
+
+def test_each_container_is_a_spark_task_and_together_they_process_everything(spark: Any, job: Job) -> None:
+    job.send(0, 100)
+    result = deploy(job.config, Forward, spark=spark)
+    assert result.messages == 100
+    assert [(each.number, each.tasks, each.messages, each.error) for each in result.containers] == [
+        (0, ("Partition 0",), 50, None),
+        (1, ("Partition 1",), 50, None),
+    ]
+    assert [each.offsets for each in result.containers] == [{IN[0]: ("0", "50")}, {IN[1]: ("0", "50")}]
+    assert result.generation == job.generation() == 1
+    assert job.numbers() == list(range(100))
+    assert job.checkpoints() == {"Partition 0": {str(IN[0]): "49"}, "Partition 1": {str(IN[1]): "49"}}
+
+
+def test_outputs_are_the_same_as_of_a_run_in_memory(spark: Any, job: Job) -> None:
+    job.send(0, 300)
+    deploy(job.config, Total, spark=spark)
+    in_memory = run_job(
+        Total,
+        {"systems.log.samza.msg.serde": "json", "systems.log.samza.key.serde": "string", "systems.log.streams.out.partitions": 2},
+        {"log.in": {number: [(f"k{each % 7}", each) for each in range(number, 300, 2)] for number in (0, 1)}},
+    ).outputs["log.out"]
+    # Two containers write side by side: only what one task sends into one partition has an order.
+    deployed = job.read()
+    assert {number: sorted(rows) for number, rows in deployed.items()} == {number: sorted(rows) for number, rows in in_memory.items()}
+
+
+def test_the_next_one_goes_on_from_the_checkpoints(spark: Any, job: Job) -> None:
+    job.send(0, 10)
+    deploy(job.config, Forward, spark=spark)
+    job.send(10, 30)
+    result = deploy(job.config, Forward, spark=spark)
+    assert result.messages == 20
+    assert result.containers[1].offsets == {IN[1]: ("5", "15")}
+    assert job.numbers() == list(range(30))
+
+
+def test_nothing_is_started_where_there_is_nothing_new(spark: Any, job: Job) -> None:
+    job.send(0, 10)
+    deploy(job.config, Forward, spark=spark)
+    result = deploy(job.config, Forward, spark=spark)
+    assert (result.messages, result.generation, result.rounds) == (0, None, 0)
+    assert result.containers[0].offsets == {IN[0]: ("5", "5")}
+    assert job.generation() == 1
+
+
+def test_a_first_start_with_nothing_to_read_still_remembers_where_it_began(spark: Any, tmp_path: Path) -> None:
+    job = Job(tmp_path, **{"systems.log.samza.offset.default": "upcoming"})
+    job.send(0, 10)
+    assert deploy(job.config, Forward, spark=spark).messages == 0
+    job.send(10, 14)
+    assert deploy(job.config, Forward, spark=spark).messages == 4
+    assert job.numbers() == [10, 11, 12, 13]
+
+
+def test_a_class_in_a_file_is_sent_along_as_it_is_now(spark: Any, job: Job) -> None:
+    """A Python worker of Spark is used again and keeps the modules that it has imported: they must not decide."""
+    file = job.directory / "mytask.py"
+    text = (
+        "from streambench import OutgoingMessageEnvelope, SystemStream\n"
+        "FACTOR = {}\n"
+        "def times(number): return number * FACTOR\n"
+        "class Times:\n"
+        "    def process(self, envelope, collector, coordinator):\n"
+        "        collector.send(OutgoingMessageEnvelope(SystemStream('log', 'out'), times(envelope.message)))\n"
+    )
+    config = job.config.with_values({"task.class": "mytask.py:Times"})
+    file.write_text(text.format(10))
+    job.send(1, 3)
+    deploy(config, spark=spark)
+    file.write_text(text.format(1000))
+    job.send(3, 5)
+    deploy(config, spark=spark)
+    assert job.numbers() == [10, 20, 3000, 4000]
+
+
+def test_a_failing_task_is_reported_with_its_message_and_its_code(spark: Any, job: Job) -> None:
+    job.send(0, 40)
+    with pytest.raises(DeployTaskError) as caught:
+        deploy(job.config, FailsAt, spark=spark)
+    error = caught.value
+    assert isinstance(error, TaskError)
+    assert (error.container, error.task, error.ssp, error.offset, error.key) == (1, "Partition 1", IN[1], "5", "k4")
+    for part in ("container 1", "Partition 1", "log.in.1@5", "'k4'", "ValueError: I do not like 11", 'raise ValueError(f"I do not like'):
+        assert part in str(error)
+    good, bad = error.result.containers
+    assert (good.messages, good.error) == (20, None)
+    assert bad.error and "I do not like 11" in bad.error
+    assert bad.offsets == {IN[1]: ("0", "5")}
+    assert job.checkpoints()["Partition 1"] == {str(IN[1]): "4"}
+
+
+def test_after_a_failure_the_next_one_goes_on_at_the_failing_message(spark: Any, job: Job) -> None:
+    job.send(0, 40)
+    with pytest.raises(DeployTaskError):
+        deploy(job.config, FailsAt, spark=spark)
+    result = deploy(job.config, Forward, spark=spark)
+    assert result.messages == 15
+    assert job.numbers() == list(range(40))
+
+
+def test_a_task_that_cannot_be_sent_stops_nothing_that_runs(spark: Any, job: Job) -> None:
+    job.send(0, 10)
+    lock = threading.Lock()
+
+    class Locked(StreamTask):
+        def process(self, envelope, collector, coordinator):
+            with lock:
+                pass
+
+    with pytest.raises(StreambenchError, match=r"Locked cannot be sent to Spark .*init\(\)"):
+        deploy(job.config, Locked, spark=spark)
+    assert job.generation() == 0
+
+
+def test_progress_ends_with_the_truth(spark: Any, job: Job) -> None:
+    job.send(0, 100)
+    seen: list[DeployProgress] = []
+    deploy(job.config, Forward, spark=spark, progress=seen.append)
+    last = seen[-1]
+    assert (last.containers, last.active, last.done, last.messages, last.total) == (2, 0, 2, 100, 100)
+    assert all(before.messages <= after.messages for before, after in zip(seen, seen[1:], strict=False))
+
+
+def test_cancelling_ends_the_python_processes_and_keeps_what_is_committed(spark: Any, job: Job) -> None:
+    job.send(0, 40)
+    cancel = threading.Event()
+    with pytest.raises(DeployError, match="cancelled") as caught:
+        deploy(job.config, stuck_at(21, job.directory), spark=spark, cancel=cancel, progress=once_stuck(job.directory, cancel.set))
+    assert caught.value.result.containers[1].offsets == {IN[1]: ("0", "0")}
+    psutil.wait_procs([process_of(job.directory)], timeout=30)
+    assert not process_of_is_alive(job.directory)
+    assert deploy(job.config, Forward, spark=spark).containers[1].messages == 20
+    assert set(job.numbers()) == set(range(40))
+
+
+def test_ctrl_c_cancels_the_spark_job(spark: Any, job: Job) -> None:
+    job.send(0, 40)
+    with pytest.raises(KeyboardInterrupt):
+        deploy(
+            job.config, stuck_at(21, job.directory), spark=spark,
+            progress=once_stuck(job.directory, lambda: signal.raise_signal(signal.SIGINT)),
+        )  # fmt: skip
+    assert list(spark.sparkContext.statusTracker().getActiveJobsIds()) == []
+    (job.directory / "free").touch()
+    assert deploy(job.config, Forward, spark=spark).containers[1].messages == 20
+
+
+def process_of_is_alive(directory: Path) -> bool:
+    try:
+        return process_of(directory).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+class Rounds(threading.Event):
+    """Set after as many rounds as there are steps; each step is done between two rounds."""
+
+    def __init__(self, *steps: Callable[[], object]) -> None:
+        super().__init__()
+        self._steps = list(steps)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if not self._steps:
+            return True
+        self._steps.pop(0)()
+        return self.is_set()
+
+
+def test_every_goes_on_with_what_has_arrived_meanwhile(spark: Any, job: Job) -> None:
+    job.send(0, 10)
+    rounds = Rounds(lambda: job.send(10, 16), lambda: None, lambda: job.send(16, 20))
+    result = deploy(job.config, Forward, spark=spark, every=0.5, cancel=rounds)
+    assert (result.messages, result.rounds, result.generation) == (20, 3, 3)
+    assert result.containers[0].offsets == {IN[0]: ("0", "10")}
+    assert job.numbers() == list(range(20))
+
+
+def test_ctrl_c_between_rounds_is_the_way_to_end_them(spark: Any, job: Job) -> None:
+    job.send(0, 10)
+    result: DeployResult = deploy(job.config, Forward, spark=spark, every=0.5, cancel=Rounds(lambda: signal.raise_signal(signal.SIGINT)))
+    assert (result.messages, result.rounds) == (10, 1)
+
+
+def test_a_session_that_was_given_is_left_as_it_was(spark: Any, job: Job) -> None:
+    job.send(0, 10)
+    before = signal.getsignal(signal.SIGINT)
+    deploy(job.config, Forward, spark=spark)
+    assert spark.range(3).count() == 3
+    assert list(spark.sparkContext.getJobTags()) == []
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_the_active_session_is_used_where_none_is_given(spark: Any, job: Job) -> None:
+    job.send(0, 10)
+    assert deploy(job.config, Forward).master == spark.conf.get("spark.master")
+    assert spark.range(3).count() == 3
+
+
+def test_an_active_session_on_another_master_is_not_passed_over(spark: Any, job: Job) -> None:
+    job.send(0, 10)
+    with pytest.raises(StreambenchError, match="active Spark session on local.2,4., and this process can have only one"):
+        deploy(job.config, Forward, master="spark://somewhere:7077")

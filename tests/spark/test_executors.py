@@ -1,0 +1,138 @@
+"""Deploying where executors are processes of their own, which can die. Each of these tests starts a Spark for itself,
+in a program of its own where it leaves traces in the process (Spark Connect does)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from streambench import OutgoingMessageEnvelope, StreamTask, SystemStream
+from streambench.model import SystemStreamPartition
+from streambench.spark import deploy
+from streambench.spark.session import lease
+from tests.spark.conftest import Job
+
+CHECKOUT = Path(__file__).resolve().parent.parent.parent
+
+
+def kills_its_executor_at(number: int, directory: Path) -> type[StreamTask]:
+    """A task that commits every tenth message and, the first time it meets ``number``, has its executor killed with signal 9."""
+    killed = directory / "killed"
+
+    class Kills(StreamTask):
+        def init(self, context):
+            self.count = 0
+
+        def process(self, envelope, collector, coordinator):
+            import os
+            import signal
+            import threading
+
+            if envelope.message == number and not killed.exists():
+                import psutil
+
+                daemon = psutil.Process(os.getppid())
+                killed.write_text(" ".join(map(str, (os.getpid(), daemon.ppid(), daemon.parent().name()))))
+                os.kill(daemon.ppid(), signal.SIGKILL)
+                threading.Event().wait()
+            collector.send(OutgoingMessageEnvelope(SystemStream("log", "out"), envelope.message, partition=envelope.ssp.partition))
+            self.count += 1
+            if self.count % 10 == 0:
+                coordinator.commit()
+
+    return Kills
+
+
+@pytest.mark.usefixtures("spark_installed", "no_process_left")
+def test_nothing_is_lost_when_an_executor_is_killed(job: Job) -> None:
+    installed = Path(pyspark.__file__).parent
+    before = {each.name for each in installed.iterdir()}
+    job.send(0, 400)
+    leased = lease(None, "local-cluster[2,1,1024]", job.config)
+    try:
+        result = deploy(job.config, kills_its_executor_at(201, job.directory), spark=leased.spark)
+        assert (job.directory / "killed").read_text().endswith("java")
+        hit = result.containers[1]
+        # Message 201 is the 101st of its partition: what was before it had been committed by the attempt that was killed.
+        assert (hit.attempt, hit.messages, hit.error) == (1, 100, None)
+        assert hit.offsets == {SystemStreamPartition("log", "in", 1): ("0", "200")}
+        assert set(job.numbers()) == set(range(400))
+        assert job.checkpoints() == {"Partition 0": {"log.in.0": "199"}, "Partition 1": {"log.in.1": "199"}}
+        job.send(400, 410)
+        assert deploy(job.config, kills_its_executor_at(201, job.directory), spark=leased.spark).messages == 10
+    finally:
+        leased.close()
+    assert {each.name for each in installed.iterdir()} - {"__pycache__"} == before - {"__pycache__"}
+
+
+def run_script(directory: Path, text: str) -> list[str]:
+    """Run a program of its own in this environment; the lines that it prints."""
+    script = directory / "program.py"
+    script.write_text(text)
+    done = subprocess.run(
+        [sys.executable, script],
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT), "PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [*done.stdout.splitlines(), *(f"stderr: {line}" for line in done.stderr.splitlines())]
+
+
+PROGRAM = """
+import json
+import psutil
+from pathlib import Path
+from streambench import Config, OutgoingMessageEnvelope, SystemStream
+from streambench.spark import deploy
+
+OUT = SystemStream("log", "out")
+
+class Square:
+    def process(self, envelope, collector, coordinator):
+        print("what a task prints is Spark's")
+        collector.send(OutgoingMessageEnvelope(OUT, envelope.message ** 2))
+
+if __name__ == "__main__":
+    {session}
+    before = set(psutil.Process().children(recursive=True))
+    result = deploy(Config(json.loads(Path("config.json").read_text())), Square, {arguments})
+    left = [each for each in psutil.Process().children(recursive=True) if each not in before]
+    _, left = psutil.wait_procs(left, timeout=30)
+    print(json.dumps([result.messages, result.rounds, [each.number for each in result.containers], len(left)]))
+    {after}
+"""
+
+
+def in_a_program(job: Job, *, arguments: str, session: str = "", after: str = "") -> list[str]:
+    job.send(0, 20)
+    (job.directory / "config.json").write_text(json.dumps(dict(job.config)))
+    said = run_script(job.directory, PROGRAM.format(arguments=arguments, session=session, after=after))
+    assert job.numbers() == [number**2 for number in range(20)]
+    return said
+
+
+@pytest.mark.usefixtures("spark_installed")
+def test_a_program_deploys_its_own_class_and_neither_noise_nor_process_is_left(job: Job) -> None:
+    assert in_a_program(job, arguments='master="local[2]"') == ["[20, 1, [0, 1], 0]"]
+
+
+@pytest.mark.usefixtures("spark_installed")
+def test_a_program_deploys_its_own_class_on_a_cluster_of_executors(job: Job) -> None:
+    assert in_a_program(job, arguments='master="local-cluster[2,1,1024]"') == ["[20, 1, [0, 1], 0]"]
+
+
+@pytest.mark.usefixtures("spark_installed")
+def test_spark_connect_does_as_well(job: Job) -> None:
+    pytest.importorskip("grpc")
+    session = "from pyspark.sql import SparkSession; spark = SparkSession.builder.remote('local[2]').getOrCreate()"
+    said = in_a_program(job, arguments="spark=spark", session=session, after="print(spark.range(5).count()); spark.stop()")
+    assert [line for line in said if not line.startswith("stderr: ")] == ["[20, 1, [0, 1], 0]", "5"]

@@ -1,0 +1,156 @@
+"""The parts around a deployment: progress, packing, results, settings of a session."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import socket
+import sys
+from pathlib import Path
+
+import numpy
+import pytest
+
+from streambench import Config, TaskError
+from streambench.job.failure import Failure
+from streambench.model import SystemStreamPartition
+from streambench.spark.progress import Address, Listener, Teller
+from streambench.spark.result import DeployedContainer, DeployError, DeployResult, DeployTaskError, failed
+from streambench.spark.session import _import_path, _with_attempts
+from streambench.spark.shipment import own_modules, sources
+from streambench.spark.spark_job import reason_of
+
+A, B = SystemStreamPartition("log", "a", 0), SystemStreamPartition("log", "b", 1)
+
+
+def told(listener: Listener, container: int, *notes: tuple[str, int], attempt: int = 0, address: Address | None = None) -> None:
+    teller = Teller(address or listener.address, container, attempt)
+    for stage, messages in notes:
+        teller.tell(stage, messages)  # type: ignore[arg-type]
+    teller.close()
+
+
+def test_progress_adds_up_over_containers() -> None:
+    with Listener("127.0.0.1", 3, 100) as listener:
+        told(listener, 0, ("active", 0), ("active", 10), ("done", 30))
+        told(listener, 2, ("active", 7))
+        seen = listener.read()
+    assert (seen.containers, seen.active, seen.done, seen.messages, seen.total) == (3, 1, 1, 37, 100)
+
+
+def test_a_later_attempt_replaces_the_one_that_died_and_a_zombie_is_not_heard() -> None:
+    with Listener("127.0.0.1", 1, None) as listener:
+        told(listener, 0, ("active", 50))
+        told(listener, 0, ("active", 5), attempt=1)
+        told(listener, 0, ("active", 60))
+        assert listener.read().messages == 5
+        told(listener, 0, ("done", 20), attempt=1)
+        told(listener, 0, ("active", 19), attempt=1)
+        assert (listener.read().messages, listener.read().done) == (20, 1)
+
+
+def test_only_who_knows_the_secret_is_heard() -> None:
+    with Listener("127.0.0.1", 1, None) as listener:
+        assert listener.address is not None
+        told(listener, 0, ("active", 99), address=Address(listener.address.host, listener.address.port, b"0" * 16))
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+            for datagram in (b"", b"x" * 1000, listener.address.secret, listener.address.secret + b"\xff\x00"):
+                stranger.sendto(datagram, (listener.address.host, listener.address.port))
+        told(listener, 0, ("active", 1))
+        assert listener.read().messages == 1
+
+
+def test_where_the_network_is_closed_progress_stays_at_nothing() -> None:
+    with Listener("no.such.host.invalid", 2, 10) as listener:
+        assert listener.address is None
+        told(listener, 0, ("active", 1))
+        assert listener.read().messages == 0
+    Teller(Address("not an address", 1, b""), 0, 0).tell("active", 1)
+
+
+def test_own_code_is_sent_and_installed_code_is_not() -> None:
+    own = {module.__name__ for module in own_modules()}
+    assert __name__ in own
+    assert not own & {"streambench", "streambench.model", "pytest", "json", numpy.__name__, "__main__"}
+
+
+def test_the_text_of_a_class_travels_with_it() -> None:
+    assert "test_the_text_of_a_class_travels_with_it" in sources(Listed)[Listed.process.__code__.co_filename]
+
+
+class Listed(list):  # type: ignore[type-arg]
+    """A class with a base that was not written in Python."""
+
+    def process(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("master", "meant"),
+    [("local", "local[1,4]"), ("local[*]", "local[*,4]"), ("local[2]", "local[2,4]"), ("local[2,1]", "local[2,1]"), ("yarn", "yarn")],
+)
+def test_a_local_master_starts_a_task_again_when_its_process_dies(master: str, meant: str) -> None:
+    assert _with_attempts(master) == meant
+
+
+def test_python_workers_find_what_this_process_imports_from_its_own_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    path = _import_path()
+    assert str(tmp_path.resolve()) in path
+    assert str(Path(sys.modules["streambench"].__file__ or "").parent.parent) in path
+    assert not any("site-packages" in each for each in path)
+
+
+def container(number: int, *, messages: int = 0, failure: Failure | None = None, **offsets: tuple[str, str]) -> DeployedContainer:
+    named = {"a": A, "b": B}
+    reached = {named[key]: pair for key, pair in offsets.items()}
+    return DeployedContainer(number=number, tasks=(f"Partition {number}",), messages=messages, failure=failure, offsets=reached)
+
+
+def result(*containers: DeployedContainer, generation: int | None = 1, rounds: int = 1) -> DeployResult:
+    return DeployResult(job="job", containers=containers, seconds=1.0, generation=generation, rounds=rounds)
+
+
+def test_rounds_add_up_to_one_result() -> None:
+    first = result(container(0, messages=5, a=("0", "5")), container(1, b=("2", "2")))
+    idle = result(container(0, a=("5", "5")), container(1, b=("2", "2")), generation=None, rounds=0)
+    last = result(container(0, a=("5", "6"), messages=1), container(1, b=("2", "4"), messages=2), generation=2)
+    total = first.followed_by(idle).followed_by(last)
+    assert (total.messages, total.rounds, total.generation, total.seconds) == (8, 2, 2, 3.0)
+    assert [each.offsets for each in total.containers] == [{A: ("0", "6")}, {B: ("2", "4")}]
+
+
+def test_a_task_that_raised_is_named_before_what_else_failed() -> None:
+    lost = Failure(0, "SparkError", "Spark gave up", "")
+    raised = Failure(1, "TaskError", "Partition 1 failed at log.b.1@7: ValueError: no", "  File task.py", "Partition 1", B, "7", "k")
+    error = failed(result(container(0, failure=lost), container(1, failure=raised)))
+    assert isinstance(error, DeployTaskError)
+    assert isinstance(error, TaskError)
+    assert (error.container, error.task, error.ssp, error.offset, error.key) == (1, "Partition 1", B, "7", "k")
+    assert str(error).splitlines()[0] == "container 1: Partition 1 failed at log.b.1@7: ValueError: no"
+    assert "of 2 containers 2 failed" in str(error)
+    assert not isinstance(failed(result(container(0, failure=lost))), TaskError)
+    assert issubclass(DeployTaskError, DeployError)
+
+
+def test_a_span_is_unknown_where_offsets_are_no_numbers() -> None:
+    assert container(0, a=("2", "7"), b=("0", "1")).span == 6
+    assert container(0, a=("2", "7"), b=("x", "y")).span is None
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("x\nModuleNotFoundError: No module named 'streambench'\n at y", "no module streambench.*PYSPARK_PYTHON"),
+        ("failed 4 times, most recent failure: Lost task 1.3 (exit 137)\nDriver stacktrace:", "gave up: Lost task 1.3 .exit 137.$"),
+        ("An exception was thrown from the Python worker.\nTraceback\nRecursionError: too deep\n", "gave up: RecursionError: too deep$"),
+        ("", "gave up: RuntimeError$"),
+    ],
+)
+def test_of_the_pages_that_spark_prints_one_line_is_told(text: str, told: str) -> None:
+    assert re.search(told, reason_of(RuntimeError(text)))
+
+
+def test_a_configuration_is_the_same_at_the_other_end() -> None:
+    config = Config.from_text("job.name=a", origin="a.properties", directory=Path("/somewhere"))
+    there = pickle.loads(pickle.dumps(config))
+    assert (there, there.origin, there.directory) == (config, "a.properties", Path("/somewhere"))

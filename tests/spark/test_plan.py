@@ -1,0 +1,128 @@
+"""What a deployment plans, and what it refuses before anything is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from streambench import Config, ConfigError, StreambenchError, StreamTask, UnknownStreamError
+from streambench.errors import MissingExtraError
+from streambench.model import SystemStreamPartition
+from streambench.spark import deploy, session
+from streambench.spark.deployment import settled
+from streambench.system.log import LogSystemFactory
+from tests.spark.conftest import Job
+
+IN = [SystemStreamPartition("log", "in", number) for number in (0, 1)]
+
+
+class Ignore(StreamTask):
+    def process(self, envelope, collector, coordinator):
+        pass
+
+
+class WithoutUpcoming(LogSystemFactory):
+    """A log that does not tell how far it goes, as a socket could not; nor does it keep checkpoints."""
+
+    def get_admin(self, system, config):
+        admin = super().get_admin(system, config)
+        known = admin.metadata
+
+        def metadata(streams):
+            return {
+                stream: {number: replace(each, upcoming=None) for number, each in parts.items()} for stream, parts in known(streams).items()
+            }
+
+        admin.metadata = metadata
+        return admin
+
+
+def files_below(directory: Path) -> list[str]:
+    return sorted(str(path) for path in directory.rglob("*"))
+
+
+def test_a_dry_run_tells_who_would_read_what_and_touches_nothing(job: Job) -> None:
+    job.send(0, 11)
+    before = files_below(job.directory)
+    result = deploy(job.config, Ignore, dry_run=True)
+    assert files_below(job.directory) == before
+    assert [(each.number, each.tasks, each.offsets, each.span) for each in result.containers] == [
+        (0, ("Partition 0",), {IN[0]: ("0", "6")}, 6),
+        (1, ("Partition 1",), {IN[1]: ("0", "5")}, 5),
+    ]
+    assert (result.job, result.dry_run, result.generation, result.messages) == ("job-1", True, None, 0)
+
+
+def test_a_dry_run_needs_no_spark(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "find_spec", lambda name: None)
+    assert deploy(job.config, Ignore, dry_run=True).job == "job-1"
+    with pytest.raises(MissingExtraError, match=r"streambench\[spark\]"):
+        deploy(job.config, Ignore)
+
+
+def test_without_java_the_remedy_is_named(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    job.send(0, 2)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(job.directory))
+    with pytest.raises(StreambenchError, match="Spark needs Java 17 or newer, and there is no java on the PATH.*openjdk-17"):
+        deploy(job.config, Ignore)
+    assert job.generation() == 0
+
+
+def test_a_memory_system_is_refused_by_its_key(job: Job) -> None:
+    with pytest.raises(ConfigError, match=r"systems\.mem\.samza\.factory.*memory system exists once in each process"):
+        deploy(job.config.with_values({"systems.mem.samza.factory": "memory"}), Ignore)
+
+
+def test_checkpoints_in_memory_are_refused_by_their_key(job: Job) -> None:
+    config = job.config.with_values({"systems.log.samza.factory": f"{__name__}:WithoutUpcoming"})
+    with pytest.raises(ConfigError, match=r"task\.checkpoint\.system.*set it to file"):
+        deploy(config, Ignore)
+
+
+def test_an_input_without_an_end_is_refused(job: Job) -> None:
+    config = job.config.with_values({"systems.log.samza.factory": f"{__name__}:WithoutUpcoming", "task.checkpoint.system": "file"})
+    with pytest.raises(ConfigError, match=r"log\.in\.0: .*cannot tell how far its streams go.*land it in a log first"):
+        deploy(config, Ignore)
+
+
+@pytest.mark.parametrize(
+    ("settings", "task", "error", "text"),
+    [
+        ({"task.inputs": "log.nothing"}, Ignore, UnknownStreamError, "there is no stream log.nothing"),
+        ({"task.inputs": "lag.in"}, Ignore, ConfigError, "did you mean log"),
+        ({"job.container.count": 3}, Ignore, ConfigError, "job.container.count: 3 containers for 2 tasks"),
+        ({"task.comit.ms": 3}, Ignore, ConfigError, "did you mean task.commit.ms"),
+        ({}, None, ConfigError, "task.class: is missing"),
+        ({}, object(), ConfigError, "cannot be a task"),
+    ],
+)
+def test_what_is_wrong_is_told_before_spark_starts(
+    job: Job, settings: dict[str, Any], task: Any, error: type[Exception], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streambench.spark.deployment.lease", lambda *arguments: pytest.fail("Spark was started"))
+    with pytest.raises(error, match=text):
+        deploy(job.config.with_values(settings), task)
+
+
+def test_every_needs_a_time(job: Job) -> None:
+    with pytest.raises(ConfigError, match="every=0"):
+        deploy(job.config, Ignore, every=0)
+
+
+def test_a_relative_directory_means_that_of_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Executors have working directories of their own."""
+    monkeypatch.chdir(tmp_path)
+    relative = Config.from_text("task.checkpoint.path=here", origin="a.properties", directory=Path("jobs"))
+    config = settled(relative)
+    monkeypatch.chdir("/")
+    assert config.path("task.checkpoint.path") == tmp_path / "jobs" / "here"
+    assert (config, config.origin) == (relative, "a.properties")
+
+
+def test_a_properties_file_will_do(tmp_path: Path) -> None:
+    (tmp_path / "up.properties").write_text("job.id=7")
+    assert settled(str(tmp_path / "up.properties")) == settled({"job.id": 7}) == Config({"job.id": "7"})

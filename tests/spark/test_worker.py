@@ -1,0 +1,138 @@
+"""What runs inside a Spark task, without Spark around it."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streambench import OutgoingMessageEnvelope, StreamTask, SystemStream
+from streambench.model import SystemStreamPartition
+from streambench.spark.plan import DeployPlan, make_plan, open_generation
+from streambench.spark.shipment import directories, sources
+from streambench.spark.worker import Report, RunContainers, Shipment
+from tests.spark.conftest import Job
+
+IN = [SystemStreamPartition("log", "in", number) for number in (0, 1)]
+
+
+class Forward(StreamTask):
+    def process(self, envelope, collector, coordinator):
+        collector.send(OutgoingMessageEnvelope(SystemStream("log", "out"), envelope.message))
+
+
+class Warns(Forward):
+    def init(self, context):
+        logging.getLogger("streambench.somewhere").warning("mind %s", context.task_name)
+
+
+class Exits(Forward):
+    def process(self, envelope, collector, coordinator):
+        sys.exit(3)
+
+
+def packed(planned: DeployPlan, **changes: Any) -> RunContainers:
+    values: dict[str, Any] = {"directories": directories(planned.config), "sources": sources(planned.task), "progress": None, **changes}
+    return RunContainers(pickle.dumps(Shipment(planned.config, planned.task, planned.model, planned.ends, **values)))
+
+
+def run(job: Job, task: Any, **changes: Any) -> Report:
+    """Run container 0 of a job."""
+    planned = make_plan(job.config, task)
+    containers = packed(planned, **changes)
+    containers.generation = open_generation(planned)
+    return containers.run(0)
+
+
+def test_a_container_reports_what_it_did(job: Job) -> None:
+    job.send(0, 10)
+    report = run(job, Forward)
+    assert (report.number, report.attempt, report.messages, report.failure) == (0, 0, 5, None)
+    assert report.offsets == {IN[0]: ("0", "5")}
+    assert job.numbers() == [0, 2, 4, 6, 8]
+
+
+def test_it_stops_at_the_planned_end_whatever_arrives_later(job: Job) -> None:
+    job.send(0, 10)
+    planned = make_plan(job.config, Forward)
+    job.send(10, 30)
+    containers = packed(planned)
+    containers.generation = open_generation(planned)
+    assert containers.run(0).offsets == {IN[0]: ("0", "5")}
+
+
+def test_each_row_of_a_batch_is_a_container_and_gives_a_row(job: Job) -> None:
+    job.send(0, 10)
+    planned = make_plan(job.config, Forward)
+    containers = packed(planned)
+    containers.generation = open_generation(planned)
+    given: Sequence[pa.RecordBatch] = [pa.record_batch({"id": [1]}), pa.record_batch({"id": [0]})]
+    reports = [pickle.loads(batch.column("report")[0].as_py()) for batch in containers(iter(given))]
+    assert [(each.number, each.messages) for each in reports] == [(1, 5), (0, 5)]
+
+
+def test_started_again_it_goes_on_from_the_last_commit(job: Job) -> None:
+    job.send(0, 10)
+    planned = make_plan(job.config, Forward)
+    containers = packed(planned)
+    containers.generation = open_generation(planned)
+    assert [containers.run(0).messages, containers.run(0).messages] == [5, 0]
+    assert job.numbers() == [0, 2, 4, 6, 8]
+
+
+def test_one_of_an_older_start_is_shut_out(job: Job) -> None:
+    job.send(0, 10)
+    planned = make_plan(job.config, Forward)
+    containers = packed(planned)
+    containers.generation = open_generation(planned)
+    open_generation(planned)
+    failure = containers.run(0).failure
+    assert failure is not None
+    assert failure.kind == "FencedError"
+
+
+def test_a_task_that_exits_does_not_take_the_python_worker_with_it(job: Job) -> None:
+    job.send(0, 10)
+    failure = run(job, Exits).failure
+    assert failure is not None
+    assert "SystemExit" in failure.text
+
+
+def test_warnings_come_back_with_the_report(job: Job) -> None:
+    job.send(0, 10)
+    assert "mind Partition 0" in run(job, Warns).warnings
+    assert not [each for each in logging.getLogger("streambench").handlers if type(each).__module__ == RunContainers.__module__]
+
+
+def test_an_executor_that_lacks_the_directory_says_so(job: Job) -> None:
+    job.send(0, 10)
+    failure = run(job, Forward, directories={"systems.log.path": "/nowhere/streams"}).failure
+    assert failure is not None
+    assert "systems.log.path" in failure.text
+    assert "does not see /nowhere/streams" in failure.text
+
+
+def test_an_executor_with_another_version_says_so(job: Job) -> None:
+    report = RunContainers(b"not even looked at", version="0.0.1").run(0)
+    assert report.failure is not None
+    assert "the driver 0.0.1: install the same version on both" in report.failure.text
+
+
+def test_an_executor_without_a_module_of_the_task_names_it(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "only_on_the_driver.py").write_text("class Task:\n    def process(self, e, c, k): pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    import only_on_the_driver  # type: ignore[import-not-found]
+
+    job.send(0, 2)
+    containers = packed(make_plan(job.config, only_on_the_driver.Task))
+    monkeypatch.undo()
+    monkeypatch.delitem(sys.modules, "only_on_the_driver")
+    failure = containers.run(0).failure
+    assert failure is not None
+    assert "needs the module only_on_the_driver" in failure.text
