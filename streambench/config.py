@@ -37,9 +37,9 @@ class Config(Mapping[str, str]):
     def __init__(self, values: Mapping[str, Any] | None = None) -> None:
         self._values = {str(key).strip(): _text(value) for key, value in (values or {}).items() if value is not None}
         source = values if isinstance(values, Config) else None
-        self._lines: dict[str, int] = source._lines if source else {}
-        self._origin: str = source._origin if source else ""
-        self._directory: Path = source._directory if source else Path.cwd()
+        self._lines: dict[str, int] = source._lines if source is not None else {}
+        self._origin: str = source._origin if source is not None else ""
+        self._directory: Path = source._directory if source is not None else Path.cwd()
 
     @classmethod
     def from_text(cls, text: str, *, origin: str = "", directory: Path | None = None) -> Config:
