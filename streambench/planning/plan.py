@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from pathlib import PurePath
 
 from streambench import load
@@ -29,19 +30,16 @@ def job_name(config: Config, task: object = None) -> str:
     """
     own = getattr(task, "__name__", "")
     name = config.text("job.name") or PurePath(config.origin).stem or (own if own.isidentifier() else "job")
-    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9 ._-]*", name):
-        raise config.error("job.name", f"'{name}' cannot be a name: use letters, digits, dots, dashes and underscores")
-    return f"{name}-{config.required('job.id')}"
+    number = config.required("job.id")
+    for key, part in (("job.name", name), ("job.id", number)):
+        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9 ._-]*", part):
+            raise config.error(key, f"'{part}' cannot be a name: use letters, digits, dots, dashes and underscores")
+    return f"{name}-{number}"
 
 
 def input_streams(config: Config) -> list[SystemStream]:
     """The streams of ``task.inputs``, in the order given. Raises ConfigError where there are none."""
-    streams = []
-    for name in config.names("task.inputs"):
-        try:
-            streams.append(SystemStream.parse(name))
-        except ConfigError as error:
-            raise config.error("task.inputs", str(error)) from None
+    streams = [_stream(config, "task.inputs", name) for name in config.names("task.inputs")]
     if not streams and not config.names("task.broadcast.inputs"):
         raise config.error("task.inputs", "is missing: name the input streams, as system.stream, separated by commas")
     return list(dict.fromkeys(streams))
@@ -55,8 +53,10 @@ def broadcast_partitions(config: Config, metadata: Metadata | None = None) -> li
         match = re.fullmatch(r"(?P<stream>[^#]+)#(?:(?P<one>\d+)|\[(?P<from>\d+)-(?P<to>\d+)\])", entry)
         if match is None:
             raise config.error(key, f"'{entry}' is not a broadcast input: write system.stream#3 or system.stream#[1-4]")
-        stream = SystemStream.parse(match["stream"])
+        stream = _stream(config, key, match["stream"])
         first, last = (int(match["one"]),) * 2 if match["one"] else (int(match["from"]), int(match["to"]))
+        if first > last:
+            raise config.error(key, f"'{entry}' holds no partition: the first number is the larger one")
         for partition in range(first, last + 1):
             if metadata is not None and partition not in metadata[stream]:
                 raise config.error(key, f"{stream} has no partition {partition}; it has {len(metadata[stream])}")
@@ -80,6 +80,7 @@ def plan(config: Config, name: str, metadata: Metadata) -> JobModel:
     if not isinstance(grouper, Grouper):
         raise config.error(_GROUPER, f"{config.text(_GROUPER)} is not a Grouper")
     groups = grouper.group(ordinary)
+    _check_groups(config, groups, ordinary)
     if not groups:
         raise config.error("task.inputs", "the inputs have no partitions of their own; broadcast inputs alone make no task")
     containers = config.integer("job.container.count")
@@ -90,3 +91,22 @@ def plan(config: Config, name: str, metadata: Metadata) -> JobModel:
     }
     dealt = deal(groups, containers)
     return JobModel(name, tuple(ContainerModel(number, tuple(models[task] for task in tasks)) for number, tasks in dealt.items()))
+
+
+def _stream(config: Config, key: str, name: str) -> SystemStream:
+    try:
+        return SystemStream.parse(name)
+    except ConfigError as error:
+        raise config.error(key, str(error)) from None
+
+
+def _check_groups(
+    config: Config, groups: Mapping[str, Collection[SystemStreamPartition]], wanted: Collection[SystemStreamPartition]
+) -> None:
+    """Each partition in one task: a grouper that forgets one would lose its messages, one that doubles it would process them twice."""
+    counts = Counter(ssp for partitions in groups.values() for ssp in partitions)
+    wrong = sorted(ssp for ssp in {*counts, *wanted} if counts[ssp] != (ssp in wanted))
+    if wrong:
+        raise config.error(
+            _GROUPER, f"a grouper puts each input partition into one task and nothing else; {wrong[0]} is in {counts[wrong[0]]}"
+        )

@@ -1,0 +1,227 @@
+"""From a configuration and the partitions of its inputs to a job model."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streambench.config import Config
+from streambench.errors import ConfigError
+from streambench.model import PartitionMetadata, SystemStream, SystemStreamPartition
+from streambench.planning.groupers import Grouper
+from streambench.planning.model import JobModel, natural
+from streambench.planning.plan import Metadata, all_inputs, broadcast_partitions, input_streams, job_name, plan
+
+
+def partitions(**counts: int) -> Metadata:
+    """Metadata of streams ``m.<name>`` with so many empty partitions."""
+    empty = PartitionMetadata(None, None, "0")
+    return {SystemStream("m", name): dict.fromkeys(range(count), empty) for name, count in counts.items()}
+
+
+def planned(values: Mapping[str, Any], metadata: Metadata) -> JobModel:
+    inputs = ",".join(map(str, metadata))
+    return plan(Config({"task.inputs": inputs, **values}), "job-1", metadata)
+
+
+def tasks(model: JobModel) -> dict[str, list[str]]:
+    return {task.name: [str(ssp) for ssp in task.partitions] for task in model.tasks}
+
+
+def containers(model: JobModel) -> list[list[str]]:
+    return [[task.name for task in container.tasks] for container in model.containers]
+
+
+# Tasks
+
+
+def test_a_task_gets_the_same_partition_of_every_input() -> None:
+    model = planned({}, partitions(a=3, b=2))
+    assert tasks(model) == {"Partition 0": ["m.a.0", "m.b.0"], "Partition 1": ["m.a.1", "m.b.1"], "Partition 2": ["m.a.2"]}
+
+
+def test_each_partition_can_be_a_task_of_its_own() -> None:
+    model = planned({"job.systemstreampartition.grouper.factory": "ssp"}, partitions(a=2, b=1))
+    assert tasks(model) == {"m.a.0": ["m.a.0"], "m.a.1": ["m.a.1"], "m.b.0": ["m.b.0"]}
+
+
+def test_tasks_stand_in_natural_order_and_are_numbered_so() -> None:
+    model = planned({}, partitions(a=12))
+    assert [task.name for task in model.tasks] == [f"Partition {number}" for number in range(12)]
+    assert [task.number for task in model.tasks] == list(range(12))
+    assert model.changelog_partitions == 12
+
+
+def test_a_changelog_keeps_its_partitions_when_an_input_grows() -> None:
+    few, many = planned({}, partitions(a=9)), planned({}, partitions(a=30))
+    assert {task.name: task.number for task in few.tasks}.items() <= {task.name: task.number for task in many.tasks}.items()
+
+
+def test_a_model_is_plain_data() -> None:
+    model = planned({"job.container.count": 2}, partitions(a=3))
+    assert pickle.loads(pickle.dumps(model)) == model
+
+
+@given(st.lists(st.text("Partion 0123456789", max_size=8), max_size=6))
+def test_the_natural_order_is_an_order_of_any_names(names: list[str]) -> None:
+    assert sorted(sorted(names, key=natural), key=natural) == sorted(names, key=natural)
+
+
+# Broadcast inputs
+
+
+def test_every_task_gets_a_broadcast_partition() -> None:
+    model = planned({"task.broadcast.inputs": "m.a#0, m.b#1"}, partitions(a=3, b=3))
+    assert tasks(model) == {
+        "Partition 0": ["m.a.0", "m.b.0", "m.b.1"],
+        "Partition 1": ["m.a.0", "m.a.1", "m.b.1"],
+        "Partition 2": ["m.a.0", "m.a.2", "m.b.1", "m.b.2"],
+    }
+
+
+def test_a_broadcast_stream_need_not_be_among_the_inputs() -> None:
+    config = Config({"task.inputs": "m.a", "task.broadcast.inputs": "m.rules#[0-1]"})
+    assert all_inputs(config) == [SystemStream("m", "a"), SystemStream("m", "rules")]
+    model = plan(config, "job-1", partitions(a=1, rules=2))
+    assert tasks(model) == {"Partition 0": ["m.a.0", "m.rules.0", "m.rules.1"]}
+
+
+def test_a_range_of_broadcast_partitions_is_inclusive() -> None:
+    found = broadcast_partitions(Config({"task.broadcast.inputs": "m.a.b#[1-3]"}))
+    assert [str(ssp) for ssp in found] == ["m.a.b.1", "m.a.b.2", "m.a.b.3"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ("m.a", "is not a broadcast input"),
+        ("m.a#", "is not a broadcast input"),
+        ("m.a#x", "is not a broadcast input"),
+        ("m.a#[1-]", "is not a broadcast input"),
+        ("m.a#[3-1]", "holds no partition"),
+        ("a#1", "is not a stream"),
+        ("m.a#2", "m.a has no partition 2; it has 2"),
+        ("m.a#[1-2]", "m.a has no partition 2; it has 2"),
+    ],
+)
+def test_a_wrong_broadcast_input_is_an_error_that_names_the_key(entry: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem) as caught:
+        planned({"task.broadcast.inputs": entry}, partitions(a=2))
+    assert caught.value.key == "task.broadcast.inputs"
+
+
+def test_broadcast_inputs_alone_make_no_task() -> None:
+    with pytest.raises(ConfigError, match="broadcast inputs alone make no task"):
+        planned({"task.broadcast.inputs": "m.a#[0-1]"}, partitions(a=2))
+
+
+# Inputs
+
+
+def test_inputs_keep_their_order_and_count_once() -> None:
+    assert [str(stream) for stream in input_streams(Config({"task.inputs": "m.b, m.a,m.b"}))] == ["m.b", "m.a"]
+
+
+@pytest.mark.parametrize("value", ["", "clicks", "m.a,clicks"])
+def test_wrong_inputs_are_an_error_that_names_the_key(value: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        input_streams(Config({"task.inputs": value}))
+    assert caught.value.key == "task.inputs"
+
+
+# Containers
+
+
+def test_tasks_are_dealt_in_the_order_of_their_names_as_text() -> None:
+    model = planned({"job.container.count": 2}, partitions(a=12))
+    assert containers(model) == [[f"Partition {number}" for number in each] for each in ([0, 2, 4, 6, 8, 10], [1, 3, 5, 7, 9, 11])]
+    assert [container.number for container in model.containers] == [0, 1]
+
+
+@given(st.integers(1, 40), st.integers(1, 40))
+def test_every_task_is_in_one_container_and_they_differ_by_one_task_at_most(number: int, count: int) -> None:
+    if count > number:
+        with pytest.raises(ConfigError, match=rf"job\.container\.count: {count} containers for {number} tasks: give 1 to {number}"):
+            planned({"job.container.count": count}, partitions(a=number))
+        return
+    model = planned({"job.container.count": count}, partitions(a=number))
+    assert sorted((task for names in containers(model) for task in names), key=natural) == [task.name for task in model.tasks]
+    sizes = [len(names) for names in containers(model)]
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_there_is_at_least_one_container() -> None:
+    with pytest.raises(ConfigError, match="give 1 to 2"):
+        planned({"job.container.count": 0}, partitions(a=2))
+
+
+# Groupers of one's own
+
+
+class ByParity(Grouper):
+    def group(self, partitions: Collection[SystemStreamPartition]) -> Mapping[str, Sequence[SystemStreamPartition]]:
+        return {name: [ssp for ssp in partitions if ssp.partition % 2 == bit] for bit, name in enumerate(("even", "odd"))}
+
+
+class Forgetful(Grouper):
+    def group(self, partitions: Collection[SystemStreamPartition]) -> Mapping[str, Sequence[SystemStreamPartition]]:
+        return {"all": sorted(partitions)[1:]}
+
+
+class Doubling(Grouper):
+    def group(self, partitions: Collection[SystemStreamPartition]) -> Mapping[str, Sequence[SystemStreamPartition]]:
+        return {"one": list(partitions), "two": list(partitions)}
+
+
+class Inventive(Grouper):
+    def group(self, partitions: Collection[SystemStreamPartition]) -> Mapping[str, Sequence[SystemStreamPartition]]:
+        return {"all": [*partitions, SystemStreamPartition("m", "other", 7)]}
+
+
+def test_a_grouper_of_ones_own_makes_the_tasks() -> None:
+    model = planned({"job.systemstreampartition.grouper.factory": ByParity}, partitions(a=4))
+    assert tasks(model) == {"even": ["m.a.0", "m.a.2"], "odd": ["m.a.1", "m.a.3"]}
+
+
+@pytest.mark.parametrize(
+    ("grouper", "problem"),
+    [(Forgetful, "m.a.0 is in 0"), (Doubling, "m.a.0 is in 2"), (Inventive, "m.other.7 is in 1")],
+)
+def test_a_grouper_that_loses_or_doubles_a_partition_is_an_error(grouper: type[Grouper], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem) as caught:
+        planned({"job.systemstreampartition.grouper.factory": grouper}, partitions(a=2))
+    assert caught.value.key == "job.systemstreampartition.grouper.factory"
+
+
+def test_what_is_no_grouper_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="is not a Grouper"):
+        planned({"job.systemstreampartition.grouper.factory": "streambench.config.Config"}, partitions(a=2))
+
+
+# The job's name
+
+
+class Clicks:
+    pass
+
+
+def test_the_name_of_a_job_is_configured_or_that_of_its_file_or_of_its_task() -> None:
+    config = Config.from_text("job.id=2", origin="file.properties", directory=Path("/jobs"))
+    assert job_name(config.with_values({"job.name": "mine"}), Clicks) == "mine-2"
+    assert job_name(config, Clicks) == "file-2"
+    assert job_name(Config(), Clicks) == "Clicks-1"
+    assert job_name(Config(), lambda envelope, collector, coordinator: None) == "job-1"
+    assert job_name(Config()) == "job-1"
+
+
+@pytest.mark.parametrize(("key", "name"), [("job.name", "../x"), ("job.name", "a/b"), ("job.name", "-x"), ("job.id", "../../x")])
+def test_a_name_that_cannot_be_a_directory_is_an_error(key: str, name: str) -> None:
+    with pytest.raises(ConfigError, match="cannot be a name") as caught:
+        job_name(Config({"job.name": "x", key: name}))
+    assert caught.value.key == key
