@@ -31,7 +31,6 @@ KEYS = (
     Key("job.default.system", "text", None, "the system of checkpoints and changelogs that name none. Default: the only log system"),
     Key("job.changelog.system", "text", None, "the system of changelogs that name none. Default: job.default.system"),
     Key("job.systemstreampartition.grouper.factory", "class", "partition", "how partitions become tasks: partition, ssp, or a class"),
-    Key("job.seed", "integer", "0", "seeds everything in the runtime that is random"),
     Key("task.class", "class", None, "the task: package.module.Class, or file.py:Class relative to the configuration file"),
     Key("task.inputs", "names", None, "the input streams, as system.stream, separated by commas"),
     Key("task.broadcast.inputs", "names", None, "partitions that every task gets, as system.stream#3 or system.stream#[1-4]"),
@@ -45,11 +44,10 @@ KEYS = (
     Key("task.ignored.exceptions", "names", None, "exceptions of the task that are counted and passed over: class names, or *"),
     Key("task.drop.deserialization.errors", "boolean", "false", "pass over messages that cannot be decoded, and count them"),
     Key("task.drop.serialization.errors", "boolean", "false", "pass over messages that cannot be encoded, and count them"),
-    Key("task.dead.letter.stream", "text", None, "the stream, as system.stream, that takes messages which cannot be decoded or encoded"),
     Key("task.checkpoint.system", "text", None, "where checkpoints are kept: a system, or file. Default: the only log system"),
     Key("task.checkpoint.path", "path", "checkpoints", "the directory of file checkpoints, relative to the configuration file"),
     Key("task.checkpoint.history", "integer", "100", "how many commits of each container are kept to rewind to"),
-    Key("task.processing.guarantee", "text", "at-least-once", "what a crash may do to outputs", ("at-least-once", "exactly-once")),
+    Key("task.processing.guarantee", "text", "at-least-once", "what a crash may do to outputs: write some of them twice", ("at-least-once",)),
     Key("task.lifecycle.listeners", "names", None, "the lifecycle listeners in force, in order"),
     Key("task.lifecycle.listener.<n>.class", "class", None, "the class or factory of a lifecycle listener"),
     Key("systems.<s>.samza.factory", "class", None, "the kind of system: log, memory, file, ... or a SystemFactory class"),
@@ -71,7 +69,6 @@ KEYS = (
     Key("stores.<n>.msg.serde", "text", "json", "the serde of the store's values"),
     Key("stores.<n>.changelog", "text", None, "the stream that makes the store durable, or none. Default: one of the changelog system"),
     Key("serializers.registry.<n>.class", "class", None, "a serde of one's own: a Serde class or factory"),
-    Key("metrics.reporters", "names", None, "the metrics reporters in force"),
 )
 
 # A plug-in's keys below systems.<s>. and serializers.registry.<n>. are its own; it checks them itself.

@@ -122,6 +122,9 @@ class Multiplexer:
                 systems.setdefault(lane.ssp.system, []).append(lane)
         for system, lanes in systems.items():
             self._poll(system, lanes)
+        for lane in self._dry:
+            if self._is_at_head(lane):
+                self.chooser.at_head(lane.ssp)
         return len(self._dry) < before
 
     def accept(self, arrival: Arrival) -> None:

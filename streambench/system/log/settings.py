@@ -37,7 +37,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     """
 
     fsync: str = "flush"
-    linger_ms: int = 100
+    linger_ms: int = 250
     batch_messages: int = 10_000
     batch_bytes: int = 4 << 20
     max_message_bytes: int = 16 << 20
