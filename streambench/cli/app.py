@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -41,11 +42,11 @@ def _streambench(
     """An interactive stream workbench."""
 
 
-def main() -> None:
-    """Run the command line and exit."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line (``arguments``, else those of the process) and exit."""
     log_to_stderr()
     try:
-        app(prog_name="streambench")
+        app(arguments, prog_name="streambench")
     except BrokenPipeError:
         code: object = 1
     except Exception as error:

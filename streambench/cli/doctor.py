@@ -22,6 +22,7 @@ from rich.text import Text
 import streambench
 from streambench.cli.job import JsonOption
 from streambench.cli.output import print_json, screen
+from streambench.errors import described
 
 State = Literal["found", "missing", "skipped"]
 
@@ -90,22 +91,24 @@ def findings() -> Iterator[Finding]:
 
 def _python() -> Finding:
     here = f"{sys.version.split()[0]} at {sys.executable}"
-    if sys.version_info < (3, 11):
-        return Finding("python", "missing", here, "everything", "install Python 3.11 or newer")
     return Finding("python", "found", here if sys.prefix != sys.base_prefix else f"{here} (no virtual environment)")
 
 
 def _package(name: str, without: str = "everything", *, extra: str = "", module: str = "", required: bool = False) -> Finding:
-    found = ""
+    """Only what is required is imported: the others would take many seconds."""
+    state: State = "missing" if required else "skipped"
     try:
         found = version(name)
-        importlib.import_module((module or name).replace("-", "_"))
     except PackageNotFoundError:
-        return Finding(name, "missing" if required else "skipped", "not installed", without, _install(extra))
+        return Finding(name, state, "not installed", without, _install(extra))
+    module = module or name
+    try:
+        if required:
+            importlib.import_module(module)
     except Exception as error:
-        problem = f"{found} cannot be imported: {type(error).__name__}: {error}"
-        return Finding(name, "missing" if required else "skipped", problem, without, _install(extra))
-    return Finding(name, "found", found)
+        return Finding(name, state, f"{found} cannot be imported: {described(error)}", without, _install(extra))
+    there = importlib.util.find_spec(module) is not None
+    return Finding(name, "found", found) if there else Finding(name, state, f"{found} is damaged", without, _install(extra))
 
 
 def _install(extra: str) -> str:
@@ -151,8 +154,8 @@ def _java() -> str | None:
         told = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=_PATIENCE_S, check=False).stderr
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.search(r'version "(?:1\.)?(\d+)[^"]*"', told)
-    return f"{found[0].split()[1]} at {program}" if found and int(found[1]) >= 17 else None
+    found = re.search(r'version "((?:1\.)?(\d+)[^"]*)"', told)
+    return f"{found[1]} at {program}" if found and int(found[2]) >= 17 else None
 
 
 def _pandas(without: str) -> Finding:

@@ -1,16 +1,19 @@
-"""A job in a directory of its own, and the command line run on it as a user would: in another process."""
+"""A job in a directory of its own, and the command line as a user would use it there."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import streambench as sb
+from streambench.cli.app import main
 from streambench.container.outbox import outlet
 from streambench.metrics.registry import MetricsRegistry
 from streambench.serde.streams import StreamSerdes
@@ -132,17 +135,28 @@ class Project:
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
         """The command line in the background."""
         environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
-        return subprocess.Popen(
-            self.command(*arguments), cwd=self.directory, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True, **options,
-        )  # fmt: skip
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+        return subprocess.Popen(self.command(*arguments), cwd=self.directory, env=environment, text=True, **pipes)
 
     def run(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        """The command line, from its start to its end, whatever that is."""
-        environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
-        return subprocess.run(
-            self.command(*arguments), cwd=self.directory, env=environment, input=stdin, capture_output=True, text=True, check=False
-        )  # fmt: skip
+        """The command line in this process (a new one takes a second only to start), from its beginning to its end, whatever that is."""
+        out, errors = _Text(), _Text()
+        given = _Text(stdin)
+        with contextlib.chdir(self.directory), contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors), _stdin(given):
+            try:
+                main(list(arguments))
+            except SystemExit as end:
+                code = end.code
+        return subprocess.CompletedProcess(arguments, int(code or 0), out.getvalue(), errors.getvalue())
+
+    def completes(self, words: str) -> list[str]:
+        """What the shell offers for the last of these words when the tab key is pressed."""
+        environment = {
+            **os.environ, "PYTHONPATH": str(CHECKOUT), "_STREAMBENCH_COMPLETE": "complete_bash",
+            "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1),
+        }  # fmt: skip
+        done = subprocess.run(self.command(), cwd=self.directory, env=environment, capture_output=True, text=True, check=False)
+        return done.stdout.split()
 
     def ok(self, *arguments: str, stdin: str = "") -> str:
         """The command line, which must succeed; what it printed."""
@@ -188,3 +202,23 @@ class Project:
 
 def _refuse(source: str, envelope: sb.OutgoingMessageEnvelope, error: Exception) -> None:
     raise error
+
+
+class _Text(io.TextIOWrapper):
+    """Text in memory, with the bytes beneath it."""
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__(io.BytesIO(text.encode()), encoding="utf-8", write_through=True)
+
+    def getvalue(self) -> str:
+        assert isinstance(self.buffer, io.BytesIO)
+        return self.buffer.getvalue().decode()
+
+
+@contextlib.contextmanager
+def _stdin(given: _Text) -> Iterator[None]:
+    before, sys.stdin = sys.stdin, given
+    try:
+        yield
+    finally:
+        sys.stdin = before

@@ -1,0 +1,180 @@
+"""What is wrong is said in one line that names the place; nothing is half written, and the exit code tells failure from wrong use."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.job.project import Project
+
+C = ("-c", "job.properties")
+RUN = ("run", "job.properties", "--until", "caught-up")
+
+
+def test_an_input_that_does_not_exist_is_named(project: Project) -> None:
+    assert "log.numbers" in project.fails(*RUN)
+
+
+def test_streams_that_do_not_exist_are_named_by_every_command(project: Project) -> None:
+    project.fill(1)
+    assert "log.nothing" in project.fails("peek", "log.nothing", *C)
+    assert "log.nothing" in project.fails("send", "log.nothing", *C, stdin="1\n")
+    assert "log.nothing" in project.fails("streams", "delete", "log.nothing", *C)
+    assert "there is no system 'lag'; did you mean log?" in project.fails("peek", "lag.numbers", *C)
+
+
+def test_a_partition_out_of_range_is_refused_before_anything_is_sent(project: Project) -> None:
+    project.fill(0, partitions=2)
+    assert "log.numbers has no partition 2; it has 2" in project.fails("send", "log.numbers", "--partition", "2", *C, stdin='{"n": 1}\n')
+    assert "log.numbers has no partition 2; it has 2" in project.fails("peek", "log.numbers", "--partition", "2", *C)
+    assert project.rows("peek", "log.numbers") == []
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [("{not json", "not JSON"), ('{"n": 1}', "no field 'k'"), ("[1]", "needs a JSON object"), ('{"k": 5}', "key 5 cannot be encoded")],
+)
+def test_a_bad_line_is_named_and_nothing_is_sent(project: Project, bad: str, reason: str) -> None:
+    project.fill(0, partitions=1)
+    error = project.fails("send", "log.numbers", "--key-field", "k", *C, stdin=f'{{"k": "a"}}\n\n{bad}\n{{"k": "b"}}\n')
+    assert "standard input, line 3: " in error and reason in error and error.endswith("nothing has been sent")
+    assert project.rows("peek", "log.numbers") == []
+
+
+def test_a_bad_line_of_a_file_is_named_with_the_file(project: Project) -> None:
+    project.fill(0, partitions=1)
+    (project.directory / "in.jsonl").write_text('{"n": 1}\noops\n')
+    assert "in.jsonl, line 2: " in project.fails("send", "log.numbers", "--input", "in.jsonl", *C)
+    assert project.rows("peek", "log.numbers") == []
+
+
+def test_a_bad_line_among_followed_ones_says_how_many_were_sent(project: Project) -> None:
+    project.fill(0, partitions=1)
+    error = project.fails("send", "log.numbers", "--follow", *C, stdin='{"n": 1}\n{"n": 2}\noops\n{"n": 3}\n')
+    assert "line 3: " in error and error.endswith("2 messages before it have been sent")
+    assert len(project.rows("peek", "log.numbers")) == 2
+
+
+def test_a_message_that_is_too_large_is_refused(project: Project) -> None:
+    project.configure({"systems.log.max.message.bytes": 1000})
+    project.fill(0, partitions=1)
+    assert "max.message.bytes" in project.fails("send", "log.numbers", *C, stdin=json.dumps("x" * 2000) + "\n")
+    assert project.rows("peek", "log.numbers") == []
+
+
+def test_a_task_that_raises_is_shown_with_its_message_and_its_own_lines_only(project: Project) -> None:
+    project.fill(20)
+    project.configure({"task.class": "task.py:Raises"})
+    done = project.run(*RUN)
+    assert done.returncode == 1
+    first, *frames = done.stderr.splitlines()
+    assert first == "error: Partition 1 failed at log.numbers.1@3, key 'k7': ZeroDivisionError: division by zero"
+    assert [line.split('"')[1] for line in frames if line.startswith("  File ")] == [str(project.directory / "task.py")] * 2
+    assert 'return message["n"] / 0' in frames[-2] + frames[-1]
+    assert all(row["processed"] is None for row in project.rows("checkpoints"))
+
+
+def test_a_task_that_raises_in_a_process_of_its_own_is_shown_with_its_container(project: Project) -> None:
+    project.fill(20)
+    project.configure({"task.class": "task.py:Raises", "job.container.count": 2})
+    done = project.run(*RUN)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: container 1: Partition 1 failed at log.numbers.1@3, key 'k7': ZeroDivisionError")
+    assert 'return message["n"] / 0' in done.stderr
+    assert "Traceback" not in done.stderr and "streambench/" not in done.stderr
+
+
+def test_a_task_file_that_fails_when_it_is_loaded_is_shown_with_its_line(project: Project) -> None:
+    project.fill(1)
+    (project.directory / "task.py").write_text("import streambench as sb\n\nlimit = unknown_name + 1\n")
+    done = project.run(*RUN)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: NameError: name 'unknown_name' is not defined\n")
+    assert "limit = unknown_name + 1" in done.stderr
+    assert "streambench/" not in done.stderr
+
+
+def test_an_unknown_serde_is_named_with_its_key_and_line(project: Project) -> None:
+    project.fill(1)
+    project.configure({"systems.log.samza.msg.serde": "jsno"})
+    error = project.fails(*RUN)
+    assert "systems.log.samza.msg.serde" in error and "job.properties:6" in error and "jsno" in error
+    assert "systems.log.samza.msg.serde" in project.fails("send", "log.numbers", *C, stdin='{"n": 1}\n')
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("task.inputs=log.numbers\ntask.inputs=log.others\n", "line 2: task.inputs"),
+        ("task.inptus=log.numbers\n", "did you mean task.inputs?"),
+        ("task.inputs=log.numbers\ntask.window.ms=soon\n", "task.window.ms"),
+        ("task.inputs=numbers\ntask.class=task.py:Up\n", "task.inputs"),
+        ("task.inputs=log.numbers\n", "task.class"),
+        ("task.inputs=log.numbers\ntask.class=task.py:Nothing\n", "task.py has no 'Nothing'"),
+    ],
+)
+def test_broken_properties_are_named_by_key(project: Project, text: str, named: str) -> None:
+    project.fill(1)
+    (project.directory / "job.properties").write_text(text)
+    assert named in project.fails(*RUN)
+
+
+def test_a_configuration_that_cannot_be_read_is_named(project: Project) -> None:
+    assert "cannot read the configuration other.properties" in project.fails("run", "other.properties")
+
+
+def newest_record(directory: Path) -> Path:
+    """The last record of container 0 in the first generation of the job."""
+    return max(directory.glob("streams/_jobs/up-1/g1/c0/*.json"))
+
+
+def test_a_damaged_checkpoint_is_named_and_nothing_is_guessed_in_its_place(project: Project) -> None:
+    project.fill(6)
+    project.ok(*RUN)
+    record = newest_record(project.directory)
+    whole = record.read_bytes()
+    record.write_bytes(whole.replace(b'"offsets"', b'"offsetz"', 1))
+    outputs = project.outputs()
+    for command in (RUN, ("checkpoints", *C)):
+        assert str(record) in project.fails(*command)
+    assert project.outputs() == outputs
+    project.ok("checkpoints", "--rewind", "oldest", "--yes", *C)
+    assert "6 messages" in project.ok(*RUN)
+
+
+def test_an_unknown_place_to_go_back_to_changes_nothing(project: Project) -> None:
+    project.fill(6)
+    project.ok(*RUN)
+    before = project.rows("checkpoints")
+    assert "outside of what it holds: 0 to 3" in project.fails("checkpoints", "--rewind", "log.numbers.0@9", "--yes", *C)
+    assert "has no task 'Partition 9'" in project.fails("checkpoints", "--rewind", "Partition 9=oldest", "--yes", *C)
+    assert "no commit 0.1 or before" in project.fails("checkpoints", "--rewind", "0.1", "--yes", *C)
+    assert "log.others.0 is no input" in project.fails("checkpoints", "--rewind", "log.others.0@1", "--yes", *C)
+    assert project.run("checkpoints", "--rewind", "oldest", *C).returncode == 2
+    assert project.rows("checkpoints") == before
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("frobnicate",),
+        ("run",),
+        ("run", "job.properties", "--until", "never"),
+        ("run", "job.properties", "--messages", "3", "--until", "caught-up"),
+        ("run", "job.properties", "--messages", "none"),
+        ("run", "job.properties", *C),
+        ("streams", "create", *C),
+        ("streams", "list", "nodot", *C),
+        ("send", *C),
+        ("peek", "log.a", "log.b", *C),
+        ("checkpoints", "--rewind", "somewhere", "--yes", *C),
+    ],
+)
+def test_wrong_use_ends_with_exit_code_2_and_says_how_to_use_it(project: Project, arguments: tuple[str, ...]) -> None:
+    project.fill(1)
+    done = project.run(*arguments)
+    assert done.returncode == 2
+    assert "Usage: streambench" in done.stderr
+    assert "Traceback" not in done.stderr
