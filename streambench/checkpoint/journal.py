@@ -302,7 +302,6 @@ class JournalCheckpointManager(CheckpointManager):
                     else:
                         checkpoints = entry.checkpoints
                         if entry.kind == "closed":
-                            ledger.sync()
                             return checkpoints
                         witness = ledger.open(entry.witness)
                         if witness is None:

@@ -75,7 +75,7 @@ class VolatileDisk:
     def __init__(self) -> None:
         self._open: dict[int, Path] = {}
         self._unsynced_data: set[int] = set()
-        self._unsynced_names: list[tuple[Path, Callable[[], object]]] = []
+        self._unsynced_names: list[tuple[Path, str, Callable[[Path], object]]] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)
@@ -84,7 +84,7 @@ class VolatileDisk:
         handle = os.open(path, flags, mode)
         self._open[handle] = Path(path)
         if flags & os.O_CREAT:
-            self._changed(path, lambda: path.unlink(missing_ok=True))
+            self._changed(path, os.unlink)
         return handle
 
     def write(self, handle: int, data: bytes) -> int:
@@ -93,35 +93,37 @@ class VolatileDisk:
 
     def fsync(self, handle: int) -> None:
         self._unsynced_data.discard(os.fstat(handle).st_ino)
-        self._unsynced_names = [(parent, undo) for parent, undo in self._unsynced_names if parent != self._open[handle]]
+        self._unsynced_names = [each for each in self._unsynced_names if each[0] != self._open[handle]]
 
     def link(self, source: Path, target: Path) -> None:
         os.link(source, target)
-        self._changed(target, lambda: target.unlink(missing_ok=True))
+        self._changed(target, os.unlink)
 
     def rename(self, source: Path, target: Path) -> None:
         os.rename(source, target)
-        self._changed(target, lambda: shutil.rmtree(target))
+        moved = {source: target}
+        self._unsynced_names = [(moved.get(parent, parent), name, undo) for parent, name, undo in self._unsynced_names]
+        self._changed(target, shutil.rmtree)
 
     def unlink(self, path: Path) -> None:
         data = path.read_bytes()
         os.unlink(path)
-        self._changed(path, lambda: path.write_bytes(data))
+        self._changed(path, lambda back: back.write_bytes(data))
 
     def mkdir(self, path: Path) -> None:
         os.mkdir(path)
-        self._changed(path, lambda: shutil.rmtree(path, ignore_errors=True))
+        self._changed(path, shutil.rmtree)
 
     def lose_power(self, directory: Path) -> None:
-        for _, undo in reversed(self._unsynced_names):
+        for parent, name, undo in reversed(self._unsynced_names):
             with suppress(FileNotFoundError):
-                undo()
+                undo(parent / name)
         for path in directory.rglob("*"):
             if path.is_file() and path.stat().st_ino in self._unsynced_data:
                 path.write_bytes(b"")
 
-    def _changed(self, path: Path, undo: Callable[[], object]) -> None:
-        self._unsynced_names.append((path.parent, undo))
+    def _changed(self, path: Path, undo: Callable[[Path], object]) -> None:
+        self._unsynced_names.append((path.parent, path.name, undo))
 
 
 def manager(directory: Path) -> JournalCheckpointManager:

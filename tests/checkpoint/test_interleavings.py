@@ -78,10 +78,13 @@ class Actor:
         self.claim("b")
         self.commit()
 
-    def claim_and_commit_often(self) -> None:
-        self.claim()
+    def commit_often(self) -> None:
         for _ in range(3 * KEEP):
             self.commit()
+
+    def claim_and_commit_often(self) -> None:
+        self.claim()
+        self.commit_often()
 
     def start_and_commit(self) -> None:
         self.start()
@@ -133,6 +136,7 @@ def used(directory: Path, commits: Counter[str]) -> None:
         Actor.claim_and_commit,
         Actor.claim_and_commit_the_other,
         Actor.claim_and_commit_often,
+        Actor.commit_often,
         Actor.start_and_commit,
         Actor.start_often,
         Actor.start_often_and_claim_nothing,
@@ -166,6 +170,8 @@ def test_whoever_acts_in_between_no_commit_is_lost(
         shutil.copytree(template, directory)
         commits = Counter(template_commits)
         actor, intruder = Actor(directory, commits), Actor(directory, commits)
+        if intrusion is Actor.commit_often:
+            intruder.claim()
         if prepare is not None:
             prepare(actor)
 
@@ -194,4 +200,40 @@ def test_whoever_acts_in_between_no_commit_is_lost(
         last.claim_and_commit()
         last.manager.close()
         shutil.rmtree(directory)
+    assert interrupted_at > 5
+
+
+def test_a_zombie_commits_nothing_while_its_generation_is_being_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What closed its container is deleted too; it must not take the number that this sets free for its own."""
+
+    def remove_last_first(directory: Path, ignore_errors: bool) -> None:
+        ledger.os.listdir(directory)
+        for path in sorted(directory.rglob("*.json"), reverse=True):
+            ledger.os.unlink(path)
+
+    interrupted_at = 0
+    interrupted = True
+    while interrupted:
+        interrupted_at += 1
+        directory = tmp_path / str(interrupted_at)
+        commits = Counter[str]()
+        used(directory, commits)
+        zombie, starter = Actor(directory, commits), Actor(directory, commits)
+        zombie.claim_and_commit()
+        starter.start_and_commit()
+        before = Counter(commits)
+
+        def intrude(zombie: Actor = zombie) -> None:
+            with suppress(FencedError):
+                zombie.commit()
+
+        with monkeypatch.context() as patched:
+            patched.setattr(shutil, "rmtree", remove_last_first)
+            patched.setattr(ledger, "os", proxy := InterruptedOs(interrupted_at, intrude))
+            starter.start()
+        interrupted = proxy.calls >= interrupted_at
+        assert commits == before, f"interrupted before call {interrupted_at}"
+        assert int(starter.manager.read_last()["a"].offsets[CLICKS]) == commits["a"]
+        for each in (zombie, starter):
+            each.manager.close()
     assert interrupted_at > 5
