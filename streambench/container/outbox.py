@@ -95,7 +95,7 @@ class LiveOutbox:
         self._producers: dict[str, SystemProducer] = {}
         self._puts: dict[SystemStream, Put] = {}
         self._sources: list[str] = []
-        self._generation = 0
+        self._generation = self._sequence = 0
         self._sent = metrics.counter("sends", "producers")
         self._dropped = metrics.counter("serialization-errors", "producers")
         self._drop = config.boolean("task.drop.serialization.errors")
@@ -103,7 +103,7 @@ class LiveOutbox:
 
     def start(self, sources: Sequence[str], fenced: Mapping[str, Sequence[SystemStreamPartition]], generation: int, epoch: int) -> None:
         self._sources = [*sources, *fenced]
-        self._generation = generation
+        self._generation, self._sequence = generation, epoch
         for source, partitions in fenced.items():
             for system in {ssp.system for ssp in partitions}:
                 of_system = [ssp for ssp in partitions if ssp.system == system]
@@ -130,6 +130,8 @@ class LiveOutbox:
     def commit(self, commits: Sequence[TaskCommit], now_ms: int) -> None:
         self.flush()
         self._write_changes([(each.task, changes) for each in commits for changes in each.changes])
+        # Epochs grow with each holder of a container, and so do the numbers of its commits.
+        self._sequence += 1
         ends = self._upcoming({ssp for each in commits for ssp in each.changelogs.values()})
         written = {
             each.task: Checkpoint(
@@ -137,6 +139,7 @@ class LiveOutbox:
                 starts=each.starts,
                 changelogs={store: ends[ssp] for store, ssp in each.changelogs.items()},
                 generation=self._generation,
+                sequence=self._sequence,
                 time_ms=now_ms,
             )
             for each in commits
