@@ -1,0 +1,160 @@
+"""The admin of files: where they begin and end, and how new ones are made."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from streambench.errors import StreamExistsError, StreamSystemError
+from streambench.model import PartitionMetadata, SystemStream
+from streambench.system.api import SystemAdmin
+from streambench.system.file.consumer import to_position
+from streambench.system.file.producer import check_writable
+from streambench.system.file.reader import Reader, reader_of
+from streambench.system.file.source import PlainSource, source_of
+from streambench.system.file.streams import FileStreams, Place
+
+_AT_ONCE = 10_000
+
+
+class _Scan:
+    """What reading a partition from its beginning has found so far; where a file only grows, the next look begins where this one ended."""
+
+    def __init__(self, reader: Reader, stamp: tuple[int, ...]) -> None:
+        self.reader = reader
+        self.stamp = stamp
+        self.oldest: int | None = None
+        self.newest: int | None = None
+
+    def go_on(self) -> None:
+        while messages := self.reader.read(_AT_ONCE):
+            if self.oldest is None:
+                self.oldest = messages.ends[0]
+            self.newest = messages.ends[-1]
+        self.reader.close()
+
+
+class FileAdmin(SystemAdmin):
+    """Knows the files of one file system. It deletes none: they are not its own."""
+
+    def __init__(self, streams: FileStreams) -> None:
+        self._streams = streams
+        self._scans: dict[Place, _Scan] = {}
+
+    def metadata(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
+        return {stream: dict(enumerate(map(self._of, self._streams.partitions(stream.stream)))) for stream in streams}
+
+    def create(self, stream: SystemStream, partitions: int, **settings: Any) -> bool:
+        path = self._streams.path(stream.stream)
+        if path is None or not path.exists():
+            path = self._streams.new_path(stream.stream, partitions)
+            check_writable(self._streams.system, stream.stream, path)
+            if _make(path, partitions, self._streams.ending(stream.stream)):
+                return True
+        present = len(self._streams.partitions(stream.stream))
+        if present != partitions:
+            raise StreamExistsError(f"{stream} is there already, with {present} partitions and not {partitions}: {path}")
+        return False
+
+    def compare(self, offset: str, other: str) -> int | None:
+        mine, others = to_position(offset, self._streams.system), to_position(other, self._streams.system)
+        return (mine > others) - (mine < others)
+
+    def after(self, offset: str) -> str:
+        return str(to_position(offset, self._streams.system) + 1)
+
+    def streams(self) -> list[SystemStream]:
+        return [SystemStream(self._streams.system, name) for name in self._streams.names()]
+
+    def close(self) -> None:
+        for scan in self._scans.values():
+            scan.reader.close()
+        self._scans.clear()
+
+    def _of(self, place: Place) -> PartitionMetadata:
+        oldest, newest = self._scanned(place) if place.format == "csv" or place.compressed else _looked_up(place)
+        if oldest is None or newest is None:
+            return PartitionMetadata(None, None, "0")
+        return PartitionMetadata(str(oldest), str(newest), str(newest + 1))
+
+    def _scanned(self, place: Place) -> tuple[int | None, int | None]:
+        """First and last message, by reading all of the file: only that tells where rows end, or what was compressed."""
+        try:
+            status = os.stat(place.path)
+        except OSError as error:
+            raise StreamSystemError(f"{place.name}: cannot read {place.path}: {error.strerror}") from None
+        stamp = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+        scan = self._scans.get(place)
+        if scan is None or (scan.stamp != stamp and not (place.follow and scan.stamp[:2] == stamp[:2] and scan.stamp[2] <= stamp[2])):
+            scan = self._scans[place] = _Scan(reader_of(place, 0), ())
+        if scan.stamp != stamp:
+            scan.go_on()
+            scan.stamp = stamp
+        return scan.oldest, scan.newest
+
+
+def _looked_up(place: Place) -> tuple[int | None, int | None]:
+    """First and last message of a file of lines, by looking at its two ends."""
+    reader = reader_of(place, 0)
+    first = reader.read(1)
+    source = source_of(place)
+    assert isinstance(source, PlainSource)
+    if first is None:
+        return None, None
+    end = source.size()
+    if place.follow:
+        end = source.line_start(end)
+    while end > first.ends[0] + 1:
+        start = source.line_start(end - 1)
+        if place.format != "jsonl" or source.read(start, end - start).strip(b"\r\n"):
+            return first.ends[0], end - 1
+        end = start
+    return first.ends[0], first.ends[0]
+
+
+def _make(path: Path, partitions: int, ending: str) -> bool:
+    """Make a file, or a directory of so many, durably and in one step; False where it is there already."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        if partitions == 1 and path.suffix:
+            with open(path, "xb"):
+                pass
+        else:
+            _make_directory(path, partitions, ending)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise StreamSystemError(f"cannot create {path}: {error.strerror}") from error
+    make_durable(path.parent)
+    return True
+
+
+def _make_directory(path: Path, partitions: int, ending: str) -> None:
+    new = path.with_name(f".{path.name}.{os.getpid()}.new")
+    new.mkdir()
+    try:
+        for number in range(partitions):
+            (new / f"{number}{ending}").touch()
+        make_durable(new)
+        try:
+            new.rename(path)
+        except OSError as error:
+            if path.exists():
+                raise FileExistsError(path) from None
+            raise error
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(new)
+
+
+def make_durable(directory: Path) -> None:
+    """Return when the entries of a directory are on the disk."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

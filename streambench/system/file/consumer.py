@@ -1,0 +1,60 @@
+"""The consumer of files: one reader for each partition, polled by the event loop itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from streambench.errors import OffsetError, UnknownStreamError
+from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
+from streambench.system.api import Chunk, SystemConsumer
+from streambench.system.file.reader import Reader, reader_of
+from streambench.system.file.streams import FileStreams
+
+
+class FileConsumer(SystemConsumer):
+    """Reads partitions of one file system."""
+
+    polled_by_loop: ClassVar[bool] = True
+
+    def __init__(self, streams: FileStreams) -> None:
+        self._streams = streams
+        self._wanted: dict[SystemStreamPartition, int] = {}
+        self._readers: dict[SystemStreamPartition, Reader] = {}
+
+    def register(self, ssp: SystemStreamPartition, offset: str) -> None:
+        self._wanted[ssp] = to_position(offset, str(ssp))
+
+    def start(self) -> None:
+        places = {stream: self._streams.partitions(stream) for stream in sorted({ssp.stream for ssp in self._wanted})}
+        for ssp, position in self._wanted.items():
+            if ssp.partition >= len(places[ssp.stream]):
+                raise UnknownStreamError(f"{ssp}: the stream has {len(places[ssp.stream])} partitions, numbered from 0")
+            self._readers[ssp] = reader_of(places[ssp.stream][ssp.partition], position)
+
+    def stop(self) -> None:
+        for reader in self._readers.values():
+            reader.close()
+        self._readers.clear()
+
+    def poll(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[IncomingMessageEnvelope]:
+        return [envelope for chunk in self.poll_chunks(wanted, timeout_ms) for envelope in chunk.envelopes()]
+
+    def poll_chunks(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[Chunk]:
+        chunks = []
+        for ssp, at_most in wanted.items():
+            read = self._readers[ssp].read(at_most) if at_most > 0 else None
+            if read is not None:
+                chunks.append(Chunk(ssp, list(map(str, read.ends)), read.keys, read.messages))
+        return chunks
+
+    def at_head(self, ssp: SystemStreamPartition) -> bool:
+        reader = self._readers.get(ssp)
+        return reader is not None and reader.at_head
+
+
+def to_position(offset: str, where: str) -> int:
+    """An offset of a file as a number. Raises OffsetError where it is none."""
+    if not (offset.isascii() and offset.isdecimal()):
+        raise OffsetError(f"{where}: '{offset}' is no offset of a file; its offsets are positions of bytes, from 0 on")
+    return int(offset)

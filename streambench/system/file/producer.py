@@ -1,0 +1,174 @@
+"""The producer of files: appends lines."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from streambench.errors import SerdeError, StreamSystemError, UnknownStreamError
+from streambench.model import OutgoingMessageEnvelope, SystemStream
+from streambench.system.api import Sender, SystemProducer
+from streambench.system.file.source import PlainSource
+from streambench.system.file.streams import FileStreams, Place
+
+log = logging.getLogger(__name__)
+
+_PENDING_BYTES = 1 << 20
+
+
+def check_writable(system: str, stream: str, path: Path) -> None:
+    """Raise StreamSystemError where a file cannot be appended to for what it is, with what to use instead."""
+    if path.name.endswith((".csv", ".gz")):
+        what = "CSV files" if path.name.endswith(".csv") else "compressed files"
+        raise StreamSystemError(
+            f"{system}.{stream}: {what} can only be read, not written ({path}); write JSON lines: name the file .jsonl, and convert it "
+            "when it is complete"
+        )
+
+
+class FileProducer(SystemProducer):
+    """Appends messages to files, one per line. A line has no key, time or headers: what is to be kept of them belongs into the message.
+
+    Lines are kept back until ``flush``, or until there are enough of them; they are always written whole.
+    """
+
+    def __init__(self, streams: FileStreams) -> None:
+        self._streams = streams
+        self._writers: dict[str, list[_Writer]] = {}
+
+    def start(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        for writers in self._writers.values():
+            for writer in writers:
+                writer.close()
+        self._writers.clear()
+
+    def register(self, source: str) -> None:
+        pass
+
+    def send(self, source: str, envelope: OutgoingMessageEnvelope) -> None:
+        self._of(envelope.system_stream)[envelope.partition or 0].append(envelope.message)
+
+    def sender(self, stream: SystemStream) -> Sender:
+        writers = self._of(stream)
+
+        def send(source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int) -> None:
+            writers[partition].append(message)
+
+        return send
+
+    def flush(self, source: str) -> None:
+        for writers in self._writers.values():
+            for writer in writers:
+                writer.flush()
+
+    def _of(self, stream: SystemStream) -> list[_Writer]:
+        if stream.stream not in self._writers:
+            places = self._streams.partitions(stream.stream)
+            for place in places:
+                check_writable(stream.system, stream.stream, place.path)
+                if place.format == "csv":
+                    raise StreamSystemError(f"{stream}: CSV can only be read, not written: set format=jsonl for this stream")
+            self._writers[stream.stream] = [_Writer(place) for place in places]
+        return self._writers[stream.stream]
+
+
+class _Writer:
+    """Appends to one file."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._pending: list[bytes] = []
+        self._size = 0
+        self._handle: int | None = None
+        self._unsynced = False
+
+    def append(self, message: Any) -> None:
+        if type(message) is not bytes:
+            raise SerdeError(
+                f"{self._place.name}: a line of a file is bytes, and this message is a {type(message).__name__}: set a serde, for "
+                f"example systems.{self._place.name.partition('.')[0]}.samza.msg.serde=json"
+            )
+        if b"\n" in message:
+            raise SerdeError(f"{self._place.name}: this message holds a newline, and would be several lines of {self._place.path}")
+        if not message and self._place.format == "jsonl":
+            raise SerdeError(f"{self._place.name}: an empty message is no line of JSON")
+        self._pending.append(message)
+        self._size += len(message) + 1
+        if self._size >= _PENDING_BYTES:
+            self._write()
+
+    def flush(self) -> None:
+        """Return when everything is on the disk."""
+        if self._pending:
+            self._write()
+        if self._unsynced and self._handle is not None:
+            try:
+                os.fsync(self._handle)
+            except OSError as error:
+                raise self._failure(error) from error
+            self._unsynced = False
+
+    def close(self) -> None:
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+    def _write(self) -> None:
+        data = memoryview(b"\n".join(self._pending) + b"\n")
+        handle = self._opened()
+        before = os.fstat(handle).st_size
+        try:
+            written = 0
+            while written < len(data):
+                written += os.write(handle, data[written:])
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.ftruncate(handle, before)
+            raise self._failure(error) from error
+        self._pending.clear()
+        self._size = 0
+        self._unsynced = True
+
+    def _opened(self) -> int:
+        if self._handle is None:
+            try:
+                self._handle = os.open(self._place.path, os.O_WRONLY | os.O_APPEND)
+                self._mend(self._handle)
+            except FileNotFoundError:
+                raise UnknownStreamError(f"{self._place.name}: there is no file {self._place.path}") from None
+            except OSError as error:
+                raise self._failure(error) from error
+        return self._handle
+
+    def _mend(self, handle: int) -> None:
+        """See that the file ends with a newline. A last line of JSON that is not complete was torn by a crash: it is cut off."""
+        source = PlainSource(self._place.name, self._place.path)
+        size = source.size()
+        if size == 0 or source.read(size - 1, 1) == b"\n":
+            return
+        start = source.line_start(size)
+        torn = source.read(start, size - start)
+        if self._place.format == "jsonl" and not _is_json(torn):
+            log.warning("%s: the last line of %s was not complete and is cut off: %r", self._place.name, self._place.path, torn[:200])
+            os.ftruncate(handle, start)
+        else:
+            os.write(handle, b"\n")
+
+    def _failure(self, error: OSError) -> StreamSystemError:
+        return StreamSystemError(f"{self._place.name}: cannot write {self._place.path}: {error.strerror}")
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        orjson.loads(line)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,186 @@
+"""Which files a stream is made of, and how they are to be read."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from pathlib import Path
+from typing import Literal, cast
+
+from msgspec import Struct
+
+from streambench import config_keys
+from streambench.config import Config
+from streambench.errors import ConfigError, StreamSystemError, UnknownStreamError
+
+STREAM_KEYS = frozenset({"path", "format", "follow", "key.field"})
+"""What can be set for the system, and for a stream of its own."""
+
+Format = Literal["jsonl", "csv", "text"]
+
+FORMATS: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".txt": "text", ".log": "text"}
+ENDINGS = tuple(ending + zipped for ending in FORMATS for zipped in ("", ".gz"))
+
+
+class Place(Struct, frozen=True):
+    """One partition: its file, and how to read it. ``name`` is for errors."""
+
+    name: str
+    path: Path
+    format: Format
+    follow: bool
+    key_field: str | None
+
+    @property
+    def compressed(self) -> bool:
+        return self.path.suffix == ".gz"
+
+
+class FileStreams:
+    """The streams of one file system, as they are on the disk at the moment of asking. Raises ConfigError for settings that are wrong."""
+
+    def __init__(self, system: str, config: Config) -> None:
+        self.system = system
+        self._config = config
+        prefix = f"systems.{system}.streams."
+        for rest in config.below(prefix):
+            key = prefix + rest
+            if config_keys.find(key) is None and ".samza." not in rest and not any(rest.endswith("." + known) for known in STREAM_KEYS):
+                near = difflib.get_close_matches(rest.rpartition(".")[2], STREAM_KEYS, n=1)
+                known = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(STREAM_KEYS))}"
+                raise config.error(key, f"is no setting of a stream of files; {known}")
+
+    def partitions(self, stream: str) -> list[Place]:
+        """The files of a stream, in the order of its partitions. Raises UnknownStreamError that names the path."""
+        path = self.path(stream)
+        if path is None or not path.exists():
+            raise self._unknown(stream, path)
+        return [self._place(stream, number, file) for number, file in enumerate(_numbered(path) if path.is_dir() else [path])]
+
+    def path(self, stream: str) -> Path | None:
+        """The file of a stream, or the directory of its partitions; None where nothing like it is there."""
+        own = self._own_path(stream)
+        if own is not None:
+            return own
+        root = self._root()
+        if _is_file(root):
+            return root if stream == _stem(root.name) else None
+        if not _is_name(stream):
+            return None
+        there = [path for path in (root / stream, *(root / (stream + ending) for ending in ENDINGS)) if path.exists()]
+        there = [path for path in there if path.name != stream or path.is_dir()]
+        if len(there) > 1:
+            raise StreamSystemError(
+                f"{self.system}.{stream} could be any of {', '.join(path.name for path in there)} in {root}: "
+                f"say which with systems.{self.system}.streams.{stream}.path=..."
+            )
+        return there[0] if there else None
+
+    def new_path(self, stream: str, partitions: int) -> Path:
+        """Where a stream is to be created: a file, or a directory for several partitions."""
+        own = self._own_path(stream)
+        if own is None and _is_file(self._root()):
+            if stream != _stem(self._root().name):
+                raise self._unknown(stream, None)
+            own = self._root()
+        if own is not None:
+            if partitions > 1 and _is_file(own):
+                raise StreamSystemError(f"{self.system}.{stream}: {own} is one file, and can only be one partition, not {partitions}")
+            return own
+        if not _is_name(stream):
+            raise StreamSystemError(f"{self.system}.{stream}: a stream of files is named without '/', and does not begin with '.'")
+        return self._root() / (stream if partitions > 1 else stream + self.ending(stream))
+
+    def ending(self, stream: str) -> str:
+        """How the names of a new stream's files end."""
+        key = self._config.stream_key(self.system, stream, "format")
+        return ".txt" if self._config.text(key) == "text" else ".jsonl"
+
+    def names(self) -> list[str]:
+        """The names of all streams, sorted."""
+        prefix = f"systems.{self.system}.streams."
+        names = {rest.removesuffix(".path") for rest in self._config.below(prefix) if rest.endswith(".path")}
+        if self._config.text(f"systems.{self.system}.path") is not None:
+            root = self._root()
+            if _is_file(root):
+                names |= {_stem(root.name)} if root.exists() else set()
+            elif root.is_dir():
+                for entry in os.scandir(root):
+                    if _is_name(entry.name) and (_numbered(Path(entry.path)) if entry.is_dir() else entry.name.endswith(ENDINGS)):
+                        names.add(entry.name if entry.is_dir() else _stem(entry.name))
+        return sorted(names)
+
+    def _root(self) -> Path:
+        return self._config.path(f"systems.{self.system}.path")
+
+    def _own_path(self, stream: str) -> Path | None:
+        key = f"systems.{self.system}.streams.{stream}.path"
+        return self._config.path(key) if self._config.text(key) is not None else None
+
+    def _place(self, stream: str, number: int, path: Path) -> Place:
+        config = self._config
+        follow_key = config.stream_key(self.system, stream, "follow")
+        follow = config.text(follow_key) is not None and config.boolean(follow_key)
+        if follow and path.suffix == ".gz":
+            raise config.error(follow_key, f"{path} is compressed, and what is appended to such a file cannot be followed")
+        key_field_key = config.stream_key(self.system, stream, "key.field")
+        key_field = config.text(key_field_key)
+        form = self._format(stream, path)
+        if form == "text" and key_field is not None:
+            raise config.error(key_field_key, f"{path} is read as text, and lines of text have no fields; set format=jsonl or format=csv")
+        return Place(f"{self.system}.{stream}.{number}", path, form, follow, key_field)
+
+    def _format(self, stream: str, path: Path) -> Format:
+        key = self._config.stream_key(self.system, stream, "format")
+        named = self._config.text(key)
+        if named is None:
+            form = FORMATS.get(Path(path.name.removesuffix(".gz")).suffix)
+            if form is None:
+                raise self._config.error(key, f"is missing: the name of {path} does not tell whether it is jsonl, csv or text")
+            return form
+        if named not in FORMATS.values():
+            raise self._config.error(key, f"'{named}' is not one of jsonl, csv, text")
+        return cast(Format, named)
+
+    def _unknown(self, stream: str, path: Path | None) -> UnknownStreamError:
+        name = f"{self.system}.{stream}"
+        if path is not None:
+            return UnknownStreamError(f"there is no stream {name}: there is no file {path}")
+        try:
+            root, known = self._root(), self.names()
+        except ConfigError as error:
+            return UnknownStreamError(f"there is no stream {name}: {error}")
+        if _is_file(root):
+            return UnknownStreamError(f"there is no stream {name}: {root} is one file, and its stream is {self.system}.{_stem(root.name)}")
+        near = difflib.get_close_matches(stream, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(known) or 'none at all'}"
+        return UnknownStreamError(
+            f"there is no stream {name}: no file {root / stream}.jsonl (or .csv, .txt, .log, also with .gz, or a directory); {hint}"
+        )
+
+
+def _is_name(name: str) -> bool:
+    return not name.startswith(".") and "/" not in name and os.sep not in name and "\0" not in name
+
+
+def _is_file(path: Path) -> bool:
+    return path.is_file() or (not path.is_dir() and path.name.endswith(ENDINGS))
+
+
+def _stem(name: str) -> str:
+    """The name of the stream in a file of this name."""
+    return next((name.removesuffix(ending) for ending in sorted(ENDINGS, key=len, reverse=True) if name.endswith(ending)), name)
+
+
+def _numbered(directory: Path) -> list[Path]:
+    """The partitions in a directory: 0.jsonl, 1.jsonl, ... Empty where it has none; raises StreamSystemError where one is missing."""
+    found: dict[int, Path] = {}
+    for path in directory.iterdir():
+        if path.name.endswith(ENDINGS) and _stem(path.name).isdecimal():
+            other = found.setdefault(int(_stem(path.name)), path)
+            if other != path:
+                raise StreamSystemError(f"{directory}: {other.name} and {path.name} are both partition {_stem(path.name)}")
+    missing = next((number for number in range(len(found)) if number not in found), None)
+    if missing is not None:
+        raise StreamSystemError(f"{directory}: there is no file of partition {missing}; the files are numbered from 0 on, without a gap")
+    return [found[number] for number in sorted(found)]

@@ -1,0 +1,598 @@
+"""Files as streams."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streambench.config import Config
+from streambench.errors import (
+    ConfigError,
+    CorruptDataError,
+    OffsetError,
+    SerdeError,
+    StreambenchError,
+    StreamExistsError,
+    StreamSystemError,
+    UnknownStreamError,
+)
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, PartitionMetadata, SystemStream, SystemStreamPartition
+from streambench.system.api import SystemAdmin, SystemConsumer, SystemProducer
+from streambench.system.file import FileSystemFactory
+from streambench.system.systems import Systems
+
+STREAM = SystemStream("files", "flights")
+SSP = SystemStreamPartition("files", "flights", 0)
+
+
+class Files:
+    """A file system in a directory."""
+
+    def __init__(self, path: Path, **settings: str) -> None:
+        named = {name.replace("__", "."): value for name, value in settings.items()}
+        self.config = Config({"systems.files.samza.factory": "file", "systems.files.path": path})
+        self.config = self.config.with_values({f"systems.files.{name}": value for name, value in named.items()})
+
+    def consumer(self, offset: str = "0", ssp: SystemStreamPartition = SSP) -> SystemConsumer:
+        consumer = FileSystemFactory().get_consumer("files", self.config, MetricsRegistry())
+        consumer.register(ssp, offset)
+        consumer.start()
+        return consumer
+
+    def admin(self) -> SystemAdmin:
+        return FileSystemFactory().get_admin("files", self.config)
+
+    def producer(self) -> SystemProducer:
+        producer = FileSystemFactory().get_producer("files", self.config, MetricsRegistry())
+        producer.start()
+        return producer
+
+    def metadata(self, stream: SystemStream = STREAM) -> dict[int, PartitionMetadata]:
+        return self.admin().metadata([stream])[stream]
+
+    def read(self, offset: str = "0", at_most: int = 1000, ssp: SystemStreamPartition = SSP) -> list[IncomingMessageEnvelope]:
+        """All messages from an offset on, so many at a time."""
+        consumer = self.consumer(offset, ssp)
+        read = []
+        while more := consumer.poll({ssp: at_most}, 0):
+            assert len(more) <= at_most
+            read += more
+        assert consumer.at_head(ssp)
+        consumer.stop()
+        return read
+
+    def messages(self, offset: str = "0", **options: Any) -> list[Any]:
+        return [envelope.message for envelope in self.read(offset, **options)]
+
+
+def written(path: Path, data: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+def as_csv(rows: list[list[str]], terminator: str = "\r\n") -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator=terminator, quoting=csv.QUOTE_ALL).writerows(rows)
+    return text.getvalue().encode()
+
+
+# Reading
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".ndjson", ".jsonl.gz"])
+def test_lines_of_json_are_messages_as_they_are(tmp_path: Path, ending: str) -> None:
+    written(tmp_path / f"flights{ending}", b'{"a": 1}\n{"a":2}\r\n\n{"a":3}')
+    read = Files(tmp_path).read()
+    assert [envelope.message for envelope in read] == [b'{"a": 1}', b'{"a":2}', b'{"a":3}']
+    assert [envelope.offset for envelope in read] == ["8", "17", "25"]
+    assert {(envelope.ssp, envelope.key, envelope.timestamp) for envelope in read} == {(SSP, None, None)}
+
+
+@pytest.mark.parametrize("ending", [".txt", ".log", ".log.gz"])
+def test_every_line_of_a_text_is_a_message(tmp_path: Path, ending: str) -> None:
+    written(tmp_path / f"flights{ending}", b"one\n\n\xff two \n")
+    assert Files(tmp_path).messages() == [b"one", b"", b"\xff two "]
+
+
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz"])
+def test_rows_become_json_objects_of_strings(tmp_path: Path, ending: str) -> None:
+    written(tmp_path / f"flights{ending}", 'id,"the name"\n1,"Zürich, HB\nGleis ""3"""\n\n2,\n'.encode())
+    assert [orjson.loads(message) for message in Files(tmp_path).messages()] == [
+        {"id": "1", "the name": 'Zürich, HB\nGleis "3"'},
+        {"id": "2", "the name": ""},
+    ]
+
+
+@pytest.mark.parametrize(("ending", "head"), [(".jsonl", b""), (".csv", b"a\n"), (".txt", b"")])
+def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path, ending: str, head: bytes) -> None:
+    written(tmp_path / f"flights{ending}", b"\xef\xbb\xbf" + head + b"7\n")
+    (message,) = Files(tmp_path).messages()
+    assert orjson.loads(message) in (7, {"a": "7"})
+    assert Files(tmp_path).metadata()[0].newest == str(4 + len(head))
+
+
+FORMATS = st.sampled_from([".jsonl", ".txt", ".csv", ".csv.gz", ".jsonl.gz"])
+CELLS = st.text(st.sampled_from('ab,"\n\r ü'), max_size=5)
+
+
+@st.composite
+def files(draw: st.DrawFn) -> tuple[str, bytes, list[Any]]:
+    """A file's ending and contents, and the messages in it."""
+    ending = draw(FORMATS)
+    newline = draw(st.sampled_from(["\n", "\r\n"]))
+    if ending.startswith(".csv"):
+        rows = draw(st.lists(st.tuples(CELLS, CELLS.map(lambda cell: cell + "x")), max_size=6))
+        data = as_csv([["a", "b"], *map(list, rows)], newline)
+        wanted: list[Any] = [{"a": a, "b": b} for a, b in rows]
+    else:
+        lines = draw(st.lists(st.integers(0, 10**6).map(str), max_size=6))
+        data = newline.join([*lines, ""]).encode()
+        wanted = [line.encode() for line in lines]
+    return ending, data.removesuffix(newline.encode()) if draw(st.booleans()) else data, wanted
+
+
+def decoded(ending: str, message: Any) -> Any:
+    return orjson.loads(message) if ending.startswith(".csv") else message
+
+
+@given(file=files(), at_most=st.integers(1, 4))
+def test_whatever_is_in_a_file_offsets_lead_to_it(tmp_path_factory: pytest.TempPathFactory, file: Any, at_most: int) -> None:
+    """From each message's own offset reading begins with it, from the following one with the next; and the admin says the same."""
+    ending, data, wanted = file
+    path = tmp_path_factory.mktemp("files")
+    written(path / f"flights{ending}", data)
+    files = Files(path)
+    read = files.read(at_most=at_most)
+    assert [decoded(ending, envelope.message) for envelope in read] == wanted
+    here, admin = files.metadata()[0], files.admin()
+    if not read:
+        assert (here.oldest, here.newest) == (None, None)
+        assert files.read(here.upcoming or "") == []
+        return
+    assert (here.oldest, here.newest, here.upcoming) == (read[0].offset, read[-1].offset, admin.after(read[-1].offset))
+    for at, envelope in enumerate(read):
+        assert files.read(envelope.offset, at_most) == read[at:]
+        assert files.read(admin.after(envelope.offset), at_most) == read[at + 1 :]
+    offsets = [envelope.offset for envelope in read]
+    assert [admin.compare(one, other) for one, other in zip(offsets, offsets[1:], strict=False)] == [-1] * (len(offsets) - 1)
+
+
+def test_a_position_inside_a_line_means_that_line(tmp_path: Path) -> None:
+    written(tmp_path / "flights.jsonl", b"100\n200\n300\n")
+    assert Files(tmp_path).messages("5") == [b"200", b"300"]
+    assert Files(tmp_path).messages("12") == []
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz", ".csv"])
+def test_lines_longer_than_what_is_read_at_once_are_one_message(tmp_path: Path, ending: str) -> None:
+    long = b'"' + b"x" * 120_000 + b'"'
+    lines = [b'"a"', long, b'"b"', *[b'"c"'] * 100_000, long]
+    written(tmp_path / f"flights{ending}", b"\n".join(lines))
+    read = Files(tmp_path).messages(at_most=40_000)
+    if ending == ".csv":
+        assert [orjson.loads(message)["a"] for message in read] == [line.decode()[1:-1] for line in lines[1:]]
+    else:
+        assert read == lines
+
+
+def test_a_line_of_megabytes_is_one_message(tmp_path: Path) -> None:
+    written(tmp_path / "flights.txt", b"x" * 3_000_000 + b"\nend\n")
+    assert [len(message) for message in Files(tmp_path).messages()] == [3_000_000, 3]
+
+
+def test_partitions_are_read_apart_and_one_that_is_not_wanted_loses_nothing(tmp_path: Path) -> None:
+    written(tmp_path / "flights" / "0.jsonl", b"1\n2\n")
+    written(tmp_path / "flights" / "1.jsonl", b"3\n")
+    written(tmp_path / "flights" / "_SUCCESS", b"")
+    files, other = Files(tmp_path), SystemStreamPartition("files", "flights", 1)
+    assert sorted(files.metadata()) == [0, 1]
+    consumer = FileSystemFactory().get_consumer("files", files.config, MetricsRegistry())
+    consumer.register(SSP, "0")
+    consumer.register(other, "0")
+    consumer.start()
+    assert [envelope.message for envelope in consumer.poll({SSP: 1}, 0)] == [b"1"]
+    assert not consumer.at_head(SSP) and not consumer.at_head(other)
+    assert [envelope.message for envelope in consumer.poll({other: 5}, 0)] == [b"3"]
+    assert [envelope.message for envelope in consumer.poll({SSP: 5}, 0)] == [b"2"]
+    assert consumer.at_head(SSP) and consumer.at_head(other)
+
+
+@pytest.mark.parametrize(
+    ("ending", "data", "keys"),
+    [
+        (".jsonl", b'{"id":"a"}\n{"id":5}\n{"x":1}\nno json\n[1]\n{"id":null}\n', [b"a", b"5", None, None, None, None]),
+        (".csv", b"id,x\na,1\n,2\n", [b"a", b""]),
+    ],
+)
+def test_a_key_can_be_taken_from_a_field(tmp_path: Path, ending: str, data: bytes, keys: list[bytes | None]) -> None:
+    written(tmp_path / f"flights{ending}", data)
+    assert [envelope.key for envelope in Files(tmp_path, key__field="id").read()] == keys
+
+
+# Broken files
+
+
+@pytest.mark.parametrize(
+    ("rows", "line", "what"),
+    [
+        (b"1,2\n3\n", 4, "1 fields, but the header has 2 columns"),
+        (b"1,2\n3,4,5\n", 4, "3 fields"),
+        (b"1,2\n\n3\n", 5, "1 fields"),
+        (b'1,"2\n2"\n3,"4\n', 5, "does not end"),
+        (b'1,2\n3,"4"x\n', 4, "expected after"),
+        (b"1,2\n3,4\r5\n", 4, "unquoted field$"),
+        (b"1,2\n3,\xff\n5,6\n", 4, "not UTF-8"),
+        (b'1,2\n3,"\n\xff"\n', 5, "not UTF-8"),
+    ],
+)
+def test_a_broken_row_is_an_error_that_names_the_line_once_what_stands_before_it_was_read(
+    tmp_path: Path, rows: bytes, line: int, what: str
+) -> None:
+    written(tmp_path / "flights.csv", b'"a\n",b\n' + rows)
+    consumer = Files(tmp_path).consumer()
+    read: list[Any] = []
+    with pytest.raises(CorruptDataError, match=rf"files\.flights\.0: .*flights\.csv, line {line}: .*{what}"):
+        while more := consumer.poll({SSP: 10}, 0):
+            read += more
+    assert len(read) == 1
+
+
+@pytest.mark.parametrize(("header", "what"), [(b"a,b,a\n", "column 'a' stands twice"), (b"a,b\n", "no column 'id'")])
+def test_a_wrong_header_is_an_error(tmp_path: Path, header: bytes, what: str) -> None:
+    written(tmp_path / "flights.csv", header + b"1,2\n")
+    with pytest.raises(CorruptDataError, match=f"line 1: .*{what}"):
+        Files(tmp_path, key__field="id").read()
+
+
+@pytest.mark.parametrize("cut", [5, -3])
+def test_a_damaged_compressed_file_is_an_error_that_names_it(tmp_path: Path, cut: int) -> None:
+    path = written(tmp_path / "flights.jsonl.gz", b"1\n" * 1000)
+    path.write_bytes(path.read_bytes()[:cut])
+    with pytest.raises(CorruptDataError, match=r"flights\.jsonl\.gz is damaged"):
+        Files(tmp_path).read()
+    path.write_bytes(b"no gzip at all")
+    with pytest.raises(CorruptDataError, match=r"flights\.jsonl\.gz is damaged"):
+        Files(tmp_path).metadata()
+
+
+@pytest.mark.parametrize(
+    ("offset", "what"), [("9", "behind the end"), ("x", "no offset of a file"), ("-1", "no offset"), ("²", "no offset")]
+)
+@pytest.mark.parametrize("ending", [".jsonl", ".csv", ".txt.gz"])
+def test_an_offset_that_is_none_is_an_error(tmp_path: Path, ending: str, offset: str, what: str) -> None:
+    written(tmp_path / f"flights{ending}", b"1\n2\n")
+    with pytest.raises(OffsetError, match=what):
+        Files(tmp_path).read(offset)
+
+
+# Which files
+
+
+def test_a_file_is_a_stream_by_itself(tmp_path: Path) -> None:
+    path = written(tmp_path / "access.2024.log.gz", b"GET\n")
+    files, stream = Files(path), SystemStream("files", "access.2024")
+    assert files.admin().streams() == [stream]
+    assert files.messages(ssp=SystemStreamPartition("files", "access.2024", 0)) == [b"GET"]
+    with pytest.raises(UnknownStreamError, match=r"access\.2024\.log\.gz is one file, and its stream is files\.access\.2024"):
+        files.metadata()
+
+
+def test_a_stream_may_have_a_path_and_a_format_of_its_own(tmp_path: Path) -> None:
+    path = written(tmp_path / "elsewhere" / "data.dat", b"1\n")
+    files = Files(tmp_path, **{"streams.flights.path": str(path), "streams.flights.format": "text"})
+    assert files.messages() == [b"1"]
+    assert files.admin().streams() == [STREAM]
+
+
+def test_a_directory_tells_its_streams(tmp_path: Path) -> None:
+    for name in ("b.csv", "a.x.jsonl.gz", ".hidden.jsonl", "other.pdf", "parts/0.txt", "nothing/readme"):
+        written(tmp_path / name, b"")
+    assert [stream.stream for stream in Files(tmp_path).admin().streams()] == ["a.x", "b", "parts"]
+
+
+def test_a_missing_file_is_an_error_that_names_the_path_and_what_is_there(tmp_path: Path) -> None:
+    written(tmp_path / "flight.jsonl", b"")
+    with pytest.raises(UnknownStreamError, match=rf"no stream files\.flights: no file {tmp_path}/flights\.jsonl .*did you mean flight\?"):
+        Files(tmp_path).metadata()
+    with pytest.raises(UnknownStreamError, match="gone.jsonl"):
+        Files(tmp_path, **{"streams.flights.path": "gone.jsonl"}).metadata()
+    with pytest.raises(UnknownStreamError):
+        Files(tmp_path).consumer()
+
+
+def test_streams_outside_the_directory_cannot_be_named(tmp_path: Path) -> None:
+    written(tmp_path / "secret.txt", b"x\n")
+    with pytest.raises(UnknownStreamError):
+        Files(tmp_path / "data").metadata(SystemStream("files", "../secret"))
+
+
+def test_a_partition_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    written(tmp_path / "flights.jsonl", b"")
+    with pytest.raises(UnknownStreamError, match="the stream has 1 partitions"):
+        Files(tmp_path).consumer(ssp=SystemStreamPartition("files", "flights", 3))
+
+
+def test_several_files_of_one_name_are_an_error_that_names_the_choice(tmp_path: Path) -> None:
+    written(tmp_path / "flights.jsonl", b"")
+    written(tmp_path / "flights.csv.gz", b"")
+    with pytest.raises(StreamSystemError, match=r"flights\.jsonl, flights\.csv\.gz.*systems\.files\.streams\.flights\.path"):
+        Files(tmp_path).metadata()
+
+
+def test_a_gap_in_the_partitions_is_an_error(tmp_path: Path) -> None:
+    written(tmp_path / "flights" / "0.jsonl", b"")
+    written(tmp_path / "flights" / "2.jsonl", b"")
+    with pytest.raises(StreamSystemError, match="no file of partition 1"):
+        Files(tmp_path).metadata()
+
+
+@pytest.mark.parametrize(
+    ("settings", "key", "what"),
+    [
+        ({"format": "xml"}, "systems.files.format", "not one of jsonl, csv, text"),
+        ({"streams.flights.follow": "perhaps"}, "systems.files.streams.flights.follow", "neither true nor false"),
+        ({"streams.flights.follw": "true"}, "systems.files.streams.flights.follw", "did you mean follow"),
+        ({"format": "text", "key.field": "id"}, "systems.files.key.field", "have no fields"),
+        ({"streams.flights.path": "data.dat"}, "systems.files.format", "does not tell"),
+    ],
+)
+def test_wrong_settings_are_reported_under_their_key(tmp_path: Path, settings: dict[str, str], key: str, what: str) -> None:
+    written(tmp_path / "flights.jsonl", b"1\n")
+    written(tmp_path / "data.dat", b"1\n")
+    if "streams.flights.path" in settings:
+        settings = {"streams.flights.path": str(tmp_path / "data.dat")}
+    with pytest.raises(ConfigError, match=what) as raised:
+        Files(tmp_path, **settings).metadata()
+    assert raised.value.key == key
+
+
+def test_unknown_settings_of_the_system_are_reported(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"systems\.files\.folow: .*did you mean systems\.files\.follow"):
+        Systems(Files(tmp_path, folow="true").config).admin("files")
+
+
+def test_a_compressed_file_cannot_be_followed(tmp_path: Path) -> None:
+    written(tmp_path / "flights.jsonl.gz", b"1\n")
+    with pytest.raises(ConfigError, match=r"systems\.files\.follow: .*compressed"):
+        Files(tmp_path, follow="true").consumer()
+
+
+# Growing files
+
+
+def append(path: Path, data: bytes) -> None:
+    with open(path, "ab") as file:
+        file.write(data)
+
+
+def poll(consumer: SystemConsumer) -> list[Any]:
+    """All that is there now."""
+    read: list[Any] = []
+    while more := consumer.poll({SSP: 100}, 0):
+        read += [envelope.message for envelope in more]
+    return read
+
+
+def test_a_followed_file_gives_whole_lines_as_they_come(tmp_path: Path) -> None:
+    path = written(tmp_path / "flights.jsonl", b"1\n2")
+    files = Files(tmp_path, follow="true")
+    consumer = files.consumer()
+    assert poll(consumer) == [b"1"]
+    assert poll(consumer) == []
+    assert consumer.at_head(SSP)
+    assert files.metadata()[0] == PartitionMetadata("1", "1", "2")
+    append(path, b"2\n3\n")
+    assert files.metadata()[0] == PartitionMetadata("1", "6", "7")
+    assert poll(consumer) == [b"22", b"3"]
+    assert consumer.at_head(SSP)
+
+
+def test_at_the_head_means_the_head_as_of_the_last_poll(tmp_path: Path) -> None:
+    path = written(tmp_path / "flights.jsonl", b"1\n2\n")
+    consumer = Files(tmp_path, follow="true").consumer()
+    assert not consumer.at_head(SSP)
+    consumer.poll({SSP: 1}, 0)
+    append(path, b"3\n")
+    consumer.poll({SSP: 1}, 0)
+    assert not consumer.at_head(SSP)
+    assert poll(consumer) == [b"3"]
+    assert consumer.at_head(SSP)
+
+
+def test_a_followed_csv_file_may_begin_empty_and_gives_whole_rows(tmp_path: Path) -> None:
+    path = written(tmp_path / "flights.csv", b"")
+    files = Files(tmp_path, follow="true")
+    admin, consumer = files.admin(), files.consumer()
+    assert poll(consumer) == []
+    assert consumer.at_head(SSP)
+    append(path, b"a,")
+    assert poll(consumer) == []
+    append(path, b'b\n1,"x\n')
+    assert poll(consumer) == []
+    assert consumer.at_head(SSP)
+    assert admin.metadata([STREAM])[STREAM][0].newest is None
+    append(path, b'y"\n2,z\n')
+    assert [orjson.loads(message) for message in poll(consumer)] == [{"a": "1", "b": "x\ny"}, {"a": "2", "b": "z"}]
+    assert admin.metadata([STREAM])[STREAM][0] == PartitionMetadata("11", "15", "16")
+
+
+def test_a_file_that_is_not_followed_ends_where_it_ended_at_the_start(tmp_path: Path) -> None:
+    path = written(tmp_path / "flights.jsonl", b"1\n2")
+    consumer = Files(tmp_path).consumer()
+    append(path, b"2\n3\n")
+    assert poll(consumer) == [b"1", b"2"]
+    assert poll(consumer) == []
+    assert consumer.at_head(SSP)
+
+
+def test_a_line_that_was_read_before_it_was_complete_is_read_again_when_it_is(tmp_path: Path) -> None:
+    path = written(tmp_path / "flights.jsonl", b"1\n2")
+    files = Files(tmp_path)
+    following = files.admin().after(files.read()[-1].offset)
+    assert files.read(following) == []
+    append(path, b"2\n")
+    assert files.messages(following) == [b"22"]
+
+
+@pytest.mark.parametrize("follow", ["true", "false"])
+def test_a_file_that_was_cut_is_an_error(tmp_path: Path, follow: str) -> None:
+    path = written(tmp_path / "flights.jsonl", b"1\n" * 300_000)
+    consumer = Files(tmp_path, follow=follow).consumer()
+    consumer.poll({SSP: 10}, 0)
+    os.truncate(path, 4)
+    with pytest.raises(OffsetError, match=r"files\.flights\.0: .*flights\.jsonl was cut to 4 bytes.*samza\.reset\.offset"):
+        while True:
+            assert consumer.poll({SSP: 100_000}, 0)
+
+
+def test_a_followed_file_that_was_rotated_is_an_error(tmp_path: Path) -> None:
+    path = written(tmp_path / "flights.log", b"1\n")
+    consumer = Files(tmp_path, follow="true").consumer()
+    assert poll(consumer) == [b"1"]
+    path.rename(tmp_path / "flights.log.1")
+    with pytest.raises(OffsetError, match=r"flights\.log was removed"):
+        poll(consumer)
+    written(path, b"2\n")
+    with pytest.raises(OffsetError, match=r"flights\.log was replaced by another file"):
+        poll(consumer)
+
+
+# Writing
+
+
+def send(producer: SystemProducer, *messages: Any, partition: int = 0) -> None:
+    for message in messages:
+        producer.send("Partition 0", OutgoingMessageEnvelope(STREAM, message, partition=partition))
+
+
+def test_what_was_sent_is_there_after_the_flush(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    assert files.admin().create(STREAM, 1)
+    producer = files.producer()
+    send(producer, b'{"a":1}', b"2")
+    producer.sender(STREAM)("Partition 0", OutgoingMessageEnvelope(STREAM, None), None, b"3", 0)
+    producer.flush("Partition 0")
+    assert (tmp_path / "flights.jsonl").read_bytes() == b'{"a":1}\n2\n3\n'
+    send(producer, b"4")
+    producer.stop()
+    producer.stop()
+    assert files.messages() == [b'{"a":1}', b"2", b"3"]
+
+
+def test_partitions_are_files_of_a_directory(tmp_path: Path) -> None:
+    files = Files(tmp_path / "new", format="text")
+    assert files.admin().create(STREAM, 3)
+    producer = files.producer()
+    send(producer, b"x", partition=2)
+    producer.flush("Partition 0")
+    assert [path.name for path in sorted((tmp_path / "new" / "flights").iterdir())] == ["0.txt", "1.txt", "2.txt"]
+    assert files.messages(ssp=SystemStreamPartition("files", "flights", 2)) == [b"x"]
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_a_stream_is_created_once(tmp_path: Path, partitions: int) -> None:
+    files = Files(tmp_path)
+    assert files.admin().create(STREAM, partitions) is True
+    assert files.admin().create(STREAM, partitions) is False
+    with pytest.raises(StreamExistsError, match=rf"with {partitions} partitions and not 5"):
+        files.admin().create(STREAM, 5)
+    assert files.metadata() == dict.fromkeys(range(partitions), PartitionMetadata(None, None, "0"))
+
+
+def test_many_messages_are_written_before_the_flush_and_whole(tmp_path: Path) -> None:
+    path = written(tmp_path / "flights.jsonl", b"")
+    producer = Files(tmp_path).producer()
+    send(producer, *[b"1" * 999] * 2000)
+    data = path.read_bytes()
+    assert 0 < len(data) < 2_000_000
+    assert data.endswith(b"\n")
+
+
+@pytest.mark.parametrize(
+    ("ending", "before", "after"),
+    [
+        (".jsonl", b'1\n{"a"', b"1\nnew\n"),
+        (".jsonl", b"1\n2", b"1\n2\nnew\n"),
+        (".txt", b"1\n2", b"1\n2\nnew\n"),
+        (".jsonl", b"[", b"new\n"),
+    ],
+)
+def test_a_line_torn_by_a_crash_is_mended_before_anything_is_appended(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, ending: str, before: bytes, after: bytes
+) -> None:
+    path = written(tmp_path / f"flights{ending}", before)
+    producer = Files(tmp_path).producer()
+    with caplog.at_level(logging.WARNING):
+        send(producer, b"new")
+        producer.flush("Partition 0")
+    assert path.read_bytes() == after
+    assert ("was not complete and is cut off" in caplog.text) == (b"{" in before or b"[" in before)
+
+
+def test_a_write_that_fails_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path / "flights.jsonl", b"1\n")
+    producer = Files(tmp_path).producer()
+    send(producer, b"2", b"3")
+    real, calls = os.write, iter([True, False])
+
+    def failing(handle: int, data: Any) -> int:
+        if next(calls):
+            return real(handle, bytes(data)[:3])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("streambench.system.file.producer.os.write", failing)
+    with pytest.raises(StreamSystemError, match=r"cannot write .*flights\.jsonl: No space left on device"):
+        producer.flush("Partition 0")
+    assert path.read_bytes() == b"1\n"
+
+
+@pytest.mark.parametrize(
+    ("message", "what"), [({"a": 1}, r"systems\.files\.samza\.msg\.serde=json"), (None, "NoneType"), (b"a\nb", "newline"), (b"", "empty")]
+)
+def test_what_is_no_line_is_refused(tmp_path: Path, message: Any, what: str) -> None:
+    written(tmp_path / "flights.jsonl", b"")
+    with pytest.raises(SerdeError, match=what):
+        send(Files(tmp_path).producer(), message)
+
+
+@pytest.mark.parametrize(("name", "what"), [("flights.csv", "CSV files"), ("flights.jsonl.gz", "compressed files")])
+def test_csv_and_compressed_files_cannot_be_written_and_the_error_says_what_can(tmp_path: Path, name: str, what: str) -> None:
+    written(tmp_path / name, b"")
+    with pytest.raises(StreamSystemError, match=f"{what} can only be read.*JSON lines"):
+        send(Files(tmp_path).producer(), b"1")
+    with pytest.raises(StreamSystemError, match=f"{what} can only be read"):
+        Files(tmp_path / "new" / name).admin().create(STREAM, 1)
+
+
+def test_sending_to_a_stream_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UnknownStreamError, match=r"files\.flights"):
+        send(Files(tmp_path).producer(), b"1")
+
+
+def test_a_file_stays_when_its_stream_is_to_be_deleted(tmp_path: Path) -> None:
+    path = written(tmp_path / "flights.jsonl", b"1\n")
+    with pytest.raises(StreambenchError, match="cannot delete"):
+        Files(tmp_path).admin().delete(STREAM)
+    assert path.exists()
+
+
+def test_real_files_are_read_to_their_end(shared_data: Path) -> None:
+    files = Files(shared_data)
+    for stream in ("flights", "airports", "weather", "weblog"):
+        here = files.metadata(SystemStream("files", stream))[0]
+        read = files.read(ssp=SystemStreamPartition("files", stream, 0))
+        assert (read[0].offset, read[-1].offset) == (here.oldest, here.newest)
+        if stream != "weblog":
+            assert all(isinstance(orjson.loads(envelope.message), dict) for envelope in read)
