@@ -103,7 +103,7 @@ class VolatileDisk:
         os.rename(source, target)
         moved = {source: target}
         self._unsynced_names = [(moved.get(parent, parent), name, undo) for parent, name, undo in self._unsynced_names]
-        self._changed(target, shutil.rmtree)
+        self._changed(target, lambda path: shutil.rmtree(path))
 
     def unlink(self, path: Path) -> None:
         data = path.read_bytes()
@@ -112,7 +112,7 @@ class VolatileDisk:
 
     def mkdir(self, path: Path) -> None:
         os.mkdir(path)
-        self._changed(path, shutil.rmtree)
+        self._changed(path, lambda path: shutil.rmtree(path))
 
     def lose_power(self, directory: Path) -> None:
         for parent, name, undo in reversed(self._unsynced_names):

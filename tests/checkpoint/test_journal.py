@@ -285,6 +285,27 @@ def test_who_links_a_number_that_was_pruned_is_found_out(tmp_path: Path) -> None
         record.close()
 
 
+def test_a_start_that_slept_through_many_others_opens_the_one_after_them(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number that it was about to take was taken, closed, and pruned: it is free again."""
+    job.keep = 1
+    job.started("a").write({"a": at(0)})
+    link = os.link
+
+    def late(source: Path, target: Path) -> None:
+        if target.parent.name == "generations":
+            monkeypatch.setattr(ledger.os, "link", link)
+            for offset in range(1, 6):
+                job.started("a").write({"a": at(offset)})
+            assert not target.exists()
+        link(source, target)
+
+    monkeypatch.setattr(ledger.os, "link", late)
+    assert job.started("a").read_last() == {"a": at(5)}
+    last = job.manager().last_generation()
+    assert last is not None
+    assert last.number == 7
+
+
 def test_a_generation_that_somebody_late_left_behind_is_no_part_of_the_history(job: Job) -> None:
     job.keep = 2
     for offset in range(8):
