@@ -20,10 +20,8 @@ def load_ipython_extension(ipython: InteractiveShell) -> None:
     unload_ipython_extension(ipython)
     magics = StreamMagics(ipython)
     ipython.register_magics(magics)
-    if ipython.Completer is not None:
-        matcher = completer_of(magics)
-        ipython.Completer.custom_matchers.append(matcher)
-        magics.matcher = matcher
+    magics.matcher = completer_of(magics)
+    ipython.Completer.custom_matchers.append(magics.matcher)
     atexit.register(magics.end)
 
 
@@ -39,5 +37,5 @@ def unload_ipython_extension(ipython: InteractiveShell) -> None:
         for kind, names in magics.magics.items():
             for name in names:
                 ipython.magics_manager.magics[kind].pop(name, None)
-        if ipython.Completer is not None and magics.matcher in ipython.Completer.custom_matchers:
+        if magics.matcher is not None and magics.matcher in ipython.Completer.custom_matchers:
             ipython.Completer.custom_matchers.remove(magics.matcher)

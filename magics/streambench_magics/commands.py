@@ -18,10 +18,11 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, command: str, about: str, **kwargs: Any) -> None:
         super().__init__(
-            prog=command, description=about, add_help=False, allow_abbrev=False,
+            prog=command.lstrip("%"), description=about, add_help=False, allow_abbrev=False,
             formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, width=_WIDTH, max_help_position=32), **kwargs,
         )  # fmt: skip
         self.about = about
+        self._mark = command[: len(command) - len(command.lstrip("%"))]
         self.completes: dict[str, str | tuple[str, ...]] = {}
 
     def takes(self, *names: str, completes: str | tuple[str, ...] = (), **kwargs: Any) -> Parser:
@@ -35,7 +36,15 @@ class Parser(argparse.ArgumentParser):
 
     def usage_line(self) -> str:
         """One line: how it is written."""
-        return " ".join(self.format_usage().split())
+        return self._marked(" ".join(self.format_usage().split()))
+
+    def full_help(self) -> str:
+        """How it is written, and what each argument means."""
+        return self._marked(self.format_help().strip())
+
+    def _marked(self, text: str) -> str:
+        """With the percent signs of a magic, which argparse would take for its own."""
+        return text.replace("usage: ", f"usage: {self._mark}", 1)
 
 
 def _positive(text: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 
@@ -18,10 +19,9 @@ _LISTED = ("log", "memory")
 """Kinds of systems that are asked for their streams: those that answer at once."""
 
 
-def completer_of(magics: StreamMagics) -> Callable[[CompletionContext], SimpleMatcherResult]:
+def completer_of(magics: StreamMagics) -> Any:
     """A matcher for IPython's completer. On lines of these magics its answer is the only one."""
 
-    @context_matcher(identifier="streambench")
     def streambench_matcher(context: CompletionContext) -> SimpleMatcherResult:
         line = _LINE.fullmatch(context.text_until_cursor)
         if line is None:
@@ -31,7 +31,8 @@ def completer_of(magics: StreamMagics) -> Callable[[CompletionContext], SimpleMa
         completions = [SimpleCompletion(text=each, type="stream") for each in found]
         return SimpleMatcherResult(completions=completions, suppress=True, matched_fragment=fragment)
 
-    return streambench_matcher
+    as_matcher: Any = context_matcher(identifier="streambench")
+    return as_matcher(streambench_matcher)
 
 
 def candidates(bench: Workbench, magic: str, words: list[str]) -> Iterable[str]:

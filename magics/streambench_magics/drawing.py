@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from html import escape
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -12,30 +13,39 @@ from streambench.model import SystemStream
 from streambench_magics.picture import Picture, to_do_again
 from streambench_magics.tables import as_text, message_text
 
-STRIP = 100
-"""How many choices the strip has room for."""
-
 _COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2", "#d4a017", "#9c755f", "#e377a2")
 _STATE_COLOURS = {"running": "#2e7d32", "paused": "#b26a00", "failed": "#c62828"}
 _PLAIN = ("waiting", "empty", "chosen")
 _MOST_TASKS = 6
 _MOST_COUNTS = 8
 
+
+class Button(NamedTuple):
+    """``command``: what it puts on the queue. ``magic`` does the same. It can be pressed in these ``states``."""
+
+    command: str
+    label: str
+    magic: str
+    states: frozenset[str]
+
+
+_STILL = frozenset({"new", "paused", "stopped", "failed"})
+
 BUTTONS = (
-    ("step", "step ▶", "%stream step", ("new", "paused", "stopped", "failed")),
-    ("step 10", "step 10", "%stream step 10", ("new", "paused", "stopped", "failed")),
-    ("run", "run ▶▶", "%stream run", ("new", "paused", "stopped", "failed")),
-    ("pause", "pause ❚❚", "%stream pause", ("running",)),
-    ("commit", "commit", "%stream commit", ("paused", "running")),
+    Button("step", "step ▶", "%stream step", _STILL),
+    Button("step 10", "step 10", "%stream step 10", _STILL),
+    Button("run", "run ▶▶", "%stream run", _STILL),
+    Button("pause", "pause", "%stream pause", frozenset({"running"})),
+    Button("commit", "commit", "%stream commit", frozenset({"paused", "running"})),
 )
-"""The buttons: what each puts on the queue, its label, the magic that does the same, and in which states it can be pressed."""
+"""The buttons of a panel."""
 
 
 def panel_html(picture: Picture) -> str:
     """The live panel."""
     colours = _colour_numbers(picture)
     state, why = picture.state, escape(picture.why)
-    buttons = "".join(_button(*each, state) for each in BUTTONS)
+    buttons = "".join(_button(each, state) for each in BUTTONS)
     behind = "yes" if picture.behind else ""
     return (
         f'<div class="sb-panel" data-state="{state}">'
@@ -89,15 +99,15 @@ def text(picture: Picture) -> str:
     return as_text(snapshot_table(replace(picture.snapshot, job=picture.name, reason=picture.why)))
 
 
-def _button(command: str, label: str, magic: str, states: tuple[str, ...], state: str) -> str:
-    main = ' class="sb-main"' if command == "step" else ""
-    off = "" if state in states else " disabled"
-    return f'<button type="button"{main} data-do="{command}" title="{magic}"{off}>{label}</button>'
+def _button(button: Button, state: str) -> str:
+    main = ' class="sb-main"' if button.command == "step" else ""
+    off = "" if state in button.states else " disabled"
+    return f'<button type="button"{main} data-do="{button.command}" title="{button.magic}"{off}>{button.label}</button>'
 
 
 def _strip(picture: Picture, colours: dict[SystemStream, int]) -> str:
     ticks = []
-    for choice in picture.snapshot.choices[-STRIP:]:
+    for choice in picture.snapshot.choices:
         colour = colours.get(choice.ssp.system_stream, 0) % len(_COLOURS)
         foot = " sb-commit" if (choice.ssp, choice.offset) in picture.commits else ""
         told = f"{choice.number:,}: {_place(choice)}" + (f", {choice.rule}" if choice.rule else "") + (", committed" if foot else "")
@@ -143,7 +153,8 @@ def _input(picture: Picture, row: Row, colour: int) -> str:
         f'<tr class="{kind}" title="{escape(title)}"><td><span class="sb-t{colour}">■</span> {name}</td>'
         f'<td><div class="sb-lane">{bar}</div></td>'
         f'<td class="r sb-num">{_offset(row.position)}</td><td class="r sb-num">{_figure(row.lag)}</td>'
-        f'<td class="r sb-num sb-dim">{_short(row.rate)}</td><td><span class="{tag}">{escape(status)}</span></td></tr>'
+        f'<td class="r sb-num sb-dim">{_short(row.rate)}</td>'
+        f'<td><span class="{tag}" title="{escape(status)}">{escape(status)}</span></td></tr>'
     )
 
 
@@ -189,13 +200,13 @@ def _checkpoints(snapshot: ContainerSnapshot) -> str:
 def _counts(snapshot: ContainerSnapshot) -> str:
     told = [(name, value) for name, value in snapshot.counts.items() if value and name != "processed"][:_MOST_COUNTS]
     if not told:
-        return '<span class="sb-dim">nothing yet</span>'
+        return '<span class="sb-dim">nothing was sent or dropped, no timer has fired</span>'
     body = "".join(f'<tr><td>{escape(name)}</td><td class="r sb-num">{value:,.0f}</td></tr>' for name, value in told)
     return f"<table>{body}</table>"
 
 
 def _covers(picture: Picture) -> str:
-    shown, number = min(STRIP, len(picture.snapshot.choices)), picture.snapshot.processed
+    shown, number = len(picture.snapshot.choices), picture.snapshot.processed
     partitions = len(picture.snapshot.partitions)
     strip = f"the last {shown} of {number:,} choices" if number > shown else "all choices"
     return f"{strip} · {partitions:,} partition{'s' if partitions != 1 else ''}"

@@ -53,9 +53,7 @@ def cell_error(shell: InteractiveShell, error: Exception) -> TaskCellError:
 def task_failed(shell: InteractiveShell, error: TaskError, job: str) -> TaskFailed:
     """The error to raise, from the cause of ``error``, where a task failed."""
     lines = shown(shell, error.__cause__) if error.__cause__ is not None else []
-    remedy = (
-        f"{job} has failed; nothing since its last checkpoint is committed. Mend the task, run its cell, and %stream step {job}."
-    )
+    remedy = f"{job} has failed; nothing since its last checkpoint is committed. Mend the task, run its cell, and %stream step {job}."
     return TaskFailed(error, [*lines, f"TaskError: {error}", remedy])
 
 

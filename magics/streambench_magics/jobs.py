@@ -27,6 +27,9 @@ systems.log.samza.offset.default=oldest
 """
 """What a job has that names no configuration: a log system in the folder of the notebook, with JSON messages, read from the oldest on."""
 
+CHOICES = 160
+"""How many of the last choices are remembered, to be shown."""
+
 
 class Job:
     """A job by name: a task, a configuration, and the session over its container.
@@ -86,7 +89,7 @@ class Job:
             again = self.session is not None
             if not self._inputs and not self.config.names("task.broadcast.inputs"):
                 raise MagicError(f"{self.name} has no inputs: %stream attach {self.name} SYSTEM.STREAM")
-            session = Session(Container.from_config(self.config, self.task), self.name)
+            session = Session(Container(self.config, self.task, remember_choices=CHOICES), self.name)
             session.start()
             session.on_change(self._changed)
             self.session = session

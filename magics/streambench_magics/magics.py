@@ -14,7 +14,6 @@ from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
-from IPython.display import display
 
 from streambench.checkpoint.choice import checkpoint_manager
 from streambench.container.container import Until
@@ -28,7 +27,7 @@ from streambench_magics.cell import task_from_cell
 from streambench_magics.commands import CONFIG, PARSERS, TASK, Parser, overview, words
 from streambench_magics.errors import MagicError, task_failed
 from streambench_magics.jobs import Job, Workbench, parsed_config
-from streambench_magics.panel import Panel, static
+from streambench_magics.panel import Panel, show, static
 from streambench_magics.picture import still, to_do_again, why
 from streambench_magics.streams import messages_in, peek, send
 from streambench_magics.tables import Records, message_text
@@ -83,7 +82,7 @@ class StreamMagics(Magics):
         if parser is None:
             raise MagicError(f"there is no %stream {command}; there is {', '.join(PARSERS)}")
         do: Callable[[Namespace], Any] = getattr(self, f"_{command}")
-        return do(parser.parse_args(words(rest)))
+        return do(parser.parse_intermixed_args(words(rest)))
 
     def end(self) -> None:
         """Freeze the panels and stop the jobs, as far as they let go in time: the next start does again what is not committed then."""
@@ -156,7 +155,8 @@ class StreamMagics(Magics):
 
     def _streams(self, args: Namespace) -> Records | None:
         if args.what[:1] == ["create"]:
-            return self._create_streams(args)
+            self._create_streams(args)
+            return None
         if args.partitions is not None:
             raise MagicError("--partitions goes with create: %stream streams create STREAM --partitions N")
         records: list[dict[str, Any]] = []
@@ -271,7 +271,7 @@ class StreamMagics(Magics):
             else:
                 self._panels[job.name] = panel
                 return
-        display(static(still(job)), raw=True)
+        show(static(still(job)))
 
     def _commit(self, args: Namespace) -> None:
         job = self.bench.job(args.name)
@@ -333,7 +333,7 @@ class StreamMagics(Magics):
         if args.command is None:
             print(overview())
         elif args.command in PARSERS:
-            print(PARSERS[args.command].format_help().strip())
+            print(PARSERS[args.command].full_help())
         else:
             raise MagicError(f"there is no %stream {args.command}; there is {', '.join(PARSERS)}")
 
@@ -445,6 +445,6 @@ def _count(number: int, what: str) -> str:
     return f"{number:,} {what}" + ("" if number == 1 else "s")
 
 
-StreamMagics.streamtask.__doc__ = TASK.format_help()
-StreamMagics.streamconfig.__doc__ = CONFIG.format_help()
+StreamMagics.streamtask.__doc__ = TASK.full_help()
+StreamMagics.streamconfig.__doc__ = CONFIG.full_help()
 StreamMagics.stream.__doc__ = overview()

@@ -14,7 +14,7 @@ import time
 from queue import SimpleQueue
 from typing import Any
 
-from IPython.display import DisplayHandle, display
+from IPython import display as ipython
 
 from streambench.errors import StreambenchError
 from streambench.model import SystemStream
@@ -23,7 +23,7 @@ from streambench_magics.jobs import Job
 from streambench_magics.picture import Picture, Viewer, still
 
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
-_COMMANDS = frozenset(command for command, *_ in BUTTONS)
+_COMMANDS = frozenset(button.command for button in BUTTONS)
 
 _FRAME_S = 0.25
 _IDLE_S = 1.0
@@ -49,7 +49,7 @@ class Panel:
         self._hidden = False
         self._closing = threading.Lock()
         self._notice = ""
-        self._handle: DisplayHandle | None = None
+        self._handle: Any = None
         self._threads = [
             threading.Thread(target=self._paint_on, name=f"streambench painter {job.name}", daemon=True),
             threading.Thread(target=self._work, name=f"streambench buttons {job.name}", daemon=True),
@@ -68,7 +68,7 @@ class Panel:
         self.widget.on_msg(self._on_message)
         self.widget.observe(self._on_views, "_view_count")
         view = {"version_major": 2, "version_minor": 0, "model_id": self.widget.model_id}
-        self._handle = display({WIDGET_VIEW: view, **static(picture)}, raw=True, display_id=True)
+        self._handle = show({WIDGET_VIEW: view, **static(picture)}, display_id=True)
         self.job.on_change.append(self._wake.set)
         for thread in self._threads:
             thread.start()
@@ -158,6 +158,12 @@ class Panel:
             for _ in range(int(command.removeprefix("step") or 1)):
                 if self._pause_asked.is_set() or not job.step():
                     break
+
+
+def show(bundle: dict[str, Any], **kwargs: Any) -> Any:
+    """Show something that is there in several forms, below the cell that runs now."""
+    display: Any = ipython.display
+    return display(bundle, raw=True, **kwargs)
 
 
 def static(picture: Picture, note: str = "") -> dict[str, str]:

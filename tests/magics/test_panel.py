@@ -1,0 +1,234 @@
+"""The live panel, without a browser: which messages go to the page, who sends them, and what is left when it is closed."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from ipywidgets.widgets import widget as widgets
+
+from streambench_magics.panel import WIDGET_VIEW, Panel
+from tests.magics.conftest import Shell
+
+PATIENCE_S = 20.0
+
+
+def wait_until(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        threading.Event().wait(0.005)
+
+
+class Page:
+    """What a browser would see: the messages of all widgets, and the panel that ``%stream show`` opened."""
+
+    def __init__(self, ip: Shell) -> None:
+        self.ip = ip
+        self.updates: list[tuple[str, str]] = []
+
+    @property
+    def panel(self) -> Panel:
+        return self.ip.magics._panels["Count"]
+
+    @property
+    def html(self) -> str:
+        return self.updates[-1][1]
+
+    def press(self, command: str) -> None:
+        self.panel.widget._handle_custom_msg({"do": command}, [])
+
+
+@pytest.fixture
+def page(ip: Shell, monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
+    """A page that shows the panel of the job Count."""
+    page = Page(ip)
+
+    def sent(self: Any, message: dict[str, Any], buffers: Any = None) -> None:
+        if message["method"] == "update" and "html" in message["state"]:
+            page.updates.append((threading.current_thread().name, message["state"]["html"]))
+
+    monkeypatch.setattr(widgets.Widget, "_send", sent)
+    monkeypatch.setattr(ip.shell, "kernel", object(), raising=False)
+    ip.run("%stream create Count --config inputs")
+    ip.run("%stream show")
+    yield page
+    for panel in ip.magics._panels.values():
+        panel.close()
+
+
+def shown(html: str) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", html))
+
+
+def test_the_first_display_has_a_view_a_table_and_a_text(page: Page) -> None:
+    [bundle] = page.ip.displayed
+    assert set(bundle) == {WIDGET_VIEW, "text/html", "text/plain"}
+    assert bundle["text/plain"].startswith("Count  paused  0 processed  lag 4")
+    assert "0x" not in bundle["text/plain"]
+
+
+def test_a_step_is_painted_by_the_painter(page: Page) -> None:
+    page.ip.run("%stream step")
+    wait_until(lambda: page.updates and "message 1" in page.html)
+    assert "mem" not in shown(page.html).split("Inputs")[0]
+    assert 'class="sb-won"' in page.html
+    assert {thread for thread, _ in page.updates} == {"streambench painter Count"}
+
+
+def test_what_has_not_changed_is_not_painted(page: Page) -> None:
+    page.ip.run("%stream step")
+    wait_until(lambda: page.updates and "message 1" in page.html)
+    looks = page.panel._viewer
+    before, seen = len(page.updates), []
+    look = looks.look
+    looks.look = lambda notice="": seen.append(1) or look(notice)  # type: ignore[method-assign,func-returns-value]
+    for expected in (1, 2, 3):
+        page.panel._wake.set()
+        wait_until(lambda expected=expected: len(seen) >= expected)
+    assert len(page.updates) == before
+
+
+def test_the_buttons_do_what_the_magics_do(page: Page) -> None:
+    job = page.ip.magics.bench.jobs["Count"]
+    page.press("step")
+    wait_until(lambda: page.updates and "message 1" in page.html)
+    page.press("commit")
+    wait_until(lambda: "sb-commit" in page.html)
+    page.press("run")
+    wait_until(lambda: "message 4" in page.html)
+    assert job.state == "running"
+    page.press("pause")
+    wait_until(lambda: 'data-state="paused"' in page.html)
+    assert job.state == "paused"
+    page.ip.run('%stream send mem.clicks --from ["x"]*12')
+    page.press("step 10")
+    wait_until(lambda: "message 14" in page.html)
+    assert job.session.container.processed == 14
+
+
+def test_a_button_is_pressed_on_no_thread_but_the_workers(page: Page) -> None:
+    threads = []
+    job = page.ip.magics.bench.jobs["Count"]
+    step = job.step
+    job.step = lambda n=1: threads.append(threading.current_thread().name) or step(n)
+    page.press("step")
+    wait_until(lambda: threads)
+    assert threads == ["streambench buttons Count"]
+
+
+def test_unknown_messages_of_the_page_are_ignored(page: Page) -> None:
+    for content in ({"do": "rm -rf"}, {"do": 5}, {}, "step", None):
+        page.panel._on_message(None, content, [])
+    assert page.panel._commands.empty()
+
+
+def test_every_button_has_a_magic_of_its_name(page: Page) -> None:
+    for magic in re.findall(r'title="(%stream [^"]+)"', page.panel.widget.html):
+        page.ip.run(magic.replace("%stream run", "%stream run --messages 1"))
+        page.ip.run("%stream wait")
+
+
+def test_new_messages_are_seen_although_nothing_runs(page: Page) -> None:
+    page.ip.run('%stream send mem.clicks --from ["x"]*7')
+    wait_until(lambda: page.updates and "11 left" in page.html)
+
+
+def test_a_failure_is_on_the_panel(page: Page) -> None:
+    page.ip.run("%stream send mem.clicks bad --partition 0")
+    page.press("step 10")
+    wait_until(lambda: page.updates and 'data-state="failed"' in page.html)
+    assert "ValueError: cannot count this" in page.html
+
+
+def test_what_a_button_cannot_do_stands_at_the_foot(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page.ip.magics.bench.jobs["Count"], "commit", lambda: 1 / 0)
+    page.press("commit")
+    wait_until(lambda: page.updates and "commit: division by zero" in page.html)
+
+
+def test_the_last_frame_is_true_and_a_table_stays(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    updated: list[tuple[dict[str, str], bool]] = []
+    panel = page.panel
+    monkeypatch.setattr(panel._handle, "update", lambda bundle, raw=False: updated.append((bundle, raw)))
+    page.ip.run("%stream run --until caught-up")
+    page.ip.run("%stream wait")
+    page.ip.run("%stream stop")
+    assert "message 4" in page.html
+    [(bundle, raw)] = updated
+    assert raw
+    assert set(bundle) == {"text/html", "text/plain"}
+    assert bundle["text/plain"].startswith("Count  stopped  4 processed  lag 0")
+    assert "<table>" in bundle["text/html"] and "stopped" in bundle["text/html"]
+    assert not re.search(r"<script|<svg|<style|var\(|class=", bundle["text/html"])
+    assert not panel.is_open
+
+
+def test_a_job_that_shuts_itself_down_leaves_its_table(page: Page) -> None:
+    page.ip.run("%%streamtask Count\ndef process(envelope, collector, coordinator):\n    coordinator.shutdown(sb.RequestScope.ALL_TASKS_IN_CONTAINER)\n")
+    page.ip.run("%stream create Count")
+    page.ip.run("%stream show")
+    panel = page.panel
+    assert page.ip.run("%stream step").startswith("Count has shut itself down")
+    wait_until(lambda: not panel.is_open)
+
+
+def test_showing_it_again_closes_the_panel_before(page: Page) -> None:
+    first = page.panel
+    page.ip.run("%stream show")
+    assert not first.is_open
+    assert page.panel.is_open
+
+
+def test_a_panel_that_nobody_looks_at_is_not_painted(page: Page) -> None:
+    page.panel.widget._view_count = 1
+    page.panel.widget._view_count = 0
+    page.ip.run("%stream step")
+    before = len(page.updates)
+    page.panel.widget._view_count = 1
+    wait_until(lambda: page.updates and "message 1" in page.html)
+    assert len(page.updates) == before + 1
+
+
+def test_nothing_is_left_of_panels_that_were_closed(page: Page) -> None:
+    page.ip.run("%stream stop")
+    before, threads = dict(widgets._instances), threading.active_count()
+    for _ in range(20):
+        page.ip.run("%stream create Count")
+        page.ip.run("%stream show")
+        page.ip.run("%stream stop")
+    assert widgets._instances == before
+    assert threading.active_count() == threads
+    assert page.ip.magics._panels == {}
+
+
+def test_many_partitions_fold_to_a_row_for_their_stream_that_opens(page: Page) -> None:
+    page.ip.run("%stream streams create mem.wide --partitions 1000")
+    page.ip.run("%stream attach Count mem.wide")
+    wait_until(lambda: page.updates and "wide · 1000 partitions" in page.html)
+    assert page.html.count("<tr") < 20
+    page.press("open mem.wide")
+    wait_until(lambda: page.html.count("<tr") > 1000)
+    page.press("open mem.wide")
+    wait_until(lambda: page.html.count("<tr") < 20)
+
+
+def test_without_anywidget_there_is_the_table(ip: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "streambench_magics.widget", None)
+    monkeypatch.setattr(ip.shell, "kernel", object(), raising=False)
+    ip.run("%stream create Count --config inputs")
+    assert ip.run("%stream show") == "a live panel needs an optional dependency: pip install 'streambench[jupyter]'"
+    assert set(ip.displayed[-1]) == {"text/html", "text/plain"}
+
+
+def test_what_streams_hold_cannot_become_markup(page: Page) -> None:
+    page.ip.run('%stream send mem.clicks "<script>alert(1)</script>" --key "<b>k</b>" --partition 0')
+    page.ip.run("%stream step 10")
+    wait_until(lambda: page.updates and "message 5" in page.html)
+    page.ip.run("%stream show --static")
+    for html in (page.html, page.ip.displayed[-1]["text/html"]):
+        assert "<script" not in html and "<b>k" not in html

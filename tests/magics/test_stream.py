@@ -1,0 +1,365 @@
+"""``%stream``: what its sub-commands do and say."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pandas
+import pytest
+
+from streambench.errors import ConfigError, StreambenchError, TaskError
+from streambench_magics.errors import MagicError, TaskFailed
+from tests.magics.conftest import CONFIG, Shell
+
+
+def seen(ip: Shell) -> list[object]:
+    """What the tasks of the job Count have processed, partition by partition."""
+    return [message for task in ip.magics.bench.jobs["Count"].session.container.tasks for message in task.task.seen]
+
+
+def test_a_job_is_created_stepped_committed_and_stopped(ip: Shell) -> None:
+    assert ip.run("%stream create Count --config inputs") == "Count is a job of the task Count; it reads mem.clicks"
+    first = ip.run("%stream step")
+    assert first.startswith("     1  mem.clicks.0@0  (")
+    assert seen(ip) == ["a"]
+    assert ip.run("%stream step Count 2").count("\n") == 1
+    assert ip.run("%stream commit") == "Count is committed"
+    assert ip.run("%stream step 5").startswith("Count: 1 message, then it had caught up with its inputs\n     4  mem.clicks.1@1")
+    assert ip.run("%stream step") == "Count: nothing to read, it has caught up with its inputs"
+    assert ip.run("%stream stop") == "Count is stopped, with everything committed"
+
+
+def test_show_without_a_page_is_a_table_that_is_always_the_same(ip: Shell) -> None:
+    ip.run("%stream create Count --config inputs")
+    ip.run("%stream step 3")
+    ip.run("%stream commit")
+    ip.run("%stream show")
+    [bundle] = ip.displayed
+    assert set(bundle) == {"text/html", "text/plain"}
+    assert bundle["text/plain"].splitlines()[:5] == [
+        "Count  paused  3 processed  lag 1",
+        "after message 3, 1 left",
+        "stream      partition  oldest  position  upcoming  lag  rate  checkpoint  status",
+        "mem.clicks          0       0         2         2    0     -           1  empty",
+        "mem.clicks          1       0         1         2    1     -           0  waiting",
+    ]
+    ip.run("%stream show")
+    assert ip.displayed == [bundle]
+
+
+def test_a_job_runs_in_the_background_and_is_waited_for(ip: Shell) -> None:
+    ip.run("%stream create Count --config inputs")
+    assert ip.run("%stream run --until caught-up") == "Count runs until it has caught up"
+    assert ip.run("%stream wait") == "Count is paused: 4 messages processed, caught up with all inputs"
+    assert sorted(seen(ip)) == ["a", "b", "c", "d"]
+
+
+def test_a_job_runs_for_so_many_messages(ip: Shell) -> None:
+    ip.run("%stream create Count --config inputs")
+    assert ip.run("%stream run --messages 3") == "Count runs for 3 messages"
+    assert ip.run("%stream wait Count") == "Count is paused: 3 messages processed, after message 3, 1 left"
+
+
+def test_a_job_that_runs_free_is_paused(ip: Shell) -> None:
+    ip.run("%stream create Count --config inputs")
+    assert ip.run("%stream run") == "Count runs until paused"
+    assert ip.run("%stream wait --timeout 0.01") == "Count still runs after 0.01 s"
+    assert ip.run("%stream pause") == "Count is paused"
+
+
+def test_interrupting_the_wait_leaves_the_job_running(ip: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    ip.run("%stream create Count --config inputs")
+    ip.run("%stream run")
+    job = ip.magics.bench.jobs["Count"]
+
+    def interrupted(timeout: float | None = None) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(job, "wait", interrupted)
+    assert ip.run("%stream wait") == "stopped waiting; Count runs on"
+    assert job.state == "running"
+
+
+def test_without_a_configuration_there_is_a_log_in_the_folder_of_the_notebook(ip: Shell, tmp_path: Path) -> None:
+    ip.run("%stream streams create log.clicks")
+    assert ip.run('%stream send log.clicks {"origin": "ORD"} --key ORD') == "sent 1 message to log.clicks"
+    ip.run("%stream create Count")
+    assert ip.run("%stream attach log.clicks") == "Count reads log.clicks"
+    assert "log.clicks.0@0  key ORD" in ip.run("%stream step")
+    assert seen(ip) == [{"origin": "ORD"}]
+    assert (tmp_path / "streambench-data").is_dir()
+
+
+def test_a_job_that_is_created_again_replaces_the_old_one_and_goes_on_from_its_checkpoint(ip: Shell) -> None:
+    ip.run("%stream create Count --config inputs")
+    ip.run("%stream step")
+    said = ip.run("%stream create Count")
+    assert said.splitlines()[1] == "it replaces the Count of before, which was stopped"
+    ip.run("%stream step 10")
+    assert sorted(seen(ip)) == ["b", "c", "d"]
+
+
+def test_the_new_code_of_a_task_is_taken_by_a_new_job(ip: Shell) -> None:
+    ip.run("%stream create Count --config inputs")
+    ip.run("%stream step")
+    said = ip.run("%%streamtask Count\nseen = []\ndef process(envelope, collector, coordinator):\n    seen.append(envelope.message * 2)\n")
+    assert said.splitlines()[1] == "the job Count goes on with the code of before; %stream create Count takes the new one"
+    ip.run("%stream create Count")
+    ip.run("%stream step 10")
+    assert sorted(ip.names["seen"]) == ["bb", "cc", "dd"]
+
+
+def test_streams_are_attached_before_the_start(ip_empty: Shell) -> None:
+    ip_empty.run("%%streamtask Count\nseen = []\ndef process(envelope, collector, coordinator):\n    seen.append(str(envelope.ssp))\n")
+    ip_empty.run("%%streamconfig c\nsystems.mem.samza.factory=memory\nsystems.mem.samza.offset.default=oldest\n")
+    assert "has no inputs yet: %stream attach Count SYSTEM.STREAM" in ip_empty.run("%stream create Count --config c")
+    with pytest.raises(MagicError, match="Count has no inputs: %stream attach Count SYSTEM.STREAM"):
+        ip_empty.run("%stream step")
+    ip_empty.run("%stream streams create mem.a mem.b")
+    assert ip_empty.run("%stream attach Count mem.a mem.b") == "Count reads mem.a, mem.b"
+    ip_empty.run("%stream send mem.a x")
+    ip_empty.run("%stream send mem.b x")
+    ip_empty.run("%stream step 2")
+    assert ip_empty.names["seen"] == ["mem.a.0", "mem.b.0"]
+
+
+def test_inputs_change_under_a_started_job_which_goes_on_from_its_checkpoint(ip: Shell) -> None:
+    ip.run("%stream create Count --config inputs")
+    ip.run("%stream step 3")
+    ip.run("%stream streams create mem.more --partitions 2")
+    ip.run("%stream send mem.more extra --partition 0")
+    assert ip.run("%stream attach mem.more") == "Count reads mem.clicks, mem.more; it has committed and goes on with them"
+    ip.run("%stream step 10")
+    assert sorted(seen(ip)) == ["d", "extra"]
+    assert ip.run("%stream detach mem.clicks").startswith("Count reads mem.more; it has committed")
+    assert {str(each.ssp) for each in ip.magics.bench.jobs["Count"].snapshot().partitions} == {"mem.more.0", "mem.more.1"}
+
+
+def test_a_job_that_ran_freely_runs_on_with_its_new_inputs(ip: Shell) -> None:
+    ip.run("%stream create Count --config inputs")
+    ip.run("%stream run")
+    ip.run("%stream streams create mem.more")
+    ip.run("%stream attach mem.more")
+    assert ip.magics.bench.jobs["Count"].state == "running"
+
+
+def test_wrong_inputs_are_told(ip: Shell) -> None:
+    ip.run("%stream create Count --config inputs")
+    with pytest.raises(MagicError, match="Count reads mem.clicks already"):
+        ip.run("%stream attach mem.clicks")
+    with pytest.raises(MagicError, match="Count does not read mem.x; it reads mem.clicks"):
+        ip.run("%stream detach mem.x")
+    with pytest.raises(ConfigError, match="there is no system 'men'; did you mean mem"):
+        ip.run("%stream attach men.x")
+    with pytest.raises(MagicError, match="which streams"):
+        ip.run("%stream attach Count")
+
+
+@pytest.mark.parametrize(
+    ("line", "messages"),
+    [
+        ('{"a": [1, "b c"]} --key k', [{"a": [1, "b c"]}]),
+        ('--key k {"a": 1}', [{"a": 1}]),
+        ("17 --key k", [17]),
+        ("word --key k", ["word"]),
+        ('"two words" --key k', ["two words"]),
+        ("[1, 2] --key k", [[1, 2]]),
+        ("--from [1,2] --key k", [1, 2]),
+        ("--from numbers --key k", [1, 2, 3]),
+    ],
+)
+def test_messages_are_json_text_or_taken_from_variables(ip: Shell, line: str, messages: list[object]) -> None:
+    ip.run("numbers = range(1, 4)")
+    ip.run("%stream streams create mem.s")
+    ip.run(f"%stream send mem.s {line}")
+    ip.run("found = get_ipython().run_line_magic('stream', 'peek mem.s')")
+    assert [each["message"] for each in ip.names["found"]] == messages
+    assert {each["key"] for each in ip.names["found"]} == {"k"}
+
+
+def test_a_dataframe_is_sent_row_by_row_with_its_keys(ip: Shell) -> None:
+    ip.names["frame"] = pandas.DataFrame({"origin": ["ORD", "JFK"], "delay": [3, None]})
+    ip.run("%stream streams create log.flights --partitions 3")
+    assert ip.run("%stream send log.flights --from frame --key-field origin") == "sent 2 messages to log.flights"
+    ip.run("found = get_ipython().run_line_magic('stream', 'peek log.flights')")
+    assert sorted((each["key"], each["message"]["delay"]) for each in ip.names["found"]) == [("JFK", None), ("ORD", 3.0)]
+
+
+@pytest.mark.parametrize(
+    ("line", "right"),
+    [
+        ("mem.clicks", "give one message, or --from a variable"),
+        ("mem.clicks x --from y", "give one message, or --from a variable"),
+        ("mem.clicks {'a': 1}", "this is not JSON: .* need double quotes"),
+        ("mem.clicks it's", "no closing quotation"),
+        ("mem.clicks --from nix", "--from nix: NameError"),
+        ("mem.none x", r"%stream streams create mem.none --partitions N makes it"),
+        ("nix.none x", "there is no system nix; there is log, mem"),
+        ("clicks x", "is not a stream: write it as system.stream"),
+        ("mem.clicks x --partition 7", "partition 7 is out of range"),
+        ("mem.clicks --from [1] --key-field f", "has no field f to take the key from"),
+    ],
+)
+def test_what_cannot_be_sent_is_told(ip: Shell, line: str, right: str) -> None:
+    with pytest.raises(StreambenchError, match=right):
+        ip.run(f"%stream send {line}")
+
+
+def test_peek_takes_evenly_from_the_partitions_and_moves_nothing(ip: Shell) -> None:
+    once = ip.run("%stream peek mem.clicks --limit 2")
+    assert once.splitlines() == ["partition  offset  key  message", "        0       0  -    a", "        1       0  -    b"]
+    assert ip.run("%stream peek mem.clicks --limit 2") == once
+    assert [each["message"] for each in ip.value] == ["a", "b"]
+    ip.run("%stream peek mem.clicks --partition 1 --from 1")
+    assert [each["message"] for each in ip.value] == ["d"]
+    ip.run("%stream peek mem.clicks --from newest --limit 1 --partition 0")
+    assert [each["message"] for each in ip.value] == ["c"]
+    with pytest.raises(MagicError, match="mem.clicks has no partition 5; it has 2, numbered from 0"):
+        ip.run("%stream peek mem.clicks --partition 5")
+
+
+def test_an_empty_stream_says_so(ip: Shell) -> None:
+    ip.run("%stream streams create mem.s")
+    assert ip.run("%stream peek mem.s") == "mem.s is empty there"
+
+
+def test_streams_are_listed_with_their_offsets_and_folded_where_they_are_many(ip: Shell) -> None:
+    assert ip.run("%stream streams mem").splitlines() == [
+        "stream      partition  oldest  newest  upcoming",
+        "mem.clicks          0       0       1         2",
+        "mem.clicks          1       0       1         2",
+    ]
+    assert ip.run("%stream streams create mem.wide --partitions 30") == "mem.wide is created, with 30 partitions"
+    assert ip.run("%stream streams create mem.wide --partitions 30") == "mem.wide is there already, with 30 partitions"
+    assert ip.run("%stream streams mem").splitlines() == [
+        "stream      partitions  messages",
+        "mem.clicks           2         4",
+        "mem.wide            30         0",
+    ]
+
+
+def test_checkpoints_tell_how_much_a_crash_would_do_again(ip: Shell) -> None:
+    ip.run("%stream create Count --config inputs")
+    ip.run("%stream step 2")
+    ip.run("%stream commit")
+    ip.run("%stream step")
+    assert ip.run("%stream checkpoints").splitlines() == [
+        "task         partition     checkpoint  position  to do again",
+        "Partition 0  mem.clicks.0           0         2            1",
+        "Partition 1  mem.clicks.1           0         1            0",
+    ]
+    ip.run("%stream stop")
+    history = ip.run("%stream checkpoints --history").splitlines()
+    assert [line.split()[-1] for line in history] == ["checkpoint", "0", "1", "0"]
+
+
+def test_a_failure_shows_the_users_own_frames_and_the_place(ip: Shell) -> None:
+    ip.run("%stream create Count --config inputs")
+    ip.run("%stream send mem.clicks bad --key k1 --partition 0")
+    shown = ip.fails("%stream step 10")
+    assert isinstance(ip.error, TaskFailed)
+    assert (str(ip.error.ssp), ip.error.offset, ip.error.key) == ("mem.clicks.0", "2", "k1")
+    assert 'raise ValueError("cannot count this")' in shown
+    assert "ValueError: cannot count this" in shown
+    assert "TaskError: Partition 0 failed at mem.clicks.0@2, key 'k1'" in shown
+    assert "event" not in shown and "loop.py" not in shown
+    assert ip.run("%stream").splitlines()[1].split()[:2] == ["Count", "failed"]
+    with pytest.raises(TaskError):
+        ip.run("%stream wait")
+
+
+def test_after_a_failure_the_mended_task_goes_on_from_the_last_checkpoint(ip: Shell) -> None:
+    ip.run("%stream create Count --config inputs")
+    ip.run("%stream send mem.clicks bad --partition 0")
+    ip.fails("%stream step 10")
+    ip.run("%%streamtask Count\nseen = []\ndef process(envelope, collector, coordinator):\n    seen.append(envelope.message)\n")
+    assert ip.run("%stream step 10").startswith("Count had failed; it goes on from its last checkpoint\n")
+    assert sorted(ip.names["seen"]) == ["a", "b", "bad", "c", "d"]
+
+
+def test_a_failure_in_the_background_is_raised_by_wait(ip: Shell) -> None:
+    ip.run("%stream create Count --config inputs")
+    ip.run("%stream send mem.clicks bad --partition 0")
+    ip.run("%stream run")
+    assert 'raise ValueError("cannot count this")' in ip.fails("%stream wait")
+    assert ip.run("%stream stop") == "Count has failed: nothing since its last checkpoint is committed"
+
+
+@pytest.mark.parametrize(
+    ("line", "right"),
+    [
+        ("%stream nix", "there is no %stream nix; there is create, attach"),
+        ("%stream step nix", "there is no job nix: %stream create nix --task TASK makes one"),
+        ("%stream step", "there is no job yet: %stream create NAME --task TASK makes one"),
+        ("%stream step a b c", r"usage: %stream step \[\[NAME\] \[N\] \.\.\.\]|a job and a number of messages"),
+        ("%stream create Nix", "there is no task Nix; there is Count: write one with %%streamtask Nix"),
+        ("%stream create Count --config nix", "there is no configuration nix; there is inputs: write one with %%streamconfig nix"),
+        ("%stream create", "the following arguments are required: NAME; usage: %stream create"),
+        ("%stream run --until noon", "'noon'\\? Give caught-up"),
+        ("%stream run --until caught-up --messages 5", "not allowed with"),
+        ("%stream peek mem.clicks --limit 0", "'0' is not a number of 1 or more"),
+        ("%stream help nix", "there is no %stream nix"),
+    ],
+)
+def test_wrong_use_is_told_in_one_line_with_what_is_right(ip: Shell, line: str, right: str) -> None:
+    with pytest.raises(MagicError, match=right):
+        ip.run(line)
+    assert "\n" not in str(ip.error)
+
+
+def test_the_errors_of_magics_are_short_and_fail_a_notebook(ip: Shell) -> None:
+    """IPython's own UsageError would be taken for a success by the tools that run notebooks as tests."""
+    shown = ip.fails("%stream nix")
+    assert shown.strip() == f"MagicError: {ip.error}"
+
+
+def test_help_tells_all_there_is(ip: Shell) -> None:
+    overview = ip.run("%stream help")
+    for command in (
+        "create",
+        "attach",
+        "detach",
+        "send",
+        "peek",
+        "streams",
+        "step",
+        "run",
+        "wait",
+        "pause",
+        "stop",
+        "show",
+        "commit",
+        "deploy",
+    ):
+        assert f"\n  {command} " in overview
+        assert ip.run(f"%stream help {command}").startswith(f"usage: %stream {command}")
+    assert ip.shell.object_inspect("%stream")["docstring"] == overview
+    assert "NAME" in ip.shell.object_inspect("%%streamtask")["docstring"]
+
+
+def test_a_job_may_be_made_of_a_class_or_a_function_of_the_notebook(ip: Shell) -> None:
+    ip.run("got = []\ndef take(envelope, collector, coordinator):\n    got.append(envelope.message)")
+    ip.run("%stream create plain --task take --config inputs")
+    ip.run("%stream step 2")
+    assert ip.names["got"] == ["a", "b"]
+
+
+def test_a_properties_file_is_a_configuration(ip: Shell, tmp_path: Path) -> None:
+    (tmp_path / "job.properties").write_text(CONFIG.partition("\n")[2])
+    ip.run("%stream create Count --config job.properties")
+    ip.run("%stream step 2")
+    assert seen(ip) == ["a", "b"]
+
+
+def test_unloading_stops_the_jobs_and_takes_the_magics_away(ip: Shell) -> None:
+    ip.run("%stream create Count --config inputs")
+    ip.run("%stream run --until caught-up")
+    job = ip.magics.bench.jobs["Count"]
+    matchers = len(ip.shell.Completer.custom_matchers)
+    ip.run("%unload_ext streambench")
+    assert job.state == "stopped"
+    assert "stream" not in ip.shell.magics_manager.magics["line"]
+    assert "streamtask" not in ip.shell.magics_manager.magics["cell"]
+    assert len(ip.shell.Completer.custom_matchers) == matchers - 1
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("streambench")]
