@@ -64,14 +64,12 @@ def _fill_memory(partitions: list[list[bytes]]) -> None:
         streams.partitions.pop(stream, None)
         streams.create(stream, PARTITIONS)
     for number, of_partition in enumerate(partitions):
-        streams.of(IN)[number].keys = [None] * len(of_partition)
-        streams.of(IN)[number].messages = list(of_partition)
+        streams.of(IN)[number].fields = [field for message in of_partition for field in (None, message, None)]
 
 
 def _in_memory(task: type[sb.StreamTask], count: int) -> float:
     for partition in memory_streams(OUT.system).of(OUT):
-        partition.keys.clear()
-        partition.messages.clear()
+        partition.fields.clear()
     return _run(sb.Config({**_JOB, "systems.bench.samza.factory": "memory"}), task, count)
 
 

@@ -21,41 +21,50 @@ from streambench.model import (
 )
 from streambench.system.api import Chunk, Sender, SystemAdmin, SystemConsumer, SystemFactory, SystemProducer
 
+_FIELDS = 3
+
 
 class Partition:
-    """One partition: the keys and messages as columns, and what few messages have, timestamp and headers, by their index."""
+    """One partition: key, message, and what few messages have (timestamp and headers, else None), one after the other in one flat list.
 
-    __slots__ = ("extras", "keys", "messages")
+    A message is appended in one step, which other threads see whole or not at all.
+    """
+
+    __slots__ = ("_has_extras", "fields")
 
     def __init__(self) -> None:
-        self.keys: list[Any] = []
-        self.messages: list[Any] = []
-        self.extras: dict[int, tuple[int | None, Mapping[str, bytes] | None]] = {}
+        self.fields: list[Any] = []
+        self._has_extras = False
 
     def __len__(self) -> int:
-        return len(self.messages)
+        return len(self.fields) // _FIELDS
 
     def append(self, envelope: OutgoingMessageEnvelope, key: Any, message: Any) -> None:
         """Append a message; timestamp and headers are those of the envelope."""
+        extra = None
         if envelope.timestamp is not None or envelope.headers is not None:
-            self.extras[len(self.messages)] = (envelope.timestamp, envelope.headers)
-        self.keys.append(key)
+            extra, self._has_extras = (envelope.timestamp, envelope.headers), True
         # Some encoders (orjson) return bytes from a buffer of 4 kB that lives as long as they do: keep a copy of the right size.
-        self.messages.append(b"%b" % message if type(message) is bytes else message)
+        self.fields.extend((key, b"%b" % message if type(message) is bytes else message, extra))
 
     def copy(self) -> Partition:
         """A partition with the same messages, to be continued on its own."""
         other = Partition()
-        other.keys, other.messages, other.extras = list(self.keys), list(self.messages), dict(self.extras)
+        other.fields, other._has_extras = list(self.fields), self._has_extras
         return other
+
+    def entries(self) -> list[tuple[Any, Any]]:
+        """Key and message of all messages."""
+        fields = list(self.fields)
+        return list(zip(fields[0::_FIELDS], fields[1::_FIELDS], strict=True))
 
     def chunk(self, ssp: SystemStreamPartition, start: int, at_most: int) -> Chunk:
         """The messages from index ``start`` on."""
-        messages = self.messages[start : start + at_most]
-        end = start + len(messages)
-        chunk = Chunk(ssp, _offsets(start, end), self.keys[start:end], messages)
-        if self.extras:
-            extras = [self.extras.get(index, (None, None)) for index in range(start, end)]
+        fields = self.fields[start * _FIELDS : (start + at_most) * _FIELDS]
+        messages = fields[1::_FIELDS]
+        chunk = Chunk(ssp, _offsets(start, start + len(messages)), fields[0::_FIELDS], messages)
+        if self._has_extras:
+            extras = [extra or (None, None) for extra in fields[2::_FIELDS]]
             chunk.timestamps = [timestamp for timestamp, _ in extras]
             chunk.headers = [headers for _, headers in extras]
         return chunk
@@ -69,9 +78,9 @@ class MemoryStreams:
 
     def create(self, stream: SystemStream, partitions: int) -> bool:
         """Create a stream; False where it is there with as many partitions, StreamExistsError where with others."""
-        present = self.partitions.setdefault(stream, [])
-        if not present:
-            present.extend(Partition() for _ in range(partitions))
+        made = [Partition() for _ in range(partitions)]
+        present = self.partitions.setdefault(stream, made)
+        if present is made:
             return True
         if len(present) != partitions:
             raise StreamExistsError(f"{stream} is there already, with {len(present)} partitions and not {partitions}")
@@ -84,6 +93,13 @@ class MemoryStreams:
         except KeyError:
             known = ", ".join(sorted(map(str, self.partitions))) or "none at all"
             raise UnknownStreamError(f"there is no stream {stream} in memory; there are: {known}") from None
+
+    def partition(self, stream: SystemStream, number: int) -> Partition:
+        """One partition of a stream. Raises UnknownStreamError."""
+        partitions = self.of(stream)
+        if not 0 <= number < len(partitions):
+            raise UnknownStreamError(f"there is no partition {stream}.{number}: the stream has {len(partitions)}, numbered from 0")
+        return partitions[number]
 
 
 _systems: dict[str, MemoryStreams] = {}
@@ -105,14 +121,12 @@ class MemoryConsumer(SystemConsumer):
         self._partitions: dict[SystemStreamPartition, Partition] = {}
 
     def register(self, ssp: SystemStreamPartition, offset: str) -> None:
-        partitions = self._streams.of(ssp.system_stream)
-        if ssp.partition >= len(partitions):
-            raise UnknownStreamError(f"{ssp}: the stream has {len(partitions)} partitions, numbered from 0")
+        partition = self._streams.partition(ssp.system_stream, ssp.partition)
         position = _index(offset)
-        if position > len(partitions[ssp.partition]):
-            raise OffsetError(f"{ssp}: offset {offset} lies beyond the end, {len(partitions[ssp.partition])}")
+        if position > len(partition):
+            raise OffsetError(f"{ssp}: offset {offset} lies beyond the end, {len(partition)}")
         self._positions[ssp] = position
-        self._partitions[ssp] = partitions[ssp.partition]
+        self._partitions[ssp] = partition
 
     def start(self) -> None:
         pass
@@ -153,7 +167,8 @@ class MemoryProducer(SystemProducer):
         pass
 
     def send(self, source: str, envelope: OutgoingMessageEnvelope) -> None:
-        self._streams.of(envelope.system_stream)[envelope.partition or 0].append(envelope, envelope.key, envelope.message)
+        partition = self._streams.partition(envelope.system_stream, envelope.partition or 0)
+        partition.append(envelope, envelope.key, envelope.message)
 
     def sender(self, stream: SystemStream) -> Sender:
         partitions = self._streams.of(stream)
@@ -163,8 +178,7 @@ class MemoryProducer(SystemProducer):
             if envelope.timestamp is not None or envelope.headers is not None:
                 to.append(envelope, key, message)
             else:
-                to.keys.append(key)
-                to.messages.append(b"%b" % message if type(message) is bytes else message)
+                to.fields.extend((key, b"%b" % message if type(message) is bytes else message, None))
 
         return send
 
@@ -223,12 +237,15 @@ _texts: list[str] = []
 
 
 def _offsets(start: int, end: int) -> list[str]:
-    """The numbers as text. The first of them are made once and shared by all partitions: making them costs as much as all else in a poll."""
+    """The numbers as text. The first are made once and shared by all partitions: making them costs as much as all else in a poll."""
+    global _texts
     if end > _SHARED:
         return list(map(str, range(start, end)))
-    if end > len(_texts):
-        _texts.extend(map(str, range(len(_texts), end)))
-    return _texts[start:end]
+    texts = _texts
+    if end > len(texts):
+        # A new list, not a longer one: another thread may be at the same.
+        texts = _texts = list(map(str, range(min(2 * end, _SHARED))))
+    return texts[start:end]
 
 
 def _metadata(partition: Partition) -> PartitionMetadata:

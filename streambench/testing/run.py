@@ -187,7 +187,7 @@ class _Run:
         return {
             number: [
                 (_decoded(key_serde, key), _decoded(message_serde, message))
-                for key, message in zip(partition.keys, partition.messages, strict=True)
+                for key, message in partition.entries()
             ]
             for number, partition in enumerate(self.result._streams.of(stream))
         }
