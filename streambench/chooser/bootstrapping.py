@@ -158,6 +158,7 @@ class BootstrappingChooser(MessageChooser):
 
 
 def _compare_numbers(offset: str, other: str) -> int | None:
-    if not (offset.isdecimal() and other.isdecimal()):
+    try:
+        return int(offset) - int(other)
+    except ValueError:
         return None
-    return (int(offset) > int(other)) - (int(offset) < int(other))

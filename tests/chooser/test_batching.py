@@ -94,6 +94,15 @@ def test_the_rule_counts_the_messages_of_a_batch() -> None:
     ]
 
 
+def test_a_choice_that_found_nothing_is_no_part_of_a_batch() -> None:
+    chooser = started(BatchingChooser(RoundRobinChooser(), 3), "a.0")
+    put(chooser, "a.0@0")
+    take(chooser)
+    put(chooser, "a.0@1")
+    assert take_all(chooser) == ["a.0@1"]
+    assert "batch" not in chooser.rule()
+
+
 def test_a_batch_holds_the_others_until_it_is_full() -> None:
     chooser = started(BatchingChooser(RoundRobinChooser(), 3), "a.0", "b.0")
     put(chooser, "a.0@0", "b.0@0")

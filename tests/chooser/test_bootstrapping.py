@@ -201,6 +201,14 @@ def test_offsets_that_cannot_be_compared_catch_up_at_exactly_the_newest() -> Non
     assert take_all(chooser) == ["a.0@z", "b.0@0"]
 
 
+def test_offsets_that_are_no_numbers_need_a_comparison_only_where_they_differ() -> None:
+    chooser = _gate({A: {0: PartitionMetadata("x", "z", None)}}, "a.0@x", "b.0")
+    put(chooser, "b.0@0", "a.0@y")
+    assert take_all(chooser) == ["a.0@y"]
+    put(chooser, "a.0@z")
+    assert take_all(chooser) == ["a.0@z", "b.0@0"]
+
+
 def test_a_batch_does_not_pass_the_gate() -> None:
     chooser: MessageChooser = BootstrappingChooser(BatchingChooser(RoundRobinChooser(), 5), {A: {0: until(0), 1: until(1)}})
     started(chooser, "a.0", "a.1", "b.0")

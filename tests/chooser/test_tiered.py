@@ -95,6 +95,7 @@ def test_the_rule_names_the_priority_that_won_and_those_that_waited() -> None:
     put(chooser, "c.0@0", "b.0@0", "a.0@0")
     rules = [chooser.rule() for _ in iter(lambda: take(chooser), None)]
     assert rules == ["priority 2 over 0, none", "priority 0 over none", "round robin: it has waited longest"]
+    assert chooser.rule() == "priorities: nothing was there"
 
 
 def test_who_waits_for_a_higher_priority_is_held() -> None:
