@@ -22,19 +22,19 @@ class Counter:
 
 
 class Gauge:
-    """A number as it is now: set from time to time, or read from ``source`` when somebody asks."""
+    """A number as it is now: set from time to time, or read from ``source``, where there is one, when somebody asks."""
 
-    __slots__ = ("_source", "value")
+    __slots__ = ("source", "value")
 
-    def __init__(self, source: Callable[[], float] | None = None) -> None:
+    def __init__(self) -> None:
         self.value: float = 0
-        self._source = source
+        self.source: Callable[[], float] | None = None
 
     def set(self, value: float) -> None:
         self.value = value
 
     def read(self) -> float:
-        return self.value if self._source is None else self._source()
+        return self.value if self.source is None else self.source()
 
 
 class Timer:
@@ -71,9 +71,10 @@ class MetricsRegistry:
         return self._get(group, name, Counter)
 
     def gauge(self, name: str, group: str = "user", source: Callable[[], float] | None = None) -> Gauge:
+        gauge = self._get(group, name, Gauge)
         if source is not None:
-            self._metrics[group, name] = Gauge(source)
-        return self._get(group, name, Gauge)
+            gauge.source = source
+        return gauge
 
     def timer(self, name: str, group: str = "user") -> Timer:
         return self._get(group, name, Timer)

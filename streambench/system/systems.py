@@ -43,12 +43,14 @@ class Systems:
             if self._fallback is not None and self._config.get(setting, "memory") == "memory":
                 return self._fallback
             if setting not in self._config:
-                near = difflib.get_close_matches(system, self.names(), n=1)
+                others = [name for name in self.names() if f"systems.{name}.samza.factory" in self._config]
+                near = difflib.get_close_matches(system, others, n=1)
                 hint = f"did you mean {near[0]}?" if near else f"define it with {setting}=log (or {', '.join(sorted(BUILTIN))}, ...)"
                 where = self._config.error(key, f"there is no system '{system}'; {hint}") if key else None
                 raise where or ConfigError(f"there is no system '{system}'; {hint}", key=setting)
-            made = load.named(self._config, setting, group=GROUP, builtin=BUILTIN)
-            factory: Any = made() if isinstance(made, type) else made
+            factory = load.named(self._config, setting, group=GROUP, builtin=BUILTIN)
+            if isinstance(factory, type):
+                factory = self._made(setting, factory)
             if not isinstance(factory, SystemFactory):
                 raise self._config.error(setting, f"{self._config[setting]} is not a SystemFactory")
             self._check_keys(system, factory)
@@ -92,6 +94,12 @@ class Systems:
         for admin in self._admins.values():
             admin.close()
         self._admins.clear()
+
+    def _made(self, setting: str, factory: type) -> Any:
+        try:
+            return factory()
+        except TypeError as error:
+            raise self._config.error(setting, f"cannot make a {factory.__name__}: {error}") from error
 
     def _check_keys(self, system: str, factory: SystemFactory) -> None:
         if factory.keys is None:
