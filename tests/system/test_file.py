@@ -331,6 +331,12 @@ def test_several_files_of_one_name_are_an_error_that_names_the_choice(tmp_path: 
         Files(tmp_path).metadata()
 
 
+def test_a_directory_without_partitions_is_no_stream(tmp_path: Path) -> None:
+    written(tmp_path / "flights" / "readme.md", b"")
+    with pytest.raises(UnknownStreamError, match=r"flights holds no partitions \(0\.jsonl"):
+        Files(tmp_path).metadata()
+
+
 def test_a_gap_in_the_partitions_is_an_error(tmp_path: Path) -> None:
     written(tmp_path / "flights" / "0.jsonl", b"")
     written(tmp_path / "flights" / "2.jsonl", b"")

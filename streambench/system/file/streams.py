@@ -55,7 +55,10 @@ class FileStreams:
         path = self.path(stream)
         if path is None or not path.exists():
             raise self._unknown(stream, path)
-        return [self._place(stream, number, file) for number, file in enumerate(_numbered(path) if path.is_dir() else [path])]
+        files = _numbered(path) if path.is_dir() else [path]
+        if not files:
+            raise UnknownStreamError(f"there is no stream {self.system}.{stream}: {path} holds no partitions (0.jsonl, 1.jsonl, ...)")
+        return [self._place(stream, number, file) for number, file in enumerate(files)]
 
     def path(self, stream: str) -> Path | None:
         """The file of a stream, or the directory of its partitions; None where nothing like it is there."""
