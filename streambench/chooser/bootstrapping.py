@@ -51,7 +51,7 @@ class BootstrappingChooser(MessageChooser):
             for stream, partitions in bootstrap.items()
             for partition, metadata in partitions.items()
         }
-        self._admitted: frozenset[SystemStreamPartition] = frozenset()
+        self._admitted: set[SystemStreamPartition] = set()
         self._waiting: list[IncomingMessageEnvelope] = []
         self._closed = True
         self._decided: SystemStreamPartition | None = None
@@ -121,14 +121,17 @@ class BootstrappingChooser(MessageChooser):
 
     def _caught_up(self, ssp: SystemStreamPartition) -> None:
         del self._lagging[ssp]
-        self._admit()
+        self._admitted.discard(ssp)
+        if not self._admitted:
+            self._admit()
         if not self._lagging:
-            log.info("bootstrap: all streams have caught up")
+            log.info(self._reason(()))
 
     def _admit(self) -> None:
         """Let those through whose turn it is now, and hand on what waited of them."""
-        first = max(map(self._priority, self._lagging), default=math.inf)
-        self._admitted = frozenset(ssp for ssp in self._lagging if self._priority(ssp) == first)
+        rank = {ssp: self._rank(ssp) for ssp in self._lagging}
+        first = max(rank.values(), default=math.inf)
+        self._admitted = {ssp for ssp in self._lagging if rank[ssp] == first}
         waiting, self._waiting = self._waiting, []
         for envelope in waiting:
             self.update(envelope)
@@ -148,12 +151,14 @@ class BootstrappingChooser(MessageChooser):
             return 0
         return None if offset is None or other is None else self._compare(offset, other)
 
-    def _priority(self, ssp: SystemStreamPartition) -> float:
+    def _rank(self, ssp: SystemStreamPartition) -> float:
         priority = self._priorities.get(ssp.system_stream, -1)
         return priority if priority >= 0 else math.inf
 
     def _reason(self, lagging: Iterable[SystemStreamPartition]) -> str:
         streams = sorted({str(ssp.system_stream) for ssp in lagging})
+        if not streams:
+            return "bootstrap: all streams have caught up"
         return f"bootstrap: {' and '.join(streams)} still {'has' if len(streams) == 1 else 'have'} to catch up"
 
 

@@ -163,6 +163,7 @@ def test_a_newest_message_that_does_not_exist_any_more_does_not_hold_the_gate_on
     put(chooser, "b.0@0", "a.0@7")
     assert take_all(chooser) == ["a.0@7"]
     chooser.at_head(ssp("a.0"))
+    assert chooser.rule() == "bootstrap: all streams have caught up"
     assert take(chooser) == "b.0@0"
     chooser.at_head(ssp("a.0"))
     chooser.at_head(ssp("b.0"))
