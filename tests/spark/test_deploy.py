@@ -184,6 +184,38 @@ def test_after_a_failure_the_next_one_goes_on_at_the_failing_message(spark: Any,
     assert job.numbers() == list(range(40))
 
 
+def dies_at(number: int, marker: Path, *, always: bool = False) -> type[StreamTask]:
+    """A task whose Python process ends without a word at one message."""
+
+    class Dies(Forward):
+        def process(self, envelope, collector, coordinator):
+            import os
+
+            if envelope.message == number and (always or not marker.exists()):
+                marker.touch()
+                os._exit(1)
+            super().process(envelope, collector, coordinator)
+            coordinator.commit()
+
+    return Dies
+
+
+def test_a_python_process_that_dies_is_started_again_and_goes_on(spark: Any, job: Job) -> None:
+    job.send(0, 40)
+    result = deploy(job.config, dies_at(21, job.directory / "died"), spark=spark)
+    assert [(each.attempt, each.messages) for each in result.containers] == [(0, 20), (1, 10)]
+    assert result.containers[1].offsets == {IN[1]: ("0", "20")}
+    assert job.numbers() == list(range(40))
+
+
+def test_a_python_process_that_dies_again_and_again_is_given_up(spark: Any, job: Job) -> None:
+    job.send(0, 40)
+    with pytest.raises(DeployError, match="Spark gave up: .*; log.in.1 is at 10 of 20") as caught:
+        deploy(job.config, dies_at(21, job.directory / "died", always=True), spark=spark)
+    assert caught.value.container == 1
+    assert caught.value.result.containers[1].offsets == {IN[1]: ("0", "10")}
+
+
 def test_a_task_that_cannot_be_sent_stops_nothing_that_runs(spark: Any, job: Job) -> None:
     job.send(0, 10)
     lock = threading.Lock()
