@@ -39,7 +39,7 @@ def manager(another: Another) -> CheckpointManager:
     return another()
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests that only end processes: what was written is there for the next one, synced or not."""
+    """Where a test loses power it brings its own disk; for all others what was written is there, synced or not."""
     monkeypatch.setattr(os, "fsync", lambda handle: None)

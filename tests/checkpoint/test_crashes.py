@@ -22,8 +22,6 @@ from streambench.errors import FencedError
 from tests.checkpoint.samples import at
 
 Step = Callable[[JournalCheckpointManager], object]
-pytestmark = pytest.mark.usefixtures("quick_disk")
-
 KEEP = 2
 
 

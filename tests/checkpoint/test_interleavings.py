@@ -21,8 +21,6 @@ from streambench.checkpoint.journal import JournalCheckpointManager
 from streambench.errors import CheckpointError, FencedError
 from tests.checkpoint.samples import CLICKS, at
 
-pytestmark = pytest.mark.usefixtures("quick_disk")
-
 KEEP = 1
 ASSIGNMENT = {0: ["a"], 1: ["b"]}
 
