@@ -22,6 +22,7 @@ from filelock import FileLock
 from msgspec import Struct
 
 from streambench.errors import CorruptDataError, MessageTooLargeError, StreamSystemError, UnknownStreamError
+from streambench.system.log.arrays import FEW, int64s
 from streambench.system.log.fences import Fences
 from streambench.system.log.frame import (
     END_OF_STREAM,
@@ -342,6 +343,8 @@ def _counted(count: int) -> pa.Array:
 
 
 def _offsets(base: int, count: int) -> pa.Array:
+    if count <= FEW:
+        return int64s(range(base, base + count))
     # Sizes go by powers of two, so that few different ones are kept.
     return pc.add(_counted(1 << max(10, (count - 1).bit_length())).slice(0, count), base)
 

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from streambench.errors import OffsetError, SerdeError, StreambenchError
 from streambench.model import PartitionMetadata
 from streambench.system.log.appender import Appender, Place
+from streambench.system.log.arrays import FEW, binaries, int64s
 from streambench.system.log.cleaner import Cleaner
 from streambench.system.log.cursor import Cursor
 from streambench.system.log.frame import SCHEMA, Frame, walk
@@ -191,7 +192,7 @@ def _times(timestamps: Any, count: int) -> tuple[pa.Array, int]:
     """The timestamps, where there are none the present time; and the largest of them."""
     now = time.time_ns() // 1_000_000
     if timestamps is None:
-        return pa.repeat(pa.scalar(now, pa.int64()), count), now
+        return int64s([now] * count) if count <= FEW else pa.repeat(pa.scalar(now, pa.int64()), count), now
     try:
         times = timestamps.cast(pa.int64()) if isinstance(timestamps, pa.Array) else pa.array(timestamps, pa.int64())
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
@@ -210,7 +211,7 @@ def _binary(column: Any, what: str, checked: bool) -> pa.Array:
         wrong = set(map(type, column)) - _BYTES_OR_NONE
         if wrong:
             raise SerdeError(f"a {what} of a log must be bytes or None, not {wrong.pop().__name__}")
-    return pa.array(column, pa.binary())
+    return binaries(column) if len(column) <= FEW else pa.array(column, pa.binary())
 
 
 def _headers(headers: Sequence[Mapping[str, bytes] | None]) -> pa.Array:
