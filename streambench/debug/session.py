@@ -20,6 +20,7 @@ SessionState = Literal["new", "paused", "running", "stopped", "failed"]
 
 _T = TypeVar("_T")
 _ANSWER_S = 5.0
+_LOOK_AGAIN_S = 0.05
 _ASK_AGAIN_S = 0.05
 
 
@@ -151,13 +152,22 @@ class Session:
 
     def _between(self, what: Callable[[], _T], timeout: float | None = None) -> _T:
         """Call ``what`` between two messages: on the session's thread while that runs, else here. Raises TimeoutError."""
-        while self.running:
-            answer = _Answer(what)
-            self.container.post(answer)
-            if answer.wait(self._thread, timeout):
-                return answer.result()
-        with self._driving:
-            return what()
+        waited = 0.0
+        while timeout is None or waited < timeout:
+            if self.running:
+                answer = _Answer(what)
+                self.container.post(answer)
+                if answer.wait(self._thread, timeout):
+                    return answer.result()
+            # Not for long: it may be that a run is just beginning, which then answers questions but does not let go.
+            elif self._driving.acquire(timeout=_LOOK_AGAIN_S):
+                try:
+                    return what()
+                finally:
+                    self._driving.release()
+            else:
+                waited += _LOOK_AGAIN_S
+        raise TimeoutError
 
     def _changed(self) -> None:
         for listener in self._listeners:
