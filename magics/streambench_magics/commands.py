@@ -202,6 +202,8 @@ def words(line: str) -> list[str]:
             f"this is not JSON: {error.msg} at {line[error.pos : error.pos + 10]!r}; names and texts need double quotes. "
             "A message in a variable is sent with --from VARIABLE"
         ) from None
+    # What goes on without a blank is an expression that begins like JSON.
+    end += len(re.split(r"\s", line[end:], maxsplit=1)[0])
     return [*_split(line[:start]), line[start:end], *_split(line[end:])]
 
 

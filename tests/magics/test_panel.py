@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from ipywidgets.widgets import widget as widgets
 
+from streambench.debug.session import Session
 from streambench_magics.panel import WIDGET_VIEW, Panel
 from tests.magics.conftest import Shell
 
@@ -129,13 +130,29 @@ def test_unknown_messages_of_the_page_are_ignored(page: Page) -> None:
 
 def test_every_button_has_a_magic_of_its_name(page: Page) -> None:
     for magic in re.findall(r'title="(%stream [^"]+)"', page.panel.widget.html):
-        page.ip.run(magic.replace("%stream run", "%stream run --messages 1"))
+        page.ip.run(magic.replace("%stream run", "%stream run --until caught-up"))
         page.ip.run("%stream wait")
 
 
 def test_new_messages_are_seen_although_nothing_runs(page: Page) -> None:
     page.ip.run('%stream send mem.clicks --from ["x"]*7')
     wait_until(lambda: page.updates and "11 left" in page.html)
+
+
+def test_a_picture_that_is_asked_for_just_as_a_run_begins_is_taken(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    page.ip.run("%stream run")
+    session = page.ip.magics.bench.jobs["Count"].session
+    running = Session.running
+    here, seen = threading.current_thread(), []
+
+    def not_at_first(self: Session) -> bool:
+        if threading.current_thread() is here and not seen:
+            seen.append(1)
+            return False
+        return running.fget(self)
+
+    monkeypatch.setattr(Session, "running", property(not_at_first))
+    assert session.snapshot().state == "running"
 
 
 def test_a_failure_is_on_the_panel(page: Page) -> None:
