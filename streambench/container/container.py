@@ -1,15 +1,14 @@
 """A container: some tasks of a job, the event loop that drives them, and everything between the streams and them.
 
 A container made by ``from_config`` plans the job by itself and runs all its tasks. A runner that spreads a job over several containers
-plans it
-once and hands each its part (``model``, ``number``, ``generation``).
+plans it once and hands each its part (``model``, ``number``, ``generation``).
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, Literal, TypeVar
 
 from streambench import load
@@ -27,8 +26,8 @@ from streambench.container.offsets import StartingOffsets
 from streambench.container.outbox import LiveOutbox, TaskCommit
 from streambench.container.snapshot import ContainerSnapshot, PartitionSnapshot, partition_snapshots, take_snapshot
 from streambench.container.state import State
-from streambench.container.task_instance import EventObserver, TaskInstance, task_object
-from streambench.errors import ConfigError, ContainerStateError, SerdeError
+from streambench.container.task_instance import EventObserver, TaskInstance, check_task, task_object
+from streambench.errors import ConfigError, ContainerStateError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.planning.model import ContainerModel, JobModel
@@ -48,8 +47,7 @@ class Container:
     """Runs tasks. ``start``, then ``step`` or ``run`` as often as one likes, then ``stop``.
 
     All of these are called on one thread at a time; from other threads only ``post`` and ``pause`` may be used. When a task (or a system)
-    raises, the
-    container closes its tasks without a commit, its state is ``failed``, and the next start goes on from the last checkpoint.
+    raises, the container closes its tasks without a commit, its state is ``failed``, and the next start goes on from the last checkpoint.
     """
 
     def __init__(
@@ -68,8 +66,8 @@ class Container:
         remember_choices: int = 0,
     ) -> None:
         """``task``: a task class or process function, instead of ``task.class``. ``ends``: per input partition the first offset that is
-        not read any
-        more. ``observer`` is told of every call and effect; ``remember_choices``: how many of the last choices a snapshot shows."""
+        not read any more. ``observer`` is told of every call and effect; ``remember_choices``: how many of the last choices a snapshot
+        shows."""
         config.validate()
         self.config = config
         self.factory = task if task is not None else load.by_path(config, "task.class", config.required("task.class"))
@@ -91,7 +89,8 @@ class Container:
         self._owner = Owner()
         self._tasks: list[TaskInstance] = []
         self._intake = Intake(self._clock)
-        task_object(self.factory)
+        self._runs = 0
+        check_task(self.factory)
 
     @classmethod
     def from_config(cls, config: Config | Mapping[str, Any], task: Any = None) -> Container:
@@ -114,20 +113,19 @@ class Container:
 
     def step(self, n: int = 1) -> int:
         """Process up to ``n`` messages; how many were. Waits until a message is there, or every input is known to be at its head."""
-        return self._drive(lambda: self._step(n))
+        return self._advance(lambda: self._step(n))
 
     def run(self, until: Until = None) -> int:
         """Process messages; how many. ``"caught-up"``: to the head of all inputs; an int: so many; a callable: until it returns true (it
-        is asked
-        between messages); None: until paused, stopped or shut down by a task."""
+        is asked between messages, and again and again while there are none); None: until paused or shut down by a task."""
         if until is None:
-            return self._drive(lambda: self._loop.run())
+            return self._advance(lambda: self._loop.run())
         if until == "caught-up":
-            return self._drive(lambda: self._loop.run(stop_at_head=True))
+            return self._advance(lambda: self._loop.run(stop_at_head=True))
         if isinstance(until, int) and not isinstance(until, bool):
-            return self._drive(lambda: self._loop.run(limit=until))
+            return self._advance(lambda: self._loop.run(limit=until))
         if callable(until):
-            return self._drive(lambda: self._loop.run(until=until))
+            return self._advance(lambda: self._loop.run(until=until))
         raise ConfigError(f"run until {until!r}? Give 'caught-up', a number of messages, a function, or nothing")
 
     def commit(self) -> None:
@@ -135,8 +133,15 @@ class Container:
         self._drive(lambda: self._commit(self._tasks))
 
     def pause(self) -> None:
-        """Have the ``run`` that goes on at present return after the message it is at. May be called from any thread."""
-        self._loop.pause_later()
+        """Have the ``run`` or ``step`` that goes on at present return after the message it is at; a later one is not concerned. May be
+        called from any thread."""
+        run = self._runs
+
+        def pause() -> None:
+            if self._runs == run:
+                self._loop.paused = True
+
+        self.post(pause)
 
     def post(self, command: Command) -> None:
         """Have the event loop call ``command`` between two messages, while it runs. May be called from any thread."""
@@ -158,7 +163,7 @@ class Container:
         except BaseException as error:
             self._fail(error)
             raise
-        self.last_partitions = partition_snapshots(self)
+        self._keep_last_picture()
         self.state = "stopped"
         self._release(self._close_tasks)
 
@@ -179,8 +184,13 @@ class Container:
 
     @property
     def processed(self) -> int:
-        """How many messages were chosen so far; a broadcast message counts once."""
-        return self._loop.processed if self.state != "new" and hasattr(self, "_loop") else 0
+        """How many messages were processed so far; a broadcast message counts once."""
+        return self._loop.processed if hasattr(self, "_loop") else 0
+
+    @property
+    def chosen(self) -> int:
+        """How many messages were chosen so far: those that were processed, and the one at which a failure ended it."""
+        return self.processed + (hasattr(self, "_loop") and self._loop.unfinished is not None)
 
     @property
     def tasks(self) -> Sequence[TaskInstance]:
@@ -189,7 +199,16 @@ class Container:
 
     def on_choice(self, observe: Callable[[IncomingMessageEnvelope], object] | None) -> None:
         """Show each chosen message to ``observe`` before its task sees it; None: to nobody, which costs nothing."""
-        self._loop.on_choice = observe
+        remember = self.choices.append if self.choices.maxlen else None
+        if observe is None or remember is None:
+            self._loop.on_choice = observe or remember
+            return
+
+        def both(envelope: IncomingMessageEnvelope) -> None:
+            remember(envelope)
+            observe(envelope)
+
+        self._loop.on_choice = both
 
     def require_running(self) -> None:
         """Raise ContainerStateError unless the container is started and has neither failed nor stopped."""
@@ -206,11 +225,17 @@ class Container:
             self._fail(error)
             raise
 
+    def _advance(self, what: Callable[[], int]) -> int:
+        self.require_running()
+        self._runs += 1
+        self._loop.paused = False
+        return self._drive(what)
+
     def _step(self, n: int) -> int:
         """The last messages of a step are taken one by one, to learn for each of them which rule of the chooser decided."""
         explained = self.choices.maxlen or 0
         done = self._loop.run(limit=n - explained, stop_at_head=True)
-        while done < n and self._loop.run(limit=1, stop_at_head=True):
+        while done < n and not self._loop.paused and self._loop.run(limit=1, stop_at_head=True):
             done += 1
             if explained:
                 self.rules[self.processed] = self._multiplexer.chooser.rule()
@@ -240,8 +265,8 @@ class Container:
         self._place_tasks(last, metadata)
         for task in self._tasks:
             task.init()
-            task.context.reading_begins()
-        self._record_starts(last)
+            task.context.start_at = None
+        self._record_starts(last, {each.changelog for each in corrections})
         self._begin_to_read(metadata)
 
     def _make_tasks(self, container: ContainerModel) -> None:
@@ -251,7 +276,7 @@ class Container:
         listeners = lifecycle_listeners(self.config)
         for model in container.tasks:
             stores = self._state_of_tasks.stores(model.name)
-            context = Context(model.name, model.partitions, self.config, MetricsRegistry(), stores, self._starter(model.name))
+            context = Context(model.name, model.partitions, self.config, MetricsRegistry(), stores)
             self._tasks.append(
                 TaskInstance(
                     model, task_object(self.factory), context,
@@ -261,29 +286,23 @@ class Container:
                 )
             )  # fmt: skip
 
-    def _starter(self, task: str) -> Callable[[SystemStreamPartition, str], None]:
-        def start_at(ssp: SystemStreamPartition, offset: str) -> None:
-            for instance in self._tasks:
-                if instance.name == task:
-                    for subscription in instance.subscriptions:
-                        if subscription.ssp == ssp:
-                            subscription.start, subscription.offset = offset, None
-
-        return start_at
-
     def _place_tasks(self, last: Mapping[str, Checkpoint], metadata: Metadata) -> None:
         starting = StartingOffsets(self.config, self._systems, metadata)
         for task in self._tasks:
             for subscription in task.subscriptions:
                 subscription.start, subscription.offset = starting.of(task.name, subscription.ssp, last.get(task.name))
             task.committed = task.offsets()
+            task.context.start_at = task.start_at
 
-    def _record_starts(self, last: Mapping[str, Checkpoint]) -> None:
+    def _record_starts(self, last: Mapping[str, Checkpoint], corrected: Set[SystemStreamPartition]) -> None:
         """Make durable where tasks begin that have no checkpoint yet: what arrives before their first commit must not be skipped by a
-        restart."""
+        restart. And that changelogs were corrected: what they held before is no longer needed."""
         unknown = Checkpoint({})
         news = [
-            task for task in self._tasks if any(last.get(task.name, unknown).starts.get(ssp) != at for ssp, at in task.starts().items())
+            task
+            for task in self._tasks
+            if any(last.get(task.name, unknown).starts.get(ssp) != at for ssp, at in task.starts().items())
+            or not corrected.isdisjoint(self._state_of_tasks.changelogs(task.name).values())
         ]
         self._outbox.commit([self._task_commit(task) for task in news], self._clock.now_ms())
         for task in news:
@@ -294,22 +313,19 @@ class Container:
         lanes = self._lanes()
         inputs = sorted({ssp.system_stream for ssp in lanes})
         chooser = wire_chooser(config, inputs, {stream: metadata[stream] for stream in inputs}, self.metrics, self._compare_in(inputs))
-        room = min(config.integer(f"systems.{system}.samza.fetch.threshold") for system in {ssp.system for ssp in lanes})
-        multiplexer = Multiplexer(self._intake, chooser, lanes, room=room, compare=self._compare, undecodable=self._undecodable)
+        multiplexer = Multiplexer(self._intake, chooser, lanes, compare=self._compare)
         self._multiplexer = multiplexer
         self._loop = EventLoop(
             self._tasks, multiplexer, self._intake, self._outbox, self._commit, self.metrics,
             outgoing=self._outgoing, requests=self._requests, clock=self._clock,
             window_ms=config.integer("task.window.ms"), commit_ms=config.integer("task.commit.ms"),
             poll_ms=config.integer("task.poll.interval.ms"), idle_ms=config.integer("task.max.idle.ms"),
-            compare=self._compare, ignored=config.names("task.ignored.exceptions"), observer=self._observer,
+            compare=self._compare, drop_undecodable=config.boolean("task.drop.deserialization.errors"),
+            ignored=config.names("task.ignored.exceptions"), observer=self._observer,
         )  # fmt: skip
-        if self.choices.maxlen:
-            self._loop.on_choice = self.choices.append
+        self.on_choice(None)
         for system, starts in by_system({ssp: lane.start for ssp, lane in lanes.items()}):
-            self._intake.add(system, self._systems.consumer(system, self.metrics), starts, room)
-        self._undecodable_dropped = self.metrics.counter("deserialization-errors", "consumers")
-        self._drop_undecodable = config.boolean("task.drop.deserialization.errors")
+            self._intake.add(system, self._systems.consumer(system, self.metrics), starts, self._room(system))
         multiplexer.start()
         self._loop.start()
 
@@ -318,7 +334,9 @@ class Container:
         for task in self._tasks:
             for subscription in task.subscriptions:
                 ssp = subscription.ssp
-                lane = lanes.setdefault(ssp, Lane(ssp, subscription.start))
+                if ssp not in lanes:
+                    lanes[ssp] = Lane(ssp, subscription.start, self._room(ssp.system))
+                lane = lanes[ssp]
                 if (self._compare(ssp.system, subscription.start, lane.start) or 0) < 0:
                     lane.start = subscription.start
                 lane.subscriptions = (*lane.subscriptions, subscription)
@@ -328,9 +346,15 @@ class Container:
             for subscription in lane.subscriptions:
                 if subscription.start != lane.start:
                     subscription.skip_before = subscription.start
-            if len(lane.subscriptions) == 1:
-                lane.single = lane.subscriptions[0]
+            lane.find_single()
         return lanes
+
+    def _room(self, system: str) -> int:
+        key = f"systems.{system}.samza.fetch.threshold"
+        room = self.config.integer(key)
+        if room < 1:
+            raise self.config.error(key, f"{room} leaves no room for a message: give 1 or more")
+        return room
 
     def _compare(self, system: str, offset: str, other: str) -> int | None:
         return self._systems.admin(system).compare(offset, other)
@@ -339,11 +363,6 @@ class Container:
         """How a chooser compares offsets: by the system's admin where there is one system; numerically where there are several."""
         systems = {stream.system for stream in inputs}
         return self._systems.admin(next(iter(systems))).compare if len(systems) == 1 else _compare_numbers
-
-    def _undecodable(self, ssp: SystemStreamPartition, offset: str, key: Any, message: Any, error: SerdeError) -> None:
-        if not self._drop_undecodable:
-            raise error
-        self._undecodable_dropped.inc()
 
     def _commit(self, tasks: Sequence[TaskInstance]) -> None:
         commits = [(task, self._task_commit(task)) for task in tasks]
@@ -365,18 +384,24 @@ class Container:
 
     def _fail(self, error: BaseException) -> None:
         """Close without a commit. What closing raises is only logged: the failure that led here is what the caller must see."""
-        try:
-            self.last_partitions = partition_snapshots(self)
-        except Exception as problem:
-            log.debug("no last picture after a failure: %s", problem)
+        self._keep_last_picture()
         self.state = "failed"
         self.reason = str(error) or type(error).__name__
         if hasattr(self, "_loop"):
-            self._loop.pause()
+            self._loop.paused = True
         try:
             self._release(self._close_tasks)
         except Exception as problem:
             log.warning("while closing after a failure: %s", problem)
+
+    def _keep_last_picture(self) -> None:
+        """What a snapshot will show when neither the systems nor the chooser can be asked any more."""
+        try:
+            self.last_partitions = partition_snapshots(self)
+            if self.choices:
+                self.rules[self.chosen] = self._multiplexer.chooser.rule()
+        except Exception as problem:
+            log.warning("no last picture of the inputs: %s", problem)
 
     def _close_tasks(self) -> None:
         problems = []
@@ -390,11 +415,14 @@ class Container:
 
     def _release(self, close_tasks: Callable[[], None]) -> None:
         """Stop reading, close the tasks, stop writing; every step even if one before failed, whose error is raised at the end."""
-        steps: list[Callable[[], None]] = [lambda: self._intake.stop(self.config.integer("task.shutdown.ms")), close_tasks]
-        for name in ("_state_of_tasks", "_outbox"):
-            part = getattr(self, name, None)
-            if part is not None:
-                steps.append(part.close if name == "_state_of_tasks" else part.stop)
+        steps: list[Callable[[], None]] = [lambda: self._intake.stop(self.config.integer("task.shutdown.ms"))]
+        if hasattr(self, "_multiplexer"):
+            steps.append(self._multiplexer.stop)
+        steps.append(close_tasks)
+        if hasattr(self, "_state_of_tasks"):
+            steps.append(self._state_of_tasks.close)
+        if hasattr(self, "_outbox"):
+            steps.append(self._outbox.stop)
         if self._checkpoints is not None:
             steps.append(self._checkpoints.close)
         steps.append(self._systems.close)

@@ -92,7 +92,7 @@ class Coordinator:
 
 
 class Context:
-    """The TaskContext of one task."""
+    """The TaskContext of one task. ``start_at`` takes the starting offsets that the task sets; None when they are fixed."""
 
     def __init__(
         self,
@@ -101,14 +101,13 @@ class Context:
         config: Config,
         metrics: MetricsRegistry,
         stores: dict[str, TaskStore],
-        start_at: Callable[[SystemStreamPartition, str], None],
     ) -> None:
         self.task_name = task_name
         self.partitions = tuple(partitions)
         self.config = config
         self.metrics = metrics
         self._stores = stores
-        self._start_at: Callable[[SystemStreamPartition, str], None] | None = start_at
+        self.start_at: Callable[[SystemStreamPartition, str], None] | None = None
 
     def store(self, name: str) -> TaskStore:
         try:
@@ -118,12 +117,8 @@ class Context:
             raise StoreError(f"there is no store '{name}': define it with stores.{name}.factory=memory (there are: {known})") from None
 
     def set_starting_offset(self, ssp: SystemStreamPartition, offset: str) -> None:
-        if self._start_at is None:
+        if self.start_at is None:
             raise ContainerStateError(f"{self.task_name}: set_starting_offset may only be called in init(): reading has begun")
         if ssp not in self.partitions:
             raise ContainerStateError(f"{self.task_name} does not read {ssp}; it reads {', '.join(map(str, self.partitions))}")
-        self._start_at(ssp, str(offset))
-
-    def reading_begins(self) -> None:
-        """From now on the starting offsets are fixed."""
-        self._start_at = None
+        self.start_at(ssp, str(offset))

@@ -7,8 +7,7 @@ One iteration, in this order, always on one thread:
     3  call window() where its time has come
 
 The loop is written for speed: everything it needs with every message is a local name, and whatever only some jobs need (listeners,
-observers,
-broadcast inputs) is bound elsewhere, beforehand, so that the others do not pay for it.
+observers, broadcast inputs) is bound elsewhere, beforehand, so that the others do not pay for it.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from collections.abc import Callable, Collection, Sequence
 from streambench.clock import Clock
 from streambench.container.handles import Coordinator, Outgoing
 from streambench.container.intake import Arrival, Intake, ReaderFailure
-from streambench.container.multiplexer import Lane, Multiplexer
+from streambench.container.multiplexer import Lane, Multiplexer, Undecodable
 from streambench.container.outbox import Outbox
 from streambench.container.task_instance import EventObserver, Subscription, TaskInstance, is_ignored
 from streambench.errors import SerdeError
@@ -37,7 +36,8 @@ class EventLoop:
     """Drives tasks with messages until it is told to stop.
 
     ``commit(tasks)`` is called for step 5 with the tasks that are due. ``on_choice``, if set, sees each chosen message before
-    its task does; ``processed`` is how many messages were chosen so far (a broadcast message counts once).
+    its task does; ``processed`` is how many messages were chosen so far (a broadcast message counts once). ``unfinished`` is the message
+    at which an exception ended the loop, None where it was not ended by one or between two messages. ``paused`` makes ``run`` return.
     """
 
     def __init__(
@@ -57,10 +57,13 @@ class EventLoop:
         poll_ms: int,
         idle_ms: int,
         compare: Callable[[str, str, str], int | None],
+        drop_undecodable: bool = False,
         ignored: Collection[str] = (),
         observer: EventObserver | None = None,
     ) -> None:
         self.processed = 0
+        self.paused = False
+        self.unfinished: IncomingMessageEnvelope | None = None
         self.on_choice: ChoiceObserver | None = None
         self.shutdown_requested = False
         self._tasks = tasks
@@ -79,8 +82,8 @@ class EventLoop:
         self._compare = compare
         self._ignored = frozenset(ignored)
         self._observer = observer
-        self._paused = False
-        self._run = 0
+        self._drop_undecodable = drop_undecodable
+        self._undecodable = metrics.counter("deserialization-errors", "consumers")
         self._served: Lane | None = None
         self._wants_shutdown: set[str] = set()
         self._windows = metrics.counter("window-calls", "container")
@@ -98,25 +101,10 @@ class EventLoop:
         """The lane whose candidate was chosen last and whose next message has not been offered yet: that happens when ``run`` goes on."""
         return self._served
 
-    def pause(self) -> None:
-        """Have ``run`` return between two messages. On the thread that drives the loop."""
-        self._paused = True
-
-    def pause_later(self) -> None:
-        """Have the present ``run`` return between two messages; a later one is not concerned. From any thread."""
-        run = self._run
-
-        def pause() -> None:
-            if self._run == run:
-                self._paused = True
-
-        self._intake.post(pause)
-
     def run(self, *, limit: int | None = None, until: Callable[[], object] | None = None, stop_at_head: bool = False) -> int:
         """Process messages; how many. Returns after ``limit`` of them, once ``until()`` is true (asked between messages and when idle),
-        with
-        ``stop_at_head`` once all inputs are caught up, when paused, or when a task has shut the container down. Raises TaskError and
-        others."""
+        with ``stop_at_head`` once all inputs are caught up, when paused, or when a task has shut the container down. Raises TaskError
+        and others."""
         if limit is not None and limit <= 0:
             return 0
         choose = self._multiplexer.chooser.choose
@@ -134,15 +122,13 @@ class EventLoop:
         lane, self._served = self._served, None
         envelope: IncomingMessageEnvelope | None = None
         found = False
-        self._paused = False
-        self._run += 1
         try:
             while not self.shutdown_requested:
                 if inbox:
-                    self.processed = base + processed
+                    self.processed, self._served = base + processed, lane
                     self._take_in()
                     on_choice = self.on_choice
-                    if self._paused:
+                    if self.paused:
                         break
                 if lane is not None:
                     if lane.buffer:
@@ -182,23 +168,31 @@ class EventLoop:
                         continue
                     if stop_at_head and not inbox and self._multiplexer.caught_up():
                         break
-                    if until is not None and until():
+                    if until is not None and self._is_reached(until, base + processed, lane):
                         break
                     self._intake.wait(min(self._idle_ms, max(0, (due - now) / _MS)))
-                elif processed == limit or (until is not None and until()):
+                elif processed == limit or (until is not None and self._is_reached(until, base + processed, lane)):
                     break
-        except SerdeError as error:
-            raise self._placed(error, envelope) from error.__cause__
+        except BaseException as error:
+            self.unfinished = self._unfinished(envelope)
+            if isinstance(error, SerdeError):
+                raise self._placed(error, envelope) from error.__cause__
+            raise
         finally:
             outgoing.clear()
             self.processed = base + processed
             self._served = lane
         return processed
 
+    def _is_reached(self, until: Callable[[], object], processed: int, lane: Lane | None) -> bool:
+        """Ask ``until``, which may look at the container."""
+        self.processed, self._served = processed, lane
+        return bool(until())
+
     def _take_in(self) -> None:
         """See to what other threads brought."""
         inbox = self._intake.inbox
-        while inbox and not self._paused:
+        while inbox and not self.paused:
             item = inbox.popleft()
             if isinstance(item, Arrival):
                 self._multiplexer.accept(item)
@@ -213,18 +207,46 @@ class EventLoop:
         return self._multiplexer.look()
 
     def _deliver(self, lane: Lane, envelope: IncomingMessageEnvelope) -> None:
-        """Give a message to each of several tasks, except to those that begin later."""
+        """Give a message to each of several tasks, except to those that begin later. One that cannot be decoded is passed over, if the
+        configuration says so."""
+        if type(envelope) is Undecodable:
+            self._pass_over_undecodable(lane, envelope)
+            return
         for subscription in lane.subscriptions:
-            if subscription.skip_before is not None:
-                if (self._compare(lane.ssp.system, envelope.offset, subscription.skip_before) or 0) < 0:
-                    continue
-                subscription.skip_before = None
+            if self._begins_later(subscription, envelope):
+                continue
             mark = len(self._outgoing)
             try:
                 subscription.process(envelope, subscription.collector, subscription.coordinator)
             except Exception as error:
                 self._failed(error, subscription, envelope, mark)
             subscription.offset = envelope.offset
+
+    def _pass_over_undecodable(self, lane: Lane, envelope: Undecodable) -> None:
+        if not self._drop_undecodable:
+            raise envelope.error
+        self._undecodable.inc()
+        for subscription in lane.subscriptions:
+            if not self._begins_later(subscription, envelope):
+                subscription.offset = envelope.offset
+        lane.undecodable -= 1
+        lane.find_single()
+
+    def _begins_later(self, subscription: Subscription, envelope: IncomingMessageEnvelope) -> bool:
+        if subscription.skip_before is None:
+            return False
+        if (self._compare(envelope.ssp.system, envelope.offset, subscription.skip_before) or 0) < 0:
+            return True
+        subscription.skip_before = None
+        return False
+
+    def _unfinished(self, envelope: IncomingMessageEnvelope | None) -> IncomingMessageEnvelope | None:
+        """The message, if some task was to process it and has not."""
+        if envelope is None:
+            return None
+        subscriptions = self._multiplexer.lanes[envelope.ssp].subscriptions
+        done = all(each.offset == envelope.offset or each.skip_before is not None for each in subscriptions)
+        return None if done else envelope
 
     def _failed(self, error: Exception, subscription: Subscription, envelope: IncomingMessageEnvelope, mark: int) -> None:
         """Pass over an exception that the configuration says to ignore, with what its callback collected; raise TaskError for others."""

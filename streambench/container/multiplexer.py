@@ -7,12 +7,12 @@ is inside the chooser. Work is done per chunk wherever possible: a message that 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from streambench.chooser.api import MessageChooser
 from streambench.container.intake import Arrival, Intake
-from streambench.errors import SerdeError
+from streambench.errors import SerdeError, described
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.serde.api import Serde
 from streambench.system.api import Chunk
@@ -23,26 +23,32 @@ if TYPE_CHECKING:
 _CHUNK = 1000
 _REFILLS_PER_LOOK = 16
 
-Undecodable = Callable[[SystemStreamPartition, str, Any, Any, SerdeError], None]
-"""Called with partition, offset, key and message as they were read, and the error; raises it, or returns to pass the message over."""
+
+class Undecodable(IncomingMessageEnvelope, frozen=True, gc=False, kw_only=True):
+    """A message that cannot be decoded, with key and message as they were read. It waits for its turn like any other, so that what
+    stands before it is processed first; what becomes of it then is the event loop's business."""
+
+    error: SerdeError
 
 
 class Lane:
     """One input partition on its way to the chooser.
 
     ``subscriptions``: the tasks that get its messages (several for a broadcast input); ``single`` is the only one, None where they are
-    several
-    or one of them begins later than the lane does. ``end``: the first offset that is no longer read, None for no end.
+    several, where one of them begins later than the lane does, and while a message that cannot be decoded waits. ``end``: the first
+    offset that is no longer read, None for no end. ``at_most``: how many messages are asked for at once.
     """
 
     __slots__ = (
-        "at_head", "buffer", "chunks", "delivered", "end", "finished", "key_serde", "message_serde", "polled", "single", "ssp", "start",
-        "subscriptions",
+        "at_head", "at_most", "buffer", "chunks", "delivered", "end", "finished", "key_serde", "message_serde", "owed", "polled", "single",
+        "ssp", "start", "subscriptions", "undecodable",
     )  # fmt: skip
 
-    def __init__(self, ssp: SystemStreamPartition, start: str) -> None:
+    def __init__(self, ssp: SystemStreamPartition, start: str, room: int) -> None:
+        """``room``: how many messages may wait."""
         self.ssp = ssp
         self.start = start
+        self.at_most = min(_CHUNK, room)
         self.buffer: deque[IncomingMessageEnvelope] = deque()
         self.chunks: deque[Chunk] = deque()
         self.subscriptions: tuple[Subscription, ...] = ()
@@ -54,6 +60,13 @@ class Lane:
         self.polled = True
         self.at_head = False
         self.delivered = 0
+        self.owed = 0
+        self.undecodable = 0
+
+    def find_single(self) -> None:
+        """Set ``single`` to what it should be now."""
+        alone = len(self.subscriptions) == 1 and self.subscriptions[0].skip_before is None and not self.undecodable
+        self.single = self.subscriptions[0] if alone else None
 
 
 class Multiplexer:
@@ -65,19 +78,16 @@ class Multiplexer:
         chooser: MessageChooser,
         lanes: Mapping[SystemStreamPartition, Lane],
         *,
-        room: int,
         compare: Callable[[str, str, str], int | None],
-        undecodable: Undecodable,
     ) -> None:
-        """``compare(system, a, b)`` compares two offsets of a system; ``room`` is how many messages of a lane may wait."""
+        """``compare(system, a, b)`` compares two offsets of a system."""
         self.chooser = chooser
         self.lanes = dict(sorted(lanes.items()))
         self._intake = intake
-        self._at_most = min(_CHUNK, room)
         self._compare = compare
-        self._undecodable = undecodable
         self._dry: dict[Lane, None] = {}
         self._refills = 0
+        self._is_started = False
 
     def start(self) -> None:
         """Register the lanes with the chooser and offer what is there, in the order of system, stream and partition."""
@@ -86,10 +96,17 @@ class Multiplexer:
             self.chooser.register(ssp, lane.start)
             if lane.end is not None and (self._compare(ssp.system, lane.start, lane.end) or 0) >= 0:
                 lane.finished = True
+        self._is_started = True
         self.chooser.start()
         for lane in self.lanes.values():
             self._dry[lane] = None
         self.look()
+
+    def stop(self) -> None:
+        """Stop the chooser, once, if it was started."""
+        if self._is_started:
+            self._is_started = False
+            self.chooser.stop()
 
     @property
     def has_dry(self) -> bool:
@@ -102,7 +119,10 @@ class Multiplexer:
             self.chooser.update(lane.buffer.popleft())
             return
         self._dry[lane] = None
-        while lane.chunks:
+        if lane.owed:
+            self._intake.consumed(lane.ssp, lane.owed)
+            lane.owed = 0
+        while lane.chunks and not lane.finished:
             self._decode(lane, lane.chunks.popleft())
             if self._moisten(lane):
                 return
@@ -131,6 +151,8 @@ class Multiplexer:
         """Take what a reader thread brought."""
         for chunk in arrival.chunks:
             lane = self.lanes[chunk.ssp]
+            if lane.finished:
+                continue  # and its reader is not told to go on
             lane.chunks.append(chunk)
             if lane in self._dry:
                 self.offer(lane)
@@ -142,20 +164,21 @@ class Multiplexer:
         """Whether nothing waits anywhere, and every partition had nothing more to give when it was last asked."""
         return len(self._dry) == len(self.lanes) and all(self._is_at_head(lane) for lane in self._dry)
 
-    def waiting(self, lane: Lane) -> int:
-        """How many messages of a lane are in memory and not chosen yet."""
-        return len(lane.buffer) + sum(map(len, lane.chunks)) + (lane not in self._dry)
+    def counts(self, lane: Lane, chosen: Lane | None) -> tuple[int, int]:
+        """How many messages of a lane are in memory and not chosen yet, and how many were chosen. ``chosen``: the lane whose candidate was
+        chosen last and whose next message has not been offered yet."""
+        ready = len(lane.buffer) + (lane not in self._dry and lane is not chosen)
+        return ready + sum(map(len, lane.chunks)), lane.delivered - ready
 
     def _is_at_head(self, lane: Lane) -> bool:
         if lane.finished:
             return True
         return self._intake.at_head(lane.ssp) if lane.polled else lane.at_head and not lane.chunks
 
-    def _poll(self, system: str, lanes: Iterable[Lane]) -> None:
-        at_most = self._at_most
-        for chunk in self._intake.poll(system, {lane.ssp: at_most for lane in lanes}):
-            lane = self.lanes[chunk.ssp]
-            self._decode(lane, chunk)
+    def _poll(self, system: str, lanes: Collection[Lane]) -> None:
+        for chunk in self._intake.poll(system, {lane.ssp: lane.at_most for lane in lanes}):
+            self._decode(self.lanes[chunk.ssp], chunk)
+        for lane in lanes:
             self._moisten(lane)
 
     def _moisten(self, lane: Lane) -> bool:
@@ -168,7 +191,7 @@ class Multiplexer:
     def _decode(self, lane: Lane, chunk: Chunk) -> None:
         """Append the messages of a chunk to the lane's buffer, decoded, as far as the lane goes."""
         if not lane.polled:
-            self._intake.consumed(lane.ssp, len(chunk))
+            lane.owed += len(chunk)
         if lane.end is not None:
             chunk = self._until_end(lane, chunk)
         lane.delivered += len(chunk)
@@ -185,31 +208,21 @@ class Multiplexer:
             lane.buffer.extend(Chunk(chunk.ssp, chunk.offsets, keys, messages, chunk.timestamps, chunk.headers).envelopes())
 
     def _decode_one_by_one(self, lane: Lane, chunk: Chunk) -> None:
-        """The good messages of a chunk that holds a bad one. A bad one that must not be passed over fails only when its turn comes: what
-        stands before it is processed first, and the rest of the chunk waits behind it."""
-        for at, envelope in enumerate(chunk.envelopes()):
+        """The messages of a chunk that holds one that cannot be decoded."""
+        for each in chunk.envelopes():
             try:
-                key = envelope.key if lane.key_serde is None or envelope.key is None else lane.key_serde.from_bytes(envelope.key)
-                message = envelope.message
+                key = each.key if lane.key_serde is None or each.key is None else lane.key_serde.from_bytes(each.key)
+                message = each.message
                 if lane.message_serde is not None and message is not None:
                     message = lane.message_serde.from_bytes(message)
             except Exception as cause:
-                if lane.buffer:
-                    self._put_back(lane, _rest(chunk, at))
-                    return
-                error = SerdeError(f"{envelope.ssp}@{envelope.offset}: cannot decode this message: {type(cause).__name__}: {cause}")
+                error = SerdeError(f"{each.ssp}@{each.offset}, key {each.key!r}: cannot decode this message: {described(cause)}")
                 error.__cause__ = cause
-                self._undecodable(envelope.ssp, envelope.offset, envelope.key, envelope.message, error)
+                lane.buffer.append(Undecodable(each.ssp, each.offset, each.key, each.message, each.timestamp, each.headers, error=error))
+                lane.undecodable += 1
             else:
-                lane.buffer.append(
-                    IncomingMessageEnvelope(envelope.ssp, envelope.offset, key, message, envelope.timestamp, envelope.headers)
-                )
-
-    def _put_back(self, lane: Lane, chunk: Chunk) -> None:
-        lane.chunks.appendleft(chunk)
-        lane.delivered -= len(chunk)
-        if not lane.polled:
-            self._intake.consumed(lane.ssp, -len(chunk))
+                lane.buffer.append(IncomingMessageEnvelope(each.ssp, each.offset, key, message, each.timestamp, each.headers))
+        lane.find_single()
 
     def _until_end(self, lane: Lane, chunk: Chunk) -> Chunk:
         assert lane.end is not None
@@ -229,7 +242,3 @@ def _decoded(serde: Serde, values: list[Any]) -> list[Any]:
     if None in values:
         return [None if value is None else decode(value) for value in values]
     return list(map(decode, values))
-
-
-def _rest(chunk: Chunk, at: int) -> Chunk:
-    return Chunk.of(chunk.ssp, chunk.envelopes()[at:])

@@ -100,14 +100,15 @@ def partition_snapshots(container: Container) -> tuple[PartitionSnapshot, ...]:
         admin = container._systems.admin(ssp.system)
         offsets = [each.offset for each in lane.subscriptions]
         position = lane.start if None in offsets else admin.after(_least(offsets, admin.compare))
-        waiting = multiplexer.waiting(lane) - (container._loop.awaiting_refill is lane)
+        waiting, chosen = multiplexer.counts(lane, container._loop.awaiting_refill)
+        unfinished = container._loop.unfinished
         here = metadata[ssp.system_stream][ssp.partition]
         checkpointed = [each.task.committed.get(ssp) for each in lane.subscriptions]
         shown.append(
             PartitionSnapshot(
                 ssp, tuple(each.task.name for each in lane.subscriptions), here.oldest, position, here.newest, here.upcoming,
                 lag_between(position, here.upcoming), None if None in checkpointed else _least(checkpointed, admin.compare),
-                waiting, lane.delivered - waiting, held.get(ssp, "waiting" if waiting else "empty"),
+                waiting, chosen - (unfinished is not None and unfinished.ssp == ssp), held.get(ssp, "waiting" if waiting else "empty"),
             )
         )  # fmt: skip
     return tuple(shown)
@@ -123,9 +124,9 @@ def _least(offsets: Sequence[str | None], compare: Callable[[str, str], int | No
 
 def _choices(container: Container) -> tuple[Choice, ...]:
     rules = dict(container.rules)
-    if container.state == "running" and container.processed:
-        rules[container.processed] = container._multiplexer.chooser.rule()
-    first = container.processed - len(container.choices)
+    if container.state == "running" and container.choices:
+        rules[container.chosen] = container._multiplexer.chooser.rule()
+    first = container.chosen - len(container.choices)
     return tuple(
         Choice(number, each.ssp, each.offset, each.key, rules.get(number, ""))
         for number, each in enumerate(container.choices, start=first + 1)

@@ -20,6 +20,9 @@ from streambench.system.systems import Systems
 
 log = logging.getLogger(__name__)
 
+# What a run wrote that dies before its commit must not remove what was committed before the next start has set it right.
+_CHANGELOG = {"cleanup.policy": "compact", "min.compaction.lag.ms": 3_600_000}
+
 
 class State:
     """All stores of one container. Every task has its part of each store, and writes one partition of each changelog, alone."""
@@ -103,7 +106,7 @@ class State:
             try:
                 present = len(admin.metadata([stream])[stream])
             except UnknownStreamError:
-                admin.create(stream, partitions, **{"cleanup.policy": "compact"})
+                admin.create(stream, partitions, **_CHANGELOG)
                 present = partitions
             if present < partitions:
                 raise self._config.error(

@@ -146,6 +146,12 @@ class TaskInstance:
             task=self.name, ssp=envelope.ssp, offset=envelope.offset, key=envelope.key,
         )  # fmt: skip
 
+    def start_at(self, ssp: SystemStreamPartition, offset: str) -> None:
+        """Begin to read a partition at ``offset``, whatever was processed before."""
+        for subscription in self.subscriptions:
+            if subscription.ssp == ssp:
+                subscription.start, subscription.offset = offset, None
+
     def offsets(self) -> dict[SystemStreamPartition, str]:
         """Per input partition the last message processed; partitions of which none was are absent."""
         return {each.ssp: each.offset for each in self.subscriptions if each.offset is not None}
@@ -155,24 +161,30 @@ class TaskInstance:
         return {each.ssp: each.start for each in self.subscriptions if each.offset is None}
 
 
-def task_object(factory: Any) -> Any:
-    """The user's object for one task: of a class, an instance; a function is taken as ``process``. Raises ConfigError for anything else."""
+def check_task(factory: Any) -> None:
+    """Raise ConfigError for what is neither a task class nor a process function. No task is made for it: making one may have effects."""
     if isinstance(factory, type):
-        try:
-            made = factory()
-        except TypeError as error:
-            raise ConfigError(f"cannot make a {factory.__name__}: {error}", key="task.class") from error
+        if not callable(getattr(factory, "process", None)):
+            raise ConfigError(f"{factory.__name__} has no process(envelope, collector, coordinator) method", key="task.class")
+        missing = ", ".join(sorted(getattr(factory, "__abstractmethods__", ())))
+        if missing:
+            raise ConfigError(f"{factory.__name__} is abstract: it lacks {missing}", key="task.class")
     elif hasattr(factory, "process") or not callable(factory):
         raise ConfigError(
             f"{factory!r} cannot be a task: give a class (one object is made per task) "
             "or a function process(envelope, collector, coordinator)",
             key="task.class",
         )
-    else:
-        made = FunctionTask(factory)
-    if not callable(getattr(made, "process", None)):
-        raise ConfigError(f"{type(made).__name__} has no process(envelope, collector, coordinator) method", key="task.class")
-    return made
+
+
+def task_object(factory: Any) -> Any:
+    """The user's object for one task: of a class, an instance; a function is taken as ``process``. Raises ConfigError."""
+    if not isinstance(factory, type):
+        return FunctionTask(factory)
+    try:
+        return factory()
+    except TypeError as error:
+        raise ConfigError(f"cannot make a {factory.__name__}: {error}", key="task.class") from error
 
 
 class FunctionTask:
