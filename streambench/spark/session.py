@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import streambench
 from streambench.config import Config
@@ -36,6 +38,8 @@ _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*(?P<memory>\
 _LOOPBACK = re.compile(r"(spark|sc)://(localhost|127\.[\d.]+|\[::1\])(:|/|$)")
 
 _ATTEMPTS = 4
+_CONNECT_PORT = 15002
+_CONNECT_S = 10
 _EXIT_S = 20
 
 # Short-lived: what the second compiler would gain, it costs.
@@ -80,7 +84,7 @@ def lease(spark: SparkSession | None, master: str | None, config: Config) -> Lea
         if spark is not None and master is not None and _with_attempts(master) != _with_attempts(_master(spark)):
             raise StreambenchError(
                 f"there is an active Spark session on {_master(spark)}, and this process can have only one: "
-                f"stop it (spark.stop()), or leave out master={master}"
+                "stop it (spark.stop()), or name no master"
             )
     if spark is not None:
         if _setting(spark, "spark.speculation") == "true":
@@ -146,11 +150,15 @@ class _ConnectLease(Lease):
             raise MissingExtraError(f"deploying on {url}", "spark")
         from pyspark.sql.connect.session import SparkSession
 
+        place = urlsplit(url)
+        shown = f"sc://{place.hostname}:{place.port or _CONNECT_PORT}"  # what follows may hold a token
         try:
+            # The client itself would go on trying for minutes.
+            socket.create_connection((place.hostname or "", place.port or _CONNECT_PORT), _CONNECT_S).close()
             spark: Any = SparkSession.builder.remote(url).create()
         except Exception as error:
-            raise StreambenchError(f"cannot reach Spark at {url}: {type(error).__name__}: {error}") from error
-        super().__init__(spark, url)
+            raise StreambenchError(f"cannot reach Spark Connect at {shown}: {_first_line(error)}") from error
+        super().__init__(spark, shown)
 
     def close(self) -> None:
         self.spark.stop()

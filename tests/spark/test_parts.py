@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy
 import pytest
 
-from streambench import Config, TaskError
+from streambench import Config, StreambenchError, TaskError
 from streambench.job.failure import Failure
 from streambench.model import SystemStreamPartition
 from streambench.spark.progress import Address, Listener, Teller
 from streambench.spark.result import DeployedContainer, DeployError, DeployResult, DeployTaskError, failed
-from streambench.spark.session import _import_path, _with_attempts
+from streambench.spark.session import _import_path, _with_attempts, lease
 from streambench.spark.shipment import own_modules, sources
 from streambench.spark.spark_job import reason_of
 
@@ -90,6 +90,15 @@ class Listed(list):  # type: ignore[type-arg]
 )
 def test_a_local_master_starts_a_task_again_when_its_process_dies(master: str, meant: str) -> None:
     assert _with_attempts(master) == meant
+
+
+def test_a_spark_connect_server_that_is_not_there_is_told_at_once_and_without_its_token(spark_installed: None) -> None:
+    pytest.importorskip("grpc")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with pytest.raises(StreambenchError, match=f"cannot reach Spark Connect at sc://127.0.0.1:{port}: ") as caught:
+        lease(None, f"sc://127.0.0.1:{port}/;token=hidden", Config())
+    assert "hidden" not in str(caught.value)
 
 
 def test_python_workers_find_what_this_process_imports_from_its_own_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
