@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from itertools import takewhile
 
 import msgspec
 import pyarrow as pa
@@ -81,7 +82,8 @@ class Cleaner:
 
     def _compact(self, now_ms: int) -> None:
         """Keep the last message of every key in the sealed segments; messages without a key stay."""
-        sealed = segments(self._place.directory)[:-1]
+        youngest = now_ms - self._settings.min_compaction_lag_ms
+        sealed = list(takewhile(lambda segment: self._newest(segment) <= youngest, segments(self._place.directory)[:-1]))
         expired = now_ms - self._settings.delete_retention_ms
         keyed = [_keyed(self._batch(segment, frame), expired) for segment in sealed for frame in self._frames(segment)]
         if keyed:

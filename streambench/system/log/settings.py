@@ -19,7 +19,9 @@ from streambench.errors import ConfigError
 
 #: Settings of the system alone, and those that every stream may have for itself.
 SYSTEM_KEYS = frozenset({"path", "fsync", "linger.ms", "batch.messages", "batch.bytes", "max.message.bytes"})
-STREAM_KEYS = frozenset({"segment.bytes", "retention.ms", "retention.bytes", "cleanup.policy", "delete.retention.ms"})
+STREAM_KEYS = frozenset(
+    {"segment.bytes", "retention.ms", "retention.bytes", "cleanup.policy", "delete.retention.ms", "min.compaction.lag.ms"}
+)
 
 _FSYNC = ("flush", "batch", "never")
 _POLICIES = ("delete", "compact")
@@ -33,7 +35,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     keeps back to write them as one batch. ``max_message_bytes`` counts key, value and headers of one message.
     ``segment_bytes``: a segment at least this large is sealed. ``retention_ms`` and ``retention_bytes``: what is older, or more than
     this per partition, is deleted by whole sealed segments; negative: kept for ever. ``cleanup_policy`` ``compact`` keeps the last
-    value of every key instead, and its tombstone for ``delete_retention_ms``.
+    value of every key instead, and its tombstone for ``delete_retention_ms``; what is younger than ``min_compaction_lag_ms`` stays, and
+    removes nothing older.
     """
 
     fsync: str = "flush"
@@ -46,6 +49,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     retention_bytes: int = -1
     cleanup_policy: str = "delete"
     delete_retention_ms: int = 86_400_000
+    min_compaction_lag_ms: int = 0
 
     @classmethod
     def from_config(cls, system: str, config: Config) -> Settings:

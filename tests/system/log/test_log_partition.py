@@ -490,3 +490,14 @@ def test_a_log_closes_what_it_has_opened(tmp_path: Path) -> None:
         log.partition("clicks", 0).append(None, [b"1"])
     with open_log(tmp_path) as log:
         assert values_of(log.partition("clicks", 0)) == [b"1"]
+
+
+def test_compaction_leaves_alone_what_is_younger_than_its_lag_and_what_that_would_remove(tmp_path):
+    with open_log(tmp_path) as log:
+        log.create("a", **{"cleanup.policy": "compact", "min.compaction.lag.ms": 1000})
+        partition = log.partition("a", 0)
+        for value, time_ms in ((b"old", 1_000), (b"newer", 2_000), (b"newest", 9_500)):
+            partition.append([b"k"], [value], [time_ms])
+            partition.roll()
+        partition.clean(now_ms=10_000)
+        assert [value for batch in partition.read(0, 10) for value in batch.column("value").to_pylist()] == [b"newer", b"newest"]
