@@ -111,8 +111,9 @@ def job(tmp_path: Path) -> Job:
 @pytest.fixture(scope="session")
 def spark_installed() -> None:
     """What every test with a real Spark needs."""
-    if find_spec("pyspark") is None or find_spec("pandas") is None:
-        missing("pyspark with pandas", remedy="make setup")
+    for needed in ("pyspark", "pandas", "grpc"):
+        if find_spec(needed) is None:
+            missing(f"pyspark[connect] with pandas ({needed})", remedy="make setup")
     home = os.environ.get("JAVA_HOME")
     if shutil.which("java", path=f"{home}/bin" if home else None) is None:
         missing("Java 17 or newer", remedy="apt-get install openjdk-17-jre-headless, or set JAVA_HOME")

@@ -142,7 +142,6 @@ def test_a_program_deploys_its_own_class_on_a_cluster_of_executors(job: Job) -> 
 
 @pytest.mark.usefixtures("spark_installed")
 def test_spark_connect_does_as_well(job: Job) -> None:
-    pytest.importorskip("grpc")
     session = "from pyspark.sql import SparkSession; spark = SparkSession.builder.remote('local[2]').getOrCreate()"
     said = in_a_program(job, arguments="spark=spark", session=session, after="print(spark.range(5).count()); spark.stop()")
     assert [line for line in said if not line.startswith("stderr: ")] == ["[20, 1, [0, 1]]", "5"]

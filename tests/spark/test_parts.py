@@ -93,7 +93,6 @@ def test_a_local_master_starts_a_task_again_when_its_process_dies(master: str, m
 
 
 def test_a_spark_connect_server_that_is_not_there_is_told_at_once_and_without_its_token(spark_installed: None) -> None:
-    pytest.importorskip("grpc")
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     with pytest.raises(StreambenchError, match=f"cannot reach Spark Connect at sc://127.0.0.1:{port}: ") as caught:
