@@ -46,7 +46,8 @@ class Driver:
     def stop_soon(self) -> None:
         """Have the run end cleanly after the message it is at. From any thread, at any time."""
         self._stopping.set()
-        self._container.pause()
+        # Posted, because a pause by itself concerns only a run that goes on already.
+        self._container.post(self._container.pause)
 
     def run(self, until: Until, next_round: NextRound | None = None) -> ContainerRun:
         """Drive the container to its end. Raises what it raises, and what ``on_snapshot`` raised (after a clean stop)."""

@@ -14,8 +14,10 @@ import pytest
 
 import streambench as sb
 from streambench.checkpoint.choice import checkpoint_manager
+from streambench.container.container import Container
 from streambench.container.snapshot import ContainerSnapshot
 from streambench.errors import ConfigError, TaskError
+from streambench.job.drive import Driver
 from streambench.job.shipping import shipped
 from tests.job.project import CHECKOUT, Project
 
@@ -187,6 +189,14 @@ def test_when_one_container_fails_the_others_stop_with_a_commit(project: Project
     done = committed(config)["Partition 0"].get("log.numbers.0")
     sent = [n - 1 for n in project.outputs() if n % 2 == 1]
     assert done is None or int(done) + 1 == len(sent)
+
+
+def test_a_stop_that_comes_before_the_start_is_heeded(project: Project) -> None:
+    project.fill(4)
+    driver = Driver(Container(project.config))
+    driver.stop_soon()
+    run = driver.run(None)
+    assert (run.ended, run.messages) == ("signal", 0)
 
 
 def children_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
