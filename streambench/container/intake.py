@@ -124,6 +124,8 @@ class _Reader(threading.Thread):
         self._consumer = consumer
         self._starts = starts
         self._room = dict.fromkeys(starts, room)
+        # Read in parts, so that room is made for one while another is processed; but not for a few messages at a time.
+        self._part = max(1, room // 4)
         self._enough = max(1, room // 10)
         self._changed = threading.Condition()
         self._started = threading.Event()
@@ -178,7 +180,7 @@ class _Reader(threading.Thread):
         """The partitions that have room; empty only when it is time to stop."""
         with self._changed:
             while not self._stopping:
-                wanted = {ssp: room for ssp, room in self._room.items() if room >= self._enough}
+                wanted = {ssp: min(room, self._part) for ssp, room in self._room.items() if room >= self._enough}
                 if wanted:
                     return wanted
                 self._changed.wait()

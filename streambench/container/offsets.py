@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from streambench.checkpoint.api import Checkpoint
 from streambench.config import Config
+from streambench.errors import OffsetError
 from streambench.model import PartitionMetadata, SystemStreamPartition
 from streambench.planning.plan import Metadata
 from streambench.system.systems import Systems
@@ -33,10 +34,14 @@ class StartingOffsets:
         if checkpoint is None or self._is_reset(ssp):
             return self._default(ssp, here), None
         processed = checkpoint.offsets.get(ssp)
-        position = admin.after(processed) if processed is not None else checkpoint.starts.get(ssp)
+        try:
+            position = admin.after(processed) if processed is not None else checkpoint.starts.get(ssp)
+            is_outside = position is not None and self._is_outside(ssp, position, here)
+        except OffsetError as error:
+            raise OffsetError(f"{ssp}: the checkpoint of {task} cannot be used: {error}") from None
         if position is None:
             return self._default(ssp, here), None
-        if self._is_outside(ssp, position, here):
+        if is_outside:
             default = self._default(ssp, here)
             log.warning(
                 "%s: the checkpoint of %s goes on at %s, but the partition holds %s to %s; reading begins at %s (samza.offset.default=%s)",

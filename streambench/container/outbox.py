@@ -114,8 +114,8 @@ class LiveOutbox:
         for task, envelope in outgoing:
             try:
                 put = puts[envelope.system_stream]
-            except (KeyError, TypeError):
-                put = self._outlet(envelope.system_stream)
+            except (KeyError, TypeError, AttributeError):
+                put = self._outlet(task.name, envelope)
             put(task.name, envelope)
         self._unflushed += len(outgoing)
 
@@ -178,13 +178,15 @@ class LiveOutbox:
             self._producers[system] = producer
         return self._producers[system]
 
-    def _outlet(self, stream: SystemStream) -> Put:
-        if not isinstance(stream, SystemStream):
-            raise ConfigError(f"cannot send to {stream!r}: the first part of an OutgoingMessageEnvelope is a SystemStream(system, stream)")
+    def _outlet(self, task: str, envelope: Any) -> Put:
+        """What takes the messages for the stream of the first of them."""
+        if not isinstance(envelope, OutgoingMessageEnvelope) or not isinstance(envelope.system_stream, SystemStream):
+            raise SerdeError(f"{task} sent {_short(envelope)}; what can be sent is OutgoingMessageEnvelope(SystemStream(...), message)")
+        stream = envelope.system_stream
         try:
             admin = self._systems.admin(stream.system)
         except ConfigError as error:
-            raise ConfigError(f"cannot send to {stream}: {error}") from None
+            raise ConfigError(f"{task} cannot send to {stream}: {error}") from None
         try:
             partitions = admin.metadata([stream])[stream]
         except UnknownStreamError:
@@ -201,8 +203,10 @@ class LiveOutbox:
             return put
 
         def observed(source: str, envelope: OutgoingMessageEnvelope) -> None:
+            dropped = self._dropped.count
             put(source, envelope)
-            on_send(source, stream)
+            if self._dropped.count == dropped:
+                on_send(source, stream)
 
         return observed
 
@@ -230,7 +234,8 @@ def outlet(
     only_one = partitions == 1
 
     def put(source: str, envelope: OutgoingMessageEnvelope) -> None:
-        key, message, partition = envelope.key, envelope.message, envelope.partition
+        key, message = envelope.key, envelope.message
+        partition: Any = envelope.partition
         try:
             if key_to_bytes is not None and key is not None:
                 key = key_to_bytes(key)
@@ -248,8 +253,8 @@ def outlet(
                             partition = partition_of[hashed]
                         except (KeyError, TypeError):
                             partition = _partition(hashed, partitions, partition_of)
-            elif not 0 <= partition < partitions:
-                raise SerdeError(f"partition {partition} is out of range: {stream} has {partitions}, numbered from 0")
+            elif not isinstance(partition, int) or not 0 <= partition < partitions:
+                raise SerdeError(f"partition {partition!r} is out of range: {stream} has {partitions}, numbered from 0")
         except Exception as error:
             unserialisable(source, envelope, error)
         else:

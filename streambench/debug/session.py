@@ -1,42 +1,46 @@
 """A session: a container under somebody's hands.
 
 It is stepped in the thread of whoever asks, runs freely on a thread of its own, can be looked at and paused at any time, and is never
-more than
-a caller of the container's one event loop.
+more than a caller of the container's one event loop.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections.abc import Callable
-from typing import Generic, Literal, TypeVar, cast
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from contextlib import contextmanager
+from typing import Literal, TypeVar
 
 from streambench.container.container import Container, Until
 from streambench.container.snapshot import ContainerSnapshot
 from streambench.errors import ContainerStateError, StreambenchError
+
+log = logging.getLogger(__name__)
 
 SessionState = Literal["new", "paused", "running", "stopped", "failed"]
 
 _T = TypeVar("_T")
 _ANSWER_S = 5.0
 _LOOK_AGAIN_S = 0.05
-_ASK_AGAIN_S = 0.05
 
 
 class Session:
     """Drives one container. All methods may be called from any thread.
 
     States: ``new`` until ``start``; ``paused`` when nothing moves; ``running`` while its thread drives the container; ``stopped`` and
-    ``failed`` for good.
-    ``error`` is what the container failed with.
+    ``failed`` for good. ``error`` is what the container failed with.
     """
 
     def __init__(self, container: Container, name: str | None = None) -> None:
         self.container = container
         self.name = name or container.name
         self.error: BaseException | None = None
+        # Whoever drives the container holds the lock; ``_driver`` is that thread.
         self._driving = threading.RLock()
+        self._driver: int | None = None
         self._thread: threading.Thread | None = None
         self._last: ContainerSnapshot | None = None
         self._listeners: list[Callable[[], None]] = []
@@ -64,7 +68,7 @@ class Session:
 
     def step(self, n: int = 1) -> int:
         """Process up to ``n`` messages, here and now; how many were. Raises ContainerStateError while running, and what the task raises."""
-        return self._drive(lambda: self._driven(lambda: self.container.step(n)))
+        return self._drive(lambda: self._advanced(lambda: self.container.step(n)))
 
     def run(self, until: Until = None) -> None:
         """Process messages on the session's thread, until ``until`` (see ``Container.run``), ``pause`` or ``stop``. Returns at once;
@@ -77,14 +81,16 @@ class Session:
         self._changed()
 
     def pause(self, timeout: float | None = None) -> bool:
-        """Have it stop after the message it is at, and wait for that, at most ``timeout`` seconds; whether it stands still."""
-        thread = self._thread
+        """Have it stop after the message it is at, and wait for that, at most ``timeout`` seconds; whether it stands still.
+
+        Called by the task itself (or by whoever it calls) it cannot wait."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        while thread is not None and thread.is_alive() and (deadline is None or time.monotonic() < deadline):
+        while not self._stands_still(deadline):
             # Asked again and again, because a run that has not quite begun would not hear it.
             self.container.pause()
-            thread.join(_ASK_AGAIN_S)
-        return not self.running
+            if self._driver == threading.get_ident() or (deadline is not None and time.monotonic() >= deadline):
+                return False
+        return True
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it stands still, at most ``timeout`` seconds; whether it does. Raises what it failed with."""
@@ -97,7 +103,7 @@ class Session:
 
     def commit(self) -> None:
         """Commit all tasks: at once where it stands still, else between two messages."""
-        self._between(self.container.commit)
+        self._between(lambda: self._noted(self.container.commit))
 
     def stop(self) -> None:
         """Pause, commit, close the tasks, let go of the streams."""
@@ -121,92 +127,99 @@ class Session:
         return self._last
 
     def _run(self, until: Until) -> None:
-        with self._driving:
-            try:
-                self._driven(lambda: self.container.run(until))
-            except BaseException as error:
-                self.error = error
+        try:
+            with self._hold():
+                self._noted(lambda: self._advanced(lambda: self.container.run(until)))
+        except BaseException:
+            log.debug("%s failed", self.name, exc_info=True)  # wait() raises it
         self._thread = None
         self._changed()
 
-    def _driven(self, what: Callable[[], _T]) -> _T:
-        try:
-            result = what()
-            if self.container.shut_down:
-                self.container.stop()
-        except BaseException as error:
-            self.error = error
-            raise
+    def _advanced(self, advance: Callable[[], _T]) -> _T:
+        result = advance()
+        if self.container.shut_down:
+            self.container.stop()
         return result
 
     def _drive(self, what: Callable[[], _T]) -> _T:
         self._check_still()
-        with self._driving:
-            result = what()
-        self._changed()
-        return result
+        try:
+            with self._hold():
+                return self._noted(what)
+        finally:
+            self._changed()
+
+    def _noted(self, what: Callable[[], _T]) -> _T:
+        """Do something that may fail the container, and remember what it failed with."""
+        try:
+            return what()
+        except BaseException as error:
+            if self.container.state == "failed" and self.error is None:
+                self.error = error
+            raise
 
     def _check_still(self) -> None:
         if self.running:
             raise ContainerStateError(f"{self.name} is running: pause it first")
 
+    @contextmanager
+    def _hold(self) -> Iterator[None]:
+        with self._driving:
+            before, self._driver = self._driver, threading.get_ident()
+            try:
+                yield
+            finally:
+                self._driver = before
+
+    def _stands_still(self, deadline: float | None) -> bool:
+        """Whether nobody drives the container; looks for a moment."""
+        if self._driver == threading.get_ident():
+            return False
+        moment = _LOOK_AGAIN_S if deadline is None else max(0.0, min(_LOOK_AGAIN_S, deadline - time.monotonic()))
+        thread = self._thread
+        if thread is not None and thread.is_alive():
+            thread.join(moment)
+            return False
+        if self._driving.acquire(timeout=moment):
+            self._driving.release()
+            return True
+        return False
+
     def _between(self, what: Callable[[], _T], timeout: float | None = None) -> _T:
-        """Call ``what`` between two messages: on the session's thread while that runs, else here. Raises TimeoutError."""
-        waited = 0.0
-        while timeout is None or waited < timeout:
-            if self.running:
-                answer = _Answer(what)
-                self.container.post(answer)
-                if answer.wait(self._thread, timeout):
-                    return answer.result()
-            # Not for long: it may be that a run is just beginning, which then answers questions but does not let go.
-            elif self._driving.acquire(timeout=_LOOK_AGAIN_S):
+        """Call ``what`` between two messages: here while nobody drives the container, else on the thread that does. Raises TimeoutError."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        question: Future[_T] | None = None
+        while True:
+            if self._driving.acquire(blocking=False):
                 try:
-                    return what()
+                    if question is None or question.cancel():
+                        return what()
                 finally:
                     self._driving.release()
-            else:
-                waited += _LOOK_AGAIN_S
-        raise TimeoutError
+                return question.result()
+            if question is None:
+                question = Future()
+                self.container.post(_answering(question, what))
+            wait([question], _LOOK_AGAIN_S)
+            if question.done() or (deadline is not None and time.monotonic() >= deadline and not question.cancel()):
+                return question.result()
+            if question.cancelled():
+                raise TimeoutError
 
     def _changed(self) -> None:
         for listener in self._listeners:
             listener()
 
 
-class _Answer(Generic[_T]):
-    """A question to the event loop, and its answer."""
+def _answering(question: Future[_T], what: Callable[[], _T]) -> Callable[[], None]:
+    """A command to the event loop that answers the question, unless nobody waits for the answer any more."""
 
-    def __init__(self, what: Callable[[], _T]) -> None:
-        self._what = what
-        self._done = threading.Event()
-        self._result: _T | None = None
-        self._error: BaseException | None = None
-        self._withdrawn = False
-
-    def __call__(self) -> None:
-        if self._withdrawn:
+    def answer() -> None:
+        if not question.set_running_or_notify_cancel():
             return
         try:
-            self._result = self._what()
+            question.set_result(what())
         except BaseException as error:
-            self._error = error
-        self._done.set()
+            question.set_exception(error)
 
-    def wait(self, thread: threading.Thread | None, timeout: float | None) -> bool:
-        """Whether the answer came; False where the thread ended before it looked at the question. Raises TimeoutError."""
-        waited = 0.0
-        while not self._done.wait(_ASK_AGAIN_S):
-            waited += _ASK_AGAIN_S
-            if thread is None or not thread.is_alive():
-                self._withdrawn = not self._done.is_set()
-                return not self._withdrawn
-            if timeout is not None and waited >= timeout:
-                self._withdrawn = True
-                raise TimeoutError
-        return True
-
-    def result(self) -> _T:
-        if self._error is not None:
-            raise self._error
-        return cast(_T, self._result)
+    return answer
