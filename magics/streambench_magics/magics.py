@@ -35,6 +35,7 @@ from streambench_magics.tables import Records, message_text
 _FOLD_ABOVE = 24
 _SHOWN_STEPS = 10
 _END_S = 2.0
+_STOPPED = "stopped"
 _TEXT_SERDES = ("string", None)
 
 
@@ -249,7 +250,7 @@ class StreamMagics(Magics):
             job.pause()
             failed = job.state == "failed"
             job.stop()
-        self._close_panel(job.name, "failed" if failed else "stopped")
+        self._close_panel(job.name, "failed" if failed else _STOPPED)
         print(
             f"{job.name} has failed: nothing since its last checkpoint is committed"
             if failed
@@ -382,6 +383,8 @@ class StreamMagics(Magics):
         panel = self._panels.pop(name, None)
         if panel is not None:
             panel.close(note)
+            if panel.reloaded and note == _STOPPED:
+                show(static(still(panel.job), note))
 
     @contextlib.contextmanager
     def _running(self, job: Job) -> Iterator[None]:

@@ -1,6 +1,9 @@
 // The view of the live panel. Python draws (the trait "html"); this changes only what differs, so that what the reader holds on to
 // (a selection, the scroll position, the focus) stays. However many frames arrive, the screen is drawn once per animation frame.
 
+// The display that Python holds is lost when the page is loaded again: pages have names, so that Python can tell.
+const page = Math.random().toString(36).slice(2);
+
 function same(from, to) {
   return from.nodeType === to.nodeType && from.nodeName === to.nodeName;
 }
@@ -79,6 +82,7 @@ function render({ model, el }) {
   root.addEventListener("keydown", key);
   const clock = setInterval(age, 500);
   draw();
+  model.send({ do: `page ${page}` });
   return () => {
     clearInterval(clock);
     if (due) cancelAnimationFrame(due);

@@ -50,6 +50,7 @@ class Panel:
         self._closing = threading.Lock()
         self._notice = ""
         self._handle: Any = None
+        self._pages: set[str] = set()
         self._threads = [
             threading.Thread(target=self._paint_on, name=f"streambench painter {job.name}", daemon=True),
             threading.Thread(target=self._work, name=f"streambench buttons {job.name}", daemon=True),
@@ -58,6 +59,11 @@ class Panel:
     @property
     def is_open(self) -> bool:
         return self.widget is not None
+
+    @property
+    def reloaded(self) -> bool:
+        """Whether its page was loaded again since: JupyterLab then cannot put the table in its place."""
+        return len(self._pages) > 1
 
     def open(self) -> None:
         """Show it below the cell that runs now. Raises ImportError where anywidget is not installed."""
@@ -95,7 +101,9 @@ class Panel:
 
     def _on_message(self, widget: Any, content: Any, buffers: Any) -> None:
         command = content.get("do") if isinstance(content, dict) else None
-        if isinstance(command, str) and (command in _COMMANDS or command.startswith("open ")):
+        if isinstance(command, str) and command.startswith("page "):
+            self._pages.add(command)
+        elif isinstance(command, str) and (command in _COMMANDS or command.startswith("open ")):
             if command == "pause":
                 self._pause_asked.set()
             self._commands.put(command)

@@ -186,12 +186,21 @@ def test_the_last_frame_is_true_and_a_table_stays(page: Page, monkeypatch: pytes
 
 
 def test_a_job_that_shuts_itself_down_leaves_its_table(page: Page) -> None:
-    page.ip.run("%%streamtask Count\ndef process(envelope, collector, coordinator):\n    coordinator.shutdown(sb.RequestScope.ALL_TASKS_IN_CONTAINER)\n")
+    page.ip.run(
+        "%%streamtask Count\ndef process(envelope, collector, coordinator):\n    coordinator.shutdown(sb.RequestScope.ALL_TASKS_IN_CONTAINER)\n"
+    )
     page.ip.run("%stream create Count")
     page.ip.run("%stream show")
     panel = page.panel
     assert page.ip.run("%stream step").startswith("Count has shut itself down")
     wait_until(lambda: not panel.is_open)
+
+
+def test_a_panel_whose_page_was_loaded_again_leaves_its_table_where_it_is_stopped(page: Page) -> None:
+    for name in ("one", "two"):
+        page.panel.widget._handle_custom_msg({"do": f"page {name}"}, [])
+    page.ip.run("%stream stop")
+    assert "<table>" in page.ip.displayed[-1]["text/html"]
 
 
 def test_showing_it_again_closes_the_panel_before(page: Page) -> None:
