@@ -1,4 +1,4 @@
-"""``streambench demo``: the whole path on real data. Flights into a log, half of them processed here, the rest on Spark, and a check of the sum."""
+"""``streambench demo``: the whole path on real data. Flights into a log, half of them processed here, the rest on Spark, and a check."""
 
 from __future__ import annotations
 
@@ -64,8 +64,9 @@ def demo(
 ) -> None:
     """Flights and their delays: started here, finished on Spark, checked against the input.
 
-    The flights go to a log of 12 partitions, keyed by airport. A task keeps flights, mean delay and the share of late ones for each airport. It runs on
-    this machine until half of the messages are processed, stops, and is finished as a Spark batch from the same checkpoints and the same state.
+    The flights go to a log of 12 partitions, keyed by airport. For each airport, a task keeps flights, mean delay and the share of late
+    ones. It runs on this machine until half of the messages are processed, stops, and is finished as a Spark batch from the same
+    checkpoints and the same state.
     """
     console = Console(highlight=False)
     path = input or _own_data()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import gzip
+import math
+import zlib
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +27,7 @@ _DATE = "%Y/%m/%d %H:%M"
 
 
 class Delays(StreamTask):
-    """Keeps, per airport, how many flights left, with how much delay, and how many of them late; reports in every window which got worse."""
+    """Keeps, per airport, how many flights left, with how much delay, and how many of them late; tells in every window which got worse."""
 
     def init(self, context: TaskContext) -> None:
         self.airports = context.store("airports")
@@ -63,7 +65,7 @@ class Flight(NamedTuple):
 
 
 def read_flights(path: Path) -> tuple[list[Flight], int]:
-    """The flights of a file of JSON lines or CSV (``.gz`` or not), and how many rows were left out because they have no delay (cancelled flights).
+    """The flights of a file of JSON lines or CSV (``.gz`` or not), and how many rows were left out: cancelled flights have no delay.
 
     Needed are ``date``, ``delay`` and ``origin``. Raises ConfigError that names file and line where a row cannot be used.
     """
@@ -73,12 +75,16 @@ def read_flights(path: Path) -> tuple[list[Flight], int]:
             if row.get("delay") in _MISSING:
                 without_delay += 1
                 continue
+            # A row that is shorter than the header has no value there.
+            missing = next((name for name in ("date", "origin") if row.get(name) is None), None)
+            if missing is not None:
+                raise ConfigError(f"{path.name}, line {line}: there is no '{missing}'; a flight has date, delay and origin")
             delay = float(row["delay"])
+            if not math.isfinite(delay):
+                raise ValueError(f"a delay of {row['delay']} minutes cannot be added up")
             row["delay"] = int(delay) if delay.is_integer() else delay
             flights.append(Flight(_date(str(row["date"])), str(row["origin"]), row["delay"], row))
-        except KeyError as missing:
-            raise ConfigError(f"{path.name}, line {line}: there is no {missing}; a flight has date, delay and origin") from None
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             raise ConfigError(f"{path.name}, line {line}: {error}") from None
     if not flights:
         raise ConfigError(f"{path.name} has no flights with a delay")
@@ -96,10 +102,13 @@ def replayed(flights: list[Flight], times: int) -> Iterator[tuple[bytes, bytes, 
 
 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    line = 0
     try:
         with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else open(path, encoding="utf-8", newline="") as file:
             if ".csv" in path.suffixes:
-                yield from enumerate(csv.DictReader(file), start=2)
+                reader = csv.DictReader(file)
+                # A row may go over several lines.
+                yield from ((reader.line_num, row) for row in reader)
                 return
             for line, text in enumerate(file, start=1):
                 if text.strip():
@@ -109,12 +118,14 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                     yield line, row
     except orjson.JSONDecodeError as error:
         raise ConfigError(f"{path.name}, line {line}: not JSON: {error}") from None
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
         raise ConfigError(f"cannot read {path}: {error}") from None
 
 
 def _date(text: str) -> datetime:
+    """Without a time zone; one that is given is taken into account, so that dates with and without can be put in order."""
     try:
         return datetime.strptime(text, _DATE)
     except ValueError:
-        return datetime.fromisoformat(text)
+        date = datetime.fromisoformat(text)
+        return date if date.tzinfo is None else date.astimezone(UTC).replace(tzinfo=None)
