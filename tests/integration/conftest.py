@@ -1,0 +1,122 @@
+"""A directory with a job in it, and what its streams hold; a Spark session; an IPython shell."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import streambench as sb
+from streambench.checkpoint.choice import checkpoint_manager
+from streambench.metrics.registry import MetricsRegistry
+from streambench.planning.plan import job_name
+from streambench.system.systems import Systems
+from tests.conftest import CHECKOUT
+from tests.magics.conftest import ip_empty, ip_no_magics
+from tests.surroundings import missing
+
+__all__ = ["Workplace", "ip_empty", "ip_no_magics"]
+
+LOG = """\
+systems.log.samza.factory=log
+systems.log.path=streams
+systems.log.samza.key.serde=string
+systems.log.samza.msg.serde=json
+systems.log.samza.offset.default=oldest
+"""
+
+
+class Workplace:
+    """A directory with ``tasks.py`` and a ``job.properties``, and the command line in it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        shutil.copy(Path(__file__).with_name("tasks.py"), directory / "tasks.py")
+
+    def configure(self, text: str) -> sb.Config:
+        """Write the properties: these lines, and a log system in the directory."""
+        (self.directory / "job.properties").write_text(text + LOG)
+        return self.config
+
+    @property
+    def config(self) -> sb.Config:
+        return sb.Config.from_file(self.directory / "job.properties")
+
+    def command(self, *arguments: str) -> str:
+        """The command line, in a process of its own; what it printed. It must succeed."""
+        done = self.start(*arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def start(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+        command = [sys.executable, "-m", "streambench", *arguments]
+        return subprocess.run(command, cwd=self.directory, env=environment, capture_output=True, text=True, check=False)
+
+    def read(self, stream: str) -> dict[int, list[tuple[str | None, Any]]]:
+        """Per partition, the keys and messages of a stream of the log."""
+        return {
+            partition: [(None if each.key is None else each.key.decode(), each.message and json.loads(each.message)) for each in envelopes]
+            for partition, envelopes in self.raw(stream).items()
+        }
+
+    def raw(self, stream: str) -> dict[int, list[Any]]:
+        """Per partition, the messages of a stream of the log, as they are stored."""
+        named = sb.SystemStream.parse(stream)
+        systems = Systems(self.config)
+        consumer = systems.consumer(named.system, MetricsRegistry())
+        found: dict[int, list[Any]] = {}
+        try:
+            metadata = systems.metadata([named])[named]
+            wanted = {sb.SystemStreamPartition(named.system, named.stream, partition): 100_000 for partition in metadata}
+            for ssp in wanted:
+                found[ssp.partition] = []
+                consumer.register(ssp, metadata[ssp.partition].oldest or "0")
+            consumer.start()
+            while not all(map(consumer.at_head, wanted)):
+                for envelope in consumer.poll(wanted, 0):
+                    found[envelope.ssp.partition].append(envelope)
+        finally:
+            consumer.stop()
+            systems.close()
+        return found
+
+    def last(self, stream: str) -> dict[int, dict[str, Any]]:
+        """Per partition, the last message of each key: what is in a store whose changelog this is."""
+        return {partition: {str(key): value for key, value in rows} for partition, rows in self.read(stream).items()}
+
+    def checkpoints(self) -> dict[str, dict[str, str]]:
+        """Per task and partition, the last offset that is committed."""
+        manager = checkpoint_manager(self.config, job_name(self.config))
+        try:
+            return {task: {str(ssp): offset for ssp, offset in each.offsets.items()} for task, each in manager.read_last().items()}
+        finally:
+            manager.close()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Workplace:
+    return Workplace(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """A session on two threads."""
+    if find_spec("pyspark") is None or find_spec("pandas") is None:
+        missing("pyspark with pandas", remedy="make setup")
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which("java", path=f"{home}/bin" if home else None) is None:
+        missing("Java 17 or newer", remedy="apt-get install openjdk-17-jre-headless, or set JAVA_HOME")
+    from streambench.spark.session import lease
+
+    leased = lease(None, "local[2]", sb.Config())
+    yield leased.spark
+    leased.close()
