@@ -28,6 +28,8 @@ class PanelWidget(anywidget.AnyWidget):
     def close_tree(self) -> None:
         """Close it together with the widgets that it is made of; ``close`` alone would leave its layout behind for good."""
         parts = [value for value in (getattr(self, name) for name in self.keys) if isinstance(value, Widget)]
+        # Else the page, when it takes the last view away, would want to report the count to a widget that is gone.
+        self._view_count = None
         self.close()
         for part in parts:
             part.close()

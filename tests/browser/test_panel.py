@@ -40,13 +40,13 @@ airports = [{"code": code, "name": f"airport {code}"} for code in codes * 4]
 flights = [
     {"date": "2001-02-25 18:40", "delay": random.randrange(-10, 240), "distance": random.randrange(90, 2500),
      "origin": random.choice(codes), "destination": random.choice(codes)}
-    for _ in range(5000)
+    for _ in range(400)
 ]
 %stream streams create mem.airports mem.backfill mem.rules
 %stream streams create mem.flights --partitions 3
 %stream send mem.airports --from airports --key-field code
 %stream send mem.flights --from flights --key-field origin
-%stream send mem.backfill --from flights[:1000]
+%stream send mem.backfill --from flights[:60]
 """
 
 
@@ -107,7 +107,8 @@ def test_a_job_that_runs_ticks_until_it_is_paused_and_its_last_frame_is_true(lab
         "def process(envelope, collector, coordinator):\n"
         "    collector.send(OutgoingMessageEnvelope(SystemStream('mem', 'ring'), envelope.message, partition=0))\n",
         "from streambench import Config\n"
-        "config = Config({'systems.mem.samza.factory': 'memory', 'systems.mem.samza.offset.default': 'oldest', 'task.inputs': 'mem.ring'})\n"
+        "mem = {'systems.mem.samza.factory': 'memory', 'systems.mem.samza.offset.default': 'oldest'}\n"
+        "config = Config({**mem, 'task.inputs': 'mem.ring'})\n"
         "%stream create ring --config config\n"
         "%stream streams create mem.ring\n%stream send mem.ring round --partition 0\n%stream show",
         "%stream",

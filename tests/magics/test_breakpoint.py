@@ -1,4 +1,4 @@
-"""A breakpoint of JupyterLab inside a ``%%streamtask`` cell stops: the debugger must find the cell under the name that the kernel gives it."""
+"""A breakpoint of JupyterLab in a ``%%streamtask`` cell stops: the debugger finds the cell under the name that the kernel gives it."""
 
 from __future__ import annotations
 

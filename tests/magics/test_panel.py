@@ -187,7 +187,9 @@ def test_the_last_frame_is_true_and_a_table_stays(page: Page, monkeypatch: pytes
 
 def test_a_job_that_shuts_itself_down_leaves_its_table(page: Page) -> None:
     page.ip.run(
-        "%%streamtask Count\ndef process(envelope, collector, coordinator):\n    coordinator.shutdown(sb.RequestScope.ALL_TASKS_IN_CONTAINER)\n"
+        "%%streamtask Count\n"
+        "def process(envelope, collector, coordinator):\n"
+        "    coordinator.shutdown(sb.RequestScope.ALL_TASKS_IN_CONTAINER)\n"
     )
     page.ip.run("%stream create Count")
     page.ip.run("%stream show")
