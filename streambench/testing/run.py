@@ -12,13 +12,14 @@ from streambench.checkpoint.memory import MemoryCheckpointManager
 from streambench.clock import Clock
 from streambench.config import Config
 from streambench.container.container import Container
-from streambench.container.task_instance import is_ignored, task_object
-from streambench.errors import ConfigError
+from streambench.container.task_instance import check_task, is_ignored, task_object
+from streambench.errors import ConfigError, TaskError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
-from streambench.planning.plan import all_inputs
+from streambench.planning.plan import all_inputs, job_name
 from streambench.serde.api import Serde
 from streambench.serde.streams import StreamSerdes
+from streambench.store.definitions import store_definitions
 from streambench.system.memory import MemoryStreams, MemorySystemFactory, Partition
 from streambench.system.systems import Systems
 from streambench.testing.clock import ManualClock
@@ -39,8 +40,8 @@ class JobRun:
     """What a job did.
 
     ``processed``: (partition, offset, key, message) in the order processed, across tasks. ``outputs``: per stream that is no input and
-    partition,
-    (key, message) in order. ``checkpoints``: per task and partition, the last offset committed. ``calls``: the events in order.
+    partition, (key, message) in order; those of a changelog as its store has them, and bytes that cannot be decoded as they are.
+    ``checkpoints``: per task and partition, the last offset committed. ``calls``: the events in order.
     """
 
     processed: list[tuple[str, str, Any, Any]] = field(default_factory=list)
@@ -66,11 +67,10 @@ def run_job(
     """Run a job in this process, in one container, until it has caught up with its inputs or has processed ``max_messages``.
 
     ``task``: a task class, or a function process(envelope, collector, coordinator). ``inputs``: per ``system.stream`` and partition a
-    list of
-    messages, or of (key, message) pairs; they are there before the start. Systems that ``config`` does not define are in memory, for this
-    run alone, and
-    read from the oldest message on. Without ``clock`` time stands still. ``previous``: go on from the streams and checkpoints of that run.
-    ``checkpoints``: start from these. Raises what the container raises, with the JobRun so far as ``job_run`` of the exception.
+    list of messages, or of (key, message) pairs; they are there before the start. Systems that ``config`` does not define are in memory,
+    for this run alone, and read from the oldest message on. Without ``clock`` time stands still. ``previous``: go on from the streams and
+    checkpoints of that run. ``checkpoints``: start from these. Raises what the container raises, with the JobRun so far as ``job_run`` of
+    the exception.
     """
     return _Run(task, config, inputs or {}, clock or ManualClock(), checkpoints, previous).run(max_messages)
 
@@ -93,6 +93,7 @@ class _Run:
             _checkpoints(checkpoints) if checkpoints is not None else previous._last if previous else {}
         )
         factory = task if task is not None else load.by_path(self.config, "task.class", self.config.required("task.class"))
+        check_task(factory)
         self.factory = self._recording(factory)
         self._put(inputs)
 
@@ -109,6 +110,7 @@ class _Run:
                 container.step(max_messages)
             container.stop()
         except BaseException as error:
+            self._take_back(error)
             error.job_run = self._finish(container)  # type: ignore[attr-defined]
             raise
         return self._finish(container)
@@ -139,6 +141,12 @@ class _Run:
 
         Recorded.__name__ = getattr(factory, "__name__", "Recorded")
         return Recorded
+
+    def _take_back(self, error: BaseException) -> None:
+        """A message at which a listener failed after the task was done with it has not been processed either."""
+        done = [call for call in self.result.calls if call.event in ("process", "after_process")]
+        if isinstance(error, TaskError) and error.ssp and done[-1:] == [Call("after_process", error.task, f"{error.ssp}@{error.offset}")]:
+            self.result.processed.pop()
 
     def _put(self, inputs: Inputs) -> None:
         """Write the inputs to their streams, through the same doors as any other message."""
@@ -182,13 +190,17 @@ class _Run:
                 result.metrics.update({f"{task.name}.{name}": value for name, value in task.metrics.snapshot().items()})
         return result
 
+    def _changelog_serdes(self) -> dict[SystemStream, tuple[Serde | None, Serde | None]]:
+        try:
+            definitions = store_definitions(self.config, job_name(self.config, self.factory), self.systems)
+        except ConfigError:
+            return {}  # the container has said so
+        return {each.changelog: (each.key_serde, each.value_serde) for each in definitions.values() if each.changelog}
+
     def _outputs(self, stream: SystemStream) -> dict[int, list[tuple[Any, Any]]]:
-        key_serde, message_serde = self.serdes.for_stream(stream)
+        key_serde, message_serde = self._changelog_serdes().get(stream) or self.serdes.for_stream(stream)
         return {
-            number: [
-                (_decoded(key_serde, key), _decoded(message_serde, message))
-                for key, message in partition.entries()
-            ]
+            number: [(_decoded(key_serde, key), _decoded(message_serde, message)) for key, message in partition.entries()]
             for number, partition in enumerate(self.result._streams.of(stream))
         }
 
@@ -197,8 +209,7 @@ def _completed(config: Config, inputs: Iterable[str]) -> Config:
     """The configuration with what ``run_job`` promises beside it: inputs, a name, one container, memory read from the oldest message on."""
     values: dict[str, Any] = {"job.container.count": 1}
     if not config.names("task.inputs"):
-        broadcast = {entry.split("#")[0] for entry in config.names("task.broadcast.inputs")}
-        values["task.inputs"] = ",".join(name for name in inputs if name not in broadcast) or None
+        values["task.inputs"] = ",".join(inputs) or None
     if config.text("job.name") is None:
         values["job.name"] = "job"
     config = config.with_values(values)
@@ -237,4 +248,9 @@ def _encoded(serde: Serde | None, value: Any) -> Any:
 
 
 def _decoded(serde: Serde | None, value: Any) -> Any:
-    return value if serde is None or value is None else serde.from_bytes(value)
+    if serde is None or value is None:
+        return value
+    try:
+        return serde.from_bytes(value)
+    except Exception:
+        return value
