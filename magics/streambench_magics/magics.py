@@ -318,17 +318,14 @@ class StreamMagics(Magics):
                 job.stop()
             self._close_panel(job.name, "stopped, and deployed on Spark")
             print(f"{job.name} is stopped here, with everything committed")
-        print(f"deploying {job.name} on {args.master}")
-        result = deploy(job.config, task=job.task, master=args.master)
-        failed = [each for each in result.containers if each.error]
+        with _line(f"deploying {job.name} on {args.master}") as tell:
+            result = deploy(
+                job.config, task=job.task, master=args.master,
+                progress=lambda now: tell(f"{now.messages:,} of {_count(now.total or 0, 'message')}, {now.done} of {now.containers} containers done"),
+            )  # fmt: skip
         print(f"{job.name}: {_count(result.messages, 'message')} in {_count(len(result.containers), 'container')}")
-        records = [
-            {"container": number, "messages": f"{each.messages:,}", "seconds": f"{each.seconds:.1f} s", "error": each.error or ""}
-            for number, each in enumerate(result.containers)
-        ]
-        if failed:
-            raise StreambenchError(f"{len(failed)} of {len(records)} containers failed: {failed[0].error}")
-        return Records(["container", "messages", "seconds"], records, right=["container", "messages"])
+        records = [{"container": each.number, "tasks": len(each.tasks), "messages": each.messages} for each in result.containers]
+        return Records(["container", "tasks", "messages"], records, right=["container", "tasks", "messages"], source=result)
 
     def _help(self, args: Namespace) -> None:
         if args.command is None:
@@ -400,6 +397,25 @@ class StreamMagics(Magics):
             yield
         except UnknownStreamError as error:
             raise MagicError(f"{error}. %stream streams create {stream} --partitions N makes it") from None
+
+
+@contextlib.contextmanager
+def _line(text: str) -> Iterator[Callable[[str], None]]:
+    """A line of output with what goes on behind it, for as long as it does: at the end it says the same as at the beginning."""
+    handle = show({"text/plain": text}, display_id=True)
+    said = text
+
+    def tell(news: str) -> None:
+        nonlocal said
+        if f"{text}: {news}" != said:
+            said = f"{text}: {news}"
+            handle.update({"text/plain": said}, raw=True)
+
+    try:
+        yield tell
+    finally:
+        if said != text:
+            handle.update({"text/plain": text}, raw=True)
 
 
 def _check_name(name: str) -> None:

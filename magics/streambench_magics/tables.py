@@ -16,13 +16,17 @@ WIDTH = 120
 
 
 class Records(Sequence[Mapping[str, Any]]):
-    """A list of like records, one mapping of column to value each. ``right``: columns of figures. ``note``: a line below the table."""
+    """A list of like records, one mapping of column to value each. ``right``: columns of figures. ``note``: a line below the table.
+    ``source``: what it was made from."""
 
-    def __init__(self, columns: Sequence[str], records: Sequence[Mapping[str, Any]], *, right: Sequence[str] = (), note: str = "") -> None:
+    def __init__(
+        self, columns: Sequence[str], records: Sequence[Mapping[str, Any]], *, right: Sequence[str] = (), note: str = "", source: Any = None
+    ) -> None:
         self.columns = columns
         self.records = records
         self.right = frozenset(right)
         self.note = note
+        self.source = source
 
     def __len__(self) -> int:
         return len(self.records)

@@ -1,0 +1,78 @@
+"""``%stream deploy``: the task of the notebook, on Spark."""
+
+from __future__ import annotations
+
+import shutil
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from streambench.errors import StreambenchError, TaskError
+from tests.magics.conftest import Shell
+from tests.surroundings import missing
+
+TASK = """%%streamtask double
+import streambench as sb
+factor = 2
+
+def times(number):
+    return factor * number
+
+def process(envelope, collector, coordinator):
+    collector.send(sb.OutgoingMessageEnvelope(sb.SystemStream("log", "doubled"), times(envelope.message), key=envelope.key))
+"""
+
+
+@pytest.fixture
+def ready(ip_empty: Shell) -> Shell:
+    ip_empty.run(TASK)
+    ip_empty.run("%stream streams create log.numbers --partitions 2")
+    ip_empty.run("%stream create double --inputs log.numbers")
+    return ip_empty
+
+
+def test_the_class_of_the_cell_runs_on_spark_from_where_it_was_stopped_here(ready: Shell) -> None:
+    if shutil.which("java") is None:
+        missing("Java, which Spark needs", remedy="install a JDK 17")
+    ready.run("%stream send log.numbers --from range(10)")
+    ready.run("%stream step 4")
+    assert ready.run("%stream deploy double --master local[2]").splitlines() == [
+        "double is stopped here, with everything committed",
+        "double: 6 messages in 1 container",
+        "container  tasks  messages",
+        "        0      2         6",
+    ]
+    assert ready.value.source.messages == 6
+    ready.run("%stream peek log.doubled --limit 100")
+    assert sorted(each["message"] for each in ready.value) == list(range(0, 20, 2))
+    ready.run("%stream send log.numbers 50")
+    assert "double had stopped; it goes on from its last checkpoint" in ready.run("%stream step 5")
+    ready.run("%stream commit")
+    ready.run("%stream peek log.doubled --limit 100")
+    assert sorted(each["message"] for each in ready.value)[-1] == 100
+
+
+def test_what_goes_on_is_told_on_one_line_that_ends_as_it_began(ready: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    def deploy(config: Any, task: Any, master: str, progress: Any) -> Any:
+        for done in (0, 1, 1):
+            progress(SimpleNamespace(messages=5 * done, total=10, done=done, containers=2))
+        return SimpleNamespace(messages=10, containers=())
+
+    monkeypatch.setattr("streambench.spark.deploy", deploy)
+    ready.run("%stream deploy --master local[2]")
+    assert [data["text/plain"] for data in ready.displayed] == [
+        "deploying double on local[2]",
+        "deploying double on local[2]: 0 of 10 messages, 0 of 2 containers done",
+        "deploying double on local[2]: 5 of 10 messages, 1 of 2 containers done",
+        "deploying double on local[2]",
+    ]
+
+
+def test_a_failure_on_spark_is_an_error_of_the_cell(ready: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    def deploy(*_: Any, **__: Any) -> Any:
+        raise TaskError("container 0: Partition 0 failed at log.numbers.0@1", task="Partition 0")
+
+    monkeypatch.setattr("streambench.spark.deploy", deploy)
+    with pytest.raises(StreambenchError, match="container 0: Partition 0 failed"):
+        ready.run("%stream deploy")
