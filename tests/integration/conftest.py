@@ -108,13 +108,18 @@ def place(tmp_path: Path) -> Workplace:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
-    """A session on two threads."""
+def spark_installed() -> None:
+    """What whoever starts Spark needs."""
     if find_spec("pyspark") is None or find_spec("pandas") is None:
         missing("pyspark with pandas", remedy="make setup")
     home = os.environ.get("JAVA_HOME")
     if shutil.which("java", path=f"{home}/bin" if home else None) is None:
         missing("Java 17 or newer", remedy="apt-get install openjdk-17-jre-headless, or set JAVA_HOME")
+
+
+@pytest.fixture(scope="session")
+def spark(spark_installed: None) -> Iterator[Any]:
+    """A session on two threads."""
     from streambench.spark.session import lease
 
     leased = lease(None, "local[2]", sb.Config())
