@@ -346,7 +346,7 @@ def test_a_real_clock_will_do() -> None:
 
 def test_a_configuration_may_be_text_a_mapping_or_a_config() -> None:
     for config in ("task.inputs=mem.b", {"task.inputs": "mem.b"}, Config({"task.inputs": "mem.b"}), {"task.inputs": ["mem.b"]}):
-        assert places(run_job(ignore, config, {"mem.a": {0: ["x"]}, "mem.b": {0: ["y"]}})) == ["mem.b.0@0"]  # type: ignore[arg-type]
+        assert places(run_job(ignore, config, {"mem.a": {0: ["x"]}, "mem.b": {0: ["y"]}})) == ["mem.b.0@0"]
 
 
 def test_values_of_other_types_are_turned_to_text() -> None:
