@@ -52,7 +52,7 @@ def measure(count: int, rounds: int, directory: Path) -> Iterator[Figure]:
 
 
 def _by_hand(spark: Any, path: Path, directory: Path) -> float:
-    """Read the log's files with pyarrow, count, and write the outputs as Arrow files: no offsets, no checkpoints, no partitions of the output."""
+    """Read the log's files with pyarrow, count, and write the outputs as Arrow files: no offsets, no checkpoints, one output partition."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import orjson

@@ -47,7 +47,7 @@ KEYS = (
     Key("task.checkpoint.system", "text", None, "where checkpoints are kept: a system, or file. Default: the only log system"),
     Key("task.checkpoint.path", "path", "checkpoints", "the directory of file checkpoints, relative to the configuration file"),
     Key("task.checkpoint.history", "integer", "100", "how many commits of each container are kept to rewind to"),
-    Key("task.processing.guarantee", "text", "at-least-once", "what a crash may do to outputs: write some of them twice", ("at-least-once",)),
+    Key("task.processing.guarantee", "text", "at-least-once", "what a crash may do to outputs: write some twice", ("at-least-once",)),
     Key("task.lifecycle.listeners", "names", None, "the lifecycle listeners in force, in order"),
     Key("task.lifecycle.listener.<n>.class", "class", None, "the class or factory of a lifecycle listener"),
     Key("systems.<s>.samza.factory", "class", None, "the kind of system: log, memory, file, ... or a SystemFactory class"),
