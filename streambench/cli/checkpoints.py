@@ -127,8 +127,9 @@ def _last(systems: Systems, last: Mapping[str, Checkpoint]) -> Iterator[dict[str
 
 
 def _history(systems: Systems, history: Mapping[str, Sequence[Checkpoint]]) -> Iterator[dict[str, Any]]:
-    commits = [(each.generation, each.sequence, natural(task), task, each) for task, kept in history.items() for each in kept]
-    for _, _, _, task, each in sorted(commits, key=lambda commit: commit[:3]):
+    # By time first: what a rewind has put in place has no commit's number.
+    commits = [(each.time_ms, each.generation, each.sequence, natural(task), task, each) for task, kept in history.items() for each in kept]
+    for *_, task, each in sorted(commits, key=lambda commit: commit[:4]):
         for ssp in _partitions(each):
             row = _row(systems, task, each, ssp)
             now = _next(systems, history[task][-1], ssp)
@@ -190,7 +191,9 @@ def _goal(job: _Job, only: str | None, where: str, so_far: Mapping[str, Checkpoi
 
 
 def _committed(job: _Job, kept: Sequence[Checkpoint], task: str, generation: int, sequence: int) -> Checkpoint:
-    found = [each for each in kept if (each.generation, each.sequence) <= (generation, sequence)]
+    """What a task had committed by then: the last of its own commits up to that one, not what a later rewind has put in place."""
+    found = [each for each in kept if (0, 0) < (each.generation, each.sequence) <= (generation, sequence)]
+    found.sort(key=lambda each: (each.generation, each.sequence))
     if not found:
         first = f"the oldest that is kept is {kept[0].generation}.{kept[0].sequence}" if kept else "none is kept"
         raise CheckpointError(f"{job.name}: {task} has no commit {generation}.{sequence} or before; {first}")

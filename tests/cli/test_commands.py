@@ -208,6 +208,16 @@ def test_a_run_can_be_rewound_to_a_commit_of_its_history(project: Project) -> No
     assert "6 messages" in project.ok("run", "job.properties", "--until", "caught-up")
 
 
+def test_a_rewind_can_be_taken_back(project: Project) -> None:
+    project.fill(10)
+    project.ok("run", "job.properties", "--until", "caught-up")
+    last = project.rows("checkpoints")[0]["commit"]
+    project.ok("checkpoints", "--rewind", "oldest", "--yes", *C)
+    assert [row["processed"] for row in project.rows("checkpoints", "--history")][-2:] == [None, None]
+    project.ok("checkpoints", "--rewind", last, "--yes", *C)
+    assert [row["lag"] for row in project.rows("checkpoints")] == [0, 0]
+
+
 def test_two_wishes_make_one_rewind(project: Project) -> None:
     project.fill(10)
     project.ok("run", "job.properties", "--until", "caught-up")
