@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import json
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -321,7 +322,7 @@ class StreamMagics(Magics):
         with _line(f"deploying {job.name} on {args.master}") as tell:
             result = deploy(
                 job.config, task=job.task, master=args.master,
-                progress=lambda now: tell(f"{now.messages:,} of {_count(now.total or 0, 'message')}, {now.done} of {now.containers} containers done"),
+                progress=lambda now: tell(f"{now.messages:,} of {_count(now.total or 0, 'message')}, {now.done} of {now.containers} done"),
             )  # fmt: skip
         print(f"{job.name}: {_count(result.messages, 'message')} in {_count(len(result.containers), 'container')}")
         records = [{"container": each.number, "tasks": len(each.tasks), "messages": each.messages} for each in result.containers]
@@ -435,8 +436,6 @@ def _name_and_number(what: list[str], parser: Parser) -> tuple[str | None, int]:
 
 
 def _json_or_text(text: str | None) -> Any:
-    import json
-
     if text is None:
         return None
     try:

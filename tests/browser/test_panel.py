@@ -53,8 +53,7 @@ flights = [
 def message_number(notebook: Notebook, cell: int) -> int:
     """What the panel says how far it is."""
     found = re.search(r"message ([\d,]+)", notebook.output(cell).locator(".sb-time").inner_text())
-    assert found is not None
-    return int(found[1].replace(",", ""))
+    return int(found[1].replace(",", "")) if found else 0
 
 
 def picture(notebook: Notebook, name: str, cell: int, tmp_path: Path) -> Path:
@@ -121,7 +120,7 @@ def test_a_job_that_runs_ticks_until_it_is_paused_and_its_last_frame_is_true(lab
     panel.get_by_role("button", name="run").click()
     expect(panel.locator(".sb-pill")).to_have_text("running")
     for _ in range(3):
-        before = message_number(notebook, show) if "message " in panel.locator(".sb-time").inner_text() else 0
+        before = message_number(notebook, show)
         notebook.page.wait_for_function(
             "(before) => { const text = document.querySelector('.sb-time').innerText.replaceAll(',', '').match(/message (\\d+)/);"
             " return text && Number(text[1]) > before; }",

@@ -63,8 +63,8 @@ def test_what_goes_on_is_told_on_one_line_that_ends_as_it_began(ready: Shell, mo
     ready.run("%stream deploy --master local[2]")
     assert [data["text/plain"] for data in ready.displayed] == [
         "deploying double on local[2]",
-        "deploying double on local[2]: 0 of 10 messages, 0 of 2 containers done",
-        "deploying double on local[2]: 5 of 10 messages, 1 of 2 containers done",
+        "deploying double on local[2]: 0 of 10 messages, 0 of 2 done",
+        "deploying double on local[2]: 5 of 10 messages, 1 of 2 done",
         "deploying double on local[2]",
     ]
 
