@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from streambench import load
-from streambench.checkpoint.api import Generation
+from streambench.checkpoint.api import CheckpointManager, Generation
 from streambench.checkpoint.choice import checkpoint_manager
 from streambench.clock import SystemClock
 from streambench.config import Config
@@ -17,6 +17,7 @@ from streambench.errors import ConfigError, FencedError
 from streambench.job.drive import EVERY_S, Driver
 from streambench.job.order import Order
 from streambench.job.processes import OnSnapshots, Processes
+from streambench.job.reach import check_reach
 from streambench.job.result import ContainerRun, RunResult
 from streambench.job.shipping import shipped
 from streambench.job.signals import StopSignals
@@ -73,7 +74,7 @@ def _in_process(
             made = Container(config, task, remember_choices=choices)
         else:
             name = job_name(config, _factory(config, task))
-            model, generation = _planned(config, name, only=number)
+            model, generation = _planned(config, name, only=number, again=attempt > 0)
             made = Container(config, task, model=model, number=number, generation=generation, remember_choices=choices)
         driver = Driver(made, on_snapshot=None if on_snapshots is None else show, every_s=every_s)
         try:
@@ -107,27 +108,39 @@ def _in_processes(
         return name, processes.run()
 
 
-def _planned(config: Config, name: str, *, only: int | None = None) -> tuple[JobModel, int]:
-    """The job model, and the generation to run it in: a new one; for ``only`` one container, the last one if it has the same assignment."""
+def _planned(config: Config, name: str, *, only: int | None = None, again: bool = False) -> tuple[JobModel, int]:
+    """The job model, and the generation to run it in: a new one; for ``only`` one container, the last one if it has the same assignment.
+
+    ``again``: the container was fenced before. Who closed the last generation may have died before there was a newer one."""
     systems = Systems(config)
+    checkpoints = checkpoint_manager(config, name)
     try:
+        if config.integer(_COUNT) > 1:
+            check_reach(config, systems, checkpoints, f"several containers ({_COUNT}={config[_COUNT]})")
         inputs = all_inputs(config)
         for stream in inputs:
             systems.factory(stream.system, key="task.inputs")
         model = plan(config, name, systems.metadata(inputs))
-    finally:
-        systems.close()
-    if only is not None and not 0 <= only < len(model.containers):
-        raise ConfigError(f"there is no container {only}: {_COUNT} is {len(model.containers)}, and they are numbered from 0", key=_COUNT)
-    assignment = {each.number: [task.name for task in each.tasks] for each in model.containers}
-    checkpoints = checkpoint_manager(config, name)
-    try:
+        if only is not None and not 0 <= only < len(model.containers):
+            there = len(model.containers)
+            raise ConfigError(f"there is no container {only}: {_COUNT} is {there}, and they are numbered from 0", key=_COUNT)
+        assignment = {each.number: [task.name for task in each.tasks] for each in model.containers}
         last = checkpoints.last_generation() if only is not None else None
-        if last is None or _plain(last) != assignment:
+        if last is None or _plain(last) != assignment or (again and _is_closed(checkpoints, last, only or 0)):
             last = checkpoints.open_generation(assignment, now_ms=SystemClock().now_ms())
     finally:
         checkpoints.close()
+        systems.close()
     return model, last.number
+
+
+def _is_closed(checkpoints: CheckpointManager, generation: Generation, container: int) -> bool:
+    """Whether a container of this generation cannot be claimed any more, although no newer generation is there."""
+    try:
+        checkpoints.claim(generation.number, container, now_ms=SystemClock().now_ms())
+    except FencedError:
+        return checkpoints.last_generation() == generation
+    return False
 
 
 def _plain(generation: Generation) -> dict[int, Sequence[str]]:

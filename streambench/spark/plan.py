@@ -10,17 +10,16 @@ from msgspec import Struct
 
 from streambench.checkpoint.api import Checkpoint, CheckpointManager
 from streambench.checkpoint.choice import checkpoint_manager
-from streambench.checkpoint.memory import MemoryCheckpointManager
 from streambench.clock import SystemClock
 from streambench.config import Config
 from streambench.container.container import Container
 from streambench.container.offsets import StartingOffsets
 from streambench.errors import ConfigError
+from streambench.job.reach import check_reach
 from streambench.model import SystemStreamPartition
 from streambench.planning.model import ContainerModel, JobModel
 from streambench.planning.plan import Metadata, all_inputs, plan
 from streambench.spark.result import DeployedContainer
-from streambench.system.memory import MemorySystemFactory
 from streambench.system.systems import Systems
 
 Offsets = Mapping[SystemStreamPartition, str]
@@ -110,17 +109,8 @@ def _opened(config: Config, name: str) -> Iterator[tuple[Systems, CheckpointMana
     systems = Systems(config)
     manager = None
     try:
-        for system in systems.names():
-            if isinstance(systems.factory(system), MemorySystemFactory):
-                raise config.error(
-                    f"systems.{system}.samza.factory",
-                    "a memory system exists once in each process, and the containers on Spark run in others: use log (or kafka) here",
-                )
         manager = checkpoint_manager(config, name)
-        if isinstance(manager, MemoryCheckpointManager):
-            raise config.error(
-                "task.checkpoint.system", "checkpoints in memory are lost with each Spark task: set it to file, or to a log system"
-            )
+        check_reach(config, systems, manager, "the containers on Spark")
         yield systems, manager
     finally:
         if manager is not None:

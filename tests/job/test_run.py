@@ -8,12 +8,15 @@ import subprocess
 import sys
 import threading
 from typing import Any
+from unittest import mock
 
 import psutil
 import pytest
 
 import streambench as sb
 from streambench.checkpoint.choice import checkpoint_manager
+from streambench.checkpoint.journal import JournalCheckpointManager
+from streambench.checkpoint.ledger import Ledger
 from streambench.container.container import Container
 from streambench.container.snapshot import ContainerSnapshot
 from streambench.errors import ConfigError, TaskError
@@ -58,6 +61,44 @@ def test_it_takes_a_task_from_python_and_a_plain_mapping(project: Project) -> No
     values = {**project.config, "systems.log.path": str(project.directory / "streams")}
     sb.run(values, task=lambda envelope, collector, coordinator: seen.append(envelope.message["n"]))
     assert sorted(seen) == [0, 1, 2]
+
+
+def test_a_container_starts_although_somebody_died_between_closing_a_generation_and_opening_the_next(project: Project) -> None:
+    project.fill(10)
+    assert sb.run(project.config, container=0).messages == 10
+
+    class Died(BaseException):
+        pass
+
+    starter = JournalCheckpointManager(project.directory / "streams" / "_jobs" / "up-1", "up-1", keep=1)
+    with mock.patch.object(Ledger, "append", autospec=True, side_effect=_dies_when_it_opens_a_generation(Died)), pytest.raises(Died):
+        starter.open_generation({0: ["Partition 0", "Partition 1"]}, now_ms=1)
+    assert sb.run(project.config, container=0).ended == "caught-up"
+
+
+def _dies_when_it_opens_a_generation(died: type[BaseException]) -> Any:
+    append = Ledger.append
+
+    def dying(ledger: Ledger, *arguments: Any, **more: Any) -> Any:
+        if ledger.directory.name == "generations":
+            raise died
+        return append(ledger, *arguments, **more)
+
+    return dying
+
+
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [
+        ({"systems.scratch.samza.factory": "memory"}, "systems.scratch.samza.factory"),
+        ({"task.checkpoint.system": "log", "systems.log.samza.factory": "memory", "systems.log.path": None}, "systems.log.samza.factory"),
+    ],
+)
+def test_several_processes_cannot_share_what_is_in_memory(project: Project, settings: dict[str, str], key: str) -> None:
+    project.fill(4)
+    with pytest.raises(ConfigError, match="exists once in each process") as told:
+        sb.run(project.configure({**settings, "job.container.count": 2}))
+    assert told.value.key == key
 
 
 def test_snapshots_end_with_a_last_true_one(project: Project) -> None:
