@@ -31,6 +31,7 @@ from streambench.errors import ConfigError, ContainerStateError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.planning.model import ContainerModel, JobModel
+from streambench.planning.places import check_places
 from streambench.planning.plan import Metadata, all_inputs, job_name, plan
 from streambench.serde.streams import StreamSerdes
 from streambench.system.systems import Systems
@@ -250,6 +251,7 @@ class Container:
         checkpoints = self._checkpoints = self._checkpoints or checkpoint_manager(config, self.name)
         now_ms = self._clock.now_ms()
         if self._generation is None:
+            check_places(config, model, checkpoints)
             assignment = {each.number: [task.name for task in each.tasks] for each in model.containers}
             self._generation = checkpoints.open_generation(assignment, now_ms=now_ms).number
         epoch = checkpoints.claim(self._generation, self.number, now_ms=now_ms)

@@ -22,6 +22,7 @@ from streambench.job.result import ContainerRun, RunResult
 from streambench.job.shipping import shipped
 from streambench.job.signals import StopSignals
 from streambench.planning.model import JobModel
+from streambench.planning.places import check_places
 from streambench.planning.plan import all_inputs, job_name, plan
 from streambench.system.systems import Systems
 
@@ -127,6 +128,7 @@ def _planned(config: Config, name: str, *, only: int | None = None, again: bool 
         assignment = {each.number: [task.name for task in each.tasks] for each in model.containers}
         last = checkpoints.last_generation() if only is not None else None
         if last is None or _plain(last) != assignment or (again and _is_closed(checkpoints, last, only or 0)):
+            check_places(config, model, checkpoints)
             last = checkpoints.open_generation(assignment, now_ms=SystemClock().now_ms())
     finally:
         checkpoints.close()

@@ -12,7 +12,7 @@ from streambench.model import SystemStreamPartition
 class TaskModel(Struct, frozen=True):
     """A task: its name, the partitions it reads (sorted), and its partition in every changelog.
 
-    ``number`` is kept for the life of the job: the n-th task by natural order of a job's first start writes partition n."""
+    ``number`` is its place among all tasks by natural order, and stays the same for the life of the job (``places.check_places``)."""
 
     name: str
     partitions: tuple[SystemStreamPartition, ...]

@@ -18,6 +18,7 @@ from streambench.errors import ConfigError
 from streambench.job.reach import check_reach
 from streambench.model import SystemStreamPartition
 from streambench.planning.model import ContainerModel, JobModel
+from streambench.planning.places import check_places
 from streambench.planning.plan import Metadata, all_inputs, plan
 from streambench.spark.result import DeployedContainer
 from streambench.system.systems import Systems
@@ -60,6 +61,7 @@ def make_plan(config: Config, task: Any = None) -> DeployPlan:
     with _opened(config, name) as (systems, manager):
         metadata = systems.metadata(all_inputs(config))
         model = plan(config, name, metadata)
+        check_places(config, model, manager)
         last = manager.read_last()
         starting = StartingOffsets(config, systems, metadata)
         starts = {
