@@ -60,7 +60,12 @@ KEYS = (
     Key(
         "systems.<s>.streams.<t>.samza.offset.default", "text", None, "as for the system, for one stream", ("oldest", "newest", "upcoming")
     ),
-    Key("systems.<s>.streams.<t>.samza.reset.offset", "boolean", "false", "begin at samza.offset.default whatever the checkpoint says"),
+    Key(
+        "systems.<s>.streams.<t>.samza.reset.offset",
+        "text",
+        "false",
+        "true: begin at samza.offset.default whatever the checkpoint says. What is neither true nor false counts as false, with a warning",
+    ),  # fmt: skip
     Key("systems.<s>.streams.<t>.samza.priority", "integer", "-1", "higher comes first; negative: after all that have one"),
     Key("systems.<s>.streams.<t>.samza.bootstrap", "boolean", "false", "read this stream to its end before any other"),
     Key("systems.<s>.streams.<t>.partitions", "integer", "1", "how many partitions the stream gets when the job creates it"),

@@ -26,6 +26,7 @@ class StartingOffsets:
         self._config = config
         self._systems = systems
         self._metadata = metadata
+        self._warned: set[str] = set()
 
     def of(self, task: str, ssp: SystemStreamPartition, checkpoint: Checkpoint | None) -> tuple[str, str | None]:
         """Where a task begins in a partition, and the last message it had processed there (None: none, or it begins anew)."""
@@ -58,7 +59,12 @@ class StartingOffsets:
         return before or after
 
     def _is_reset(self, ssp: SystemStreamPartition) -> bool:
-        return self._config.boolean(f"systems.{ssp.system}.streams.{ssp.stream}.samza.reset.offset")
+        key = f"systems.{ssp.system}.streams.{ssp.stream}.samza.reset.offset"
+        value = self._config.required(key).lower()
+        if value not in ("true", "false") and key not in self._warned:
+            self._warned.add(key)
+            log.warning("%s: '%s' is neither true nor false; it counts as false, the checkpoint is used", key, value)
+        return value == "true"
 
     def _setting(self, ssp: SystemStreamPartition) -> str:
         return self._config.required(self._config.stream_key(ssp.system, ssp.stream, "samza.offset.default"))

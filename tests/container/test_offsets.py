@@ -1,0 +1,242 @@
+"""Where reading begins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streambench.checkpoint.api import Checkpoint
+from streambench.config import Config
+from streambench.container.offsets import StartingOffsets
+from streambench.errors import ConfigError, ContainerStateError, OffsetError, TaskError
+from streambench.model import IncomingMessageEnvelope, PartitionMetadata, SystemStreamPartition
+from streambench.system.memory import MemorySystemFactory
+from streambench.system.systems import Systems
+from streambench.task import MessageCollector, StreamTask, TaskContext, TaskCoordinator
+from streambench.testing import JobRun, run_job
+from tests.samza_traces import samza_traces
+
+SSP = SystemStreamPartition("sys", "a", 0)
+TASK = "Partition 0"
+FULL = PartitionMetadata("10", "19", "20")
+EMPTY = PartitionMetadata(None, None, "20")
+
+
+def start(
+    config: dict[str, str] | None = None, checkpoint: Checkpoint | None = None, metadata: PartitionMetadata = FULL
+) -> tuple[str, str | None]:
+    """Where the task begins, and the last message it had processed."""
+    made = Config(config or {})
+    made.validate()
+    starting = StartingOffsets(made, Systems(made, MemorySystemFactory()), {SSP.system_stream: {0: metadata}})
+    return starting.of(TASK, SSP, checkpoint)
+
+
+def after(offset: str) -> Checkpoint:
+    return Checkpoint({SSP: offset})
+
+
+TRACES = [trace for trace in samza_traces("offsets") if trace["startpoint"] is None]
+
+
+def in_samza(trace: dict[str, Any]) -> Checkpoint | None:
+    given = trace["checkpoint"]
+    return None if given is None else Checkpoint({SystemStreamPartition.parse(ssp): offset for ssp, offset in given.items()})
+
+
+def in_metadata(trace: dict[str, Any]) -> PartitionMetadata:
+    return PartitionMetadata(**trace["metadata"])
+
+
+def test_reading_begins_where_samza_begins() -> None:
+    equal = [trace for trace in TRACES if "differs" not in trace and "start" in trace["result"]]
+    found = {trace["id"]: start(trace["config"], in_samza(trace), in_metadata(trace)) for trace in equal}
+    assert found == {trace["id"]: (trace["result"]["start"], trace["result"]["last_processed"]) for trace in equal}
+
+
+def test_a_default_that_samza_refuses_is_refused() -> None:
+    for trace in TRACES:
+        if "error" in trace["result"]:
+            with pytest.raises(ConfigError, match=r"samza\.offset\.default: 'fail' is not one of oldest, newest, upcoming"):
+                start(trace["config"], in_samza(trace), in_metadata(trace))
+
+
+def test_a_checkpoint_out_of_range_is_reported_and_the_default_followed(caplog: pytest.LogCaptureFixture) -> None:
+    for trace in TRACES:
+        if "out of range" in trace.get("differs", ""):
+            caplog.clear()
+            assert start(trace["config"], in_samza(trace), in_metadata(trace)) == start(trace["config"], None, in_metadata(trace))
+            assert f"the checkpoint of {TASK} goes on at" in caplog.text
+
+
+def test_a_reset_that_is_neither_true_nor_false_is_a_warning_and_none(caplog: pytest.LogCaptureFixture) -> None:
+    """As in Samza: a word that is not understood must not make a job read everything again."""
+    assert start({"systems.sys.streams.a.samza.reset.offset": "yes"}, after("14")) == ("15", "14")
+    assert "systems.sys.streams.a.samza.reset.offset: 'yes' is neither true nor false; it counts as false" in caplog.text
+
+
+# The order of precedence
+
+OLDEST = {"systems.sys.samza.offset.default": "oldest"}
+STREAM_NEWEST = {"systems.sys.streams.a.samza.offset.default": "newest"}
+
+
+@pytest.mark.parametrize(
+    ("config", "checkpoint", "where"),
+    [
+        ({}, None, "20"),
+        (OLDEST, None, "10"),
+        (OLDEST | STREAM_NEWEST, None, "19"),
+        (OLDEST | STREAM_NEWEST, after("14"), "15"),
+        (OLDEST | {"systems.sys.streams.a.samza.reset.offset": "true"}, after("14"), "10"),
+        (OLDEST, Checkpoint({}), "10"),
+        (OLDEST, Checkpoint({}, {SSP: "17"}), "17"),
+        (OLDEST, Checkpoint({SSP: "11"}, {SSP: "17"}), "12"),
+    ],
+)
+def test_the_checkpoint_goes_before_the_stream_before_the_system_before_upcoming(
+    config: dict[str, str], checkpoint: Checkpoint | None, where: str
+) -> None:
+    assert start(config, checkpoint)[0] == where
+
+
+@pytest.mark.parametrize("default", ["oldest", "newest", "upcoming"])
+def test_in_an_empty_partition_everything_begins_at_upcoming(default: str) -> None:
+    assert start({"systems.sys.samza.offset.default": default}, None, EMPTY) == ("20", None)
+
+
+@pytest.mark.parametrize(("offset", "inside"), [("8", False), ("9", True), ("10", True), ("19", True), ("20", False), ("25", False)])
+def test_a_checkpoint_is_within_range_while_its_next_position_is(offset: str, inside: bool, caplog: pytest.LogCaptureFixture) -> None:
+    where, processed = start(OLDEST, after(offset))
+    assert (where, processed) == ((str(int(offset) + 1), offset) if inside else ("10", None))
+    assert bool(caplog.records) is not inside
+
+
+def test_the_report_says_what_was_wanted_what_there_is_and_what_is_done(caplog: pytest.LogCaptureFixture) -> None:
+    start(OLDEST, after("25"))
+    assert [record.getMessage() for record in caplog.records] == [
+        "sys.a.0: the checkpoint of Partition 0 goes on at 26, but the partition holds 10 to 20; reading begins at 10 "
+        "(samza.offset.default=oldest)"
+    ]
+
+
+def test_a_recorded_start_that_is_not_there_any_more_is_reported_too(caplog: pytest.LogCaptureFixture) -> None:
+    assert start(OLDEST, Checkpoint({}, {SSP: "3"})) == ("10", None)
+    assert "goes on at 3" in caplog.text
+
+
+def test_a_checkpoint_that_is_no_offset_of_the_system_is_an_error_that_names_the_place() -> None:
+    with pytest.raises(OffsetError, match=r"sys\.a\.0: the checkpoint of Partition 0 cannot be used: 'seven' is not an offset"):
+        start(OLDEST, after("seven"))
+
+
+def test_a_system_that_cannot_tell_where_it_ends_is_read_from_its_beginning() -> None:
+    assert start({}, None, PartitionMetadata(None, None, None)) == ("0", None)
+
+
+# What the task sets in init
+
+
+class StartsAt(StreamTask):
+    """Begins where it is told: ``where`` maps partitions to offsets."""
+
+    where: dict[str, str]
+
+    def init(self, context: TaskContext) -> None:
+        self.context = context
+        for ssp in context.partitions:
+            if str(ssp) in self.where:
+                context.set_starting_offset(ssp, self.where[str(ssp)])
+
+    def process(self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        pass
+
+
+def starting(**options: Any) -> JobRun:
+    where = options.pop("where")
+    return run_job(type("Starts", (StartsAt,), {"where": where}), inputs={"mem.a": {0: list("abcde"), 1: list("xyz")}}, **options)
+
+
+def test_what_the_task_sets_is_the_first_offset_that_is_read() -> None:
+    run = starting(where={"mem.a.0": "3"})
+    assert [f"{ssp}@{offset}" for ssp, offset, _, _ in run.processed] == ["mem.a.0@3", "mem.a.1@0", "mem.a.0@4", "mem.a.1@1", "mem.a.1@2"]
+
+
+@pytest.mark.parametrize("where", ["0", "2", "5"])
+def test_what_the_task_sets_goes_before_its_checkpoint(where: str) -> None:
+    run = starting(where={"mem.a.0": where}, checkpoints={"Partition 0": {"mem.a.0": "3"}, "Partition 1": {"mem.a.1": "2"}})
+    assert [offset for _, offset, _, _ in run.processed] == [str(offset) for offset in range(int(where), 5)]
+
+
+def test_what_the_task_sets_is_remembered_until_its_first_commit() -> None:
+    first = starting(where={"mem.a.0": "1"}, max_messages=0)
+    assert first.checkpoints == {}
+
+    def ignore(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        pass
+
+    second = run_job(ignore, None, previous=first)
+    assert [offset for ssp, offset, _, _ in second.processed if ssp == "mem.a.0"] == ["1", "2", "3", "4"]
+
+
+def test_a_start_may_only_be_set_in_init() -> None:
+    class Late(StartsAt):
+        where: dict[str, str] = {}  # noqa: RUF012
+
+        def process(self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+            self.context.set_starting_offset(envelope.ssp, "0")
+
+    with pytest.raises(TaskError, match=r"set_starting_offset may only be called in init\(\): reading has begun") as caught:
+        run_job(Late, None, {"mem.a": {0: ["x"]}})
+    assert isinstance(caught.value.__cause__, ContainerStateError)
+
+
+def test_a_start_may_only_be_set_for_a_partition_of_ones_own() -> None:
+    class Greedy(StartsAt):
+        def init(self, context: TaskContext) -> None:
+            context.set_starting_offset(SystemStreamPartition("mem", "a", 7), "0")
+
+    with pytest.raises(TaskError, match=r"Partition 0 does not read mem\.a\.7; it reads mem\.a\.0"):
+        run_job(Greedy, None, {"mem.a": {0: ["x"]}})
+
+
+def test_a_start_beyond_the_end_is_an_error() -> None:
+    with pytest.raises(OffsetError, match=r"mem\.a\.0: offset 6 lies beyond the end, 5"):
+        starting(where={"mem.a.0": "6"})
+
+
+# Broadcast inputs
+
+
+def test_a_task_skips_what_it_has_processed_of_a_broadcast_partition_that_another_reads_from_further_back() -> None:
+    seen = []
+
+    class Seen(StreamTask):
+        def init(self, context: TaskContext) -> None:
+            self.name = context.task_name
+
+        def process(self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+            seen.append((self.name, envelope.offset))
+
+    run = run_job(
+        Seen,
+        {"task.broadcast.inputs": "mem.rules#0"},
+        {"mem.a": {0: [], 1: []}, "mem.rules": {0: list("abcd")}},
+        checkpoints={"Partition 0": {"mem.rules.0": "0"}, "Partition 1": {"mem.rules.0": "2"}},
+    )
+    assert seen == [("Partition 0", "1"), ("Partition 0", "2"), ("Partition 0", "3"), ("Partition 1", "3")]
+    assert run.metrics["container.processed"] == 3
+    assert run.checkpoints == {name: {"mem.rules.0": "3"} for name in ("Partition 0", "Partition 1")}
+
+
+def test_what_is_skipped_is_not_committed_anew() -> None:
+    run = run_job(
+        lambda envelope, collector, coordinator: None,
+        {"task.broadcast.inputs": "mem.rules#0"},
+        {"mem.a": {0: [], 1: []}, "mem.rules": {0: list("abcd")}},
+        checkpoints={"Partition 0": {"mem.rules.0": "0"}, "Partition 1": {"mem.rules.0": "2"}},
+        max_messages=1,
+    )
+    assert run.checkpoints == {"Partition 0": {"mem.rules.0": "1"}, "Partition 1": {"mem.rules.0": "2"}}
+    assert [call.task for call in run.calls if call.event == "commit"] == ["Partition 0"]
