@@ -12,7 +12,9 @@ from pathlib import Path
 from playwright.sync_api import expect
 
 from tests.browser.lab import JupyterLab
-from tests.browser.notebook import Notebook
+from tests.browser.notebook import TIMEOUT_SECONDS, Notebook
+
+expect.set_options(timeout=TIMEOUT_SECONDS * 1000)
 
 CONFIG = """%%streamconfig flights
 systems.mem.samza.factory=memory
