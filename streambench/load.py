@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import linecache
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
@@ -13,7 +13,7 @@ from typing import Any
 from zlib import crc32
 
 from streambench.config import Config
-from streambench.errors import ConfigError, MissingExtraError
+from streambench.errors import ConfigError, MissingExtraError, StreambenchError, described
 
 _EXTRAS = {"kafka": "kafka", "pika": "amqp", "pyspark": "spark", "rocksdict": "rocksdb", "ipywidgets": "jupyter"}
 
@@ -31,6 +31,17 @@ def named(config: Config, key: str, *, group: str, builtin: Mapping[str, str] | 
         choices = sorted({*(builtin or {}), *(point.name for point in entry_points(group=group))})
         raise config.error(key, f"there is no '{name}'; there are {', '.join(choices)}, or give package.module.Class")
     return by_path(config, key, path)
+
+
+def called(config: Config, key: str, make: Callable[..., Any], *arguments: Any) -> Any:
+    """What a class or factory that ``key`` names returns. Raises ConfigError where it cannot be called."""
+    try:
+        return make(*arguments)
+    except StreambenchError:
+        raise
+    except Exception as error:
+        name = getattr(make, "__qualname__", type(make).__name__)
+        raise config.error(key, f"cannot make a {name}: {described(error)}") from error
 
 
 def by_path(config: Config, key: str, path: str) -> Any:

@@ -13,6 +13,7 @@ from streambench import load
 from streambench.config import Config
 from streambench.errors import ConfigError, MissingExtraError
 from streambench.system.memory import MemoryStreams, MemorySystemFactory
+from streambench.testing import run_job
 
 KEY = "systems.m.samza.factory"
 
@@ -169,3 +170,23 @@ def test_what_a_file_raises_goes_through_and_leaves_no_half_made_module(tmp_path
     with pytest.raises(ZeroDivisionError):
         in_file(tmp_path, "job5.py:Task")
     assert "job5" not in sys.modules
+
+
+class Demanding:
+    def __init__(self, url: str) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "task.lifecycle.listener.x.class",
+        "job.systemstreampartition.grouper.factory",
+        "stores.s.factory",
+        "systems.log.samza.factory",
+    ],
+)
+def test_a_class_that_cannot_be_made_is_an_error_of_its_key(key: str) -> None:
+    config = {"task.lifecycle.listeners": "x" if "listener" in key else "", key: Demanding}
+    with pytest.raises(ConfigError, match="cannot make a Demanding: TypeError: .*'url'") as told:
+        run_job(lambda *_: None, config, {("log.a" if "systems" in key else "mem.a"): {0: [1]}})
+    assert told.value.key == key

@@ -55,7 +55,7 @@ def _of_system(config: Config, key: str, system: str, job: str, keep: int) -> Ch
     if kind == "memory":
         return memory_checkpoints(system, job, keep=keep)
     made = load.named(config, setting, group=GROUP, builtin=BUILTIN)
-    factory: Any = made() if isinstance(made, type) else made
+    factory: Any = load.called(config, setting, made) if isinstance(made, type) else made
     get = getattr(factory, "get_checkpoint_manager", None)
     if get is None:
         raise config.error(key, f"a system of the kind {config[setting]} keeps no checkpoints; {_choices(config)}")

@@ -76,7 +76,7 @@ def plan(config: Config, name: str, metadata: Metadata) -> JobModel:
         SystemStreamPartition(stream.system, stream.stream, partition) for stream in input_streams(config) for partition in metadata[stream]
     }.difference(broadcast)
     made = load.named(config, _GROUPER, group="streambench.groupers", builtin=_GROUPERS)
-    grouper = made() if isinstance(made, type) else made
+    grouper = load.called(config, _GROUPER, made) if isinstance(made, type) else made
     if not isinstance(grouper, Grouper):
         raise config.error(_GROUPER, f"{config.text(_GROUPER)} is not a Grouper")
     groups = grouper.group(ordinary)

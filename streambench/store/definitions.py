@@ -64,7 +64,7 @@ def _definition(config: Config, name: str, job: str, systems: Systems) -> StoreD
 def _factory(config: Config, name: str) -> StoreEngineFactory:
     key = f"stores.{name}.factory"
     named: Any = load.named(config, key, group=GROUP, builtin=BUILTIN)
-    made = named() if isinstance(named, type) else named
+    made = load.called(config, key, named) if isinstance(named, type) else named
     if not isinstance(made, StoreEngineFactory):
         raise config.error(key, f"{config.text(key)} is not a StoreEngineFactory")
     return made

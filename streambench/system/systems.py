@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterable
-from typing import Any
 
 from streambench import load
 from streambench.config import Config
@@ -50,7 +49,7 @@ class Systems:
                 raise where or ConfigError(f"there is no system '{system}'; {hint}", key=setting)
             factory = load.named(self._config, setting, group=GROUP, builtin=BUILTIN)
             if isinstance(factory, type):
-                factory = self._made(setting, factory)
+                factory = load.called(self._config, setting, factory)
             if not isinstance(factory, SystemFactory):
                 raise self._config.error(setting, f"{self._config[setting]} is not a SystemFactory")
             self._check_keys(system, factory)
@@ -94,12 +93,6 @@ class Systems:
         for admin in self._admins.values():
             admin.close()
         self._admins.clear()
-
-    def _made(self, setting: str, factory: type) -> Any:
-        try:
-            return factory()
-        except TypeError as error:
-            raise self._config.error(setting, f"cannot make a {factory.__name__}: {error}") from error
 
     def _check_keys(self, system: str, factory: SystemFactory) -> None:
         if factory.keys is None:
