@@ -78,7 +78,7 @@ KEYS = (
 
 # A plug-in's keys below systems.<s>. and serializers.registry.<n>. are its own; it checks them itself.
 _OPEN = re.compile(
-    r"(systems\.[^.]+\.(?!samza\.|streams\..+\.samza\.).+|serializers\.registry\.[^.]+\.(?!class$).+|metrics\.reporter\..+|spark\..+)"
+    r"(systems\.[^.]+\.(?!samza\.|streams\..+\.samza\.).+|serializers\.registry\.[^.]+\.(?!class$).+|spark\..+)"
 )
 
 _KNOWN_PREFIXES = ("job.", "task.", "systems.", "stores.", "serializers.", "metrics.")
@@ -92,7 +92,7 @@ _WITHOUT_MEANING = re.compile(
     r"replication\.factor|segment\.bytes|write\.versions|read\.versions)|live\..*|watermark\..*|name\.grouper\..*|commit\..*|"
     r"drop\.producer\.errors)|systems\.[^.]+\.samza\.fetch\.threshold\.bytes|stores\.[^.]+\.(rocksdb|leveldb|accesslog|backup|restore|"
     r"container|compaction|side)\..*|stores\.[^.]+\.(write\.batch\.size|object\.cache\.size|disallow\.large\.messages|"
-    r"drop\.large\.messages|changelog\.(replication|delete|max|min)\..*|clean\.on\.container\.start)|metrics\.timer\..*"
+    r"drop\.large\.messages|changelog\.(replication|delete|max|min)\..*|clean\.on\.container\.start)|metrics\.(timer\..*|reporters?\b.*)"
 )
 
 

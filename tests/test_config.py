@@ -247,7 +247,6 @@ def test_a_key_like_no_other_is_an_error_without_a_suggestion() -> None:
         "spark.executor.memory",
         "systems.log.path",
         "systems.k.streams.a.retention.ms",
-        "metrics.reporter.x.url",
     ],
 )
 def test_keys_of_the_user_and_of_plug_ins_are_theirs(key: str) -> None:
@@ -255,7 +254,7 @@ def test_keys_of_the_user_and_of_plug_ins_are_theirs(key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["yarn.container.memory.mb", "job.factory.class", "task.opts", "stores.s.rocksdb.block.size", "task.checkpoint.factory"]
+    "key", ["yarn.container.memory.mb", "job.factory.class", "task.opts", "stores.s.rocksdb.block.size", "metrics.reporters"]
 )
 def test_a_key_of_samza_that_means_nothing_here_is_a_warning(key: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):

@@ -133,11 +133,19 @@ class Job:
         self._changed()
 
     def set_inputs(self, inputs: list[str]) -> bool:
-        """Read these streams from now on: a started job commits, stops, and goes on with them. Whether it was started."""
-        for each in inputs:
-            stream = SystemStream.parse(each)
-            Systems(self._base).factory(stream.system)
-        was = self.state
+        """Read these streams from now on: a started job commits, stops, and goes on with them. Whether it was started.
+
+        Where it cannot go on with them it keeps the inputs that it had; where there is no such stream it is not even stopped."""
+        was, former = self.state, self._inputs
+        streams = [SystemStream.parse(each) for each in inputs]
+        systems = Systems(self._base)
+        try:
+            for stream in streams:
+                systems.factory(stream.system)
+            if self.alive:
+                systems.metadata(stream for stream in streams if str(stream) not in former)
+        finally:
+            systems.close()
         if self.alive:
             self.stop()
         self._inputs = inputs
@@ -145,7 +153,11 @@ class Job:
             return False
         self.session = None
         if inputs:
-            self.start()
+            try:
+                self.start()
+            except BaseException:
+                self._inputs = former
+                raise
             if was == "running":
                 self.run(self._until)
         else:

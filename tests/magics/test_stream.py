@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from unittest import mock
 
 import pandas
 import pytest
@@ -142,6 +143,26 @@ def test_a_job_that_ran_freely_runs_on_with_its_new_inputs(ip: Shell) -> None:
     ip.run("%stream streams create mem.more")
     ip.run("%stream attach mem.more")
     assert ip.magics.bench.jobs["Count"].state == "running"
+
+
+def test_a_stream_that_is_not_there_changes_nothing_of_a_started_job(ip: Shell) -> None:
+    ip.run("%stream create Count --config inputs")
+    ip.run("%stream step")
+    with pytest.raises(StreambenchError, match="there is no stream mem.nowhere"):
+        ip.run("%stream attach mem.nowhere")
+    job = ip.magics.bench.jobs["Count"]
+    assert (job.state, job.inputs) == ("paused", ["mem.clicks"])
+    assert ip.run("%stream step").startswith("     2  mem.clicks")
+
+
+def test_a_job_that_cannot_go_on_with_new_inputs_keeps_the_old_ones(ip: Shell) -> None:
+    ip.run("%stream create Count --config inputs")
+    ip.run("%stream step")
+    ip.run("%stream streams create mem.more")
+    job = ip.magics.bench.jobs["Count"]
+    with mock.patch.object(job, "start", side_effect=ConfigError("no")), pytest.raises(ConfigError):
+        job.set_inputs(["mem.clicks", "mem.more"])
+    assert job.inputs == ["mem.clicks"]
 
 
 def test_wrong_inputs_are_told(ip: Shell) -> None:
