@@ -27,7 +27,7 @@ from streambench.container.outbox import LiveOutbox, TaskCommit
 from streambench.container.snapshot import ContainerSnapshot, PartitionSnapshot, partition_snapshots, take_snapshot
 from streambench.container.state import State
 from streambench.container.task_instance import EventObserver, TaskInstance, check_task, task_object
-from streambench.errors import ConfigError, ContainerStateError
+from streambench.errors import ConfigError, ContainerStateError, FencedError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.planning.model import ContainerModel, JobModel
@@ -260,7 +260,16 @@ class Container:
         on_send = None if self._observer is None else self._observe_send
         self._outbox = LiveOutbox(config, self._systems, checkpoints, self._serdes, self.metrics, on_send)
         self._state_of_tasks = State(config, self.name, self._systems, container, model.changelog_partitions, self._owner)
-        self._outbox.start([task.name for task in container.tasks], self._state_of_tasks.fenced(), self._generation, epoch)
+        try:
+            self._outbox.start([task.name for task in container.tasks], self._state_of_tasks.fenced(), self._generation, epoch)
+        except FencedError as error:
+            if last:
+                raise
+            # Fences that are ahead of checkpoints that do not exist.
+            raise FencedError(
+                f"{error}. If nothing of this job runs, its checkpoints have been deleted or lie elsewhere: bring them back, or delete "
+                "this changelog to begin anew"
+            ) from error
         corrections = self._state_of_tasks.restore(last, self.metrics)
         self._outbox.correct(corrections, self._state_of_tasks.sources())
         self._make_tasks(container)

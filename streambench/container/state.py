@@ -63,8 +63,11 @@ class State:
             for store, ssp in self.changelogs(task.name).items():
                 engine = self._stores[task.name][store].engine
                 consumer = self._systems.consumer(ssp.system, metrics)
-                wrong = restore(engine, consumer, self._systems.admin(ssp.system), ssp, checkpoint.changelogs.get(store))
-                if wrong:
+                committed = checkpoint.changelogs.get(store)
+                wrong = restore(engine, consumer, self._systems.admin(ssp.system), ssp, committed)
+                if wrong and committed is None:
+                    log.warning("%s: no checkpoint knows of %s, which holds state; the store %s begins empty", task.name, ssp, store)
+                elif wrong:
                     log.info("%s: %d uncommitted changes of the store %s are undone", task.name, len(wrong), store)
                     corrections.append(StoreChanges(store, ssp, wrong))
                 metrics.counter("entries-restored", f"store-{store}").inc(len(engine))
