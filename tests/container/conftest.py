@@ -1,0 +1,12 @@
+"""What holds for every test of the container."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.container.telling import happened
+
+
+@pytest.fixture(autouse=True)
+def nothing_happened_yet() -> None:
+    happened.clear()

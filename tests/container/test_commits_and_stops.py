@@ -1,0 +1,337 @@
+"""What a container makes durable and when, how it is let go of, and how the next one goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from streambench.errors import (
+    ContainerStateError,
+    FencedError,
+    StreamSystemError,
+    TaskError,
+)
+from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
+from streambench.planning.plan import plan
+from streambench.system.memory import (
+    MemoryAdmin,
+    MemoryStreams,
+)
+from streambench.task import MessageCollector, TaskContext, TaskCoordinator
+from tests.container.jobs import Bench, echo, ignore
+from tests.container.telling import STORE, Counter, Failing, Telling, TellingCheckpoints, TellingChooser, happened
+
+# Committing
+
+
+def test_a_commit_makes_outputs_then_changes_of_state_then_the_checkpoint_durable() -> None:
+    bench = Bench(
+        Counter,
+        {"mem.a": {0: ["x"]}},
+        STORE,
+        factory=Telling(streams := MemoryStreams()),
+        streams=streams,
+        checkpoints=TellingCheckpoints(),
+    )
+    container = bench.started()
+    container.step()
+    happened.clear()
+    container.commit()
+    assert happened == ["flush", "send counts-changelog", "flush", "checkpoint Partition 0"]
+
+
+def test_a_commit_without_anything_new_writes_nothing() -> None:
+    bench = Bench(ignore, {"mem.a": {0: ["x"]}}, checkpoints=TellingCheckpoints())
+    container = bench.started()
+    container.step()
+    container.commit()
+    happened.clear()
+    container.commit()
+    container.stop()
+    assert happened == ["checkpoints close"]
+
+
+def test_a_change_of_state_alone_is_something_to_commit() -> None:
+    def window(collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        pass
+
+    class Initial(Counter):
+        def init(self, context: TaskContext) -> None:
+            super().init(context)
+            self.context = context
+
+        def process(self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+            pass
+
+        def window(self, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+            self.counts.put("windows", 1)
+
+    bench = Bench(Initial, {"mem.a": {0: []}}, STORE | {"task.window.ms": 100})
+    container = bench.started()
+    bench.clock.advance(100)
+    container.step()
+    container.commit()
+    assert [key for partition in bench.streams.of(SystemStream("mem", "counts-changelog")) for key, _ in partition.entries()] == [
+        b"windows"
+    ]
+
+
+def test_the_checkpoints_of_all_tasks_are_one_write() -> None:
+    bench = Bench(ignore, {"mem.a": {0: ["x"], 1: ["y"]}}, checkpoints=TellingCheckpoints())
+    container = bench.started()
+    container.run("caught-up")
+    happened.clear()
+    container.commit()
+    assert happened == ["checkpoint Partition 0, Partition 1"]
+
+
+def test_where_a_task_begins_is_durable_before_it_reads() -> None:
+    bench = Bench(ignore, {"mem.a": {0: ["x"]}}, {"systems.mem.samza.offset.default": "upcoming"})
+    bench.started().abandon()
+    bench.put("mem.a.0", "y")
+    again = Bench(ignore, {}, {"task.inputs": "mem.a", "systems.mem.samza.offset.default": "upcoming"},
+                  streams=bench.streams, checkpoints=bench.checkpoints.sibling())  # fmt: skip
+    again.started().run("caught-up")
+    assert again.places() == ["mem.a.0@1"]
+
+
+def test_a_flush_that_fails_fails_the_container_without_a_checkpoint() -> None:
+    bench = Bench(echo, {"mem.a": {0: ["x"]}}, factory=Failing(streams := MemoryStreams()), streams=streams)
+    container = bench.started()
+    container.step()
+    with pytest.raises(StreamSystemError, match="the disk is full"):
+        container.commit()
+    assert (container.state, container.reason) == ("failed", "the disk is full")
+    assert bench.committed() == {}
+
+
+# Stopping
+
+
+def test_a_clean_stop_commits_then_closes() -> None:
+    bench = Bench(Counter, {"mem.a": {0: ["x"], 1: ["y"]}}, STORE)
+    container = bench.started()
+    container.run("caught-up")
+    container.stop()
+    assert bench.events()[-4:] == ["commit", "commit", "close", "close"]
+    assert container.state == "stopped"
+    assert bench.committed() == {"mem.a.0": "0", "mem.a.1": "0"}
+
+
+def test_everything_is_let_go_of_in_order() -> None:
+    bench = Bench(
+        Counter, {"mem.a": {0: ["x"]}}, STORE | {"task.chooser.class": TellingChooser},
+        factory=Telling(streams := MemoryStreams()), streams=streams, checkpoints=TellingCheckpoints(),
+    )  # fmt: skip
+    container = bench.started()
+    container.step()
+    container.commit()
+    happened.clear()
+    container.stop()
+    assert happened == ["consumer stops", "chooser stops", "close", "producer stops", "checkpoints close", "admin closes"]
+
+
+def test_a_stopped_container_can_be_stopped_again() -> None:
+    bench = Bench(Counter, {"mem.a": {0: ["x"]}}, STORE)
+    container = bench.started()
+    container.stop()
+    container.stop()
+    assert happened == ["close"]
+
+
+def test_a_container_that_was_never_started_can_be_stopped() -> None:
+    container = Bench(Counter, {"mem.a": {0: ["x"]}}, STORE).container
+    container.stop()
+    assert (container.state, happened) == ("stopped", [])
+
+
+def test_a_commit_that_fails_at_the_stop_makes_it_a_failure_and_closes_all_the_same() -> None:
+    bench = Bench(Counter, {"mem.a": {0: ["x"]}}, factory=Failing(streams := MemoryStreams()), streams=streams,
+                  config={"stores.counts.factory": "memory"})  # fmt: skip
+    container = bench.started()
+    container.step()
+    with pytest.raises(StreamSystemError, match="the disk is full"):
+        container.stop()
+    assert container.state == "failed"
+    assert happened[-4:] == ["consumer stops", "close", "producer stops", "admin closes"]
+
+
+def test_a_close_that_fails_keeps_nobody_else_from_being_closed() -> None:
+    class Stubborn(Counter):
+        def close(self) -> None:
+            super().close()
+            raise RuntimeError("I stay")
+
+    bench = Bench(Stubborn, {"mem.a": {0: ["x"], 1: ["y"]}}, STORE, factory=Telling(streams := MemoryStreams()), streams=streams)
+    container = bench.started()
+    container.run("caught-up")
+    with pytest.raises(TaskError, match=r"Partition 0 failed in close\(\): RuntimeError: I stay"):
+        container.stop()
+    assert happened.count("close") == 2
+    assert happened[-1] == "admin closes"
+    assert container.state == "stopped"
+    assert bench.committed() == {"mem.a.0": "0", "mem.a.1": "0"}
+
+
+def test_a_failure_in_closing_does_not_hide_the_failure_that_led_to_it() -> None:
+    class Hopeless(Counter):
+        def process(self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+            raise ValueError("first")
+
+        def close(self) -> None:
+            raise RuntimeError("second")
+
+    container = Bench(Hopeless, {"mem.a": {0: ["x"]}}, STORE).started()
+    with pytest.raises(TaskError, match="ValueError: first"):
+        container.step()
+    assert "first" in container.reason
+
+
+def test_after_a_failure_there_is_nothing_to_stop() -> None:
+    bench = Bench(fails, {"mem.a": {0: ["x"]}})
+    container = bench.started()
+    with pytest.raises(TaskError):
+        container.run()
+    container.stop()
+    assert container.state == "failed"
+    assert bench.committed() == {}
+    with pytest.raises(ContainerStateError, match=r"the container is failed; make a new one: .* \(Partition 0 failed at mem\.a\.0@0"):
+        container.step()
+
+
+def fails(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+    raise ValueError("no")
+
+
+def test_to_abandon_a_container_is_to_let_go_without_commit_or_close() -> None:
+    bench = Bench(Counter, {"mem.a": {0: ["x", "y"]}}, STORE, factory=Telling(streams := MemoryStreams()), streams=streams)
+    container = bench.started()
+    container.step()
+    happened.clear()
+    container.abandon()
+    assert happened == ["consumer stops", "producer stops", "admin closes"]
+    assert (container.state, container.reason) == ("failed", "abandoned")
+    assert bench.committed() == {}
+    container.abandon()
+    container.stop()
+    assert container.state == "failed"
+
+
+# Starting again
+
+
+def again(bench: Bench, task: Any, config: Mapping[str, Any] | None = None) -> Bench:
+    """Another start of the same job, as another process would make it."""
+    return Bench(task, {}, {"task.inputs": "mem.a", **(config or {})}, streams=bench.streams, checkpoints=bench.checkpoints.sibling())
+
+
+def test_a_new_container_goes_on_from_the_last_commit() -> None:
+    bench = Bench(echo, {"mem.a": {0: [1, 2, 3, 4]}})
+    container = bench.started()
+    container.step(2)
+    container.commit()
+    container.step()
+    container.abandon()
+    after = again(bench, echo)
+    after.started().run("caught-up")
+    assert after.places() == ["mem.a.0@2", "mem.a.0@3"]
+    assert bench.outputs() == [1, 2, 3, 3, 4]
+
+
+def test_state_that_was_not_committed_is_undone() -> None:
+    bench = Bench(Counter, {"mem.a": {0: ["x", "x", "x"]}}, STORE)
+    container = bench.started()
+    container.step()
+    container.commit()
+    container.step()
+    container.abandon()
+    after = again(bench, Counter, STORE)
+    after.started().run("caught-up")
+    assert bench.outputs() == [1, 2, 2, 3]
+
+
+def test_a_newer_start_fences_the_older_one() -> None:
+    bench = Bench(ignore, {"mem.a": {0: [1, 2]}})
+    old = bench.started()
+    old.step()
+    new = again(bench, ignore)
+    new.started()
+    with pytest.raises(FencedError):
+        old.commit()
+    assert old.state == "failed"
+    assert bench.committed() == {}
+    new.container.run("caught-up")
+    new.container.stop()
+    assert bench.committed() == {"mem.a.0": "1"}
+
+
+def test_a_stop_of_a_fenced_container_is_a_failure() -> None:
+    bench = Bench(ignore, {"mem.a": {0: [1, 2]}})
+    old = bench.started()
+    old.step()
+    again(bench, ignore).started()
+    with pytest.raises(FencedError):
+        old.stop()
+    assert old.state == "failed"
+
+
+# Several containers of one job
+
+
+def test_each_container_runs_its_own_tasks() -> None:
+    first = Bench(echo, {"mem.a": {number: [f"m{number}"] for number in range(4)}}, {"job.container.count": 2})
+    metadata = {SystemStream("mem", "a"): MemoryAdmin(first.streams).metadata([SystemStream("mem", "a")])[SystemStream("mem", "a")]}
+    model = plan(first.config, "job-1", metadata)
+    generation = first.checkpoints.open_generation(
+        {container.number: [task.name for task in container.tasks] for container in model.containers}, now_ms=0
+    )
+    places = []
+    for number in (0, 1):
+        bench = Bench(echo, {}, {"task.inputs": "mem.a"}, streams=first.streams, checkpoints=first.checkpoints.sibling(),
+                      model=model, number=number, generation=generation.number)  # fmt: skip
+        container = bench.started()
+        container.run("caught-up")
+        container.stop()
+        places.append(bench.places())
+    assert places == [["mem.a.0@0", "mem.a.2@0"], ["mem.a.1@0", "mem.a.3@0"]]
+    assert sorted(first.outputs()) == ["m0", "m1", "m2", "m3"]
+    assert first.committed() == {f"mem.a.{number}": "0" for number in range(4)}
+
+
+# Ends
+
+
+def end(**offsets: str) -> dict[SystemStreamPartition, str]:
+    return {SystemStreamPartition("mem", "a", int(name[1:])): offset for name, offset in offsets.items()}
+
+
+@pytest.mark.parametrize(
+    ("ends", "expected"), [(("0", "0"), []), (("2", "1"), [0, 10, 1]), (("3", "0"), [0, 1, 2]), (("9", "2"), [0, 10, 1, 11, 2])]
+)
+def test_a_bounded_run_stops_before_its_ends_whatever_arrives(ends: tuple[str, str], expected: list[int]) -> None:
+    bench = Bench(echo, {"mem.a": {0: [0, 1, 2], 1: [10, 11]}}, ends=end(p0=ends[0], p1=ends[1]))
+    container = bench.started()
+    bench.put("mem.a.1", 12) if ends[1] == "2" else None
+    container.run("caught-up")
+    assert bench.outputs() == expected
+    assert container.run("caught-up") == 0
+
+
+def test_messages_beyond_an_end_do_not_count_as_lag_to_catch_up_with() -> None:
+    bench = Bench(ignore, {"mem.a": {0: list(range(5000))}}, ends=end(p0="1500"))
+    container = bench.started()
+    assert container.run("caught-up") == 1500
+    container.stop()
+    assert bench.committed() == {"mem.a.0": "1499"}
+
+
+def test_a_bootstrap_stream_that_ends_before_its_newest_message_opens_the_gate() -> None:
+    """What arrived between planning and the start lies beyond the end, and must not keep the gate closed."""
+    bench = Bench(
+        echo, {"mem.z": {0: ["boot 1", "boot 2"]}, "mem.a": {0: ["other"]}}, {"systems.mem.streams.z.samza.bootstrap": "true"},
+        ends={SystemStreamPartition("mem", "z", 0): "1"},
+    )  # fmt: skip
+    assert bench.started().run("caught-up") == 2
+    assert bench.outputs() == ["boot 1", "other"]
