@@ -47,6 +47,8 @@ def deploy(
 
         streambench deploy job.properties --master "local[2]" --dry-run
     """
+    if every == 0:
+        raise typer.BadParameter("0 seconds: give more, or leave it out to do it once", param_hint="--every")
     settings = read_job(job, config)
     from streambench.spark import deploy as deploy_job
 

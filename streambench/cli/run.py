@@ -17,6 +17,8 @@ from streambench.cli.output import say
 from streambench.container.container import Until
 from streambench.container.snapshot import ContainerSnapshot
 from streambench.debug.view import Rates, headline, snapshot_table
+from streambench.errors import StreambenchError
+from streambench.job.failure import user_frames
 from streambench.job.result import RunResult
 from streambench.job.run import run as run_job
 
@@ -64,12 +66,23 @@ def run(
     settings = read_job(job, config)
     goal: Until = messages if messages is not None else "caught-up" if until is not None else None
     show, display = (None, nullcontext()) if quiet else run_display(Console(highlight=False))
-    with display:
-        result = run_job(settings, goal, container=container, on_snapshots=show)
+    try:
+        with display:
+            result = run_job(settings, goal, container=container, on_snapshots=show)
+    except SystemExit as end:
+        # It must not end this command as if all were done.
+        raise _exited(end) from end
     say(_summary(result))
     if result.ended == "signal" and goal is not None:
         print("error: it was stopped before it came so far; what it did is committed", file=sys.stderr)
         raise typer.Exit(1)
+
+
+def _exited(end: SystemExit) -> StreambenchError:
+    error = StreambenchError(f"the task called sys.exit({end.code!r}); nothing since the last checkpoint is committed")
+    if frames := user_frames(end):
+        error.add_note(frames)
+    return error
 
 
 def run_display(console: Console) -> tuple[Callable[[Sequence[ContainerSnapshot]], None], AbstractContextManager[object]]:

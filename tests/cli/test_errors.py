@@ -57,6 +57,16 @@ def test_a_bad_line_among_followed_ones_says_how_many_were_sent(project: Project
     assert len(project.rows("peek", "log.numbers")) == 2
 
 
+def test_a_task_that_ends_python_has_not_done_what_was_asked(project: Project) -> None:
+    project.fill(1, partitions=1)
+    code = "import sys\nclass Ends:\n    def process(self, envelope, collector, coordinator):\n        sys.exit(0)\n"
+    (project.directory / "ends.py").write_text(code)
+    project.configure({"task.class": "ends.py:Ends"})
+    done = project.run("run", "job.properties", "--until", "caught-up")
+    assert done.returncode == 1
+    assert "error: the task called sys.exit(0)" in done.stderr and "ends.py" in done.stderr and "Traceback" not in done.stderr
+
+
 def test_a_message_that_is_too_large_is_refused(project: Project) -> None:
     project.configure({"systems.log.max.message.bytes": 1000})
     project.fill(0, partitions=1)
@@ -170,6 +180,7 @@ def test_an_unknown_place_to_go_back_to_changes_nothing(project: Project) -> Non
         ("send", *C),
         ("peek", "log.a", "log.b", *C),
         ("checkpoints", "--rewind", "somewhere", "--yes", *C),
+        ("deploy", "job.properties", "--every", "0"),
     ],
 )
 def test_wrong_use_ends_with_exit_code_2_and_says_how_to_use_it(project: Project, arguments: tuple[str, ...]) -> None:
