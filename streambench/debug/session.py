@@ -76,8 +76,10 @@ class Session:
         with self._driving:
             self._check_still()
             self.container.require_running()
-            self._thread = threading.Thread(target=self._run, args=(until,), name=f"streambench {self.name}", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, args=(until,), name=f"streambench {self.name}", daemon=True)
+            # Others may join it as soon as they see it; it ends only after this lock is free.
+            thread.start()
+            self._thread = thread
         self._changed()
 
     def pause(self, timeout: float | None = None) -> bool:
