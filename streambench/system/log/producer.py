@@ -16,11 +16,6 @@ from streambench.system.api import Sender, SystemProducer
 from streambench.system.log.partition import Bytes, Partition, as_columns
 from streambench.system.log.streams import Log
 
-# Messages held as objects, in all: what serialisers return may keep far more memory than its length, so it is copied out soon.
-_LOOSE = 16_384
-# They are counted by so many per partition.
-_COUNTED = 16
-
 
 class _Identity(NamedTuple):
     """Who a source writes as, where the partitions may be fenced against it."""
@@ -36,7 +31,7 @@ class _Pending:
     ``timestamps`` and ``headers`` stay empty as long as no message has any.
     """
 
-    __slots__ = ("bytes", "columns", "headers", "identity", "keys", "newest", "partition", "rows", "timestamps", "values")
+    __slots__ = ("bytes", "headers", "identity", "keys", "partition", "timestamps", "values")
 
     def __init__(self, partition: Partition, identity: _Identity | None) -> None:
         self.partition = partition
@@ -45,28 +40,15 @@ class _Pending:
         self.values: list[bytes | None] = []
         self.timestamps: list[int | None] = []
         self.headers: list[Mapping[str, bytes] | None] = []
-        self.columns: list[pa.RecordBatch] = []
-        self.newest = 0
-        self.rows = 0
         self.bytes = 0
-
-    def pack(self) -> None:
-        """Copy the loose messages into columns."""
-        if self.values:
-            columns, newest = as_columns(self.keys, self.values, self.timestamps or None, self.headers or None, checked=True)
-            self.keys, self.values, self.timestamps, self.headers = [], [], [], []
-            self.columns.append(columns)
-            self.newest = max(self.newest, newest)
-            self.rows += columns.num_rows
 
     def append(self) -> None:
         """Append everything as one batch. What cannot be appended is gone; the error says so to whoever sent it."""
-        self.pack()
-        columns, newest, identity = self.columns, self.newest, self.identity
-        self.columns, self.newest, self.rows, self.bytes = [], 0, 0, 0
-        if columns:
-            batch = columns[0] if len(columns) == 1 else pa.concat_batches(columns)
-            producer, generation, epoch = identity or (None, 0, 0)
+        keys, values, timestamps, headers = self.keys, self.values, self.timestamps, self.headers
+        self.keys, self.values, self.timestamps, self.headers, self.bytes = [], [], [], [], 0
+        if values:
+            batch, newest = as_columns(keys, values, timestamps or None, headers or None, checked=True)
+            producer, generation, epoch = self.identity or (None, 0, 0)
             self.partition.append_columns(batch, newest, producer=producer, generation=generation, epoch=epoch)
 
 
@@ -90,7 +72,6 @@ class LogProducer(SystemProducer):
         self._waiting: dict[_Pending, None] = {}
         self._unforced: dict[Partition, None] = {}
         self._fenced: dict[tuple[str, Partition], _Identity] = {}
-        self._loose = 0
         self._linger = log.settings.linger_ms / 1000
         self._due = float("inf")
         self._failed: StreambenchError | None = None
@@ -150,6 +131,9 @@ class LogProducer(SystemProducer):
                 raise self._not_bytes(stream, "key", key)
             if type(message) is bytes:
                 size += len(message)
+                # Some encoders (orjson) return bytes from a buffer of 4 kB that lives as long as they do. A copy costs little; to go through
+                # so much memory with every batch costs more than all else here.
+                message = b"%b" % message
             elif message is not None:
                 raise self._not_bytes(stream, "message", message)
             timestamp, headers = envelope.timestamp, envelope.headers
@@ -173,14 +157,10 @@ class LogProducer(SystemProducer):
                 waiting[pending] = None
                 if now + linger < self._due:
                     self._due = now + linger
-            if size >= batch_bytes or pending.rows + count + 1 >= batch_messages:
+            if size >= batch_bytes or count + 1 >= batch_messages:
                 self._append(pending)
             elif now >= self._due:
                 self._append_all()
-            elif not (count + 1) % _COUNTED:
-                self._loose += _COUNTED
-                if self._loose >= _LOOSE:
-                    self._pack_all()
 
         self._senders[stream] = send
         return send
@@ -230,7 +210,6 @@ class LogProducer(SystemProducer):
 
     def _append(self, pending: _Pending) -> None:
         self._waiting.pop(pending, None)
-        self._loose -= len(pending.values) // _COUNTED * _COUNTED
         try:
             pending.append()
         except StreambenchError as error:
@@ -238,11 +217,6 @@ class LogProducer(SystemProducer):
             raise
         self._unforced[pending.partition] = None
         self._batches.inc()
-
-    def _pack_all(self) -> None:
-        for pending in self._waiting:
-            pending.pack()
-        self._loose = 0
 
     def _pending(self, source: str, stream: SystemStream, number: int) -> _Pending:
         """Where the messages of a source for a partition wait: with all others, unless the partition is fenced for the source."""
