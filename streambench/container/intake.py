@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from msgspec import Struct
 
@@ -62,7 +63,6 @@ class Intake:
         else:
             reader = self._readers[system] = _Reader(self, system, consumer, starts, room)
             reader.start()
-            reader.await_started()
 
     def is_polled(self, system: str) -> bool:
         """Whether ``poll`` is to be called for this system; the messages of the others arrive by themselves."""
@@ -101,7 +101,9 @@ class Intake:
         problems: list[BaseException] = []
         for reader in self._readers.values():
             reader.ask_to_stop()
-        for stop in [*(consumer.stop for consumer in self._polled.values()), *(_joiner(r, timeout_ms) for r in self._readers.values())]:
+        stops: list[Callable[[], None]] = [consumer.stop for consumer in self._polled.values()]
+        stops += [partial(reader.join, timeout_ms) for reader in self._readers.values()]
+        for stop in stops:
             try:
                 stop()
             except Exception as error:
@@ -112,13 +114,12 @@ class Intake:
             raise problems[0]
 
 
-class _Reader(threading.Thread):
+class _Reader:
     """The thread of one consumer: asks for what there is room for, and hands it over in lists."""
 
     def __init__(
         self, intake: Intake, system: str, consumer: SystemConsumer, starts: Mapping[SystemStreamPartition, str], room: int
     ) -> None:
-        super().__init__(name=f"reader of {system}", daemon=True)
         self._intake = intake
         self._system = system
         self._consumer = consumer
@@ -128,12 +129,16 @@ class _Reader(threading.Thread):
         self._part = max(1, room // 4)
         self._enough = max(1, room // 10)
         self._changed = threading.Condition()
-        self._started = threading.Event()
         self._stopping = False
+        self._is_started = threading.Event()
         self._start_error: BaseException | None = None
+        self._stop_error: BaseException | None = None
+        self._thread = threading.Thread(target=self._live, name=f"reader of {system}", daemon=True)
 
-    def await_started(self) -> None:
-        self._started.wait()
+    def start(self) -> None:
+        """Return when the consumer has started. Raises what it raises."""
+        self._thread.start()
+        self._is_started.wait()
         if self._start_error is not None:
             raise self._start_error
 
@@ -147,22 +152,38 @@ class _Reader(threading.Thread):
             self._stopping = True
             self._changed.notify()
 
-    def run(self) -> None:
+    def join(self, timeout_ms: int) -> None:
+        """Wait until the consumer has stopped. Raises what it raises, and StreambenchError where it takes too long."""
+        self._thread.join(timeout_ms / 1000)
+        if self._thread.is_alive():
+            raise StreambenchError(f"the {self._thread.name} did not stop within {timeout_ms} ms (task.shutdown.ms)")
+        if self._stop_error is not None:
+            raise self._stop_error
+
+    def _live(self) -> None:
+        try:
+            if self._start_consumer():
+                self._read()
+        except BaseException as error:
+            self._intake.arrive(ReaderFailure(error))
+        finally:
+            self._stop_consumer()
+
+    def _start_consumer(self) -> bool:
         try:
             for ssp, offset in self._starts.items():
                 self._consumer.register(ssp, offset)
             self._consumer.start()
         except BaseException as error:
             self._start_error = error
-            return
-        finally:
-            self._started.set()
+        self._is_started.set()
+        return self._start_error is None
+
+    def _stop_consumer(self) -> None:
         try:
-            self._read()
-        except BaseException as error:
-            self._intake.arrive(ReaderFailure(error))
-        finally:
             self._consumer.stop()
+        except BaseException as error:
+            self._stop_error = error
 
     def _read(self) -> None:
         told: frozenset[SystemStreamPartition] = frozenset()
@@ -185,15 +206,6 @@ class _Reader(threading.Thread):
                     return wanted
                 self._changed.wait()
         return {}
-
-
-def _joiner(reader: _Reader, timeout_ms: int) -> Callable[[], None]:
-    def join() -> None:
-        reader.join(timeout_ms / 1000)
-        if reader.is_alive():
-            raise StreambenchError(f"the {reader.name} did not stop within {timeout_ms} ms (task.shutdown.ms)")
-
-    return join
 
 
 def by_system(starts: Mapping[SystemStreamPartition, str]) -> Iterable[tuple[str, dict[SystemStreamPartition, str]]]:
