@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from streambench.config import Config
 from tests.surroundings import SOAK, missing
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -25,3 +30,24 @@ def shared_data() -> Path:
     if not folder.is_dir():
         missing(f"the folder of real streams ({folder})", remedy="set STREAMBENCH_SHARED_DATA to where it is")
     return folder
+
+
+@pytest.fixture(scope="session")
+def spark_installed() -> None:
+    """What every test with a real Spark needs."""
+    for needed in ("pyspark", "pandas", "grpc"):
+        if find_spec(needed) is None:
+            missing(f"pyspark[connect] with pandas ({needed})", remedy="make setup")
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which("java", path=f"{home}/bin" if home else None) is None:
+        missing("Java 17 or newer", remedy="apt-get install openjdk-17-jre-headless, or set JAVA_HOME")
+
+
+@pytest.fixture(scope="module")
+def spark(spark_installed: None) -> Iterator[Any]:
+    """A session on two threads for the tests of one module."""
+    from streambench.spark.session import lease
+
+    leased = lease(None, "local[2]", Config())
+    yield leased.spark
+    leased.close()

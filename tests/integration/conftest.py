@@ -7,8 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,6 @@ from streambench.planning.plan import job_name
 from streambench.system.systems import Systems
 from tests.conftest import CHECKOUT
 from tests.magics.conftest import ip_empty, ip_no_magics
-from tests.surroundings import missing
 
 __all__ = ["Workplace", "ip_empty", "ip_no_magics"]
 
@@ -105,23 +102,3 @@ class Workplace:
 @pytest.fixture
 def place(tmp_path: Path) -> Workplace:
     return Workplace(tmp_path)
-
-
-@pytest.fixture(scope="session")
-def spark_installed() -> None:
-    """What whoever starts Spark needs."""
-    if find_spec("pyspark") is None or find_spec("pandas") is None:
-        missing("pyspark with pandas", remedy="make setup")
-    home = os.environ.get("JAVA_HOME")
-    if shutil.which("java", path=f"{home}/bin" if home else None) is None:
-        missing("Java 17 or newer", remedy="apt-get install openjdk-17-jre-headless, or set JAVA_HOME")
-
-
-@pytest.fixture(scope="session")
-def spark(spark_installed: None) -> Iterator[Any]:
-    """A session on two threads."""
-    from streambench.spark.session import lease
-
-    leased = lease(None, "local[2]", sb.Config())
-    yield leased.spark
-    leased.close()

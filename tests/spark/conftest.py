@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +15,6 @@ from streambench.metrics.registry import MetricsRegistry
 from streambench.model import PartitionMetadata
 from streambench.planning.plan import job_name
 from streambench.system.systems import Systems
-from tests.surroundings import missing
 
 
 class Job:
@@ -106,27 +102,6 @@ class Job:
 @pytest.fixture
 def job(tmp_path: Path) -> Job:
     return Job(tmp_path)
-
-
-@pytest.fixture(scope="session")
-def spark_installed() -> None:
-    """What every test with a real Spark needs."""
-    for needed in ("pyspark", "pandas", "grpc"):
-        if find_spec(needed) is None:
-            missing(f"pyspark[connect] with pandas ({needed})", remedy="make setup")
-    home = os.environ.get("JAVA_HOME")
-    if shutil.which("java", path=f"{home}/bin" if home else None) is None:
-        missing("Java 17 or newer", remedy="apt-get install openjdk-17-jre-headless, or set JAVA_HOME")
-
-
-@pytest.fixture(scope="module")
-def spark(spark_installed: None) -> Iterator[Any]:
-    """A session on two threads for the tests of one module."""
-    from streambench.spark.session import lease
-
-    leased = lease(None, "local[2]", Config())
-    yield leased.spark
-    leased.close()
 
 
 @pytest.fixture
