@@ -42,7 +42,8 @@ def serde_named(config: Config, name: str, *, key: str) -> Serde:
     registered = f"serializers.registry.{name}.class"
     if config.text(registered) is not None:
         return _made(config, registered, name, load.named(config, registered, group=GROUP, builtin=BUILTIN))
-    paths = {point.name: point.value for point in entry_points(group=GROUP)} | BUILTIN
+    # Packages are asked only for what is not builtin: that costs as much as all else in the start of a job.
+    paths = BUILTIN if name in BUILTIN else {point.name: point.value for point in entry_points(group=GROUP)} | BUILTIN
     if name not in paths:
         known = sorted(paths.keys() | set(config.names_below("serializers.registry.")))
         near = difflib.get_close_matches(name, known, n=1)

@@ -181,9 +181,10 @@ class _Run:
         result.checkpoints = {
             task: {str(ssp): offset for ssp, offset in last.offsets.items()} for task, last in result._last.items() if last.offsets
         }
+        changelogs = self._changelog_serdes()
         for stream in sorted(result._streams.partitions):
             if str(stream) not in self.inputs:
-                result.outputs[str(stream)] = self._outputs(stream)
+                result.outputs[str(stream)] = self._outputs(stream, changelogs.get(stream) or self.serdes.for_stream(stream))
         if container is not None:
             result.metrics = {"container.processed": container.processed, **container.metrics.snapshot()}
             for task in container.tasks:
@@ -197,8 +198,8 @@ class _Run:
             return {}  # the container has said so
         return {each.changelog: (each.key_serde, each.value_serde) for each in definitions.values() if each.changelog}
 
-    def _outputs(self, stream: SystemStream) -> dict[int, list[tuple[Any, Any]]]:
-        key_serde, message_serde = self._changelog_serdes().get(stream) or self.serdes.for_stream(stream)
+    def _outputs(self, stream: SystemStream, serdes: tuple[Serde | None, Serde | None]) -> dict[int, list[tuple[Any, Any]]]:
+        key_serde, message_serde = serdes
         return {
             number: [(_decoded(key_serde, key), _decoded(message_serde, message)) for key, message in partition.entries()]
             for number, partition in enumerate(self.result._streams.of(stream))
