@@ -60,7 +60,7 @@ prerequisites:
 lint: setup  ## ruff, mypy --strict, direction of imports
 	$(V)/bin/ruff check .
 	$(V)/bin/mypy
-	$(V)/bin/lint-imports
+	$(V)/bin/lint-imports --no-cache
 
 test: prerequisites setup browser lint  ## everything: lint, tests, notebooks, browser
 	$(PYTEST) $(NBVAL) tests $(NOTEBOOKS) $(CONTRACT) $(ARGS)

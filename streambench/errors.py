@@ -104,3 +104,9 @@ def described(error: BaseException) -> str:
     if isinstance(error, StreambenchError):
         return str(error)
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def shortened(value: object) -> str:
+    """The repr of a value, cut where it is too long for a message."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

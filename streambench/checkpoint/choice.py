@@ -12,7 +12,7 @@ from streambench.checkpoint.journal import JournalCheckpointManager
 from streambench.checkpoint.memory import memory_checkpoints
 from streambench.config import Config
 from streambench.errors import ConfigError
-from streambench.system.systems import BUILTIN, GROUP
+from streambench.system.systems import BUILTIN, GROUP, builtin_kind, log_systems
 
 log = logging.getLogger(__name__)
 
@@ -34,12 +34,12 @@ def checkpoint_manager(config: Config, job_name: str) -> CheckpointManager:
         system = config.text(key)
         if system is not None:
             return _of_system(config, key, system, job_name, keep)
-    logs = _log_systems(config)
+    logs = log_systems(config)
     if len(logs) > 1:
         raise config.error(_KEY, f"is missing: {', '.join(logs)} are all log systems; say which of them keeps the checkpoints")
     if logs:
         return _of_system(config, _KEY, logs[0], job_name, keep)
-    lasting = [system for system in _systems(config) if _kind(config, system) != "memory"]
+    lasting = [system for system in _systems(config) if builtin_kind(config, system) != "memory"]
     if lasting:
         log.warning("the checkpoints of %s are kept in memory and lost with this process; set %s=file to keep them", job_name, _KEY)
     return memory_checkpoints("", job_name, keep=keep)
@@ -49,7 +49,7 @@ def _of_system(config: Config, key: str, system: str, job: str, keep: int) -> Ch
     setting = f"systems.{system}.samza.factory"
     if config.text(setting) is None:
         raise config.error(key, f"there is no system '{system}'; {_hint(config, system)}")
-    kind = _kind(config, system)
+    kind = builtin_kind(config, system)
     if kind == "log":
         return JournalCheckpointManager(config.path(f"systems.{system}.path") / "_jobs" / job, job, keep=keep)
     if kind == "memory":
@@ -65,18 +65,8 @@ def _of_system(config: Config, key: str, system: str, job: str, keep: int) -> Ch
     return manager
 
 
-def _kind(config: Config, system: str) -> str | None:
-    """The built-in kind of a system, by name or by path; None for any other."""
-    named = (config.text(f"systems.{system}.samza.factory") or "").replace(":", ".")
-    return next((kind for kind, path in BUILTIN.items() if named in (kind, path.replace(":", "."))), None)
-
-
 def _systems(config: Config) -> list[str]:
     return config.names_below("systems.")
-
-
-def _log_systems(config: Config) -> list[str]:
-    return [system for system in _systems(config) if _kind(config, system) == "log"]
 
 
 def _hint(config: Config, system: str) -> str:
@@ -85,5 +75,5 @@ def _hint(config: Config, system: str) -> str:
 
 
 def _choices(config: Config) -> str:
-    logs = _log_systems(config)
+    logs = log_systems(config)
     return f"set {_KEY}=file" + (f", or name a log system: {', '.join(logs)}" if logs else ", or define a log system and name it")

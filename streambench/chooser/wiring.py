@@ -32,12 +32,12 @@ def wire_chooser(
     inputs: Collection[SystemStream],
     bootstrap_metadata: Mapping[SystemStream, Mapping[int, PartitionMetadata]],
     metrics: MetricsRegistry,
-    compare: Compare,
+    compare: Compare | None,
 ) -> MessageChooser:
     """The chooser for these inputs, broadcast ones included.
 
     ``bootstrap_metadata``: what the partitions of the bootstrap streams (at least) held when the container started. ``compare``
-    compares two offsets of one partition. Raises ConfigError.
+    compares two offsets of one partition (None: as numbers). Raises ConfigError.
     """
     priorities = {stream: number for stream in inputs if (number := config.integer(_stream_key(stream, "priority"))) >= 0}
     bootstrap = {stream: bootstrap_metadata[stream] for stream in inputs if config.boolean(_stream_key(stream, "bootstrap"))}

@@ -370,10 +370,10 @@ class Container:
     def _compare(self, system: str, offset: str, other: str) -> int | None:
         return self._systems.admin(system).compare(offset, other)
 
-    def _compare_in(self, inputs: Sequence[Any]) -> Callable[[str, str], int | None]:
-        """How a chooser compares offsets: by the system's admin where there is one system; numerically where there are several."""
+    def _compare_in(self, inputs: Sequence[Any]) -> Callable[[str, str], int | None] | None:
+        """How a chooser compares offsets: by their system; None, which means as numbers, where there are several systems."""
         systems = {stream.system for stream in inputs}
-        return self._systems.admin(next(iter(systems))).compare if len(systems) == 1 else _compare_numbers
+        return self._systems.admin(next(iter(systems))).compare if len(systems) == 1 else None
 
     def _commit(self, tasks: Sequence[TaskInstance]) -> None:
         commits = [(task, self._task_commit(task)) for task in tasks]
@@ -452,9 +452,3 @@ def _checked_inputs(config: Config, systems: Systems) -> list[Any]:
     for stream in inputs:
         systems.factory(stream.system, key="task.inputs")
     return inputs
-
-
-def _compare_numbers(offset: str, other: str) -> int | None:
-    if not (offset.isdecimal() and other.isdecimal()):
-        return None
-    return (int(offset) > int(other)) - (int(offset) < int(other))

@@ -16,7 +16,7 @@ from msgspec import Struct
 from streambench.checkpoint.api import Checkpoint, CheckpointManager
 from streambench.config import Config
 from streambench.container.handles import Outgoing
-from streambench.errors import ConfigError, SerdeError, UnknownStreamError, described
+from streambench.errors import ConfigError, SerdeError, UnknownStreamError, described, shortened
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.serde.api import Serde
@@ -181,7 +181,7 @@ class LiveOutbox:
     def _outlet(self, task: str, envelope: Any) -> Put:
         """What takes the messages for the stream of the first of them."""
         if not isinstance(envelope, OutgoingMessageEnvelope) or not isinstance(envelope.system_stream, SystemStream):
-            raise SerdeError(f"{task} sent {_short(envelope)}; what can be sent is OutgoingMessageEnvelope(SystemStream(...), message)")
+            raise SerdeError(f"{task} sent {shortened(envelope)}; what can be sent is OutgoingMessageEnvelope(SystemStream(...), message)")
         stream = envelope.system_stream
         try:
             admin = self._systems.admin(stream.system)
@@ -212,7 +212,7 @@ class LiveOutbox:
 
     def _unserialisable(self, task: str, envelope: OutgoingMessageEnvelope, error: Exception) -> None:
         if not self._drop:
-            what = f"key {_short(envelope.key)}, message {_short(envelope.message)}"
+            what = f"key {shortened(envelope.key)}, message {shortened(envelope.message)}"
             raise SerdeError(f"{task} sent to {envelope.system_stream} what cannot be encoded ({what}): {described(error)}") from error
         self._dropped.inc()
 
@@ -281,8 +281,3 @@ def _partition_bytes(key: Any) -> bytes:
         return orjson.dumps(key, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
     except TypeError as error:
         raise SerdeError(f"a key of type {type(key).__name__} has no partition: give bytes, str or int, or set partition") from error
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."

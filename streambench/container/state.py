@@ -21,7 +21,7 @@ from streambench.system.systems import Systems
 log = logging.getLogger(__name__)
 
 # What a run wrote that dies before its commit must not remove what was committed before the next start has set it right.
-_CHANGELOG = {"cleanup.policy": "compact", "min.compaction.lag.ms": 3_600_000}
+_CHANGELOG = {"cleanup.policy": "compact", "min.compaction.lag.ms": 86_400_000}
 
 
 class State:

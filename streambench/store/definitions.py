@@ -14,8 +14,7 @@ from streambench.model import SystemStream
 from streambench.serde.api import Serde
 from streambench.serde.registry import serde_named
 from streambench.store.engine import StoreEngineFactory
-from streambench.system.systems import BUILTIN as SYSTEMS
-from streambench.system.systems import Systems
+from streambench.system.systems import Systems, log_systems
 
 log = logging.getLogger(__name__)
 
@@ -98,18 +97,12 @@ def _default_system(config: Config) -> tuple[str | None, str | None]:
         system = config.text(key)
         if system is not None:
             return system, key
-    logs = _log_systems(config)
+    logs = log_systems(config)
     return (logs[0], f"systems.{logs[0]}.samza.factory") if len(logs) == 1 else (None, None)
 
 
-def _log_systems(config: Config) -> list[str]:
-    path = SYSTEMS["log"].replace(":", ".")
-    kinds = {system: config.text(f"systems.{system}.samza.factory") or "" for system in config.names_below("systems.")}
-    return [system for system, kind in kinds.items() if kind.replace(":", ".") in ("log", path)]
-
-
 def _warn_of_choice(config: Config, store: str) -> None:
-    logs = _log_systems(config)
+    logs = log_systems(config)
     if logs:
         log.warning(
             "the store '%s' has no changelog and is lost at a stop: %s are all log systems; say which with job.changelog.system, or set "

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any, NoReturn, Protocol
 
-from streambench.errors import SerdeError, StoreError, WrongThreadError, described
+from streambench.errors import SerdeError, StoreError, WrongThreadError, described, shortened
 from streambench.serde.api import Serde
 from streambench.serde.builtin import key_encoder
 from streambench.store.engine import StoreEngine
@@ -83,7 +83,9 @@ class TaskStore(KeyValueStore):
         if key is None:
             raise self._none_key()
         if value is None:
-            raise StoreError(f"store '{self.name}': None is not a valid value (of the key {_short(key)}); to remove a key use delete(key)")
+            raise StoreError(
+                f"store '{self.name}': None is not a valid value (of the key {shortened(key)}); to remove a key use delete(key)"
+            )
         try:
             encoded = self._encode_key(key)
         except Exception as error:
@@ -177,17 +179,12 @@ class TaskStore(KeyValueStore):
     def _unencodable(self, key: Any, what: str, error: Exception) -> SerdeError:
         setting = "key" if what == "key" else "msg"
         return SerdeError(
-            f"store '{self.name}': cannot encode the {what} {_short(key)}: {described(error)}; "
+            f"store '{self.name}': cannot encode the {what} {shortened(key)}: {described(error)}; "
             f"stores.{self.name}.{setting}.serde=... chooses another serde"
         )
 
     def _undecodable(self, key: Any, error: Exception) -> SerdeError:
         return SerdeError(
-            f"store '{self.name}': cannot decode the entry with the key {_short(key)}: {described(error)}; "
+            f"store '{self.name}': cannot decode the entry with the key {shortened(key)}: {described(error)}; "
             "was it written with other serdes?"
         )
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."

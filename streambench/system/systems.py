@@ -22,6 +22,17 @@ BUILTIN = {
 }
 
 
+def builtin_kind(config: Config, system: str) -> str | None:
+    """The kind of a system that comes with streambench (``log``, ...), named by name or by path; None for any other."""
+    named = (config.text(f"systems.{system}.samza.factory") or "").replace(":", ".")
+    return next((kind for kind, path in BUILTIN.items() if named in (kind, path.replace(":", "."))), None)
+
+
+def log_systems(config: Config) -> list[str]:
+    """The names of the log systems that the configuration defines, sorted."""
+    return [system for system in config.names_below("systems.") if builtin_kind(config, system) == "log"]
+
+
 class Systems:
     """What a job's configuration says of its systems. ``fallback`` is the factory of those that name none (or ``memory``)."""
 

@@ -131,8 +131,8 @@ class LogProducer(SystemProducer):
                 raise self._not_bytes(stream, "key", key)
             if type(message) is bytes:
                 size += len(message)
-                # Some encoders (orjson) return bytes from a buffer of 4 kB that lives as long as they do. A copy costs little; to go through
-                # so much memory with every batch costs more than all else here.
+                # Some encoders (orjson) return bytes from a buffer of 4 kB that lives as long as they do. A copy costs little; to go
+                # through so much memory with every batch costs more than all else here.
                 message = b"%b" % message
             elif message is not None:
                 raise self._not_bytes(stream, "message", message)
