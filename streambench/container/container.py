@@ -118,7 +118,8 @@ class Container:
 
     def run(self, until: Until = None) -> int:
         """Process messages; how many. ``"caught-up"``: to the head of all inputs; an int: so many; a callable: until it returns true (it
-        is asked between messages, and again and again while there are none); None: until paused or shut down by a task."""
+        is asked between messages, and again and again while there are none; what it raises ends the run, not the container); None: until
+        paused or shut down by a task."""
         if until is None:
             return self._advance(lambda: self._loop.run())
         if until == "caught-up":
@@ -126,7 +127,7 @@ class Container:
         if isinstance(until, int) and not isinstance(until, bool):
             return self._advance(lambda: self._loop.run(limit=until))
         if callable(until):
-            return self._advance(lambda: self._loop.run(until=until))
+            return self._run_until(until)
         raise ConfigError(f"run until {until!r}? Give 'caught-up', a number of messages, a function, or nothing")
 
     def commit(self) -> None:
@@ -231,6 +232,21 @@ class Container:
         self._runs += 1
         self._loop.paused = False
         return self._drive(what)
+
+    def _run_until(self, until: Callable[[], object]) -> int:
+        problems: list[Exception] = []
+
+        def is_reached() -> object:
+            try:
+                return until()
+            except Exception as error:
+                problems.append(error)
+                return True
+
+        done = self._advance(lambda: self._loop.run(until=is_reached))
+        if problems:
+            raise problems[0]
+        return done
 
     def _step(self, n: int) -> int:
         """The last messages of a step are taken one by one, to learn for each of them which rule of the chooser decided."""

@@ -73,6 +73,7 @@ class Session:
     def run(self, until: Until = None) -> None:
         """Process messages on the session's thread, until ``until`` (see ``Container.run``), ``pause`` or ``stop``. Returns at once;
         ``wait`` for it."""
+        self._check_still()
         with self._driving:
             self._check_still()
             self.container.require_running()
@@ -87,6 +88,7 @@ class Session:
 
         Called by the task itself (or by whoever it calls) it cannot wait."""
         deadline = None if timeout is None else time.monotonic() + timeout
+        self.container.pause()
         while not self._stands_still(deadline):
             # Asked again and again, because a run that has not quite begun would not hear it.
             self.container.pause()

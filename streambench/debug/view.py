@@ -80,6 +80,11 @@ class Row(Struct, frozen=True):
     folded: int = 0
 
 
+def counted(number: int, what: str) -> str:
+    """A number of things, in words: "1 message", "1,000 messages"."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def all_of(snapshots: Snapshots) -> Sequence[ContainerSnapshot]:
     """The snapshots as a sequence, whether one was given or several."""
     return [snapshots] if isinstance(snapshots, ContainerSnapshot) else snapshots

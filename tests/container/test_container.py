@@ -200,6 +200,14 @@ def test_a_function_is_asked_again_while_there_is_nothing_to_do() -> None:
     assert asked[-1] == 1
 
 
+def test_a_function_that_raises_ends_the_run_but_not_the_container() -> None:
+    container = Bench(ignore, {"mem.a": {0: [1, 2, 3]}}).started()
+    with pytest.raises(ZeroDivisionError):
+        container.run(lambda: container.processed == 2 and 1 / 0)
+    assert (container.state, container.processed) == ("running", 2)
+    assert container.run("caught-up") == 1
+
+
 @pytest.mark.parametrize("until", ["caught up", True, 1.5, [3]])
 def test_what_one_cannot_run_until_is_an_error_that_leaves_the_container_alive(until: Any) -> None:
     container = Bench(ignore, {"mem.a": {0: ["x"]}}).started()
