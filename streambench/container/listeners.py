@@ -23,15 +23,12 @@ def lifecycle_listeners(config: Config) -> list[TaskLifecycleListener]:
 def _made(config: Config, name: str) -> Any:
     key = f"task.lifecycle.listener.{name}.class"
     made = load.named(config, key, group="streambench.listeners")
-    try:
-        if isinstance(made, type):
-            made = made()
-            if hasattr(made, "get_lifecycle_listener"):
-                made = made.get_lifecycle_listener(name, config)
-        else:
-            made = made(name, config)
-    except TypeError as error:
-        raise config.error(key, f"cannot make the listener '{name}': {error}") from error
+    if isinstance(made, type):
+        made = load.called(config, key, made)
+        if hasattr(made, "get_lifecycle_listener"):
+            made = load.called(config, key, made.get_lifecycle_listener, name, config)
+    else:
+        made = load.called(config, key, made, name, config)
     missing = [hook for hook in _HOOKS if not callable(getattr(made, hook, None))]
     if missing:
         raise config.error(key, f"{type(made).__name__} is not a TaskLifecycleListener: it has no {', '.join(missing)}")

@@ -140,9 +140,9 @@ class MemoryConsumer(SystemConsumer):
     def poll_chunks(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[Chunk]:
         chunks = []
         for ssp, at_most in wanted.items():
-            position = self._positions[ssp]
-            chunk = self._partitions[ssp].chunk(ssp, position, at_most)
-            if len(chunk):
+            position, partition = self._positions[ssp], self._partitions[ssp]
+            if position < len(partition):
+                chunk = partition.chunk(ssp, position, at_most)
                 self._positions[ssp] = position + len(chunk)
                 chunks.append(chunk)
         return chunks
