@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 
 _SECRET = re.compile(r"password|passwd|secret|token|credential|sasl\.jaas|\.hmac|api[._-]?key|private[._-]?key", re.IGNORECASE)
 _USER_INFO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+_TOKEN = re.compile(r"(?<=token=)[^;&\s]+", re.IGNORECASE)
 _TRUE_FALSE = {"true": True, "false": False}
 
 
@@ -202,8 +203,8 @@ class Config(Mapping[str, str]):
 
 
 def masked(key: str, value: str) -> str:
-    """The value as it may be shown: a secret, or the user part of a URL, is replaced by stars."""
-    return "***" if _SECRET.search(key) else _USER_INFO.sub("***", value)
+    """The value as it may be shown: a secret, or the user part or the token of a URL, is replaced by stars."""
+    return "***" if _SECRET.search(key) else _TOKEN.sub("***", _USER_INFO.sub("***", value))
 
 
 def _text(value: Any) -> str:

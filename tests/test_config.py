@@ -211,6 +211,12 @@ def test_the_user_of_a_url_is_not_shown() -> None:
     assert masked("systems.a.url", "amqp://host:5672/x") == "amqp://host:5672/x"
 
 
+def test_the_token_in_a_url_is_not_shown() -> None:
+    assert masked("master", "sc://host:15002/;use_ssl=true;token=hunter2;user_id=me") == "sc://host:15002/;use_ssl=true;token=***;user_id=me"
+    assert "hunter2" not in repr(Config({"systems.a.url": "https://host/x?access_token=hunter2"}))
+    assert masked("systems.a.url", "https://host/x?kind=token") == "https://host/x?kind=token"
+
+
 # Validation
 
 

@@ -92,22 +92,12 @@ def _parsers() -> dict[str, Parser]:
     _config(it, "a %%%%streamconfig, a variable or a properties file; without it, a log system in ./streambench-data")
     it.takes("--inputs", metavar="STREAM", nargs="+", default=[], completes="streams", help="the input streams, in place of task.inputs")
 
-    it = command("attach", "Read streams as inputs. A job that is started commits, stops, and goes on with them from its checkpoint.")
-    it.takes(
-        "names",
-        metavar="[NAME] STREAM",
-        nargs="+",
-        completes="jobs streams",
-        help="the job (the one used last), and the streams as system.stream",
-    )
-    it = command("detach", "Read streams no longer. A job that is started commits, stops, and goes on without them.")
-    it.takes(
-        "names",
-        metavar="[NAME] STREAM",
-        nargs="+",
-        completes="jobs streams",
-        help="the job (the one used last), and the streams as system.stream",
-    )
+    for name, about in (
+        ("attach", "Read streams as inputs. A job that is started commits, stops, and goes on with them from its checkpoint."),
+        ("detach", "Read streams no longer. A job that is started commits, stops, and goes on without them."),
+    ):
+        names = "the job (the one used last), and the streams as system.stream"
+        command(name, about).takes("names", metavar="[NAME] STREAM", nargs="+", completes="jobs streams", help=names)
 
     it = command("send", "Send a message, or all those of a variable. Returns when they are durable.")
     it.takes("stream", metavar="STREAM", completes="streams", help="the stream, as system.stream")

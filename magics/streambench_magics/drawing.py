@@ -8,7 +8,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from streambench.container.snapshot import Choice, ContainerSnapshot, PartitionSnapshot
-from streambench.debug.view import Row, snapshot_table
+from streambench.debug.view import Row, counted, snapshot_table
 from streambench.model import SystemStream
 from streambench_magics.picture import Picture, to_do_again
 from streambench_magics.tables import as_text, message_text
@@ -207,9 +207,9 @@ def _counts(snapshot: ContainerSnapshot) -> str:
 
 def _covers(picture: Picture) -> str:
     shown, number = len(picture.snapshot.choices), picture.snapshot.processed
-    partitions = len(picture.snapshot.partitions)
+    partitions = counted(len(picture.snapshot.partitions), "partition")
     strip = f"the last {shown} of {number:,} choices" if number > shown else "all choices"
-    return f"{strip} · {partitions:,} partition{'s' if partitions != 1 else ''}"
+    return f"{strip} · {partitions}"
 
 
 def _colour_numbers(picture: Picture) -> dict[SystemStream, int]:

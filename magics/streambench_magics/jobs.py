@@ -211,8 +211,12 @@ class Workbench:
         self._last = name
         return self.jobs[name]
 
-    def create(self, name: str, task: str | None, config: str | None, inputs: list[str]) -> tuple[Job, Job | None]:
-        """A new job, and the one it replaces, which is stopped. With nothing but the name of a job that is there: the same once more."""
+    def create(
+        self, name: str, task: str | None, config: str | None, inputs: list[str], *, replaces: Callable[[], None] = lambda: None
+    ) -> tuple[Job, Job | None]:
+        """A new job, and the one it replaces, which is stopped. With nothing but the name of a job that is there: the same once more.
+
+        ``replaces`` is called once the new job is known to be right, before the old one is stopped."""
         old = self.jobs.get(name)
         again = old is not None and task is None and config is None and not inputs
         if old is not None and again:
@@ -224,6 +228,8 @@ class Workbench:
                 job.set_inputs(inputs)
         job.check()
         if old is not None:
+            # A panel that is still at work could start the old job again.
+            replaces()
             old.stop()
         self.jobs[name] = job
         self._last = name

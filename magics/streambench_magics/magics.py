@@ -17,10 +17,13 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 
 from streambench.checkpoint.choice import checkpoint_manager
+from streambench.config import masked
 from streambench.container.container import Until
 from streambench.container.snapshot import lag_between
+from streambench.debug.view import counted
 from streambench.errors import StreambenchError, TaskError, UnknownStreamError
 from streambench.model import SystemStream
+from streambench.planning.model import natural
 from streambench.planning.plan import job_name
 from streambench.serde.streams import StreamSerdes
 from streambench.system.systems import Systems
@@ -72,7 +75,7 @@ class StreamMagics(Magics):
         _check_name(args.name)
         self.bench.configs[args.name] = parsed_config(args.name, cell)
         number = len(self.bench.configs[args.name])
-        print(f"{args.name} is a configuration with {_count(number, 'key')}")
+        print(f"{args.name} is a configuration with {counted(number, 'key')}")
 
     @no_var_expand
     @line_magic
@@ -97,10 +100,9 @@ class StreamMagics(Magics):
 
     def _create(self, args: Namespace) -> None:
         _check_name(args.name)
-        before = self.bench.jobs.get(args.name)
-        if before is not None:
-            self._close_panel(args.name, "the job was created anew")
-        job, old = self.bench.create(args.name, args.task, args.config, args.inputs)
+        job, old = self.bench.create(
+            args.name, args.task, args.config, args.inputs, replaces=lambda: self._close_panel(args.name, "closed to create the job anew")
+        )
         reads = f"reads {', '.join(job.inputs)}" if job.inputs else f"has no inputs yet: %stream attach {job.name} SYSTEM.STREAM"
         print(f"{job.name} is a job of the task {job.task_name}; it {reads}")
         if old is not None:
@@ -141,7 +143,7 @@ class StreamMagics(Magics):
             number = send(
                 config, stream, messages_in(value, key, args.key_field) if args.source or args.key_field else [(key, value)], args.partition
             )
-        print(f"sent {_count(number, 'message')} to {stream}")
+        print(f"sent {counted(number, 'message')} to {stream}")
 
     def _peek(self, args: Namespace) -> Records:
         stream = SystemStream.parse(args.stream)
@@ -193,7 +195,7 @@ class StreamMagics(Magics):
                 number = len(systems.metadata([stream])[stream])
             finally:
                 systems.close()
-            print(f"{stream} {'is created' if made else 'is there already'}, with {_count(number, 'partition')}")
+            print(f"{stream} {'is created' if made else 'is there already'}, with {counted(number, 'partition')}")
 
     def _step(self, args: Namespace) -> None:
         name, number = _name_and_number(args.what, PARSERS["step"])
@@ -207,7 +209,7 @@ class StreamMagics(Magics):
         elif not done:
             print(f"{job.name}: nothing to read, it has caught up with its inputs")
         elif done < number:
-            print(f"{job.name}: {_count(done, 'message')}, then it had caught up with its inputs")
+            print(f"{job.name}: {counted(done, 'message')}, then it had caught up with its inputs")
         chosen = snapshot.choices[-min(done, _SHOWN_STEPS) :] if done else ()
         if done > len(chosen):
             print(f"{job.name}: {done:,} messages, the last {len(chosen)} of them:")
@@ -221,7 +223,7 @@ class StreamMagics(Magics):
         with self._running(job):
             self._start(job)
             job.run(until)
-        how = f"for {_count(until, 'message')}" if isinstance(until, int) else "until it has caught up" if until else "until paused"
+        how = f"for {counted(until, 'message')}" if isinstance(until, int) else "until it has caught up" if until else "until paused"
         print(f"{job.name} runs {how}")
 
     def _wait(self, args: Namespace) -> None:
@@ -236,7 +238,7 @@ class StreamMagics(Magics):
             print(f"{job.name} still runs after {args.timeout:g} s")
             return
         snapshot = job.snapshot()
-        print(f"{job.name} is {job.state}: {_count(snapshot.processed, 'message')} processed, {why(snapshot)}")
+        print(f"{job.name} is {job.state}: {counted(snapshot.processed, 'message')} processed, {why(snapshot)}")
 
     def _pause(self, args: Namespace) -> None:
         job = self.bench.job(args.name)
@@ -291,7 +293,7 @@ class StreamMagics(Magics):
             records += [{"task": task, "partition": str(each.ssp), **last} for task in each.tasks]
         if not records:
             return self._history(job, last=True)
-        records.sort(key=lambda record: (len(record["task"]), record["task"]))
+        records.sort(key=lambda record: natural(record["task"]))
         figures = ["checkpoint", "position", "to do again"]
         return Records(["task", "partition", *figures], records, right=figures)
 
@@ -303,7 +305,7 @@ class StreamMagics(Magics):
             manager.close()
         records = [
             {"task": task, "number": number, "partition": str(ssp), "checkpoint": offset}
-            for task in sorted(kept, key=lambda name: (len(name), name))
+            for task in sorted(kept, key=natural)
             for number, checkpoint in enumerate(kept[task], start=1)
             for ssp, offset in sorted(checkpoint.offsets.items())
         ]
@@ -319,12 +321,12 @@ class StreamMagics(Magics):
                 job.stop()
             self._close_panel(job.name, "stopped, and deployed on Spark")
             print(f"{job.name} is stopped here, with everything committed")
-        with _line(f"deploying {job.name} on {args.master}") as tell:
+        with _line(f"deploying {job.name} on {masked('master', args.master)}") as tell:
             result = deploy(
                 job.config, task=job.task, master=args.master,
-                progress=lambda now: tell(f"{now.messages:,} of {_count(now.total or 0, 'message')}, {now.done} of {now.containers} done"),
+                progress=lambda now: tell(f"{now.messages:,} of {counted(now.total or 0, 'message')}, {now.done} of {now.containers} done"),
             )  # fmt: skip
-        print(f"{job.name}: {_count(result.messages, 'message')} in {_count(len(result.containers), 'container')}")
+        print(f"{job.name}: {counted(result.messages, 'message')} in {counted(len(result.containers), 'container')}")
         records = [{"container": each.number, "tasks": len(each.tasks), "messages": each.messages} for each in result.containers]
         return Records(["container", "tasks", "messages"], records, right=["container", "tasks", "messages"], source=result)
 
@@ -457,10 +459,6 @@ def _folded(records: list[dict[str, Any]]) -> Records:
         for stream, parts in streams.items()
     ]
     return Records(["stream", "partitions", "messages"], lines, right=["partitions", "messages"])
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" + ("" if number == 1 else "s")
 
 
 StreamMagics.streamtask.__doc__ = TASK.full_help()

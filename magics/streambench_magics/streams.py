@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
 
 from streambench.config import Config
-from streambench.container.outbox import outlet
-from streambench.errors import SerdeError, StreamSystemError
+from streambench.container.writer import writing
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, PartitionMetadata, SystemStream, SystemStreamPartition
-from streambench.serde.streams import StreamSerdes
-from streambench.system.api import SystemConsumer
+from streambench.serde.streams import StreamSerdes, readable
 from streambench.system.memory import MemorySystemFactory
+from streambench.system.reader import read_to_head
 from streambench.system.systems import Systems
 from streambench_magics.errors import MagicError
 
@@ -29,26 +27,19 @@ def send(config: Config, stream: SystemStream, messages: Iterable[tuple[Any, Any
     systems = Systems(config)
     try:
         partitions = len(systems.metadata([stream])[stream])
-        key_serde, message_serde = StreamSerdes(config).for_stream(stream)
+        serdes = StreamSerdes(config).for_stream(stream)
         plain = isinstance(systems.factory(stream.system), MemorySystemFactory)
-        producer = systems.producer(stream.system, MetricsRegistry())
-        try:
-            producer.register(_SOURCE)
-            producer.start()
-            put = outlet(stream, producer, partitions, key_serde, message_serde, _refuse)
-            count = 0
-            for key, message in messages:
-                if not plain:
-                    key = key if key_serde is not None else _bytes(key)
-                    message = message if message_serde is not None else _bytes(message)
-                put(_SOURCE, OutgoingMessageEnvelope(stream, message, key, None, partition))
-                count += 1
-            producer.flush(_SOURCE)
-        finally:
-            producer.stop()
+        keep_key, keep_message = (plain or serde is not None for serde in serdes)
+        with writing(systems, stream, partitions, _SOURCE, serdes) as writer:
+            writer.send(
+                OutgoingMessageEnvelope(
+                    stream, message if keep_message else _bytes(message), key if keep_key else _bytes(key), None, partition
+                )
+                for key, message in messages
+            )
     finally:
         systems.close()
-    return count
+    return writer.sent
 
 
 def peek(config: Config, stream: SystemStream, *, limit: int, partition: int | None, begin: str) -> list[dict[str, Any]]:
@@ -64,11 +55,7 @@ def peek(config: Config, stream: SystemStream, *, limit: int, partition: int | N
             if partition in (None, number) and each.newest is not None
         }
         starts = {ssp: _start(each, begin, limit) for ssp, each in wanted.items()}
-        consumer = systems.consumer(stream.system, MetricsRegistry())
-        try:
-            found = _read(consumer, starts, limit)
-        finally:
-            consumer.stop()
+        found = read_to_head(systems.consumer(stream.system, MetricsRegistry()), starts, at_most=limit, patience_s=_PATIENCE_S)
         key_serde, message_serde = StreamSerdes(config).for_stream(stream)
         turns = sorted((index, ssp) for ssp, records in found.items() for index in range(len(records)))[:limit]
         taken = sorted((ssp, index) for index, ssp in turns)
@@ -77,29 +64,13 @@ def peek(config: Config, stream: SystemStream, *, limit: int, partition: int | N
                 "partition": ssp.partition,
                 "offset": found[ssp][index].offset,
                 "timestamp": found[ssp][index].timestamp,
-                "key": _decoded(key_serde, found[ssp][index].key),
-                "message": _decoded(message_serde, found[ssp][index].message),
+                "key": readable(key_serde, found[ssp][index].key),
+                "message": readable(message_serde, found[ssp][index].message),
             }
             for ssp, index in taken
         ]
     finally:
         systems.close()
-
-
-def _read(consumer: SystemConsumer, starts: Mapping[SystemStreamPartition, str], limit: int) -> dict[SystemStreamPartition, list[Any]]:
-    found: dict[SystemStreamPartition, list[Any]] = {ssp: [] for ssp in starts}
-    for ssp, start in starts.items():
-        consumer.register(ssp, start)
-    consumer.start()
-    deadline = time.monotonic() + _PATIENCE_S
-    open_ = dict.fromkeys(starts, limit)
-    while open_:
-        for envelope in consumer.poll(open_, 0 if consumer.polled_by_loop else 100):
-            found[envelope.ssp].append(envelope)
-        open_ = {ssp: limit - len(found[ssp]) for ssp in open_ if len(found[ssp]) < limit and not consumer.at_head(ssp)}
-        if time.monotonic() > deadline:
-            raise StreamSystemError(f"{next(iter(open_))} did not answer within {_PATIENCE_S:g} seconds")
-    return found
 
 
 def _start(metadata: PartitionMetadata, begin: str, limit: int) -> str:
@@ -133,16 +104,3 @@ def _bytes(value: Any) -> Any:
     if value is None or isinstance(value, bytes):
         return value
     return value.encode() if isinstance(value, str) else orjson.dumps(value)
-
-
-def _decoded(serde: Any, value: Any) -> Any:
-    if serde is None or value is None:
-        return value
-    try:
-        return serde.from_bytes(value)
-    except Exception:
-        return value
-
-
-def _refuse(source: str, envelope: OutgoingMessageEnvelope, error: Exception) -> None:
-    raise SerdeError(f"cannot be sent to {envelope.system_stream}: {error}") from error.__cause__

@@ -7,7 +7,7 @@ import shutil
 import time
 from collections import defaultdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import orjson
 import typer
@@ -18,11 +18,13 @@ from streambench.cli.deploy import deployment_display
 from streambench.cli.flights import LATE_MINUTES, Flight, read_flights, replayed
 from streambench.cli.run import run_display
 from streambench.config import Config
+from streambench.container.writer import writing
+from streambench.debug.view import counted
 from streambench.errors import ConfigError, StreambenchError
 from streambench.job.run import run
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
-from streambench.system.partitioner import partition_for
+from streambench.system.reader import read_to_head
 from streambench.system.systems import Systems
 
 _FLIGHTS = SystemStream("log", "flights")
@@ -71,12 +73,13 @@ def demo(
     console = Console(highlight=False)
     path = input or _own_data()
     flights, without_delay = read_flights(path)
+    total = len(flights) * times
     config = _prepared(directory)
     left_out = f" ({without_delay:,} without a delay left out)" if without_delay else ""
-    with console.status(f"sending {len(flights) * times:,} flights to log.flights"):
+    with console.status(f"sending {counted(total, 'flight')} to log.flights"):
         seconds = _send(config, flights, times)
-    total = len(flights) * times
-    console.print(f"1. sent {total:,} flights{left_out} to log.flights, {_PARTITIONS} partitions: {total / seconds:,.0f} messages/s")
+    every = counted(total, "flight")
+    console.print(f"1. sent {every}{left_out} to log.flights, {_PARTITIONS} partitions: {total / seconds:,.0f} messages/s")
     show, display = run_display(console)
     with display:
         local = run(config, max(1, total // 2), on_snapshots=show)
@@ -89,7 +92,8 @@ def demo(
     kept = _kept(config)
     console.print(_worst(kept))
     _check(flights, times, kept, local.messages + deployed)
-    console.print(f"[green]✓[/] every flight counted exactly once: {total:,} flights, {len(kept)} airports, the same totals as the input's")
+    airports = counted(len(kept), "airport")
+    console.print(f"[green]✓[/] every flight counted exactly once: {every}, {airports}, the same totals as the input's")
     console.print(f"  what the demo wrote is in {directory}: streambench streams -c {directory / 'delays.properties'}")
 
 
@@ -125,13 +129,10 @@ def _send(config: Config, flights: list[Flight], times: int) -> float:
     began = time.monotonic()
     systems = Systems(config)
     systems.create(_FLIGHTS, _PARTITIONS)
-    producer = systems.producer(_FLIGHTS.system, MetricsRegistry())
-    producer.register("demo")
-    producer.start()
-    for key, message, timestamp in replayed(flights, times):
-        producer.send("demo", OutgoingMessageEnvelope(_FLIGHTS, message, key, None, partition_for(key, _PARTITIONS), timestamp))
-    producer.flush("demo")
-    producer.stop()
+    with writing(systems, _FLIGHTS, _PARTITIONS, "demo") as writer:
+        writer.send(
+            OutgoingMessageEnvelope(_FLIGHTS, message, key, None, None, timestamp) for key, message, timestamp in replayed(flights, times)
+        )
     systems.close()
     return time.monotonic() - began
 
@@ -139,18 +140,13 @@ def _send(config: Config, flights: list[Flight], times: int) -> float:
 def _kept(config: Config) -> Totals:
     """What the job has kept of each airport: the last values in the changelog of its store."""
     systems = Systems(config)
-    consumer = systems.consumer(_CHANGELOG.system, MetricsRegistry())
-    partitions = systems.metadata([_CHANGELOG])[_CHANGELOG]
-    wanted = {SystemStreamPartition(_CHANGELOG.system, _CHANGELOG.stream, number): 10_000 for number in partitions}
-    for ssp in wanted:
-        consumer.register(ssp, partitions[ssp.partition].oldest or partitions[ssp.partition].upcoming or "0")
-    consumer.start()
-    kept: dict[str, Any] = {}
-    while not all(map(consumer.at_head, wanted)):
-        for chunk in consumer.poll_chunks(wanted, 0):
-            kept.update(zip((key.decode() for key in chunk.keys), chunk.messages, strict=True))
-    consumer.stop()
+    starts = {
+        SystemStreamPartition(_CHANGELOG.system, _CHANGELOG.stream, number): here.oldest or here.upcoming or "0"
+        for number, here in systems.metadata([_CHANGELOG])[_CHANGELOG].items()
+    }
+    found = read_to_head(systems.consumer(_CHANGELOG.system, MetricsRegistry()), starts)
     systems.close()
+    kept = {envelope.key.decode(): envelope.message for envelopes in found.values() for envelope in envelopes}
     return {airport: orjson.loads(value) for airport, value in kept.items() if value is not None}
 
 

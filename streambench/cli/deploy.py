@@ -15,6 +15,7 @@ from rich.text import Text
 
 from streambench.cli.job import JobArgument, JobOption, read_job
 from streambench.cli.output import say, show_rows
+from streambench.debug.view import counted
 
 if TYPE_CHECKING:
     from streambench.spark.result import DeployProgress, DeployResult
@@ -75,9 +76,10 @@ def deployment_display(console: Console) -> tuple[Callable[[DeployProgress], Non
 
 
 def _line(progress: DeployProgress) -> str:
-    of = "" if progress.total is None else f" of {progress.total:,}"
-    containers = f"{progress.done} of {progress.containers} containers done, {progress.active} running"
-    return f"round {progress.round}: {progress.messages:,}{of} messages, {containers}, {progress.seconds:.1f} s"
+    done = progress.messages
+    messages = counted(done, "message") if progress.total is None else f"{done:,} of {counted(progress.total, 'message')}"
+    containers = f"{progress.done} of {counted(progress.containers, 'container')} done, {progress.active} running"
+    return f"round {progress.round}: {messages}, {containers}, {progress.seconds:.1f} s"
 
 
 def _tell(result: DeployResult) -> None:
@@ -94,7 +96,8 @@ def _tell(result: DeployResult) -> None:
     if result.dry_run:
         say(f"{result.job}: a dry run; nothing was started")
     else:
-        say(f"{result.job}: {result.messages:,} messages in {len(result.containers)} containers in {result.seconds:.1f} s")
+        done = f"{counted(result.messages, 'message')} in {counted(len(result.containers), 'container')}"
+        say(f"{result.job}: {done} in {result.seconds:.1f} s")
     if result.failed:
-        print(f"error: {len(result.failed)} of {len(result.containers)} containers failed", file=sys.stderr)
+        print(f"error: {len(result.failed)} of {counted(len(result.containers), 'container')} failed", file=sys.stderr)
         raise typer.Exit(1)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import heapq
 import itertools
 import sys
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
+from contextlib import closing
 from typing import Annotated, Any
 
 import typer
@@ -18,13 +18,14 @@ from streambench.errors import OffsetError, UnknownStreamError, described
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, PartitionMetadata, SystemStream, SystemStreamPartition
 from streambench.serde.api import Serde
-from streambench.serde.streams import StreamSerdes
+from streambench.serde.streams import StreamSerdes, readable
+from streambench.system import reader
 from streambench.system.api import SystemAdmin, SystemConsumer
 from streambench.system.systems import Systems
 
 _LIMIT = 10
-_AT_ONCE = 1000
-_WAIT_MS = 250
+
+_Envelopes = Generator[IncomingMessageEnvelope, None, None]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -69,16 +70,11 @@ def peek(
         view = _View(settings, stream)
         consumer = systems.consumer(stream.system, MetricsRegistry())
         try:
-            for ssp, offset in starts.items():
-                consumer.register(ssp, offset)
-            consumer.start()
-            found = _as_they_come(consumer, list(starts)) if follow else _by_time(consumer, list(starts), at_most or _LIMIT)
-            for envelope in itertools.islice(found, at_most):
-                view.show(envelope, as_json=json)
+            with closing(_as_they_come(consumer, starts) if follow else _by_time(consumer, starts, at_most or _LIMIT)) as found:
+                for envelope in itertools.islice(found, at_most):
+                    view.show(envelope, as_json=json)
         except KeyboardInterrupt:
             return
-        finally:
-            consumer.stop()
 
 
 def _starts(systems: Systems, stream: SystemStream, start: str, only: int | None) -> dict[SystemStreamPartition, str]:
@@ -111,28 +107,17 @@ def _start(admin: SystemAdmin, ssp: SystemStreamPartition, here: PartitionMetada
     return oldest if before < 0 else None if after > 0 else start
 
 
-def _by_time(consumer: SystemConsumer, partitions: list[SystemStreamPartition], at_most: int) -> Iterator[IncomingMessageEnvelope]:
+def _by_time(consumer: SystemConsumer, starts: Mapping[SystemStreamPartition, str], at_most: int) -> _Envelopes:
     """What is there, up to the head of each partition, merged by timestamp."""
-    found: dict[SystemStreamPartition, list[IncomingMessageEnvelope]] = {ssp: [] for ssp in partitions}
-    wanted = dict.fromkeys(partitions, at_most)
-    while wanted:
-        for envelope in consumer.poll(wanted, _WAIT_MS):
-            found[envelope.ssp].append(envelope)
-        wanted = {
-            ssp: at_most - len(found[ssp]) for ssp in partitions if len(found[ssp]) < at_most and not consumer.at_head(ssp)
-        }  # fmt: skip
-    return heapq.merge(*found.values(), key=lambda envelope: (envelope.timestamp or 0, envelope.ssp))
+    found = reader.read_to_head(consumer, starts, at_most=at_most)
+    yield from heapq.merge(*found.values(), key=lambda envelope: (envelope.timestamp or 0, envelope.ssp))
 
 
-def _as_they_come(consumer: SystemConsumer, partitions: list[SystemStreamPartition]) -> Iterator[IncomingMessageEnvelope]:
-    wanted = dict.fromkeys(partitions, _AT_ONCE)
-    while True:
-        arrived = consumer.poll(wanted, _WAIT_MS)
-        yield from arrived
-        sys.stdout.flush()
-        if not arrived and consumer.polled_by_loop:
-            # Such a consumer answers at once.
-            time.sleep(_WAIT_MS / 1000)
+def _as_they_come(consumer: SystemConsumer, starts: Mapping[SystemStreamPartition, str]) -> _Envelopes:
+    with closing(reader.follow(consumer, starts)) as arrivals:
+        for arrived in arrivals:
+            yield from arrived
+            sys.stdout.flush()
 
 
 class _View:
@@ -160,14 +145,7 @@ class _View:
             print(f"{envelope.ssp}@{envelope.offset}  {when}  {_plain(key)}  {_plain(message)}{note}")
 
     def _decoded(self, what: str, data: Any, problems: list[str]) -> Any:
-        serde = self._serdes[what]
-        if serde is None or data is None:
-            return data
-        try:
-            return serde.from_bytes(data)
-        except Exception as error:
-            problems.append(f"the {what} cannot be decoded: {described(error)}")
-            return data
+        return readable(self._serdes[what], data, lambda error: problems.append(f"the {what} cannot be decoded: {described(error)}"))
 
 
 def _plain(value: Any) -> str:

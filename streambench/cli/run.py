@@ -16,7 +16,7 @@ from streambench.cli.job import JobArgument, JobOption, read_job
 from streambench.cli.output import say
 from streambench.container.container import Until
 from streambench.container.snapshot import ContainerSnapshot
-from streambench.debug.view import Rates, headline, snapshot_table
+from streambench.debug.view import Rates, counted, headline, snapshot_table
 from streambench.errors import StreambenchError
 from streambench.job.failure import user_frames
 from streambench.job.result import RunResult
@@ -116,6 +116,6 @@ class _Lines:
 
 
 def _summary(result: RunResult) -> str:
-    several = f" in {len(result.containers)} containers" if len(result.containers) > 1 else ""
+    done = counted(result.messages, "message") + (f" in {len(result.containers)} containers" if len(result.containers) > 1 else "")
     rate = f", {result.messages / result.seconds:,.0f}/s" if result.seconds else ""
-    return f"{result.job}: {_ENDINGS[result.ended]}; {result.messages:,} messages{several} in {result.seconds:.1f} s{rate}; committed"
+    return f"{result.job}: {_ENDINGS[result.ended]}; {done} in {result.seconds:.1f} s{rate}; committed"

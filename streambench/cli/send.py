@@ -14,14 +14,12 @@ import typer
 from streambench.cli.job import JobOption, complete_words, split_job, stream_named, systems_of
 from streambench.cli.output import say
 from streambench.config import Config
-from streambench.container.outbox import outlet
+from streambench.container.writer import Writer, writing
+from streambench.debug.view import counted
 from streambench.errors import SerdeError, StreambenchError, StreamSystemError, UnknownStreamError, described
-from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream
 from streambench.serde.api import Serde
 from streambench.serde.streams import StreamSerdes
-from streambench.system.api import SystemProducer
-from streambench.system.systems import Systems
 
 _SOURCE = "streambench send"
 _FLUSH_EVERY = 10_000
@@ -72,11 +70,12 @@ def send(
             raise UnknownStreamError(f"{stream} has no partition {partition}; it has {partitions}, numbered from 0")
         encoder = _Encoder(settings, stream, key_field, partition)
         lines = _Lines(source, files)
-        if follow:
-            count = _write(systems, stream, partitions, encoder.each(lines.once(), lines.name), flush_every=1)
-        else:
-            count = _write(systems, stream, partitions, encoder.checked(lines), flush_every=_FLUSH_EVERY)
-    say(f"sent {count:,} message{'s' if count != 1 else ''} to {stream}")
+        with writing(systems, stream, partitions, _SOURCE) as writer:
+            if follow:
+                _write(writer, encoder.each(lines.once(), lines.name), flush_every=1)
+            else:
+                _write(writer, encoder.checked(lines), flush_every=_FLUSH_EVERY)
+    say(f"sent {counted(writer.sent, 'message')} to {stream}")
 
 
 class _Lines:
@@ -164,42 +163,22 @@ def _encoded(serde: Serde | None, value: Any, what: str) -> bytes | None:
         raise SerdeError(f"the {what} {value!r} cannot be encoded with {type(serde).__name__}: {described(error)}") from error
 
 
-def _write(
-    systems: Systems, stream: SystemStream, partitions: int, messages: Iterable[OutgoingMessageEnvelope], *, flush_every: int
-) -> int:
-    """Send all messages; how many. An error says how many are durable."""
-    producer = systems.producer(stream.system, MetricsRegistry())
-    sent = durable = 0
+def _write(writer: Writer, messages: Iterable[OutgoingMessageEnvelope], *, flush_every: int) -> None:
+    """Send all messages. An error says how many are durable."""
     try:
-        producer.register(_SOURCE)
-        producer.start()
-        put = outlet(stream, producer, partitions, None, None, _refuse)
-        for message in messages:
-            put(_SOURCE, message)
-            sent += 1
-            if sent - durable >= flush_every:
-                producer.flush(_SOURCE)
-                durable = sent
-        producer.flush(_SOURCE)
-        return sent
+        writer.send(messages, flush_every=flush_every)
     except StreambenchError as error:
-        if sent == 0:
+        if writer.sent == 0:
             raise
-        durable, certain = _saved(producer, sent, durable)
-        how_many = f"{'' if certain else 'at least '}{durable:,} message{'s' if durable != 1 else ''}"
+        certain = _saved(writer)
+        how_many = f"{'' if certain else 'at least '}{counted(writer.durable, 'message')}"
         raise StreamSystemError(f"{error}; {how_many} before it have been sent") from error
-    finally:
-        producer.stop()
 
 
-def _saved(producer: SystemProducer, sent: int, durable: int) -> tuple[int, bool]:
-    """How many messages are durable after an error, and whether that is certain."""
+def _saved(writer: Writer) -> bool:
+    """Make durable what was sent before an error; whether that is certain now."""
     try:
-        producer.flush(_SOURCE)
+        writer.flush()
     except StreambenchError:
-        return durable, False
-    return sent, True
-
-
-def _refuse(source: str, envelope: OutgoingMessageEnvelope, error: Exception) -> None:
-    raise error
+        return False
+    return True

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from streambench.config import Config
 from streambench.model import SystemStream
 from streambench.serde.api import Serde
@@ -32,3 +35,17 @@ class StreamSerdes:
         if name not in self._by_name:
             self._by_name[name] = serde_named(self._config, name, key=key)
         return self._by_name[name]
+
+
+def readable(serde: Serde | None, data: Any, failed: Callable[[Exception], None] | None = None) -> Any:
+    """What a key or message says, for people to look at: decoded, or as it is where it cannot be, of which ``failed`` is told.
+
+    It never raises: where wrong bytes must not pass, call the serde itself."""
+    if serde is None or data is None:
+        return data
+    try:
+        return serde.from_bytes(data)
+    except Exception as error:
+        if failed is not None:
+            failed(error)
+        return data

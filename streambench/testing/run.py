@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -13,12 +13,12 @@ from streambench.clock import Clock
 from streambench.config import Config
 from streambench.container.container import Container
 from streambench.container.task_instance import check_task, is_ignored, task_object
+from streambench.container.writer import writing
 from streambench.errors import ConfigError, TaskError
-from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.planning.plan import all_inputs, job_name
 from streambench.serde.api import Serde
-from streambench.serde.streams import StreamSerdes
+from streambench.serde.streams import StreamSerdes, readable
 from streambench.store.definitions import store_definitions
 from streambench.system.memory import MemoryStreams, MemorySystemFactory, Partition
 from streambench.system.systems import Systems
@@ -150,23 +150,20 @@ class _Run:
 
     def _put(self, inputs: Inputs) -> None:
         """Write the inputs to their streams, through the same doors as any other message."""
-        metrics = MetricsRegistry()
         for name, partitions in inputs.items():
             stream = SystemStream.parse(name)
-            self._create(stream, 1 + max(partitions, default=0))
-            key_serde, message_serde = self.serdes.for_stream(stream)
-            producer = self.systems.producer(stream.system, metrics)
-            producer.register("inputs")
-            producer.start()
-            for partition, messages in sorted(partitions.items()):
-                for entry in messages:
-                    key, message = entry if isinstance(entry, tuple) and len(entry) == 2 else (None, entry)
-                    producer.send(
-                        "inputs",
-                        OutgoingMessageEnvelope(stream, _encoded(message_serde, message), _encoded(key_serde, key), None, partition),
-                    )
-            producer.flush("inputs")
-            producer.stop()
+            number = 1 + max(partitions, default=0)
+            self._create(stream, number)
+            with writing(self.systems, stream, number, "inputs") as writer:
+                writer.send(self._envelopes(stream, partitions))
+
+    def _envelopes(self, stream: SystemStream, partitions: Mapping[int, Sequence[Any]]) -> Iterator[OutgoingMessageEnvelope]:
+        """The messages of an input. Bytes go as they are, whatever the serdes."""
+        key_serde, message_serde = self.serdes.for_stream(stream)
+        for partition, messages in sorted(partitions.items()):
+            for entry in messages:
+                key, message = entry if isinstance(entry, tuple) and len(entry) == 2 else (None, entry)
+                yield OutgoingMessageEnvelope(stream, _encoded(message_serde, message), _encoded(key_serde, key), None, partition)
 
     def _create(self, stream: SystemStream, partitions: int) -> None:
         present = self.result._streams.partitions.get(stream)
@@ -201,7 +198,7 @@ class _Run:
     def _outputs(self, stream: SystemStream, serdes: tuple[Serde | None, Serde | None]) -> dict[int, list[tuple[Any, Any]]]:
         key_serde, message_serde = serdes
         return {
-            number: [(_decoded(key_serde, key), _decoded(message_serde, message)) for key, message in partition.entries()]
+            number: [(readable(key_serde, key), readable(message_serde, message)) for key, message in partition.entries()]
             for number, partition in enumerate(self.result._streams.of(stream))
         }
 
@@ -246,12 +243,3 @@ def _encoded(serde: Serde | None, value: Any) -> Any:
         return serde.to_bytes(value)
     except Exception as error:
         raise ConfigError(f"an input message cannot be encoded with {type(serde).__name__}: {value!r}: {error}") from error
-
-
-def _decoded(serde: Serde | None, value: Any) -> Any:
-    if serde is None or value is None:
-        return value
-    try:
-        return serde.from_bytes(value)
-    except Exception:
-        return value

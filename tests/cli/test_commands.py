@@ -135,6 +135,12 @@ def test_a_stop_before_the_goal_is_no_success(project: Project) -> None:
     assert sum(int(row["next"]) for row in project.rows("checkpoints")) == len(project.outputs())
 
 
+def test_one_message_is_one_message(project: Project) -> None:
+    project.fill(0, partitions=1)
+    assert "sent 1 message to log.numbers" in project.ok("send", "log.numbers", *C, stdin='{"n": 1}\n')
+    assert "; 1 message in " in project.ok("run", "job.properties", "--until", "caught-up")
+
+
 def test_a_second_ctrl_c_stops_at_once_without_a_commit(project: Project) -> None:
     project.fill(8)
     project.pipes()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 
 from streambench.container.snapshot import Choice, ContainerSnapshot, PartitionSnapshot
-from streambench.debug.view import Rates, rows, snapshot_table
+from streambench.debug.view import Rates, counted, rows, snapshot_table
 from streambench.model import SystemStreamPartition
 
 
@@ -88,3 +88,7 @@ def test_several_containers_are_one_table_that_names_the_container() -> None:
 def test_what_a_message_holds_is_never_taken_for_markup() -> None:
     chosen = Choice(1, SystemStreamPartition("log", "clicks", 0), "0", "[red]key[/red]", "round robin")
     assert "key '[red]key[/red]' (round robin)" in text_of(snapshot_table(snapshot(partition(0), choices=(chosen,))))
+
+
+def test_things_are_counted_in_words() -> None:
+    assert [counted(number, "message") for number in (0, 1, 2, 1000)] == ["0 messages", "1 message", "2 messages", "1,000 messages"]

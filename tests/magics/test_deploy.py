@@ -69,6 +69,20 @@ def test_what_goes_on_is_told_on_one_line_that_ends_as_it_began(ready: Shell, mo
     ]
 
 
+def test_the_token_of_a_master_is_not_shown(ready: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    masters = []
+
+    def deploy(config: Any, task: Any, master: str, progress: Any) -> Any:
+        masters.append(master)
+        return SimpleNamespace(messages=0, containers=())
+
+    monkeypatch.setattr("streambench.spark.deploy", deploy)
+    said = ready.run('%stream deploy --master "sc://host;token=hunter2"')
+    assert [data["text/plain"] for data in ready.displayed] == ["deploying double on sc://host;token=***"]
+    assert "hunter2" not in said
+    assert masters == ["sc://host;token=hunter2"]
+
+
 def test_a_failure_on_spark_is_an_error_of_the_cell(ready: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     def deploy(*_: Any, **__: Any) -> Any:
         raise TaskError("container 0: Partition 0 failed at log.numbers.0@1", task="Partition 0")

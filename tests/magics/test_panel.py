@@ -12,6 +12,7 @@ import pytest
 from ipywidgets.widgets import widget as widgets
 
 from streambench.debug.session import Session
+from streambench.errors import StreambenchError
 from streambench_magics.panel import WIDGET_VIEW, Panel
 from tests.magics.conftest import Shell
 
@@ -183,6 +184,30 @@ def test_the_last_frame_is_true_and_a_table_stays(page: Page, monkeypatch: pytes
     assert "<table>" in bundle["text/html"] and "stopped" in bundle["text/html"]
     assert not re.search(r"<script|<svg|<style|var\(|class=", bundle["text/html"])
     assert not panel.is_open
+
+
+def test_a_panel_makes_way_for_the_job_that_is_created_anew_before_the_old_one_stops(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    panel, job = page.panel, page.ip.magics.bench.jobs["Count"]
+    updated: list[str] = []
+    monkeypatch.setattr(panel._handle, "update", lambda bundle, raw=False: updated.append(bundle["text/html"]))
+    stop, open_at_stop = job.stop, []
+    monkeypatch.setattr(job, "stop", lambda: (open_at_stop.append(panel.is_open), stop()))
+    page.ip.run("%stream create Count")
+    [table] = updated
+    assert "closed to create the job anew" in table
+    assert open_at_stop == [False]
+    assert page.ip.magics.bench.jobs["Count"] is not job
+
+
+def test_a_job_that_cannot_be_created_leaves_the_one_before_with_its_panel(page: Page) -> None:
+    panel, job = page.panel, page.ip.magics.bench.jobs["Count"]
+    with pytest.raises(StreambenchError, match="there is no task nothing"):
+        page.ip.run("%stream create Count --task nothing")
+    assert page.ip.magics.bench.jobs["Count"] is job
+    assert panel.is_open
+    assert job.state == "paused"
+    page.ip.run("%stream step")
+    wait_until(lambda: page.updates and "message 1" in page.html)
 
 
 def test_a_job_that_shuts_itself_down_leaves_its_table(page: Page) -> None:

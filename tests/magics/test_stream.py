@@ -275,6 +275,24 @@ def test_checkpoints_tell_how_much_a_crash_would_do_again(ip: Shell) -> None:
     assert [line.split()[-1] for line in history] == ["checkpoint", "0", "1", "0"]
 
 
+def test_checkpoints_are_sorted_by_stream_and_partition_whatever_the_length_of_their_names(ip: Shell) -> None:
+    ip.run("%%streamconfig each\nsystems.mem.samza.factory=memory\nsystems.mem.samza.offset.default=oldest\n"
+           "job.systemstreampartition.grouper.factory=ssp\n")  # fmt: skip
+    ip.run("%stream streams create mem.z --partitions 2")
+    ip.run("%stream streams create mem.many --partitions 11")
+    ip.run("%stream send mem.z 1 --partition 0")
+    ip.run("%stream send mem.many 1 --partition 10")
+    ip.run("%stream send mem.many 1 --partition 9")
+    ip.run("%stream create Count --config each --inputs mem.z mem.many")
+    expected = [*(f"mem.many.{number}" for number in range(11)), "mem.z.0", "mem.z.1"]
+    ip.run("%stream step 3")
+    ip.run("%stream checkpoints")
+    assert [record["task"] for record in ip.value] == expected
+    ip.run("%stream stop")
+    ip.run("%stream checkpoints --history")
+    assert list(dict.fromkeys(record["task"] for record in ip.value)) == ["mem.many.9", "mem.many.10", "mem.z.0"]
+
+
 def test_a_failure_shows_the_users_own_frames_and_the_place(ip: Shell) -> None:
     ip.run("%stream create Count --config inputs")
     ip.run("%stream send mem.clicks bad --key k1 --partition 0")

@@ -13,7 +13,7 @@ from streambench.model import SystemStream
 from streambench.serde.api import Serde
 from streambench.serde.builtin import JsonSerde, LongSerde, StringSerde
 from streambench.serde.registry import serde_named
-from streambench.serde.streams import StreamSerdes
+from streambench.serde.streams import StreamSerdes, readable
 
 KEY = "systems.log.samza.msg.serde"
 
@@ -117,3 +117,14 @@ def test_a_wrong_name_for_a_stream_is_reported_under_the_streams_key() -> None:
     with pytest.raises(ConfigError) as raised:
         StreamSerdes(Config({key: "nope"})).for_stream(SystemStream("log", "a"))
     assert raised.value.key == key
+
+
+def test_what_cannot_be_decoded_is_shown_as_it_is_and_told() -> None:
+    told: list[Exception] = []
+    assert readable(JsonSerde(), b'{"a": 1}', told.append) == {"a": 1}
+    assert readable(None, b"as it is", told.append) == b"as it is"
+    assert readable(LongSerde(), None, told.append) is None
+    assert told == []
+    assert readable(LongSerde(), b"abc", told.append) == b"abc"
+    assert len(told) == 1
+    assert readable(LongSerde(), b"abc") == b"abc"

@@ -1,0 +1,67 @@
+"""Reading from outside of a container: a look into streams that moves nobody's position."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+
+from streambench.errors import StreamSystemError
+from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
+from streambench.system.api import SystemConsumer
+
+_AT_ONCE = 10_000
+_FOLLOWED_AT_ONCE = 1000
+_WAIT_MS = 250
+
+Found = dict[SystemStreamPartition, list[IncomingMessageEnvelope]]
+"""Per partition, its messages in order."""
+
+
+def read_to_head(
+    consumer: SystemConsumer, starts: Mapping[SystemStreamPartition, str], *, at_most: int | None = None, patience_s: float | None = None
+) -> Found:
+    """What is in partitions of one system, each from its start (inclusively) up to its head, or ``at_most`` messages of each.
+
+    The consumer is new, and is stopped afterwards. ``patience_s``: StreamSystemError where it takes longer than so many seconds; else there
+    is no end to the waiting. Raises what the consumer raises.
+    """
+    found: Found = {ssp: [] for ssp in starts}
+    began = time.monotonic()
+    with _started(consumer, starts) as wait_ms:
+        wanted = dict.fromkeys(starts, at_most or _AT_ONCE)
+        while wanted:
+            for envelope in consumer.poll(wanted, wait_ms):
+                found[envelope.ssp].append(envelope)
+            left = {ssp: _AT_ONCE if at_most is None else at_most - len(found[ssp]) for ssp in wanted}
+            wanted = {ssp: number for ssp, number in left.items() if number > 0 and not consumer.at_head(ssp)}
+            if wanted and patience_s is not None and time.monotonic() - began > patience_s:
+                raise StreamSystemError(f"{next(iter(wanted))} did not answer within {patience_s:g} seconds")
+    return found
+
+
+def follow(consumer: SystemConsumer, starts: Mapping[SystemStreamPartition, str]) -> Generator[list[IncomingMessageEnvelope], None, None]:
+    """What arrives in partitions of one system, each from its start (inclusively) on, without end: list by list, some of them empty.
+
+    The consumer is new, and is stopped when the generator is closed. Raises what the consumer raises.
+    """
+    with _started(consumer, starts) as wait_ms:
+        wanted = dict.fromkeys(starts, _FOLLOWED_AT_ONCE)
+        while True:
+            arrived = consumer.poll(wanted, wait_ms)
+            yield arrived
+            if not arrived and consumer.polled_by_loop:
+                # Such a consumer answers at once.
+                time.sleep(_WAIT_MS / 1000)
+
+
+@contextmanager
+def _started(consumer: SystemConsumer, starts: Mapping[SystemStreamPartition, str]) -> Iterator[int]:
+    """The consumer at work; how many milliseconds a poll of it may wait."""
+    try:
+        for ssp, offset in starts.items():
+            consumer.register(ssp, offset)
+        consumer.start()
+        yield 0 if consumer.polled_by_loop else _WAIT_MS
+    finally:
+        consumer.stop()
