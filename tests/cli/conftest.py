@@ -1,13 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
+from tests.job.conftest import project
 
-import pytest
-
-from tests.job.project import Project
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    """A job in a directory of its own."""
-    return Project(tmp_path)
+__all__ = ["project"]

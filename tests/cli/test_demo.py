@@ -11,10 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.conftest import spark, spark_installed
 from tests.job.project import CHECKOUT, Project
-
-__all__ = ["spark", "spark_installed"]
 
 FLIGHTS = CHECKOUT / "notebooks" / "data" / "flights.jsonl.gz"
 

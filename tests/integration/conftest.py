@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 import streambench as sb
-from streambench.checkpoint.choice import checkpoint_manager
 from streambench.metrics.registry import MetricsRegistry
-from streambench.planning.plan import job_name
+from streambench.system.reader import read_to_head
 from streambench.system.systems import Systems
 from tests.conftest import CHECKOUT
 from tests.magics.conftest import ip_empty, ip_no_magics
+from tests.spark.conftest import committed
 
 __all__ = ["Workplace", "ip_empty", "ip_no_magics"]
 
@@ -69,22 +69,15 @@ class Workplace:
         """Per partition, the messages of a stream of the log, as they are stored."""
         named = sb.SystemStream.parse(stream)
         systems = Systems(self.config)
-        consumer = systems.consumer(named.system, MetricsRegistry())
-        found: dict[int, list[Any]] = {}
         try:
-            metadata = systems.metadata([named])[named]
-            wanted = {sb.SystemStreamPartition(named.system, named.stream, partition): 100_000 for partition in metadata}
-            for ssp in wanted:
-                found[ssp.partition] = []
-                consumer.register(ssp, metadata[ssp.partition].oldest or "0")
-            consumer.start()
-            while not all(map(consumer.at_head, wanted)):
-                for envelope in consumer.poll(wanted, 0):
-                    found[envelope.ssp.partition].append(envelope)
+            starts = {
+                sb.SystemStreamPartition(named.system, named.stream, partition): here.oldest or "0"
+                for partition, here in systems.metadata([named])[named].items()
+            }
+            found = read_to_head(systems.consumer(named.system, MetricsRegistry()), starts)
         finally:
-            consumer.stop()
             systems.close()
-        return found
+        return {ssp.partition: envelopes for ssp, envelopes in found.items()}
 
     def last(self, stream: str) -> dict[int, dict[str, Any]]:
         """Per partition, the last message of each key: what is in a store whose changelog this is."""
@@ -92,11 +85,7 @@ class Workplace:
 
     def checkpoints(self) -> dict[str, dict[str, str]]:
         """Per task and partition, the last offset that is committed."""
-        manager = checkpoint_manager(self.config, job_name(self.config))
-        try:
-            return {task: {str(ssp): offset for ssp, offset in each.offsets.items()} for task, each in manager.read_last().items()}
-        finally:
-            manager.close()
+        return committed(self.config)
 
 
 @pytest.fixture

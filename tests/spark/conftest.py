@@ -83,11 +83,7 @@ class Job:
 
     def checkpoints(self) -> dict[str, dict[str, str]]:
         """Per task and partition, the last offset that is committed."""
-        manager = checkpoint_manager(self.config, job_name(self.config))
-        try:
-            return {task: {str(ssp): offset for ssp, offset in each.offsets.items()} for task, each in manager.read_last().items()}
-        finally:
-            manager.close()
+        return committed(self.config)
 
     def generation(self) -> int:
         """The number of the job's last generation, 0 before the first."""
@@ -97,6 +93,15 @@ class Job:
             return last.number if last else 0
         finally:
             manager.close()
+
+
+def committed(config: Config) -> dict[str, dict[str, str]]:
+    """Per task and partition, the last offset that a job has committed."""
+    manager = checkpoint_manager(config, job_name(config))
+    try:
+        return {task: {str(ssp): offset for ssp, offset in each.offsets.items()} for task, each in manager.read_last().items()}
+    finally:
+        manager.close()
 
 
 @pytest.fixture
