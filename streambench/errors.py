@@ -6,6 +6,7 @@ parse texts. The text itself is written for the person at the keyboard: what was
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 
@@ -110,3 +111,15 @@ def shortened(value: object) -> str:
     """The repr of a value, cut where it is too long for a message."""
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def do_all(steps: Iterable[Callable[[], object]]) -> None:
+    """Take every step of letting go, even if one before it fails; the first failure is raised at the end."""
+    failures = []
+    for step in steps:
+        try:
+            step()
+        except Exception as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]

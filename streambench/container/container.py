@@ -27,7 +27,7 @@ from streambench.container.outbox import LiveOutbox, TaskCommit
 from streambench.container.snapshot import ContainerSnapshot, PartitionSnapshot, partition_snapshots, take_snapshot
 from streambench.container.state import State
 from streambench.container.task_instance import EventObserver, TaskInstance, check_task, task_object
-from streambench.errors import ConfigError, ContainerStateError, FencedError
+from streambench.errors import ConfigError, ContainerStateError, FencedError, do_all
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.planning.model import ContainerModel, JobModel
@@ -431,14 +431,7 @@ class Container:
             log.warning("no last picture of the inputs: %s", problem)
 
     def _close_tasks(self) -> None:
-        problems = []
-        for task in self._tasks:
-            try:
-                task.close()
-            except Exception as error:
-                problems.append(error)
-        if problems:
-            raise problems[0]
+        do_all([task.close for task in self._tasks])
 
     def _release(self, close_tasks: Callable[[], None]) -> None:
         """Stop reading, close the tasks, stop writing; every step even if one before failed, whose error is raised at the end."""
@@ -453,14 +446,7 @@ class Container:
         if self._checkpoints is not None:
             steps.append(self._checkpoints.close)
         steps.append(self._systems.close)
-        problems = []
-        for step in steps:
-            try:
-                step()
-            except Exception as error:
-                problems.append(error)
-        if problems:
-            raise problems[0]
+        do_all(steps)
 
 
 def _checked_inputs(config: Config, systems: Systems) -> list[Any]:

@@ -14,7 +14,7 @@ from functools import partial
 from msgspec import Struct
 
 from streambench.clock import Clock
-from streambench.errors import StreambenchError
+from streambench.errors import StreambenchError, do_all
 from streambench.model import SystemStreamPartition
 from streambench.system.api import Chunk, SystemConsumer
 
@@ -97,21 +97,14 @@ class Intake:
         self.wake.clear()
 
     def stop(self, timeout_ms: int) -> None:
-        """Stop all consumers; errors in that are collected and raised at the end."""
-        problems: list[BaseException] = []
+        """Stop all consumers, whatever one of them raises; that is raised at the end."""
         for reader in self._readers.values():
             reader.ask_to_stop()
-        stops: list[Callable[[], None]] = [consumer.stop for consumer in self._polled.values()]
-        stops += [partial(reader.join, timeout_ms) for reader in self._readers.values()]
-        for stop in stops:
-            try:
-                stop()
-            except Exception as error:
-                problems.append(error)
-        self._polled.clear()
-        self._readers.clear()
-        if problems:
-            raise problems[0]
+        stops = [consumer.stop for consumer in self._polled.values()]
+        joins = [partial(reader.join, timeout_ms) for reader in self._readers.values()]
+        self._polled = {}
+        self._readers = {}
+        do_all([*stops, *joins])
 
 
 class _Reader:

@@ -16,7 +16,7 @@ from msgspec import Struct
 from streambench.checkpoint.api import Checkpoint, CheckpointManager
 from streambench.config import Config
 from streambench.container.handles import Outgoing
-from streambench.errors import ConfigError, SerdeError, UnknownStreamError, described, shortened
+from streambench.errors import ConfigError, SerdeError, UnknownStreamError, described, do_all, shortened
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.serde.api import Serde
@@ -151,9 +151,8 @@ class LiveOutbox:
         self._write_changes([(sources[each.changelog], each) for each in changes])
 
     def stop(self) -> None:
-        for producer in self._producers.values():
-            producer.stop()
-        self._producers.clear()
+        producers, self._producers = self._producers, {}
+        do_all([producer.stop for producer in producers.values()])
 
     def _write_changes(self, changes: Sequence[tuple[str, StoreChanges]]) -> None:
         for source, each in changes:

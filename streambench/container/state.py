@@ -9,7 +9,7 @@ from streambench.checkpoint.api import Checkpoint
 from streambench.config import Config
 from streambench.container.handles import Owner
 from streambench.container.outbox import StoreChanges
-from streambench.errors import UnknownStreamError
+from streambench.errors import UnknownStreamError, do_all
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStreamPartition
 from streambench.planning.model import ContainerModel, TaskModel
@@ -84,9 +84,7 @@ class State:
 
     def close(self) -> None:
         """Close all stores."""
-        for stores in self._stores.values():
-            for store in stores.values():
-                store.close()
+        do_all([store.close for stores in self._stores.values() for store in stores.values()])
 
     def _store(self, definition: StoreDefinition, task: TaskModel, owner: Owner) -> TaskStore:
         engine = definition.factory.get_engine(definition.name, task.name, self._config)

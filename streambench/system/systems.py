@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 
 from streambench import load
 from streambench.config import Config
-from streambench.errors import ConfigError
+from streambench.errors import ConfigError, do_all
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import PartitionMetadata, SystemStream
 from streambench.system.api import SystemAdmin, SystemConsumer, SystemFactory, SystemProducer
@@ -101,9 +101,8 @@ class Systems:
 
     def close(self) -> None:
         """Close the admins."""
-        for admin in self._admins.values():
-            admin.close()
-        self._admins.clear()
+        admins, self._admins = self._admins, {}
+        do_all([admin.close for admin in admins.values()])
 
     def _check_keys(self, system: str, factory: SystemFactory) -> None:
         if factory.keys is None:

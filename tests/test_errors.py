@@ -1,0 +1,61 @@
+"""Errors, and what is done in spite of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from streambench.errors import ConfigError, MissingExtraError, TaskError, described, do_all, shortened
+
+
+def test_every_step_is_taken_and_the_first_failure_raised() -> None:
+    taken = []
+
+    def step(name: str, error: Exception | None = None) -> None:
+        taken.append(name)
+        if error is not None:
+            raise error
+
+    with pytest.raises(ValueError, match="first"):
+        do_all(
+            [
+                lambda: step("a"),
+                lambda: step("b", ValueError("first")),
+                lambda: step("c", KeyError("second")),
+                lambda: step("d"),
+            ]
+        )
+    assert taken == ["a", "b", "c", "d"]
+
+
+def test_an_interrupt_ends_the_steps_at_once() -> None:
+    taken = []
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        do_all([interrupt, lambda: taken.append("b")])
+    assert taken == []
+
+
+def test_errors_carry_the_place() -> None:
+    assert ConfigError("wrong", key="task.inputs").key == "task.inputs"
+    assert MissingExtraError("kafka", "kafka").extra == "kafka"
+    error = TaskError("failed", task="Partition 0", ssp="mem.a.0", offset="7", key="k")
+    assert (error.task, error.ssp, error.offset, error.key) == ("Partition 0", "mem.a.0", "7", "k")
+
+
+def test_a_notebook_shows_the_message_alone() -> None:
+    assert ConfigError("task.inputs: is missing")._render_traceback_() == ["ConfigError: task.inputs: is missing"]
+
+
+def test_an_exception_is_described_by_its_class_unless_it_is_ours() -> None:
+    assert described(ConfigError("task.inputs: is missing")) == "task.inputs: is missing"
+    assert described(ValueError("too small")) == "ValueError: too small"
+    assert described(ValueError()) == "ValueError"
+
+
+def test_long_values_are_shortened() -> None:
+    assert shortened("short") == "'short'"
+    assert len(shortened("x" * 1000)) == 80
+    assert shortened("x" * 1000).endswith("...")
