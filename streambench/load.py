@@ -52,6 +52,8 @@ def by_path(config: Config, key: str, path: str) -> Any:
         place, _, name = path.rpartition(":")
     else:
         place, _, name = path.rpartition(".")
+    if path.endswith(".py"):
+        raise config.error(key, f"'{path}' names a file and no class in it: write {path}:Class")
     if not place or not name:
         raise config.error(key, f"'{path}' names no class: write package.module.Class or file.py:Class")
     found: Any = _from_file(config, key, place) if place.endswith(".py") else _from_package(config, key, place)
@@ -88,6 +90,9 @@ def _from_file(config: Config, key: str, place: str) -> ModuleType:
     module = ModuleType(name)
     module.__file__ = str(path)
     sys.modules[name] = module
+    # As for a script that is run: what stands beside it can be imported.
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
     linecache.checkcache(str(path))
     try:
         exec(compile(path.read_bytes(), path, "exec"), vars(module))
@@ -95,5 +100,7 @@ def _from_file(config: Config, key: str, place: str) -> ModuleType:
         del sys.modules[name]
         if isinstance(error, SyntaxError):
             raise ConfigError(f"{key}: {path.name}, line {error.lineno}: {error.msg}", key=key) from None
+        if isinstance(error, ImportError):
+            raise config.error(key, f"{path.name} cannot be imported: {error}") from error
         raise
     return module

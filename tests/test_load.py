@@ -190,3 +190,23 @@ def test_a_class_that_cannot_be_made_is_an_error_of_its_key(key: str) -> None:
     with pytest.raises(ConfigError, match="cannot make a Demanding: TypeError: .*'url'") as told:
         run_job(lambda *_: None, config, {("log.a" if "systems" in key else "mem.a"): {0: [1]}})
     assert told.value.key == key
+
+
+def test_a_file_can_import_what_stands_beside_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "beside_the_task.py").write_text("LATE = 15\n")
+    (tmp_path / "uses_it.py").write_text("from beside_the_task import LATE\n\nclass T:\n    late = LATE\n")
+    config = Config.from_text("task.class=uses_it.py:T", directory=tmp_path)
+    assert load.by_path(config, "task.class", "uses_it.py:T").late == 15
+
+
+def test_an_import_that_fails_in_a_file_names_the_key_and_the_file(tmp_path):
+    (tmp_path / "broken_import.py").write_text("import no_such_module\n")
+    config = Config.from_text("task.class=broken_import.py:T", origin="job.properties", directory=tmp_path)
+    with pytest.raises(ConfigError, match=r"task\.class \(job\.properties:1\): broken_import\.py cannot be imported: .*no_such"):
+        load.by_path(config, "task.class", "broken_import.py:T")
+
+
+def test_a_file_without_a_class_says_how_to_name_one(tmp_path):
+    with pytest.raises(ConfigError, match=r"write late\.py:Class"):
+        load.by_path(Config(), "task.class", "late.py")

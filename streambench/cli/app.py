@@ -35,6 +35,10 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+# What typer exits with after a KeyboardInterrupt, as shells do.
+_INTERRUPTED = 130
+
+
 @app.callback()
 def _streambench(
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
@@ -56,6 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = end.code
     else:
         code = 0
+    if code == _INTERRUPTED:
+        print("stopped by Ctrl-C; what was committed stays committed", file=sys.stderr)
     try:
         sys.stdout.flush()
     except BrokenPipeError:

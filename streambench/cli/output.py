@@ -77,23 +77,32 @@ def tell_error(error: BaseException) -> None:
         return
     frames = user_frames(error)
     internal = "" if frames or isinstance(error, (StreambenchError, OSError)) else f" (unexpected; {TRACEBACK}=1 shows where)"
-    print(f"error: {described(error)}{internal}", file=sys.stderr)
+    print(f"error: {_of_file(error) or described(error)}{internal}", file=sys.stderr)
     if frames:
         print(frames, file=sys.stderr)
 
 
+def _of_file(error: BaseException) -> str | None:
+    """What the operating system says of a file, the file first; None for any other error."""
+    if not isinstance(error, OSError) or error.filename is None or error.strerror is None:
+        return None
+    return f"{error.filename}: {error.strerror.lower()}"
+
+
 def log_to_stderr() -> None:
-    """Have warnings of streambench appear on standard error, a line each."""
-    logger = logging.getLogger("streambench")
-    if not any(isinstance(each, _Lines) for each in logger.handlers):
-        logger.addHandler(_Lines(logging.WARNING))
-        logger.propagate = False
+    """Have warnings of streambench, and of what it uses, appear on standard error, a line each."""
+    for logger in (logging.getLogger("streambench"), logging.getLogger()):
+        if not any(isinstance(each, _Lines) for each in logger.handlers):
+            logger.addHandler(_Lines(logging.WARNING))
+    logging.getLogger("streambench").propagate = False
 
 
 class _Lines(logging.Handler):
     """Writes to whatever standard error is at the moment: a live display puts itself between."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.module == "java_gateway" and record.exc_info is not None and isinstance(record.exc_info[1], KeyboardInterrupt):
+            return  # py4j reports a Ctrl-C as an error before it passes it on
         print(f"{record.levelname.lower()}: {record.getMessage()}", file=sys.stderr)
 
 

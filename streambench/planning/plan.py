@@ -29,11 +29,13 @@ def job_name(config: Config, task: object = None) -> str:
     It owns the checkpoints and changelogs: raises ConfigError where it cannot serve as the name of a directory.
     """
     own = getattr(task, "__name__", "")
-    name = config.text("job.name") or PurePath(config.origin).stem or (own if own.isidentifier() else "job")
+    given = config.text("job.name")
+    name = given or PurePath(config.origin).stem or (own if own.isidentifier() else "job")
     number = config.required("job.id")
     for key, part in (("job.name", name), ("job.id", number)):
         if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9 ._-]*", part):
-            raise config.error(key, f"'{part}' cannot be a name: use letters, digits, dots, dashes and underscores")
+            taken = "" if given or key != "job.name" else f" (taken from {config.origin}; set job.name)"
+            raise config.error(key, f"'{part}' cannot be a name{taken}: use letters, digits, dots, dashes and underscores")
     return f"{name}-{number}"
 
 

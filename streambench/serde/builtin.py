@@ -33,7 +33,11 @@ class BytesSerde(Serde):
 class StringSerde(Serde):
     """Text as UTF-8. It takes nothing but str."""
 
-    to_bytes = staticmethod(str.encode)  # type: ignore[assignment]
+    def to_bytes(self, value: Any) -> bytes:
+        if not isinstance(value, str):
+            raise TypeError(f"a str is wanted, not {type(value).__name__}")
+        return value.encode()
+
     from_bytes = staticmethod(bytes.decode)  # type: ignore[assignment]
 
 
@@ -44,7 +48,9 @@ class EncodedStringSerde(Serde):
         self.encoding = encoding
 
     def to_bytes(self, value: Any) -> bytes:
-        return str.encode(value, self.encoding)
+        if not isinstance(value, str):
+            raise TypeError(f"a str is wanted, not {type(value).__name__}")
+        return value.encode(self.encoding)
 
     def from_bytes(self, data: bytes) -> str:
         return data.decode(self.encoding)
