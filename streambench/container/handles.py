@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 _get_ident = threading.get_ident
 
-Outgoing = list[tuple["TaskInstance", OutgoingMessageEnvelope]]
-"""What was collected in the current iteration, and by whom."""
+Outgoing = list[tuple[str, OutgoingMessageEnvelope]]
+"""What was collected in the current iteration, and by which task."""
 
 
 class Owner:
@@ -49,12 +49,12 @@ class Collector:
     __slots__ = ("send",)
 
     def __init__(self, task: TaskInstance, outgoing: Outgoing, owner: Owner) -> None:
-        append = outgoing.append
+        append, name = outgoing.append, task.name
 
         def send(envelope: OutgoingMessageEnvelope) -> None:
             if _get_ident() != owner.ident:
-                owner.check(f"the collector of {task.name}")
-            append((task, envelope))
+                owner.check(f"the collector of {name}")
+            append((name, envelope))
 
         self.send: Callable[[OutgoingMessageEnvelope], None] = send
 

@@ -115,8 +115,8 @@ class LiveOutbox:
             try:
                 put = puts[envelope.system_stream]
             except (KeyError, TypeError, AttributeError):
-                put = self._outlet(task.name, envelope)
-            put(task.name, envelope)
+                put = self._outlet(task, envelope)
+            put(task, envelope)
         self._unflushed += len(outgoing)
 
     def flush(self) -> None:
