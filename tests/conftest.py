@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,6 +15,10 @@ from hypothesis import HealthCheck, settings
 
 from streambench.config import Config
 from tests.surroundings import SOAK, missing
+
+# A shell starts what it puts into the background deaf to Ctrl-C; the tests of Ctrl-C, and the processes they start, must hear it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
