@@ -14,7 +14,7 @@ from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStreamPartition
 from streambench.planning.model import ContainerModel, TaskModel
 from streambench.store.definitions import StoreDefinition, store_definitions
-from streambench.store.restore import restore
+from streambench.store.restore import Restore, restore_all
 from streambench.store.task_store import TaskStore
 from streambench.system.systems import Systems
 
@@ -57,21 +57,33 @@ class State:
 
     def restore(self, last: Mapping[str, Checkpoint], metrics: MetricsRegistry) -> list[StoreChanges]:
         """Fill the stores; what must be written to the changelogs to set right what a run left there that died before its commit."""
+        restores = self._restores(last)
+        for system in sorted({each.ssp.system for _, _, each in restores}):
+            restore_all(self._systems.consumer(system, metrics), [each for _, _, each in restores if each.ssp.system == system])
         corrections = []
-        for task in self._tasks:
-            checkpoint = last.get(task.name, Checkpoint({}))
-            for store, ssp in self.changelogs(task.name).items():
-                engine = self._stores[task.name][store].engine
-                consumer = self._systems.consumer(ssp.system, metrics)
-                committed = checkpoint.changelogs.get(store)
-                wrong = restore(engine, consumer, self._systems.admin(ssp.system), ssp, committed)
-                if wrong and committed is None:
-                    log.warning("%s: no checkpoint knows of %s, which holds state; the store %s begins empty", task.name, ssp, store)
-                elif wrong:
-                    log.info("%s: %d uncommitted changes of the store %s are undone", task.name, len(wrong), store)
-                    corrections.append(StoreChanges(store, ssp, wrong))
-                metrics.counter("entries-restored", f"store-{store}").inc(len(engine))
+        for task, store, each in restores:
+            metrics.counter("entries-restored", f"store-{store}").inc(len(self._stores[task][store].engine))
+            wrong = each.corrections()
+            if not wrong:
+                continue
+            if each.committed is None:
+                log.warning("%s: no checkpoint knows of %s, which holds state; the store %s begins empty", task, each.ssp, store)
+            else:
+                log.info("%s: %d uncommitted changes of the store %s are undone", task, len(wrong), store)
+            corrections.append(StoreChanges(store, each.ssp, wrong))
         return corrections
+
+    def _restores(self, last: Mapping[str, Checkpoint]) -> list[tuple[str, str, Restore]]:
+        """Per task and store with a changelog, its restore."""
+        metadata = self._systems.metadata({ssp.system_stream for of_task in self._changelogs.values() for ssp in of_task.values()})
+        restores = []
+        for task, changelogs in self._changelogs.items():
+            committed = last.get(task, Checkpoint({})).changelogs
+            for store, ssp in changelogs.items():
+                here = metadata[ssp.system_stream][ssp.partition]
+                compare = self._systems.admin(ssp.system).compare
+                restores.append((task, store, Restore(self._stores[task][store].engine, ssp, here, committed.get(store), compare)))
+        return restores
 
     def drain(self, task: str) -> list[StoreChanges]:
         """What changed in the stores of a task since the last drain."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from streambench.errors import StoreError
 from streambench.model import PartitionMetadata, SystemStreamPartition
 from streambench.store.engine import StoreEngine
-from streambench.system.api import Chunk, SystemAdmin, SystemConsumer
+from streambench.system.api import Chunk, SystemConsumer
 
 _AT_ONCE = 10_000
 _PATIENCE_MS = 1_000
@@ -43,7 +43,7 @@ class Restore:
         self.oldest = here.oldest
         self._engine = engine
         self._newest = here.newest
-        self._committed = committed
+        self.committed = committed
         self._compare = compare
         self._progress = progress
         self._tail: dict[bytes, bytes | None] = {}
@@ -77,7 +77,7 @@ class Restore:
 
     def _committed_in(self, offsets: list[str]) -> int:
         """How many of the offsets belong to the state: those before ``committed``."""
-        committed = self._committed
+        committed = self.committed
         if committed is None:
             return 0
         if self._order(offsets[-1], committed) < 0:
@@ -121,18 +121,3 @@ def restore_all(consumer: SystemConsumer, restores: Iterable[Restore]) -> None:
             running = {ssp: each for ssp, each in running.items() if not (each.done or consumer.at_head(ssp))}
     finally:
         consumer.stop()
-
-
-def restore(
-    engine: StoreEngine,
-    consumer: SystemConsumer,
-    admin: SystemAdmin,
-    changelog: SystemStreamPartition,
-    committed: str | None,
-    progress: Callable[[int], object] | None = None,
-) -> list[tuple[bytes, bytes | None]]:
-    """Restore one store; what is to be written to its changelog to set right what a dead run left there. See ``Restore``."""
-    here = admin.metadata([changelog.system_stream])[changelog.system_stream][changelog.partition]
-    one = Restore(engine, changelog, here, committed, admin.compare, progress)
-    restore_all(consumer, [one])
-    return one.corrections()

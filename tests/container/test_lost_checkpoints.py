@@ -67,3 +67,13 @@ def test_state_of_which_no_checkpoint_knows_is_not_left_out_in_silence(
         sb.run(config, task=Counts)
     [told] = [record.getMessage() for record in caplog.records]
     assert told == "Partition 0: no checkpoint knows of log.counts-1-s-changelog.0, which holds state; the store s begins empty"
+
+
+def test_state_of_which_no_checkpoint_knows_does_not_come_back_later(config: sb.Config, tmp_path: Path) -> None:
+    sb.run(config, task=Counts)
+    shutil.rmtree(tmp_path / "checkpoints")
+    for _ in range(2):
+        container = sb.Container.from_config(config.with_values({"systems.log.samza.offset.default": "upcoming"}), Counts)
+        container.start()
+        assert list(container.tasks[0].context.store("s").all()) == []
+        container.stop()

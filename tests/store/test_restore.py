@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from streambench.errors import StoreError
 from streambench.model import PartitionMetadata
 from streambench.store.memory import MemoryEngine
-from streambench.store.restore import Restore, restore, restore_all
+from streambench.store.restore import Restore, restore_all
 from tests.store.fakes import CHANGELOG, Changelog
 
 Entry = tuple[bytes | None, bytes | None]
@@ -25,7 +25,11 @@ def replayed(entries: list[Entry]) -> dict[bytes | None, bytes | None]:
 
 
 def run(changelog: Changelog, engine: MemoryEngine, committed: str | None) -> list[tuple[bytes, bytes | None]]:
-    return restore(engine, changelog.consumer(), changelog.factory.get_admin("mem", None), changelog.ssp(), committed)  # type: ignore[arg-type]
+    admin, ssp = changelog.factory.get_admin("mem", None), changelog.ssp()  # type: ignore[arg-type]
+    here = admin.metadata([ssp.system_stream])[ssp.system_stream][ssp.partition]
+    one = Restore(engine, ssp, here, committed, admin.compare)
+    restore_all(changelog.consumer(), [one])
+    return one.corrections()
 
 
 @given(committed=ENTRIES, orphaned=ENTRIES)
