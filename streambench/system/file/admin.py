@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from streambench.durable import make_durable
 from streambench.errors import StreamExistsError, StreamSystemError
 from streambench.model import PartitionMetadata, SystemStream
 from streambench.system.api import SystemAdmin
@@ -149,12 +150,3 @@ def _make_directory(path: Path, partitions: int, ending: str) -> None:
     finally:
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(new)
-
-
-def make_durable(directory: Path) -> None:
-    """Return when the entries of a directory are on the disk."""
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from filelock import FileLock
 from msgspec import Struct
 
+from streambench.durable import make_durable
 from streambench.errors import CorruptDataError, MessageTooLargeError, StreamSystemError, UnknownStreamError
 from streambench.system.log.arrays import FEW, int64s
 from streambench.system.log.fences import Fences
@@ -35,7 +36,7 @@ from streambench.system.log.frame import (
     parse,
     schema_bytes,
 )
-from streambench.system.log.handles import Handles, create_durably, make_durable
+from streambench.system.log.handles import Handles, create_durably
 from streambench.system.log.segment import Segment, cut_index, find, frames, last_noted, note, segment_of, segments, start_of
 from streambench.system.log.settings import Settings
 

@@ -15,10 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from filelock import FileLock, Timeout
 
+from streambench.durable import make_durable
 from streambench.errors import CorruptDataError
 from streambench.system.log.appender import Place
 from streambench.system.log.frame import END_OF_STREAM, SCHEMA, Frame, Torn, checksum_matches, decode, encode, parse
-from streambench.system.log.handles import Handles, make_durable, write_durably
+from streambench.system.log.handles import Handles, write_durably
 from streambench.system.log.segment import Segment, frames, note, segments, start_of
 from streambench.system.log.settings import Settings
 

@@ -6,6 +6,8 @@ import os
 from collections import OrderedDict
 from pathlib import Path
 
+from streambench.durable import make_durable
+
 
 class Handles:
     """Opens files when they are asked for and closes those that were not used for the longest time.
@@ -68,15 +70,6 @@ class Handles:
         self._dirty.clear()
         for path in list(self._open):
             self.close(path)
-
-
-def make_durable(directory: Path) -> None:
-    """Force a directory to the disk: the names of files that were created or renamed in it."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def write_durably(path: Path, data: bytes) -> None:

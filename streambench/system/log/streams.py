@@ -14,9 +14,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from streambench.durable import make_durable
 from streambench.errors import CorruptDataError, StreamExistsError, StreamSystemError, UnknownStreamError
 from streambench.system.log.appender import Place
-from streambench.system.log.handles import Handles, create_durably, make_durable
+from streambench.system.log.handles import Handles, create_durably
 from streambench.system.log.partition import Partition
 from streambench.system.log.settings import Settings, stream_settings
 
