@@ -29,11 +29,15 @@ _REMEMBERED_KEYS = 100_000
 
 
 class StoreChanges(Struct):
-    """What changed in one store of a task since its last commit: per key (as bytes) the value, None for a deleted one."""
+    """What changed in one store of a task since its last commit: per key (as bytes) the value, None for a deleted one.
+
+    ``written``: for a store whose entries expire, when each of them was written, in milliseconds (None for a deleted one): the timestamps
+    of the changelog's messages, from which a restore learns the age of an entry."""
 
     store: str
     changelog: SystemStreamPartition
     entries: list[tuple[bytes, bytes | None]]
+    written: Sequence[int | None] | None = None
 
 
 class TaskCommit(Struct):
@@ -66,8 +70,9 @@ class Outbox(Protocol):
         """Return when all that was sent is durable."""
         ...
 
-    def commit(self, commits: Sequence[TaskCommit], now_ms: int) -> None:
-        """Make what was sent, the changes of state, and the offsets durable, in this order (or at once). Raises FencedError."""
+    def commit(self, commits: Sequence[TaskCommit], now_ms: int) -> Mapping[str, Checkpoint]:
+        """Make what was sent, the changes of state, and the offsets durable, in this order (or at once); the checkpoints, by task, as they
+        were written. Raises FencedError."""
         ...
 
     def correct(self, changes: Sequence[StoreChanges], sources: Mapping[SystemStreamPartition, str]) -> None:
@@ -127,7 +132,7 @@ class LiveOutbox:
             self._sent.inc(self._unflushed)
             self._unflushed = 0
 
-    def commit(self, commits: Sequence[TaskCommit], now_ms: int) -> None:
+    def commit(self, commits: Sequence[TaskCommit], now_ms: int) -> Mapping[str, Checkpoint]:
         self.flush()
         self._write_changes([(each.task, changes) for each in commits for changes in each.changes])
         # Epochs grow with each holder of a container, and so do the numbers of its commits.
@@ -146,6 +151,7 @@ class LiveOutbox:
         }
         if written:
             self._checkpoints.write(written)
+        return written
 
     def correct(self, changes: Sequence[StoreChanges], sources: Mapping[SystemStreamPartition, str]) -> None:
         self._write_changes([(sources[each.changelog], each) for each in changes])
@@ -159,8 +165,8 @@ class LiveOutbox:
             ssp = each.changelog
             producer = self._producer(ssp.system)
             stream = ssp.system_stream
-            for key, value in each.entries:
-                producer.send(source, OutgoingMessageEnvelope(stream, value, key, None, ssp.partition))
+            for (key, value), written in zip(each.entries, each.written or itertools.repeat(None), strict=False):
+                producer.send(source, OutgoingMessageEnvelope(stream, value, key, None, ssp.partition, written))
             self._unflushed += len(each.entries)
         self.flush()
 
