@@ -35,10 +35,15 @@ class Checkpoint(Struct, frozen=True):
 
 
 class Generation(Struct, frozen=True):
-    """One start of a job: its number, and which container has which tasks."""
+    """One start of a job: its number, and which container has which tasks.
+
+    ``places``: of every task that the job has ever had, its partition in the changelogs. It is given once and never to another task, so
+    that state stays with its task whatever becomes of the inputs.
+    """
 
     number: int
     assignment: Mapping[int, Sequence[str]]
+    places: Mapping[str, int] = {}
 
 
 class CheckpointManager(ABC):
@@ -49,8 +54,13 @@ class CheckpointManager(ABC):
     """
 
     @abstractmethod
-    def open_generation(self, assignment: Mapping[int, Sequence[str]], *, now_ms: int) -> Generation:
-        """Open the next generation and close all older ones; they carry their last checkpoints over to it."""
+    def open_generation(
+        self, assignment: Mapping[int, Sequence[str]], *, now_ms: int, places: Mapping[str, int] | None = None
+    ) -> Generation:
+        """Open the next generation and close all older ones; they carry their last checkpoints and their places over to it.
+
+        ``places``: those of the assigned tasks; new ones are added to what the job has. Raises FencedError, and stops nothing, where they
+        contradict it: another start has given places to tasks since these were planned."""
 
     @abstractmethod
     def last_generation(self) -> Generation | None:

@@ -61,6 +61,7 @@ class _Start(Struct, kw_only=True):
     time_ms: int
     assignment: dict[str, list[str]]
     checkpoints: dict[str, Raw]
+    places: dict[str, int] = {}
 
     def containers(self) -> dict[int, tuple[str, ...]]:
         """The tasks of each container."""
@@ -120,8 +121,10 @@ class JournalCheckpointManager(CheckpointManager):
         self._host = socket.gethostname()
         self._claim: _Claim | None = None
 
-    def open_generation(self, assignment: Mapping[int, Sequence[str]], *, now_ms: int) -> Generation:
-        return self._open(rules.checked_assignment(assignment), {}, now_ms)
+    def open_generation(
+        self, assignment: Mapping[int, Sequence[str]], *, now_ms: int, places: Mapping[str, int] | None = None
+    ) -> Generation:
+        return self._open(rules.checked_assignment(assignment), {}, now_ms, places)
 
     def rewind(self, checkpoints: Mapping[str, Checkpoint], *, now_ms: int) -> Generation:
         return self._open(None, {task: _stored(checkpoint) for task, checkpoint in checkpoints.items()}, now_ms)
@@ -235,7 +238,9 @@ class JournalCheckpointManager(CheckpointManager):
 
     # Opening a generation
 
-    def _open(self, assignment: Mapping[int, Sequence[str]] | None, given: Mapping[str, Raw], now_ms: int) -> Generation:
+    def _open(
+        self, assignment: Mapping[int, Sequence[str]] | None, given: Mapping[str, Raw], now_ms: int, places: Mapping[str, int] | None = None
+    ) -> Generation:
         """Open a generation with this assignment (None: that of the last one); in its base the given checkpoints replace the last ones."""
         with self._told():
             while True:
@@ -244,6 +249,7 @@ class JournalCheckpointManager(CheckpointManager):
                     start = self._start(last) if last else None
                     if assignment is None and start is not None:
                         rules.check_rewind(self._job, _generation(start), start.checkpoints, given)
+                    merged = rules.merged_places(self._job, start.places if start else {}, places)
                     base = self._settled(start, given, now_ms) if start else {}
                     new = _Start(
                         number=last.number + 1 if last else 1,
@@ -253,6 +259,7 @@ class JournalCheckpointManager(CheckpointManager):
                         time_ms=now_ms,
                         assignment=_texts(assignment) if assignment is not None else start.assignment if start else {},
                         checkpoints={**base, **given},
+                        places=merged,
                     )
                     self._check_unused(new.number, last)
                     record = self._generations.append(last, _encode(new), witness=last)
@@ -575,7 +582,7 @@ def _stored(checkpoint: Checkpoint) -> Raw:
 
 
 def _generation(start: _Start) -> Generation:
-    return Generation(start.number, start.containers())
+    return Generation(start.number, start.containers(), start.places)
 
 
 def _texts(assignment: Mapping[int, Sequence[str]]) -> dict[str, list[str]]:

@@ -18,6 +18,7 @@ class _Memory:
         self.keep = keep
         self.lock = Lock()
         self.generation: Generation | None = None
+        self.places: Mapping[str, int] = {}
         self.holders: dict[int, int] = {}
         self.history: dict[str, deque[Checkpoint]] = {}
 
@@ -27,18 +28,25 @@ class _Memory:
             if not kept or kept[-1] != checkpoint:
                 kept.append(checkpoint)
 
-    def open(self, assignment: Mapping[int, Sequence[str]]) -> Generation:
-        self.generation = Generation(self.generation.number + 1 if self.generation else 1, assignment)
+    def open(self, assignment: Mapping[int, Sequence[str]], places: Mapping[str, int] | None = None) -> Generation:
+        merged = rules.merged_places(self.job, self.places, places)
+        self.generation = Generation(self.generation.number + 1 if self.generation else 1, assignment, merged)
+        self.places = merged
         self.holders = {}
         return self.generation
 
 
 class MemoryCheckpointManager(CheckpointManager):
-    """Keeps checkpoints as long as the process lives. ``checkpoints`` are there from the start; ``keep``: how many per task."""
+    """Keeps checkpoints as long as the process lives. ``checkpoints``, and ``last`` (the generation before), are there from the start;
+    ``keep``: how many per task."""
 
-    def __init__(self, checkpoints: Mapping[str, Checkpoint] | None = None, *, job: str = "job", keep: int = 100) -> None:
+    def __init__(
+        self, checkpoints: Mapping[str, Checkpoint] | None = None, *, job: str = "job", keep: int = 100, last: Generation | None = None
+    ) -> None:
         self._memory = _Memory(job, keep)
         self._memory.add(checkpoints or {})
+        if last is not None:
+            self._memory.generation, self._memory.places = last, last.places
         self._claim: tuple[int, int, int] | None = None
 
     def sibling(self) -> MemoryCheckpointManager:
@@ -47,10 +55,12 @@ class MemoryCheckpointManager(CheckpointManager):
         other._memory = self._memory
         return other
 
-    def open_generation(self, assignment: Mapping[int, Sequence[str]], *, now_ms: int) -> Generation:
+    def open_generation(
+        self, assignment: Mapping[int, Sequence[str]], *, now_ms: int, places: Mapping[str, int] | None = None
+    ) -> Generation:
         checked = rules.checked_assignment(assignment)
         with self._memory.lock:
-            return self._memory.open(checked)
+            return self._memory.open(checked, places)
 
     def last_generation(self) -> Generation | None:
         return self._memory.generation

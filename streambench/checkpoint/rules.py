@@ -21,6 +21,16 @@ def checked_assignment(assignment: Mapping[int, Sequence[str]]) -> dict[int, tup
     return copy
 
 
+def merged_places(job: str, present: Mapping[str, int], given: Mapping[str, int] | None) -> dict[str, int]:
+    """The places of all tasks. Raises FencedError where a task would move, or would come to where another one is."""
+    merged = {**present, **(given or {})}
+    if any(merged[task] != place for task, place in present.items()) or len(set(merged.values())) < len(merged):
+        raise FencedError(
+            f"job {job}: another start of the job gave tasks their places in the changelogs while this one was planned; start again"
+        )
+    return merged
+
+
 def check_claim(job: str, last: Generation | None, generation: int, container: int) -> None:
     """Raise FencedError where the generation is not the last one any more, CheckpointError where there is no such container."""
     if last is None or generation > last.number or generation < 1:

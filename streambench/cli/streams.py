@@ -1,4 +1,4 @@
-"""``streambench streams``: what streams there are; making and deleting them."""
+"""``streambench streams``: what streams there are; making, growing and deleting them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import typer
 from streambench.cli.job import JobOption, JsonOption, all_streams, complete_words, is_job, split_job, stream_named, systems_of
 from streambench.cli.output import say, show_rows
 from streambench.config import Config
-from streambench.errors import UnknownStreamError
+from streambench.errors import StreamExistsError, UnknownStreamError
 from streambench.model import PartitionMetadata, SystemStream
 from streambench.system.systems import Systems
 
 _COLUMNS = ("stream", "partition", "oldest", "newest", "upcoming")
-_VERBS = ("list", "create", "delete")
+_VERBS = ("list", "create", "grow", "delete")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -33,14 +33,16 @@ def _complete(context: typer.Context, incomplete: str) -> list[str]:
 def streams(
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[JOB.properties] [list|create|delete] [SYSTEM.STREAM]", show_default=False, autocompletion=_complete),
+        typer.Argument(metavar="[JOB.properties] [list|create|grow|delete] [SYSTEM.STREAM]", show_default=False, autocompletion=_complete),
     ] = None,
     config: JobOption = None,
-    partitions: Annotated[int | None, typer.Option(min=1, metavar="N", help="create: how many; else as configured, else 1.")] = None,
+    partitions: Annotated[int | None, typer.Option(min=1, metavar="N", help="create, grow: how many; else as configured, else 1.")] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="delete: do not ask.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """List the streams of a job's systems, one row per partition; create one; delete one.
+    """List the streams of a job's systems, one row per partition; create one; give one more partitions; delete one.
+
+    A job that runs sees the partitions of a stream that has grown at its next start.
 
     Examples:
 
@@ -48,15 +50,21 @@ def streams(
 
         streambench streams create log.numbers --partitions 3 -c job.properties
 
+        streambench streams grow log.numbers --partitions 6 -c job.properties
+
         streambench streams delete log.numbers -c job.properties
     """
     settings, verb, names = _understood(config, list(words or []))
-    if partitions is not None and verb != "create":
-        raise typer.BadParameter("--partitions goes with create only")
+    if partitions is not None and verb not in ("create", "grow"):
+        raise typer.BadParameter("--partitions goes with create and grow only")
+    if partitions is None and verb == "grow":
+        raise typer.BadParameter("to how many partitions? Give --partitions")
     if verb == "list":
         _list(settings, names[0] if names else None, as_json=json)
     elif verb == "create":
         _create(settings, names[0], partitions)
+    elif partitions is not None and verb == "grow":
+        _grow(settings, names[0], partitions)
     else:
         _delete(settings, names[0], ask=not yes and sys.stdin.isatty())
 
@@ -70,7 +78,7 @@ def _understood(option: Any, words: list[str]) -> tuple[Config, str, list[System
     settings, names = split_job(option, rest)
     if len(names) > 1 or (verb != "list" and not names):
         what = f"one stream, not {len(names)}." if names else "which stream?"
-        raise typer.BadParameter(f"{what} Write: streams list, streams create SYSTEM.STREAM, or streams delete SYSTEM.STREAM")
+        raise typer.BadParameter(f"{what} Write: streams list, streams create (or grow, delete) SYSTEM.STREAM")
     return settings, verb, [stream_named(name) for name in names]
 
 
@@ -100,6 +108,15 @@ def _create(config: Config, stream: SystemStream, partitions: int | None) -> Non
         made = systems.create(stream, partitions)
         number = len(systems.metadata([stream])[stream])
     say(f"{stream} {'has been created' if made else 'is there already'}, with {number} partition{'s' if number != 1 else ''}")
+
+
+def _grow(config: Config, stream: SystemStream, partitions: int) -> None:
+    with systems_of(config) as systems:
+        before = len(systems.metadata([stream])[stream])
+        if partitions < before:
+            raise StreamExistsError(f"{stream} has {before} partitions; a stream can get more of them, not fewer")
+        systems.admin(stream.system).grow(stream, partitions)
+    say(f"{stream} has {partitions} partition{'s' if partitions != 1 else ''} now; it had {before}")
 
 
 def _delete(config: Config, stream: SystemStream, *, ask: bool) -> None:

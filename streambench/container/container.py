@@ -31,7 +31,7 @@ from streambench.errors import ConfigError, ContainerStateError, FencedError, do
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.planning.model import ContainerModel, JobModel
-from streambench.planning.places import check_places
+from streambench.planning.places import open_generation
 from streambench.planning.plan import Metadata, all_inputs, job_name, plan
 from streambench.serde.streams import StreamSerdes
 from streambench.system.systems import Systems
@@ -262,14 +262,14 @@ class Container:
     def _start(self) -> None:
         config = self.config
         metadata = self._systems.metadata(_checked_inputs(config, self._systems))
-        model = self._model = self._model or plan(config.with_values({"job.container.count": 1}), self.name, metadata)
-        container = model.containers[self.number]
         checkpoints = self._checkpoints = self._checkpoints or checkpoint_manager(config, self.name)
+        if self._model is None:
+            self._model = plan(config.with_values({"job.container.count": 1}), self.name, metadata, checkpoints.last_generation())
+        model = self._model
+        container = model.containers[self.number]
         now_ms = self._clock.now_ms()
         if self._generation is None:
-            check_places(config, model, checkpoints)
-            assignment = {each.number: [task.name for task in each.tasks] for each in model.containers}
-            self._generation = checkpoints.open_generation(assignment, now_ms=now_ms).number
+            self._generation = open_generation(checkpoints, model, now_ms=now_ms).number
         epoch = checkpoints.claim(self._generation, self.number, now_ms=now_ms)
         last = checkpoints.read_last()
         self._serdes = StreamSerdes(config)

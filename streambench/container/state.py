@@ -9,9 +9,9 @@ from streambench.checkpoint.api import Checkpoint
 from streambench.config import Config
 from streambench.container.handles import Owner
 from streambench.container.outbox import StoreChanges
-from streambench.errors import UnknownStreamError, do_all
+from streambench.errors import StreamSystemError, UnknownStreamError, do_all
 from streambench.metrics.registry import MetricsRegistry
-from streambench.model import SystemStreamPartition
+from streambench.model import SystemStream, SystemStreamPartition
 from streambench.planning.model import ContainerModel, TaskModel
 from streambench.store.definitions import StoreDefinition, store_definitions
 from streambench.store.restore import Restore, restore_all
@@ -122,11 +122,23 @@ class State:
                 admin.create(stream, partitions, **_CHANGELOG)
                 present = partitions
             if present < partitions:
-                raise self._config.error(
-                    f"stores.{name}.changelog", f"{stream} has {present} partitions; the job has {partitions} tasks, which need one each"
-                )
+                self._grow(name, stream, present, partitions)
             for task in self._tasks:
                 self._changelogs[task.name][name] = SystemStreamPartition(stream.system, stream.stream, task.number)
+
+    def _grow(self, store: str, changelog: SystemStream, present: int, wanted: int) -> None:
+        """Add the partitions of new tasks to a changelog; those of the others stay as they are."""
+        key = f"stores.{store}.changelog"
+        try:
+            self._systems.admin(changelog.system).grow(changelog, wanted)
+        except StreamSystemError as error:
+            raise self._config.error(
+                key, f"{changelog} has {present} partitions and the tasks need {wanted}, one each; add them there. {error}"
+            ) from error
+        log.warning(
+            "%s: %s grows from %d to %d partitions; new tasks begin with empty state. If an input has got more partitions, keys that go to "
+            "another one now leave their state with the task that had them before", key, changelog, present, wanted,
+        )  # fmt: skip
 
     def _source(self, task: str) -> str:
         return f"{self._job}/{task}"

@@ -22,7 +22,7 @@ from streambench.job.result import ContainerRun, RunResult
 from streambench.job.shipping import shipped
 from streambench.job.signals import StopSignals
 from streambench.planning.model import JobModel
-from streambench.planning.places import check_places
+from streambench.planning.places import open_generation
 from streambench.planning.plan import all_inputs, job_name, plan
 from streambench.system.systems import Systems
 
@@ -121,15 +121,14 @@ def _planned(config: Config, name: str, *, only: int | None = None, again: bool 
         inputs = all_inputs(config)
         for stream in inputs:
             systems.factory(stream.system, key="task.inputs")
-        model = plan(config, name, systems.metadata(inputs))
+        last = checkpoints.last_generation()
+        model = plan(config, name, systems.metadata(inputs), last)
         if only is not None and not 0 <= only < len(model.containers):
             there = len(model.containers)
             raise ConfigError(f"there is no container {only}: {_COUNT} is {there}, and they are numbered from 0", key=_COUNT)
         assignment = {each.number: [task.name for task in each.tasks] for each in model.containers}
-        last = checkpoints.last_generation() if only is not None else None
-        if last is None or _plain(last) != assignment or (again and _is_closed(checkpoints, last, only or 0)):
-            check_places(config, model, checkpoints)
-            last = checkpoints.open_generation(assignment, now_ms=SystemClock().now_ms())
+        if last is None or only is None or _plain(last) != assignment or (again and _is_closed(checkpoints, last, only)):
+            last = open_generation(checkpoints, model, now_ms=SystemClock().now_ms())
     finally:
         checkpoints.close()
         systems.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
+from itertools import islice
 
 from streambench.model import SystemStreamPartition
 from streambench.planning.model import natural
@@ -34,9 +35,27 @@ class GroupBySystemStreamPartition(Grouper):
         return {str(ssp): [ssp] for ssp in sorted(partitions)}
 
 
-def deal(tasks: Collection[str], containers: int) -> dict[int, list[str]]:
-    """Deal tasks to containers, in the lexicographic order of their names, one after the other (Samza's GroupByContainerCount)."""
-    dealt: dict[int, list[str]] = {number: [] for number in range(containers)}
-    for at, name in enumerate(sorted(tasks)):
-        dealt[at % containers].append(name)
+def deal(tasks: Collection[str], containers: int, former: Mapping[int, Sequence[str]] | None = None) -> dict[int, list[str]]:
+    """Deal tasks to containers: equally many to each, one more to the first ones where that does not come out even.
+
+    At first in the lexicographic order of their names, one after the other (Samza's GroupByContainerCount). With ``former``, what each
+    container had before, a task stays where it was as far as that goes; what a container has too many of, or loses by not being there any
+    more, goes to those that have too few, and new tasks come last.
+    """
+    if former is None or len(former) < 2 or containers < 2:
+        return {number: sorted(sorted(tasks)[number::containers], key=natural) for number in range(containers)}
+    each, more = divmod(len(tasks), containers)
+    sizes = {number: each + (number < more) for number in range(containers)}
+    dealt: dict[int, list[str]] = {number: [] for number in sizes}
+    free: list[str] = []
+    for number in sorted(former):
+        had = [task for task in former[number] if task in tasks]
+        size = sizes.get(number, 0)
+        free += reversed(had[size:])
+        if number in dealt:
+            dealt[number] = had[:size]
+    known = {*free, *(task for had in dealt.values() for task in had)}
+    waiting = iter([*free, *sorted(set(tasks) - known)])
+    for number, names in dealt.items():
+        names += islice(waiting, sizes[number] - len(names))
     return {number: sorted(names, key=natural) for number, names in dealt.items()}

@@ -12,7 +12,7 @@ from streambench.model import SystemStreamPartition
 class TaskModel(Struct, frozen=True):
     """A task: its name, the partitions it reads (sorted), and its partition in every changelog.
 
-    ``number`` is its place among all tasks by natural order, and stays the same for the life of the job (``places.check_places``)."""
+    ``number``: that partition. It stays the same for the life of the job, whatever tasks come and go (``Generation.places``)."""
 
     name: str
     partitions: tuple[SystemStreamPartition, ...]

@@ -1,27 +1,21 @@
-"""Whose changelog partition is whose: the task's number among all tasks decides, and it must stay the same from start to start."""
+"""Whose changelog partition is whose: a task gets its place once, and the job's generations remember it."""
 
 from __future__ import annotations
 
-from streambench.checkpoint.api import CheckpointManager
-from streambench.config import Config
+from collections.abc import Collection, Mapping
+
+from streambench.checkpoint.api import CheckpointManager, Generation
 from streambench.planning.model import JobModel, natural
 
 
-def check_places(config: Config, model: JobModel, checkpoints: CheckpointManager) -> None:
-    """Raise ConfigError where a task would get the state of another one, because tasks have come or gone before it.
+def task_places(tasks: Collection[str], former: Mapping[str, int]) -> dict[str, int]:
+    """The place of each task: its former one; new tasks come behind all that there have ever been, in natural order."""
+    first = 1 + max(former.values(), default=-1)
+    new = sorted((task for task in tasks if task not in former), key=natural)
+    return {task: former[task] for task in tasks if task in former} | {task: place for place, task in enumerate(new, start=first)}
 
-    To be called before a generation is opened for this model."""
-    last = checkpoints.read_last()
-    if not any(checkpoint.changelogs for checkpoint in last.values()):
-        return
-    before = checkpoints.last_generation()
-    known = {*last, *(task for tasks in (before.assignment.values() if before else ()) for task in tasks)}
-    former = sorted(known, key=natural)
-    for task in model.tasks:
-        here = former[task.number] if task.number < len(former) else None
-        if task.name != here and (here is not None or task.name in known):
-            raise config.error(
-                "task.inputs",
-                f"{task.name} would lose its state or get that of another task: state goes by the place among all tasks, which are "
-                f"{', '.join(former)} so far, and new ones may only come behind them. Keep these inputs, or give the job a new job.name",
-            )
+
+def open_generation(checkpoints: CheckpointManager, model: JobModel, *, now_ms: int) -> Generation:
+    """Open the next generation of a job, with this model's assignment and places. Raises what the manager raises."""
+    assignment = {each.number: [task.name for task in each.tasks] for each in model.containers}
+    return checkpoints.open_generation(assignment, now_ms=now_ms, places={task.name: task.number for task in model.tasks})

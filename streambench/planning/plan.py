@@ -8,11 +8,13 @@ from collections.abc import Collection, Mapping
 from pathlib import PurePath
 
 from streambench import load
+from streambench.checkpoint.api import Generation
 from streambench.config import Config
 from streambench.errors import ConfigError
 from streambench.model import PartitionMetadata, SystemStream, SystemStreamPartition
 from streambench.planning.groupers import GroupByPartition, GroupBySystemStreamPartition, Grouper, deal
-from streambench.planning.model import ContainerModel, JobModel, TaskModel, natural
+from streambench.planning.model import ContainerModel, JobModel, TaskModel
+from streambench.planning.places import task_places
 
 Metadata = Mapping[SystemStream, Mapping[int, PartitionMetadata]]
 
@@ -71,8 +73,9 @@ def all_inputs(config: Config) -> list[SystemStream]:
     return list(dict.fromkeys([*input_streams(config), *(ssp.system_stream for ssp in broadcast_partitions(config))]))
 
 
-def plan(config: Config, name: str, metadata: Metadata) -> JobModel:
-    """The job model for inputs with these partitions. Raises ConfigError where the configuration and the partitions do not go together."""
+def plan(config: Config, name: str, metadata: Metadata, former: Generation | None = None) -> JobModel:
+    """The job model for inputs with these partitions. ``former``: the generation before; tasks keep their places of it, and as far as
+    possible their containers. Raises ConfigError where the configuration and the partitions do not go together."""
     broadcast = broadcast_partitions(config, metadata)
     ordinary = {
         SystemStreamPartition(stream.system, stream.stream, partition) for stream in input_streams(config) for partition in metadata[stream]
@@ -88,10 +91,9 @@ def plan(config: Config, name: str, metadata: Metadata) -> JobModel:
     containers = config.integer("job.container.count")
     if not 1 <= containers <= len(groups):
         raise config.error("job.container.count", f"{containers} containers for {len(groups)} tasks: give 1 to {len(groups)}")
-    models = {
-        task: TaskModel(task, tuple(sorted({*groups[task], *broadcast})), number) for number, task in enumerate(sorted(groups, key=natural))
-    }
-    dealt = deal(groups, containers)
+    places = task_places(groups, former.places if former else {})
+    models = {task: TaskModel(task, tuple(sorted({*groups[task], *broadcast})), places[task]) for task in groups}
+    dealt = deal(groups, containers, former.assignment if former else None)
     return JobModel(name, tuple(ContainerModel(number, tuple(models[task] for task in tasks)) for number, tasks in dealt.items()))
 
 

@@ -17,8 +17,8 @@ from streambench.container.offsets import StartingOffsets
 from streambench.errors import ConfigError
 from streambench.job.reach import check_reach
 from streambench.model import SystemStreamPartition
+from streambench.planning import places
 from streambench.planning.model import ContainerModel, JobModel
-from streambench.planning.places import check_places
 from streambench.planning.plan import Metadata, all_inputs, plan
 from streambench.spark.result import DeployedContainer
 from streambench.system.systems import Systems
@@ -60,8 +60,7 @@ def make_plan(config: Config, task: Any = None) -> DeployPlan:
     task, name = container.factory, container.name
     with _opened(config, name) as (systems, manager):
         metadata = systems.metadata(all_inputs(config))
-        model = plan(config, name, metadata)
-        check_places(config, model, manager)
+        model = plan(config, name, metadata, manager.last_generation())
         last = manager.read_last()
         starting = StartingOffsets(config, systems, metadata)
         starts = {
@@ -76,9 +75,8 @@ def make_plan(config: Config, task: Any = None) -> DeployPlan:
 
 def open_generation(planned: DeployPlan) -> int:
     """Open the next generation of the job, which stops what still runs of older ones; its number."""
-    assignment = {each.number: [task.name for task in each.tasks] for each in planned.model.containers}
     with _opened(planned.config, planned.model.name) as (_, manager):
-        return manager.open_generation(assignment, now_ms=SystemClock().now_ms()).number
+        return places.open_generation(manager, planned.model, now_ms=SystemClock().now_ms()).number
 
 
 def reached(planned: DeployPlan) -> dict[int, dict[SystemStreamPartition, str]]:

@@ -176,6 +176,13 @@ class SystemAdmin(ABC):
     def after(self, offset: str) -> str:
         """The offset that follows ``offset``: where to go on after having processed it."""
 
+    def grow(self, stream: SystemStream, partitions: int) -> None:
+        """Give a stream so many partitions, durably; what is there stays as it is, and nothing happens where it has as many or more.
+
+        Who has the stream open goes on with the partitions that it knows. Raises UnknownStreamError; a system that cannot raises
+        StreamSystemError."""
+        raise StreamSystemError(f"{stream}: partitions cannot be added to a stream of this kind of system by streambench")
+
     def streams(self) -> list[SystemStream]:
         """All streams of the system, sorted. Systems that cannot tell return nothing."""
         return []

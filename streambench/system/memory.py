@@ -86,6 +86,11 @@ class MemoryStreams:
             raise StreamExistsError(f"{stream} is there already, with {len(present)} partitions and not {partitions}")
         return False
 
+    def grow(self, stream: SystemStream, partitions: int) -> None:
+        """Add partitions to a stream until it has so many. Raises UnknownStreamError."""
+        present = self.of(stream)
+        present.extend(Partition() for _ in range(partitions - len(present)))
+
     def of(self, stream: SystemStream) -> list[Partition]:
         """The partitions of a stream. Raises UnknownStreamError."""
         try:
@@ -204,6 +209,9 @@ class MemoryAdmin(SystemAdmin):
 
     def after(self, offset: str) -> str:
         return str(_index(offset) + 1)
+
+    def grow(self, stream: SystemStream, partitions: int) -> None:
+        self._streams.grow(stream, partitions)
 
     def streams(self) -> list[SystemStream]:
         return sorted(self._streams.partitions)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from streambench import load
-from streambench.checkpoint.api import Checkpoint
+from streambench.checkpoint.api import Checkpoint, Generation
 from streambench.checkpoint.memory import MemoryCheckpointManager
 from streambench.clock import Clock
 from streambench.config import Config
@@ -20,7 +20,7 @@ from streambench.planning.plan import all_inputs, job_name
 from streambench.serde.api import Serde
 from streambench.serde.streams import StreamSerdes, readable
 from streambench.store.definitions import store_definitions
-from streambench.system.memory import MemoryStreams, MemorySystemFactory, Partition
+from streambench.system.memory import MemoryStreams, MemorySystemFactory
 from streambench.system.systems import Systems
 from streambench.testing.clock import ManualClock
 
@@ -52,6 +52,7 @@ class JobRun:
     _streams: MemoryStreams = field(default_factory=MemoryStreams, repr=False)
     _inputs: tuple[str, ...] = field(default=(), repr=False)
     _last: Mapping[str, Checkpoint] = field(default_factory=dict, repr=False)
+    _generation: Generation | None = field(default=None, repr=False)
 
 
 def run_job(
@@ -90,7 +91,8 @@ class _Run:
         self.inputs = [str(stream) for stream in all_inputs(self.config)]
         self.result._inputs = tuple(dict.fromkeys([*names, *self.inputs]))
         self.checkpoints = MemoryCheckpointManager(
-            _checkpoints(checkpoints) if checkpoints is not None else previous._last if previous else {}
+            _checkpoints(checkpoints) if checkpoints is not None else previous._last if previous else {},
+            last=previous._generation if previous else None,
         )
         factory = task if task is not None else load.by_path(self.config, "task.class", self.config.required("task.class"))
         check_task(factory)
@@ -166,15 +168,15 @@ class _Run:
                 yield OutgoingMessageEnvelope(stream, _encoded(message_serde, message), _encoded(key_serde, key), None, partition)
 
     def _create(self, stream: SystemStream, partitions: int) -> None:
-        present = self.result._streams.partitions.get(stream)
-        if present is None:
-            self.systems.admin(stream.system).create(stream, partitions)
+        admin = self.systems.admin(stream.system)
+        if stream in self.result._streams.partitions:
+            admin.grow(stream, partitions)
         else:
-            present.extend(Partition() for _ in range(partitions - len(present)))
+            admin.create(stream, partitions)
 
     def _finish(self, container: Container | None) -> JobRun:
         result = self.result
-        result._last = self.checkpoints.read_last()
+        result._last, result._generation = self.checkpoints.read_last(), self.checkpoints.last_generation()
         result.checkpoints = {
             task: {str(ssp): offset for ssp, offset in last.offsets.items()} for task, last in result._last.items() if last.offsets
         }

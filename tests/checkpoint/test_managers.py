@@ -43,6 +43,25 @@ def test_generations_are_numbered_and_keep_their_assignment(another: Another) ->
     assert second == another().last_generation() == Generation(2, {0: ("a", "b")})
 
 
+def test_places_are_added_and_never_lost(another: Another) -> None:
+    another().open_generation({0: ["a", "b"]}, places={"a": 0, "b": 1}, now_ms=0)
+    another().open_generation({0: ["b", "c"]}, places={"b": 1, "c": 2}, now_ms=0)
+    another().rewind({"b": at(1)}, now_ms=0)
+    last = another().last_generation()
+    assert last is not None and last.places == {"a": 0, "b": 1, "c": 2}
+
+
+@pytest.mark.parametrize("places", [{"a": 1}, {"c": 1}])
+def test_a_start_that_was_planned_without_knowing_of_the_last_one_is_refused(another: Another, places: dict[str, int]) -> None:
+    manager = another()
+    generation = manager.open_generation({0: ["a", "b"]}, places={"a": 0, "b": 1}, now_ms=0)
+    manager.claim(generation.number, 0, now_ms=0)
+    with pytest.raises(FencedError, match="another start of the job gave tasks their places.*start again"):
+        another().open_generation({0: list(places)}, places=places, now_ms=0)
+    manager.write({"a": at(1)})
+    assert another().last_generation() == generation
+
+
 def test_a_task_cannot_be_in_two_containers(manager: CheckpointManager) -> None:
     with pytest.raises(CheckpointError, match="'a' is assigned twice"):
         manager.open_generation({0: ["a"], 1: ["a"]}, now_ms=0)

@@ -54,6 +54,9 @@ def test_creating_what_is_there_already_changes_nothing(project: Project) -> Non
 
 def test_a_deleted_stream_is_gone(project: Project) -> None:
     project.fill(1)
+    project.ok("streams", "grow", "log.numbers", "--partitions", "5", *C)
+    assert "can get more of them, not fewer" in project.fails("streams", "grow", "log.numbers", "--partitions", "4", *C)
+    assert len(project.rows("streams", "list")) == 5
     project.ok("streams", "delete", "log.numbers", *C)
     assert project.rows("streams", "list") == []
 

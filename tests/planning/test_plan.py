@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streambench.checkpoint.api import Generation
 from streambench.config import Config
 from streambench.errors import ConfigError
 from streambench.model import PartitionMetadata, SystemStream, SystemStreamPartition
-from streambench.planning.groupers import Grouper
+from streambench.planning.groupers import Grouper, deal
 from streambench.planning.model import JobModel, natural
 from streambench.planning.plan import Metadata, all_inputs, broadcast_partitions, input_streams, job_name, plan
 
@@ -154,6 +155,44 @@ def test_every_task_is_in_one_container_and_they_differ_by_one_task_at_most(numb
     assert sorted((task for names in containers(model) for task in names), key=natural) == [task.name for task in model.tasks]
     sizes = [len(names) for names in containers(model)]
     assert max(sizes) - min(sizes) <= 1
+
+
+def names(*numbers: int) -> list[str]:
+    return [f"Partition {number}" for number in numbers]
+
+
+def test_more_containers_take_from_those_that_have_too_many() -> None:
+    former = {0: names(0, 2, 4, 6, 8), 1: names(1, 3, 5, 7)}
+    assert deal(names(*range(9)), 4, former) == {0: names(0, 2, 4), 1: names(1, 3), 2: names(6, 8), 3: names(5, 7)}
+
+
+def test_what_a_container_had_that_is_gone_goes_to_those_that_are_left() -> None:
+    former = {0: names(0, 4, 8), 1: names(1, 5), 2: names(2, 6), 3: names(3, 7)}
+    assert deal(names(*range(9)), 2, former) == {0: names(0, 2, 4, 6, 8), 1: names(1, 3, 5, 7)}
+
+
+@given(st.integers(2, 5), st.integers(2, 5), st.sets(st.integers(0, 19), min_size=5), st.sets(st.integers(0, 19), min_size=5))
+def test_no_more_tasks_move_than_must(before: int, now: int, had: set[int], has: set[int]) -> None:
+    former = deal(names(*had), before)
+    dealt = deal(names(*has), now, former)
+    each, more = divmod(len(has), now)
+    sizes = [each + (number < more) for number in range(now)]
+    assert sorted((task for tasks in dealt.values() for task in tasks), key=natural) == names(*sorted(has))
+    assert [len(dealt[number]) for number in range(now)] == sizes
+    for number, size in enumerate(sizes):
+        stayed = set(former.get(number, ())) & set(names(*has))
+        assert len(stayed & set(dealt[number])) == min(size, len(stayed))
+    assert deal(names(*has), now, dealt) == dealt
+
+
+def test_a_plan_follows_the_generation_before() -> None:
+    before = Generation(1, {0: ["m.a.1"], 1: ["m.a.0"]}, {"m.a.0": 1, "m.a.1": 0})
+    metadata = partitions(a=3)
+    config = Config({"task.inputs": "m.a", "job.systemstreampartition.grouper.factory": "ssp", "job.container.count": 2})
+    model = plan(config, "job-1", metadata, before)
+    assert {task.name: task.number for task in model.tasks} == {"m.a.0": 1, "m.a.1": 0, "m.a.2": 2}
+    assert containers(model) == [["m.a.1", "m.a.2"], ["m.a.0"]]
+    assert model.changelog_partitions == 3
 
 
 def test_there_is_at_least_one_container() -> None:

@@ -40,6 +40,9 @@ class LogAdmin(SystemAdmin):
     def streams(self) -> list[SystemStream]:
         return [SystemStream(self._system, name) for name in self.log.streams()]
 
+    def grow(self, stream: SystemStream, partitions: int) -> None:
+        self.log.grow(stream.stream, partitions)
+
     def delete(self, stream: SystemStream) -> None:
         self.log.delete(stream.stream)
 

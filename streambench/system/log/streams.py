@@ -1,4 +1,8 @@
-"""The log itself: a directory of streams, each with a ``stream.json`` that says how many partitions it has and its settings."""
+"""The log itself: a directory of streams, each with a ``stream.json`` that says how many partitions it has and its settings.
+
+By ``stream.json`` a stream is told from a later one of the same name, so that file never changes; once partitions were added, how many
+there are now stands in ``partitions.json``.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +16,19 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from filelock import FileLock
 from msgspec import Struct
 
 from streambench.durable import make_durable
 from streambench.errors import CorruptDataError, StreamExistsError, StreamSystemError, UnknownStreamError
 from streambench.system.log.appender import Place
-from streambench.system.log.handles import Handles, create_durably
+from streambench.system.log.handles import Handles, create_durably, write_durably
 from streambench.system.log.partition import Partition
 from streambench.system.log.settings import Settings, stream_settings
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _FORMAT = 1
+_GROWN = "partitions.json"
 
 
 class _About(Struct):
@@ -34,6 +40,12 @@ class _About(Struct):
     format: int = _FORMAT
 
 
+class _Grown(Struct):
+    """What stands in ``partitions.json``."""
+
+    partitions: int
+
+
 class LogStream:
     """One stream of a log: its partitions, by number."""
 
@@ -41,6 +53,7 @@ class LogStream:
         self.name = name
         self.partitions = partitions
         self.settings = settings
+        self.grown: tuple[int, int] | None = None
         self._log = log
         self._identity = identity
         self._made: dict[int, Partition] = {}
@@ -92,7 +105,11 @@ class Log:
             settings = self.settings.with_values(about.settings)
             settings = settings.with_values(self._of_streams.get(name, {}), f"systems.{self.name}.streams.{name}.")
             known = self._open[name] = stamp, LogStream(self, name, about.partitions, settings, stamp)
-        return known[1]
+        stream = known[1]
+        grown = _stamp(self.path / name / _GROWN)
+        if grown != stream.grown:
+            stream.partitions, stream.grown = _grown(self.path / name), grown
+        return stream
 
     def partition(self, stream: str, number: int) -> Partition:
         """A partition of a stream that is there. Raises UnknownStreamError."""
@@ -125,13 +142,22 @@ class Log:
             try:
                 if create_durably(directory / "stream.json", msgspec.json.format(msgspec.json.encode(about), indent=2)):
                     return True
-                present = _read(directory / "stream.json").partitions
+                present = max(_read(directory / "stream.json").partitions, _grown(directory))
             except FileNotFoundError:
                 continue  # somebody deleted the stream between the two steps
             if present != partitions:
                 raise StreamExistsError(f"{self.name}.{name} is there already, with {present} partitions and not {partitions}")
             return False
         raise StreamSystemError(f"{self.name}.{name} could not be created: it was deleted again and again meanwhile")
+
+    def grow(self, name: str, partitions: int) -> None:
+        """Give a stream so many partitions, durably; nothing happens where it has as many or more. Raises UnknownStreamError."""
+        directory = self.path / name
+        if self.stream(name).partitions >= partitions:
+            return
+        with FileLock(directory / ".partitions.lock"):
+            if self.stream(name).partitions < partitions:
+                write_durably(directory / _GROWN, msgspec.json.encode(_Grown(partitions)))
 
     def delete(self, name: str) -> None:
         """Delete a stream with all it holds. Raises UnknownStreamError."""
@@ -182,6 +208,25 @@ def _read(file: Path) -> _About:
     if about.format != _FORMAT:
         raise CorruptDataError(f"{file}: the stream has format {about.format}; this version reads {_FORMAT}. Use a newer streambench")
     return about
+
+
+def _stamp(file: Path) -> tuple[int, int] | None:
+    try:
+        stat = os.stat(file)
+    except FileNotFoundError:
+        return None
+    return stat.st_ino, stat.st_mtime_ns
+
+
+def _grown(directory: Path) -> int:
+    """How many partitions a stream has grown to; 0 where none were added."""
+    file = directory / _GROWN
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=_Grown).partitions
+    except FileNotFoundError:
+        return 0
+    except msgspec.DecodeError as error:
+        raise CorruptDataError(f"{file}: how many partitions the stream has cannot be read ({error})") from None
 
 
 def _make_directory(directory: Path) -> None:

@@ -326,3 +326,31 @@ def test_an_unknown_setting_of_the_system_is_reported_with_a_suggestion(tmp_path
     config = Config({"systems.log.samza.factory": "log", "systems.log.path": tmp_path, "systems.log.linger": "5"})
     with pytest.raises(ConfigError, match=r"linger\.ms"):
         Systems(config).admin("log")
+
+
+def test_a_stream_that_grows_keeps_what_it_has_and_goes_on_for_those_who_have_it_open(parts: Parts) -> None:
+    producer, consumer = parts.producer(), parts.consumer({P0: "0"})
+    elsewhere: LogAdmin = LogSystemFactory().get_admin("log", parts.config)
+    producer.send("task", OutgoingMessageEnvelope(CLICKS, b"before", partition=0))
+    producer.flush("task")
+    elsewhere.grow(CLICKS, 4)
+    producer.send("task", OutgoingMessageEnvelope(CLICKS, b"after", partition=0))
+    producer.flush("task")
+    assert [each.message for each in consumer.poll({P0: 10}, 0)] == [b"before", b"after"]
+    assert list(parts.admin.metadata([CLICKS])[CLICKS]) == [0, 1, 2, 3]
+    assert parts.upcoming(3) == "0"
+    parts.admin.grow(CLICKS, 3)
+    assert list(elsewhere.metadata([CLICKS])[CLICKS]) == [0, 1, 2, 3]
+    assert not parts.admin.create(CLICKS, 4)
+    for each in (producer, consumer):
+        each.stop()
+    elsewhere.close()
+
+
+def test_a_stream_that_is_made_anew_does_not_inherit_partitions(parts: Parts) -> None:
+    parts.admin.grow(CLICKS, 4)
+    parts.admin.delete(CLICKS)
+    parts.admin.create(CLICKS, 1)
+    assert list(parts.admin.metadata([CLICKS])[CLICKS]) == [0]
+    with pytest.raises(UnknownStreamError):
+        parts.admin.grow(SystemStream("log", "none"), 2)
