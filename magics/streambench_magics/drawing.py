@@ -86,6 +86,7 @@ def table_html(picture: Picture, note: str = "") -> str:
     if picture.snapshot.choices:
         choice = picture.snapshot.choices[-1]
         last = f"<div>message {choice.number:,}: {escape(_place(choice))}{escape(': ' + choice.rule if choice.rule else '')}</div>"
+    last += "".join(f'<div style="color:#6a737d">{escape(line)}</div>' for line in _others(picture))
     return (
         f"<div><div><b>{escape(picture.name)}</b> {state} {escape(picture.why)}</div>"
         f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>{last}"
@@ -131,7 +132,7 @@ def _inputs(picture: Picture, colours: dict[SystemStream, int]) -> str:
 
 def _input(picture: Picture, row: Row, colour: int) -> str:
     status = _status(picture, row)
-    held = not row.folded and status not in _PLAIN
+    held = not row.folded and row.turn is None and status not in _PLAIN
     kind = "sb-won" if status == "chosen" else "sb-held" if held or status == "empty" else ""
     position, checkpoint = _places(picture.snapshot, row)
     bar = ""
@@ -159,8 +160,10 @@ def _input(picture: Picture, row: Row, colour: int) -> str:
 
 
 def _why_this_one(picture: Picture) -> str:
+    others = "".join(f"<div>{escape(line)}</div>" for line in _others(picture))
     if not picture.snapshot.choices:
-        return '<div class="sb-why sb-dim">Nothing was chosen yet: step chooses one message, and says here which rule decided.</div>'
+        says = "Nothing was chosen yet: step chooses one message, and says here which rule decided."
+        return f'<div class="sb-why sb-dim">{says}{others}</div>'
     choice = picture.snapshot.choices[-1]
     key = ""
     if choice.key is not None:
@@ -169,18 +172,16 @@ def _why_this_one(picture: Picture) -> str:
     message = f'<div class="sb-msg">{escape(picture.message)}</div>' if picture.message is not None else ""
     return (
         f'<div class="sb-why"><b>{escape(_short_place(picture, choice))}</b>{key}<div>{rule}</div>'
-        f'<div class="sb-dim">{escape(_field(picture.snapshot))}</div></div>{message}'
+        f'<div class="sb-dim">{others}</div></div>{message}'
     )
 
 
-def _field(snapshot: ContainerSnapshot) -> str:
-    """Who else there was."""
-    waiting = sum(each.status == "waiting" for each in snapshot.partitions)
-    empty = sum(each.status == "empty" for each in snapshot.partitions)
-    held = [each for each in snapshot.partitions if each.status not in _PLAIN]
-    parts = [f"{waiting} waiting", f"{empty} empty"]
-    parts += [f"{each.ssp.stream}.{each.ssp.partition} {each.status}" for each in held] if len(held) < 3 else [f"{len(held)} held back"]
-    return " · ".join(parts)
+def _others(picture: Picture) -> list[str]:
+    """Who else there was when the last message was chosen, who was held back and by what; and that the gate is closed."""
+    snapshot = picture.snapshot
+    why = snapshot.choices[-1].explanation if snapshot.choices else None
+    gate = [f"gate closed, {snapshot.gate}"] if snapshot.gate else []
+    return [*(why.others() if why is not None else []), *gate]
 
 
 def _checkpoints(snapshot: ContainerSnapshot) -> str:
@@ -220,7 +221,7 @@ def _status(picture: Picture, row: Row) -> str:
     choices = picture.snapshot.choices
     if choices and not row.folded and choices[-1].ssp.system_stream == row.stream and choices[-1].ssp.partition == row.partition:
         return "chosen"
-    return row.status
+    return row.standing
 
 
 def _places(snapshot: ContainerSnapshot, row: Row) -> tuple[float | None, float | None]:

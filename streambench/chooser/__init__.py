@@ -3,6 +3,7 @@
 from streambench.chooser.api import MessageChooser, MessageChooserFactory
 from streambench.chooser.batching import BatchingChooser
 from streambench.chooser.bootstrapping import BootstrappingChooser
+from streambench.chooser.explanation import Candidate, Explanation
 from streambench.chooser.round_robin import RoundRobinChooser
 from streambench.chooser.tiered import TieredPriorityChooser
 from streambench.model import PartitionMetadata
@@ -10,6 +11,8 @@ from streambench.model import PartitionMetadata
 __all__ = [
     "BatchingChooser",
     "BootstrappingChooser",
+    "Candidate",
+    "Explanation",
     "MessageChooser",
     "MessageChooserFactory",
     "PartitionMetadata",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
 
+from streambench.chooser.explanation import Candidate, Explanation
 from streambench.config import Config
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
@@ -48,20 +48,16 @@ class MessageChooser(ABC):
         be called again and again, and messages may follow later.
         """
 
-    def rule(self) -> str:
-        """The rule that decided the last ``choose``, in a few words; asked only when somebody looks."""
-        return type(self).__name__
+    def explain(self, chosen: IncomingMessageEnvelope | None) -> Explanation:
+        """Why the last ``choose`` returned ``chosen``. With None: how things stand now, and why nothing may be chosen of whom.
 
-    def held(self) -> Mapping[SystemStreamPartition, str]:
-        """Which of the waiting partitions are held back at present, and by what; asked only when somebody looks."""
-        return {}
-
-    def waiting(self) -> Collection[SystemStreamPartition]:
-        """The partitions that have a message inside at present; asked only when somebody looks.
-
-        It lets the choosers around this one tell whom they hold back. One that does not answer is taken to hold none.
+        It is asked only when somebody looks, before the next ``update`` or ``choose``, and must change nothing. Messages inside that
+        ``waiting`` does not name are added by the container, which knows whose they are. Without an answer of its own a chooser is
+        explained by its name and the first line of its docstring.
         """
-        return ()
+        says = (type(self).__doc__ or "").strip().partition("\n")[0].rstrip(".")
+        rule = f"{type(self).__name__}: {says[:1].lower()}{says[1:]}" if says else type(self).__name__
+        return Explanation(rule, None if chosen is None else Candidate.of(chosen))
 
 
 class MessageChooserFactory(ABC):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from msgspec.structs import replace
 
 from streambench.chooser.api import MessageChooser
+from streambench.chooser.explanation import Candidate, Explanation, all_held
 from streambench.errors import ConfigError
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 
@@ -28,8 +29,10 @@ class BatchingChooser(MessageChooser):
         self._ssp: SystemStreamPartition | None = None
         self._next: IncomingMessageEnvelope | None = None
         self._count = 0
+        self._partitions: set[SystemStreamPartition] = set()
 
     def register(self, ssp: SystemStreamPartition, offset: str) -> None:
+        self._partitions.add(ssp)
         self._wrapped.register(ssp, offset)
 
     def start(self) -> None:
@@ -56,7 +59,6 @@ class BatchingChooser(MessageChooser):
             envelope = self._wrapped_choose()
             if envelope is None:
                 self._ssp = None
-                self._count = 0
                 return None
             self._ssp = envelope.ssp
             self._count = 1
@@ -64,15 +66,16 @@ class BatchingChooser(MessageChooser):
             self._ssp = None
         return envelope
 
-    def rule(self) -> str:
-        return f"batch: message {self._count} of {self._size} from this partition" if self._count > 1 else self._wrapped.rule()
-
-    def held(self) -> Mapping[SystemStreamPartition, str]:
-        held = dict(self._wrapped.held())
-        if self._ssp is not None:
-            reason = f"batch: after up to {self._size - self._count} more of {self._ssp}"
-            held.update(dict.fromkeys(self._wrapped.waiting(), reason))
-        return held
-
-    def waiting(self) -> Collection[SystemStreamPartition]:
-        return [*self._wrapped.waiting(), *([] if self._next is None else [self._next.ssp])]
+    def explain(self, chosen: IncomingMessageEnvelope | None) -> Explanation:
+        told = self._wrapped.explain(chosen)
+        if self._next is not None:
+            told = replace(told, waiting=(Candidate.of(self._next), *told.waiting))
+        ssp = self._ssp if chosen is None else chosen.ssp
+        if ssp is None or (chosen is not None and self._count == 1):
+            return told
+        if chosen is not None:
+            reason = f"batch: message {self._count} of {self._size} from {ssp}"
+            rule = f"batch: message {self._count} of {self._size} from this partition"
+        else:
+            rule = reason = f"batch: after up to {self._size - self._count} more of {ssp}"
+        return replace(told, rule=rule, held={**told.held, **all_held(self._partitions, [ssp], reason)})

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+
+from msgspec.structs import replace
 
 from streambench.chooser.api import MessageChooser
+from streambench.chooser.explanation import Candidate, Explanation, all_held
 from streambench.model import IncomingMessageEnvelope, PartitionMetadata, SystemStream, SystemStreamPartition
 
 log = logging.getLogger(__name__)
@@ -51,10 +54,10 @@ class BootstrappingChooser(MessageChooser):
             for stream, partitions in bootstrap.items()
             for partition, metadata in partitions.items()
         }
-        self._admitted: set[SystemStreamPartition] = set()
+        self._admitted: frozenset[SystemStreamPartition] = frozenset()
         self._waiting: list[IncomingMessageEnvelope] = []
         self._closed = True
-        self._decided: SystemStreamPartition | None = None
+        self._admitted_then = self._admitted
 
     @property
     def lagging(self) -> frozenset[SystemStreamPartition]:
@@ -94,34 +97,32 @@ class BootstrappingChooser(MessageChooser):
             return self._choose_lagging()
         return self._wrapped_choose()
 
-    def rule(self) -> str:
-        if not self._closed:
-            return self._wrapped.rule()
-        return self._reason(self._admitted if self._decided is None else [self._decided])
-
-    def held(self) -> Mapping[SystemStreamPartition, str]:
-        reason = self._reason(self._admitted)
-        return {**self._wrapped.held(), **{envelope.ssp: reason for envelope in self._waiting}}
-
-    def waiting(self) -> Collection[SystemStreamPartition]:
-        return [*self._wrapped.waiting(), *(envelope.ssp for envelope in self._waiting)]
+    def explain(self, chosen: IncomingMessageEnvelope | None) -> Explanation:
+        told = self._wrapped.explain(chosen)
+        gate = self._reason(self._admitted) if self._lagging else ""
+        told = replace(told, waiting=(*told.waiting, *map(Candidate.of, self._waiting)), gate=gate)
+        admitted = self._admitted if chosen is None else self._admitted_then
+        if not self._closed or not admitted:
+            return told
+        rule = self._reason(admitted if chosen is None else [chosen.ssp])
+        return replace(told, rule=rule, held={**told.held, **all_held(self._offsets, admitted, self._reason(admitted))})
 
     def _choose_lagging(self) -> IncomingMessageEnvelope | None:
-        """A choice while the gate is closed; it opens one choice late, so that ``rule`` can tell what decided the last one."""
+        """A choice while the gate is closed; it opens one choice late, so that ``explain`` can tell what decided the last one."""
+        self._admitted_then = self._admitted
         envelope = self._wrapped_choose()
         if not self._lagging:
             self._closed = False
             return envelope
-        self._decided = None
         if envelope is not None:
-            ssp = self._decided = envelope.ssp
+            ssp = envelope.ssp
             if ssp in self._lagging and self._reaches(envelope.offset, self._lagging[ssp]):
                 self._caught_up(ssp)
         return envelope
 
     def _caught_up(self, ssp: SystemStreamPartition) -> None:
         del self._lagging[ssp]
-        self._admitted.discard(ssp)
+        self._admitted -= {ssp}
         if not self._admitted:
             self._admit()
         if not self._lagging:
@@ -131,7 +132,7 @@ class BootstrappingChooser(MessageChooser):
         """Let those through whose turn it is now, and hand on what waited of them."""
         rank = {ssp: self._rank(ssp) for ssp in self._lagging}
         first = max(rank.values(), default=math.inf)
-        self._admitted = {ssp for ssp in self._lagging if rank[ssp] == first}
+        self._admitted = frozenset(ssp for ssp in self._lagging if rank[ssp] == first)
         waiting, self._waiting = self._waiting, []
         for envelope in waiting:
             self.update(envelope)

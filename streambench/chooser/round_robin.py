@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
 
 from streambench.chooser.api import MessageChooser
-from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
+from streambench.chooser.explanation import Candidate, Explanation
+from streambench.model import IncomingMessageEnvelope
 
 
 class RoundRobinChooser(MessageChooser):
@@ -32,8 +32,12 @@ class RoundRobinChooser(MessageChooser):
         except IndexError:
             return None
 
-    def rule(self) -> str:
-        return "round robin: it has waited longest"
-
-    def waiting(self) -> Collection[SystemStreamPartition]:
-        return [envelope.ssp for envelope in self._queue]
+    def explain(self, chosen: IncomingMessageEnvelope | None) -> Explanation:
+        if type(self).choose is not RoundRobinChooser.choose:
+            return super().explain(chosen)
+        waiting = tuple(map(Candidate.of, self._queue))
+        if chosen is None:
+            rule = "who has waited longest comes next" if waiting else "nothing was there"
+        else:
+            rule = "it has waited longest" if waiting else "nothing else was there"
+        return Explanation(f"round robin: {rule}", None if chosen is None else Candidate.of(chosen), waiting)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
+
+from msgspec.structs import replace
 
 from streambench.chooser.api import MessageChooser
+from streambench.chooser.explanation import Explanation
 from streambench.errors import ConfigError
 from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
 
@@ -36,9 +39,11 @@ class TieredPriorityChooser(MessageChooser):
         self._chooses = tuple(chooser.choose for chooser in self._choosers.values())
         self._updates: dict[SystemStreamPartition, _Update] = {}
         self._decided: Callable[[], IncomingMessageEnvelope | None] | None = None
+        self._partitions: dict[SystemStreamPartition, None] = {}
 
     def register(self, ssp: SystemStreamPartition, offset: str) -> None:
         self._chooser_of(ssp).register(ssp, offset)
+        self._partitions[ssp] = None
 
     def start(self) -> None:
         for chooser in self._choosers.values():
@@ -67,29 +72,28 @@ class TieredPriorityChooser(MessageChooser):
         self._decided = None
         return None
 
-    def rule(self) -> str:
-        if self._decided is None:
-            return "priorities: nothing was there"
-        at = self._chooses.index(self._decided)
-        (number, chooser), *below = list(self._choosers.items())[at:]
-        lower = [("none" if each is None else str(each)) for each, other in below if other.waiting()]
-        return f"{_named(number)} over {', '.join(lower)}" if lower else chooser.rule()
-
-    def held(self) -> Mapping[SystemStreamPartition, str]:
-        """A tier is ahead of those below if something waits in it, or if it had the last choice: its next message may be about to come."""
-        held: dict[SystemStreamPartition, str] = {}
-        ahead: str | None = None
+    def explain(self, chosen: IncomingMessageEnvelope | None) -> Explanation:
+        """The tier that won, or the first that has something, is ahead of those below. So is the one that had the last choice: its next
+        message may be about to come."""
+        told: dict[int | None, Explanation] = {}
+        ahead: list[int | None] = []
         for (number, chooser), choose in zip(self._choosers.items(), self._chooses, strict=True):
-            if ahead is not None:
-                held.update(dict.fromkeys(chooser.waiting(), f"{_named(number)}: after {ahead}"))
-            else:
-                held.update(chooser.held())
-                if choose is self._decided or chooser.waiting():
-                    ahead = _named(number)
-        return held
-
-    def waiting(self) -> Collection[SystemStreamPartition]:
-        return [ssp for chooser in self._choosers.values() for ssp in chooser.waiting()]
+            is_winner = chosen is not None and self._chooser_of(chosen.ssp) is chooser
+            told[number] = chooser.explain(chosen if is_winner else None)
+            if is_winner or (chosen is None and (told[number].waiting or choose is self._decided)):
+                ahead.append(number)
+        waiting = tuple(each for tier in told.values() for each in tier.waiting)
+        if not ahead:
+            return Explanation("priorities: nothing was there", None, waiting)
+        number, first = ahead[0], told[ahead[0]]
+        below = list(told)[list(told).index(number) + 1 :]
+        tiers = {ssp: self._priorities.get(ssp.system_stream) for ssp in self._partitions}
+        held = {ssp: f"{_named(tier)}: after {_named(number)}" for ssp, tier in tiers.items() if tier in below}
+        rule = first.rule
+        if lower := ["none" if tier is None else str(tier) for tier in below if told[tier].waiting]:
+            over = f"{_named(number)} over {', '.join(lower)}"
+            rule = f"{over}; {rule}" if first.waiting else over
+        return replace(first, rule=rule, waiting=waiting, held={**first.held, **held})
 
     def _chooser_of(self, ssp: SystemStreamPartition) -> MessageChooser:
         stream = ssp.system_stream

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 from streambench import load
 from streambench.checkpoint.api import Checkpoint, CheckpointManager
 from streambench.checkpoint.choice import checkpoint_manager
+from streambench.chooser.explanation import Explanation
 from streambench.chooser.wiring import wire_chooser
 from streambench.clock import Clock, SystemClock
 from streambench.config import Config
@@ -78,7 +79,7 @@ class Container:
         self.reason = ""
         self.metrics = MetricsRegistry()
         self.choices: deque[IncomingMessageEnvelope] = deque(maxlen=remember_choices)
-        self.rules: dict[int, str] = {}
+        self.explanations: dict[tuple[SystemStreamPartition, str], Explanation] = {}
         self.last_partitions: tuple[PartitionSnapshot, ...] = ()
         self._model = model
         self._generation = generation
@@ -249,15 +250,30 @@ class Container:
         return done
 
     def _step(self, n: int) -> int:
-        """The last messages of a step are taken one by one, to learn for each of them which rule of the chooser decided."""
+        """Of the last messages of a step the chooser explains itself, one by one: while it still stands as it did when it chose."""
         explained = self.choices.maxlen or 0
         done = self._loop.run(limit=n - explained, stop_at_head=True)
-        while done < n and not self._loop.paused and self._loop.run(limit=1, stop_at_head=True):
-            done += 1
-            if explained:
-                self.rules[self.processed] = self._multiplexer.chooser.rule()
-                self.rules.pop(self.processed - explained, None)
-        return done
+        observe = self._loop.on_choice
+        if self._loop.paused or observe is None or not explained:
+            return done if self._loop.paused else done + self._loop.run(limit=n - done, stop_at_head=True)
+
+        def explained_too(envelope: IncomingMessageEnvelope) -> None:
+            observe(envelope)
+            self._explain(envelope)
+
+        self._loop.on_choice = explained_too
+        try:
+            return done + self._loop.run(limit=n - done, stop_at_head=True)
+        finally:
+            if self._loop.on_choice is explained_too:
+                self._loop.on_choice = observe
+
+    def _explain(self, envelope: IncomingMessageEnvelope) -> None:
+        """Keep why this message was chosen just now, for as long as the choice is remembered."""
+        why = self._multiplexer.explain(envelope, self._multiplexer.lanes[envelope.ssp])
+        self.explanations[envelope.ssp, envelope.offset] = why
+        while len(self.explanations) > len(self.choices):
+            del self.explanations[next(iter(self.explanations))]
 
     def _start(self) -> None:
         config = self.config
@@ -426,7 +442,9 @@ class Container:
         try:
             self.last_partitions = partition_snapshots(self)
             if self.choices:
-                self.rules[self.chosen] = self._multiplexer.chooser.rule()
+                last = self.choices[-1]
+                why = self._multiplexer.explain(last, self._loop.awaiting_refill)
+                self.explanations.setdefault((last.ssp, last.offset), why)
         except Exception as problem:
             log.warning("no last picture of the inputs: %s", problem)
 

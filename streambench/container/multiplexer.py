@@ -10,7 +10,10 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from streambench.chooser.api import MessageChooser
+from streambench.chooser.explanation import Candidate, Explanation
 from streambench.container.intake import Arrival, Intake
 from streambench.errors import SerdeError, described
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
@@ -169,6 +172,20 @@ class Multiplexer:
         chosen last and whose next message has not been offered yet."""
         ready = len(lane.buffer) + (lane not in self._dry and lane is not chosen)
         return ready + sum(map(len, lane.chunks)), lane.delivered - ready
+
+    def explain(self, chosen: IncomingMessageEnvelope | None, without: Lane | None) -> Explanation:
+        """Why the chooser chose as it did (None: how things stand with it), with all that wait in it, whether it told of them or not.
+
+        ``without``: the lane whose candidate was chosen last and whose next message has not been offered yet."""
+        try:
+            told = self.chooser.explain(chosen)
+        except Exception as error:  # whoever only looks must not stop a job
+            rule = f"{type(self.chooser).__name__} cannot explain it: {described(error)}"
+            told = Explanation(rule, None if chosen is None else Candidate.of(chosen))
+        known = {each.ssp for each in told.waiting}
+        inside = [ssp for ssp, lane in self.lanes.items() if lane is not without and lane not in self._dry]
+        waiting = (*told.waiting, *(Candidate(ssp) for ssp in inside if ssp not in known))
+        return replace(told, waiting=waiting, held={each.ssp: told.held[each.ssp] for each in waiting if each.ssp in told.held})
 
     def _is_at_head(self, lane: Lane) -> bool:
         if lane.finished:

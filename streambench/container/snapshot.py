@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from streambench.chooser.explanation import Explanation
 from streambench.model import SystemStreamPartition
 
 if TYPE_CHECKING:
@@ -18,7 +19,8 @@ class PartitionSnapshot(Struct, frozen=True):
 
     ``position``: the first offset that is not processed yet. ``lag``: how many messages are left up to ``upcoming``, None where offsets are
     no numbers. ``checkpointed``: the last offset in a checkpoint. ``waiting``: messages in memory. ``processed``: messages since the start.
-    ``status``: what the chooser has to say of it, in a word or two.
+    ``status``: what the chooser has to say of it, in a word or two. ``turn``: how many choices from now its next message comes if nothing
+    else comes, 1 for the next one; None where nothing waits, it is held back, or the chooser does not tell.
     """
 
     ssp: SystemStreamPartition
@@ -32,20 +34,28 @@ class PartitionSnapshot(Struct, frozen=True):
     waiting: int
     processed: int
     status: str
+    turn: int | None = None
 
 
 class Choice(Struct, frozen=True):
-    """A message that was chosen: the ``number``-th since the start, and the rule that decided it (empty where nobody was looking)."""
+    """A message that was chosen: the ``number``-th since the start, and why (None where nobody was looking)."""
 
     number: int
     ssp: SystemStreamPartition
     offset: str
     key: Any
-    rule: str = ""
+    explanation: Explanation | None = None
+
+    @property
+    def rule(self) -> str:
+        """What decided, in a few words; empty where nobody was looking."""
+        return self.explanation.rule if self.explanation is not None else ""
 
 
 class ContainerSnapshot(Struct, frozen=True):
-    """A container as it was at ``time_ms``. ``state`` is one of new, running, stopped, failed; ``reason`` says why it stands still."""
+    """A container as it was at ``time_ms``. ``state`` is one of new, running, stopped, failed; ``reason`` says why it stands still.
+
+    ``gate``: what all other inputs wait for, empty while the bootstrap gate is open."""
 
     job: str
     container: int
@@ -57,6 +67,7 @@ class ContainerSnapshot(Struct, frozen=True):
     choices: tuple[Choice, ...]
     checkpoints: Mapping[str, Mapping[SystemStreamPartition, str]]
     counts: Mapping[str, float]
+    gate: str = ""
 
     @property
     def lag(self) -> int | None:
@@ -85,6 +96,7 @@ def take_snapshot(container: Container) -> ContainerSnapshot:
         choices=_choices(container),
         checkpoints={task.name: dict(task.committed) for task in container.tasks},
         counts={"processed": container.processed, **container.metrics.snapshot()},
+        gate=container._multiplexer.explain(None, None).gate if container.state == "running" else "",
     )
 
 
@@ -94,21 +106,24 @@ def partition_snapshots(container: Container) -> tuple[PartitionSnapshot, ...]:
         return container.last_partitions
     multiplexer = container._multiplexer
     metadata = container._systems.metadata({ssp.system_stream for ssp in multiplexer.lanes})
-    held = multiplexer.chooser.held()
+    served = container._loop.awaiting_refill
+    stands = multiplexer.explain(None, served)
+    turns = {each.ssp: turn for turn, each in enumerate(stands.queue, start=1)}
     shown = []
     for ssp, lane in multiplexer.lanes.items():
         admin = container._systems.admin(ssp.system)
         offsets = [each.offset for each in lane.subscriptions]
         position = lane.start if None in offsets else admin.after(_least(offsets, admin.compare))
-        waiting, chosen = multiplexer.counts(lane, container._loop.awaiting_refill)
+        waiting, chosen = multiplexer.counts(lane, served)
         unfinished = container._loop.unfinished
         here = metadata[ssp.system_stream][ssp.partition]
         checkpointed = [each.task.committed.get(ssp) for each in lane.subscriptions]
+        status = stands.held.get(ssp, "waiting" if waiting else "empty")
         shown.append(
             PartitionSnapshot(
                 ssp, tuple(each.task.name for each in lane.subscriptions), here.oldest, position, here.newest, here.upcoming,
                 lag_between(position, here.upcoming), None if None in checkpointed else _least(checkpointed, admin.compare),
-                waiting, chosen - (unfinished is not None and unfinished.ssp == ssp), held.get(ssp, "waiting" if waiting else "empty"),
+                waiting, chosen - (unfinished is not None and unfinished.ssp == ssp), status, turns.get(ssp),
             )
         )  # fmt: skip
     return tuple(shown)
@@ -123,11 +138,12 @@ def _least(offsets: Sequence[str | None], compare: Callable[[str, str], int | No
 
 
 def _choices(container: Container) -> tuple[Choice, ...]:
-    rules = dict(container.rules)
+    why = dict(container.explanations)
     if container.state == "running" and container.choices:
-        rules[container.chosen] = container._multiplexer.chooser.rule()
+        last = container.choices[-1]
+        why.setdefault((last.ssp, last.offset), container._multiplexer.explain(last, container._loop.awaiting_refill))
     first = container.chosen - len(container.choices)
     return tuple(
-        Choice(number, each.ssp, each.offset, each.key, rules.get(number, ""))
+        Choice(number, each.ssp, each.offset, each.key, why.get((each.ssp, each.offset)))
         for number, each in enumerate(container.choices, start=first + 1)
     )

@@ -78,6 +78,12 @@ class Row(Struct, frozen=True):
     checkpointed: str | None
     status: str
     folded: int = 0
+    turn: int | None = None
+
+    @property
+    def standing(self) -> str:
+        """Its status, or when its turn comes if nothing else comes."""
+        return f"next in {self.turn}" if self.turn is not None else self.status
 
 
 def counted(number: int, what: str) -> str:
@@ -100,7 +106,8 @@ def rows(snapshots: Snapshots, rates: Rates | None = None, *, max_rows: int = MA
 def snapshot_table(
     snapshots: Snapshots, rates: Rates | None = None, *, max_rows: int = MAX_ROWS, elapsed_s: float | None = None
 ) -> RenderableType:
-    """The table of a container's inputs (or of several containers of one job) with a line of totals above and the last choice below."""
+    """The table of a container's inputs (or of several containers of one job) with a line of totals above and the last choice,
+    with its reasons, below."""
     several = len(all_of(snapshots)) > 1
     shown = rows(snapshots, rates, max_rows=max_rows)
     folded = any(row.folded for row in shown)
@@ -120,10 +127,10 @@ def snapshot_table(
         if folded:
             cells += [lag, rate, _figure(row.waiting), row.status]
         else:
-            cells += [row.oldest or "-", row.position or "-", row.upcoming or "-", lag, rate, row.checkpointed or "-", row.status]
+            cells += [row.oldest or "-", row.position or "-", row.upcoming or "-", lag, rate, row.checkpointed or "-", row.standing]
         table.add_row(*map(Text, cells))
     parts: list[RenderableType] = [headline(snapshots, rates, elapsed_s=elapsed_s), table]
-    return Group(*parts, *(_choice_line(each) for each in all_of(snapshots) if each.choices))
+    return Group(*parts, *(_choice_lines(each) for each in all_of(snapshots) if each.choices or each.gate))
 
 
 def headline(snapshots: Snapshots, rates: Rates | None = None, *, elapsed_s: float | None = None) -> Text:
@@ -159,7 +166,7 @@ def total_lag(snapshots: Snapshots) -> int | None:
 def _row(container: int, each: PartitionSnapshot, rates: Rates | None) -> Row:
     return Row(
         each.ssp.system_stream, each.ssp.partition, container, each.oldest, each.position, each.upcoming, each.lag,
-        rates.of(each.ssp, container) if rates is not None else None, each.waiting, each.checkpointed, each.status,
+        rates.of(each.ssp, container) if rates is not None else None, each.waiting, each.checkpointed, each.status, turn=each.turn,
     )  # fmt: skip
 
 
@@ -200,8 +207,17 @@ def _figure(value: float | None) -> str:
     return "-" if value is None else f"{value:,.0f}"
 
 
-def _choice_line(snapshot: ContainerSnapshot) -> Text:
-    last = snapshot.choices[-1]
-    key = "" if last.key is None else f", key {last.key!r}"
-    line = Text(f"last chosen: {last.ssp}@{last.offset}{key}", style="dim", overflow="ellipsis", no_wrap=True)
-    return line.append(f" ({last.rule})") if last.rule else line
+def _choice_lines(snapshot: ContainerSnapshot) -> Text:
+    """The last choice and why; that the gate is closed, even when nothing was chosen yet."""
+    lines = []
+    why = None
+    if snapshot.choices:
+        last = snapshot.choices[-1]
+        why = last.explanation
+        key = "" if last.key is None else f", key {last.key!r}"
+        lines.append(f"last chosen: {last.ssp}@{last.offset}{key}" + (f" ({last.rule})" if last.rule else ""))
+    if why is not None:
+        lines += [f"  {line}" for line in why.others()]
+    if snapshot.gate:
+        lines.append(f"gate closed, {snapshot.gate}")
+    return Text("\n".join(lines), style="dim", overflow="ellipsis", no_wrap=True)

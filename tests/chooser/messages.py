@@ -40,11 +40,32 @@ def started(chooser: MessageChooser, *partitions: str) -> MessageChooser:
 
 
 def held(chooser: MessageChooser) -> dict[str, str]:
-    return {f"{each.stream}.{each.partition}": reason for each, reason in chooser.held().items()}
+    """Who waits at present and is held back, and by what."""
+    return held_at(chooser, None)
+
+
+def held_at(chooser: MessageChooser, chosen: IncomingMessageEnvelope | None) -> dict[str, str]:
+    """Who was held back when ``chosen`` was chosen just now, and by what."""
+    told = chooser.explain(chosen)
+    return {_short(each.ssp): told.held[each.ssp] for each in told.waiting if each.ssp in told.held}
 
 
 def waiting(chooser: MessageChooser) -> set[str]:
-    return {f"{each.stream}.{each.partition}" for each in chooser.waiting()}
+    return {_short(each.ssp) for each in chooser.explain(None).waiting}
+
+
+def queue(chooser: MessageChooser) -> list[str]:
+    """Who comes next, in this order, if nothing else comes; written ``a.0@5``."""
+    return [f"{_short(each.ssp)}@{each.offset}" for each in chooser.explain(None).queue]
+
+
+def rule_of(chooser: MessageChooser) -> str:
+    """Have it choose, and say by what rule it did."""
+    return chooser.explain(chooser.choose()).rule
+
+
+def _short(ssp: SystemStreamPartition) -> str:
+    return f"{ssp.stream}.{ssp.partition}"
 
 
 def until(newest: int | None) -> PartitionMetadata:

@@ -6,7 +6,7 @@ import pytest
 
 from streambench.chooser import BatchingChooser, MessageChooser, RoundRobinChooser, TieredPriorityChooser
 from streambench.errors import ConfigError
-from tests.chooser.messages import A, held, put, started, take, take_all, waiting
+from tests.chooser.messages import A, held, held_at, put, rule_of, started, take, take_all, waiting
 
 
 def _full(chooser: MessageChooser, partitions: tuple[str, ...], choices: int) -> list[str]:
@@ -81,11 +81,9 @@ def test_the_rule_counts_the_messages_of_a_batch() -> None:
     put(chooser, "a.0@0", "b.0@0")
     rules = []
     for offset in range(1, 4):
-        take(chooser)
-        rules.append(chooser.rule())
+        rules.append(rule_of(chooser))
         put(chooser, f"a.0@{offset}")
-    take(chooser)
-    rules.append(chooser.rule())
+    rules.append(rule_of(chooser))
     assert rules == [
         "round robin: it has waited longest",
         "batch: message 2 of 3 from this partition",
@@ -99,19 +97,20 @@ def test_a_choice_that_found_nothing_is_no_part_of_a_batch() -> None:
     put(chooser, "a.0@0")
     take(chooser)
     put(chooser, "a.0@1")
-    assert take_all(chooser) == ["a.0@1"]
-    assert "batch" not in chooser.rule()
+    assert "batch" in rule_of(chooser)
+    assert "batch" not in rule_of(chooser)
 
 
 def test_a_batch_holds_the_others_until_it_is_full() -> None:
     chooser = started(BatchingChooser(RoundRobinChooser(), 3), "a.0", "b.0")
     put(chooser, "a.0@0", "b.0@0")
     assert held(chooser) == {}
-    take(chooser)
+    first = chooser.choose()
+    assert held_at(chooser, first) == {}, "it was chosen by the round robin"
     put(chooser, "a.0@1")
     assert held(chooser) == {"b.0": "batch: after up to 2 more of sys.a.0"}
     assert waiting(chooser) == {"a.0", "b.0"}
-    take(chooser)
+    assert held_at(chooser, chooser.choose()) == {"b.0": "batch: message 2 of 3 from sys.a.0"}
     put(chooser, "a.0@2")
     assert held(chooser) == {"b.0": "batch: after up to 1 more of sys.a.0"}
     take(chooser)

@@ -15,7 +15,7 @@ from streambench.chooser import (
     TieredPriorityChooser,
 )
 from streambench.model import SystemStream
-from tests.chooser.messages import A, B, C, held, put, ssp, started, take, take_all, until, waiting
+from tests.chooser.messages import A, B, C, held, held_at, put, rule_of, ssp, started, take, take_all, until, waiting
 
 Metadata = dict[SystemStream, dict[int, PartitionMetadata]]
 
@@ -163,7 +163,7 @@ def test_a_newest_message_that_does_not_exist_any_more_does_not_hold_the_gate_on
     put(chooser, "b.0@0", "a.0@7")
     assert take_all(chooser) == ["a.0@7"]
     chooser.at_head(ssp("a.0"))
-    assert chooser.rule() == "bootstrap: all streams have caught up"
+    assert chooser.explain(None).gate == ""
     assert take(chooser) == "b.0@0"
     chooser.at_head(ssp("a.0"))
     chooser.at_head(ssp("b.0"))
@@ -236,15 +236,33 @@ def test_a_batch_goes_on_when_the_gate_opens() -> None:
 def test_the_rule_names_the_stream_that_lagged_at_the_choice() -> None:
     chooser = _gate({A: {0: until(1)}}, "a.0", "b.0")
     put(chooser, "b.0@0")
-    rules = [chooser.rule() for _ in range(1) if take(chooser) is None]
+    rules = [rule_of(chooser)]
     for message in ("a.0@0", "a.0@1"):
         put(chooser, message)
-        take(chooser)
-        rules.append(chooser.rule())
-    take(chooser)
-    rules.append(chooser.rule())
+        rules.append(rule_of(chooser))
+    rules.append(rule_of(chooser))
     lags = "bootstrap: sys.a still has to catch up"
-    assert rules == [lags, lags, lags, "round robin: it has waited longest"]
+    assert rules == [lags, lags, lags, "round robin: nothing else was there"]
+
+
+def test_the_choice_that_opens_the_gate_tells_whom_the_gate_held_back_until_then() -> None:
+    chooser = _gate({A: {0: until(1)}}, "a.0", "b.0")
+    put(chooser, "b.0@7", "a.0@0")
+    first = chooser.explain(chooser.choose())
+    put(chooser, "a.0@1")
+    last = chooser.choose()
+    reason = "bootstrap: sys.a still has to catch up"
+    assert first.lines() == [f"sys.a.0@0 ({reason})", "2 candidates", f"held back: sys.b.0@7 ({reason})", f"gate closed, {reason}"]
+    assert held_at(chooser, last) == {"b.0": reason}
+    assert (held(chooser), chooser.explain(last).gate) == ({}, "")
+
+
+def test_a_closed_gate_says_what_it_waits_for_even_when_nothing_is_there() -> None:
+    chooser = _gate({A: {0: until(0)}, B: {0: until(0)}}, "a.0", "b.0", "c.0", priorities={B: 1})
+    assert chooser.explain(None).gate == "bootstrap: sys.a still has to catch up"
+    put(chooser, "a.0@0")
+    take(chooser)
+    assert chooser.explain(None).gate == "bootstrap: sys.b still has to catch up"
 
 
 def test_what_the_gate_holds_is_held_by_the_streams_whose_turn_it_is() -> None:

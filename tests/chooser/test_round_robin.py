@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streambench.chooser import RoundRobinChooser
 from streambench.model import IncomingMessageEnvelope
-from tests.chooser.messages import held, put, started, take, take_all, waiting
+from tests.chooser.messages import held, put, queue, rule_of, started, take, take_all, waiting
 
 
 def test_messages_go_in_the_order_of_their_arrival() -> None:
@@ -37,10 +37,30 @@ def test_it_tells_its_rule_and_who_waits_and_holds_nobody_back() -> None:
     chooser = started(RoundRobinChooser(), "a.0", "b.0")
     put(chooser, "a.0@0", "b.0@0")
     assert waiting(chooser) == {"a.0", "b.0"}
-    take(chooser)
+    assert rule_of(chooser) == "round robin: it has waited longest"
     assert waiting(chooser) == {"b.0"}
-    assert chooser.rule() == "round robin: it has waited longest"
     assert held(chooser) == {}
+    assert rule_of(chooser) == "round robin: nothing else was there"
+
+
+def test_it_tells_in_which_order_the_others_follow() -> None:
+    chooser = started(RoundRobinChooser(), "a.0", "b.0", "c.0")
+    put(chooser, "c.0@4", "a.0@0", "b.0@7")
+    explanation = chooser.explain(chooser.choose())
+    assert explanation.lines() == ["sys.c.0@4 (round robin: it has waited longest)", "3 candidates, next sys.a.0@0, sys.b.0@7"]
+    assert queue(chooser) == ["a.0@0", "b.0@7"]
+
+
+def test_one_that_chooses_otherwise_does_not_say_that_it_takes_turns() -> None:
+    class LastComeFirst(RoundRobinChooser):
+        """Whoever came last goes first."""
+
+        def choose(self) -> IncomingMessageEnvelope | None:
+            return self._queue.pop() if self._queue else None
+
+    chooser = started(LastComeFirst(), "a.0", "b.0")
+    put(chooser, "a.0@0", "b.0@0")
+    assert rule_of(chooser) == "LastComeFirst: whoever came last goes first"
 
 
 def test_a_subclass_may_override_update() -> None:

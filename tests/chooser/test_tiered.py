@@ -7,7 +7,7 @@ import pytest
 from streambench.chooser import MessageChooser, RoundRobinChooser, TieredPriorityChooser
 from streambench.errors import ConfigError
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
-from tests.chooser.messages import A, B, C, held, put, started, take, take_all, waiting
+from tests.chooser.messages import A, B, C, held, held_at, put, queue, rule_of, started, take, take_all, waiting
 
 
 class Recorder(MessageChooser):
@@ -90,12 +90,35 @@ def test_a_tier_hears_only_of_its_own_partitions() -> None:
 
 def test_the_rule_names_the_priority_that_won_and_those_that_waited() -> None:
     chooser = _tiers()
-    assert take(chooser) is None
-    assert chooser.rule() == "priorities: nothing was there"
-    put(chooser, "c.0@0", "b.0@0", "a.0@0")
-    rules = [chooser.rule() for _ in iter(lambda: take(chooser), None)]
-    assert rules == ["priority 2 over 0, none", "priority 0 over none", "round robin: it has waited longest"]
-    assert chooser.rule() == "priorities: nothing was there"
+    assert rule_of(chooser) == "priorities: nothing was there"
+    put(chooser, "c.0@0", "b.0@0", "a.1@0", "a.0@0")
+    assert [rule_of(chooser) for _ in range(5)] == [
+        "priority 2 over 0, none; round robin: it has waited longest",
+        "priority 2 over 0, none",
+        "priority 0 over none",
+        "round robin: nothing else was there",
+        "priorities: nothing was there",
+    ]
+
+
+def test_a_choice_is_explained_by_its_tier_and_what_waits_in_those_below() -> None:
+    chooser = _tiers()
+    put(chooser, "c.0@0", "b.0@0", "a.1@0", "a.0@0")
+    explanation = chooser.explain(chooser.choose())
+    assert explanation.lines() == [
+        "sys.a.1@0 (priority 2 over 0, none; round robin: it has waited longest)",
+        "4 candidates, next sys.a.0@0",
+        "held back: sys.b.0@0 (priority 0: after priority 2)",
+        "held back: sys.c.0@0 (no priority: after priority 2)",
+    ]
+
+
+def test_who_is_of_a_lower_tier_is_held_even_by_a_chooser_that_tells_nothing() -> None:
+    chooser = started(TieredPriorityChooser({A: 1}, {1: RoundRobinChooser()}, Recorder()), "a.0", "b.0")
+    put(chooser, "b.0@0", "a.0@0")
+    explanation = chooser.explain(chooser.choose())
+    assert {str(ssp): reason for ssp, reason in explanation.held.items()} == {"sys.b.0": "no priority: after priority 1"}
+    assert explanation.rule == "round robin: nothing else was there"
 
 
 def test_who_waits_for_a_higher_priority_is_held() -> None:
@@ -105,12 +128,13 @@ def test_who_waits_for_a_higher_priority_is_held() -> None:
     put(chooser, "a.0@0")
     assert held(chooser) == {"b.0": "priority 0: after priority 2", "c.0": "no priority: after priority 2"}
     assert waiting(chooser) == {"a.0", "b.0", "c.0"}
+    assert queue(chooser) == ["a.0@0"]
 
 
 def test_the_winner_of_the_last_choice_stays_ahead_until_the_next_choice() -> None:
     chooser = _tiers()
     put(chooser, "b.0@0", "a.0@0")
-    take(chooser)
+    assert held_at(chooser, chooser.choose()) == {"b.0": "priority 0: after priority 2"}
     assert held(chooser) == {"b.0": "priority 0: after priority 2"}
     take(chooser)
     assert held(chooser) == {}

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from streambench.chooser import Explanation, MessageChooser
 from streambench.container.snapshot import ContainerSnapshot, PartitionSnapshot, lag_between
 from streambench.errors import SerdeError, TaskError
 from streambench.model import IncomingMessageEnvelope
@@ -92,6 +93,100 @@ def test_the_last_choices_come_with_their_numbers_keys_and_rules() -> None:
         (3, "mem.a.0", "1", None),
     ]
     assert all("round robin" in choice.rule for choice in choices)
+
+
+def test_a_choice_that_was_stepped_to_comes_with_its_candidates_and_what_held_them_back() -> None:
+    config = {"systems.mem.streams.boot.samza.bootstrap": "true", "systems.mem.streams.a.samza.priority": 1}
+    inputs = {"mem.a": {0: ["x"], 1: ["y"]}, "mem.b": {0: ["z"]}, "mem.boot": {0: [1]}}
+    container = Bench(ignore, inputs, config, remember_choices=10).started()
+    assert container.snapshot().gate == "bootstrap: mem.boot still has to catch up"
+    container.step(4)
+    snapshot = container.snapshot()
+    told = [choice.explanation.lines() for choice in snapshot.choices if choice.explanation is not None]
+    gate = "bootstrap: mem.boot still has to catch up"
+    assert told == [
+        [f"mem.boot.0@0 ({gate})", "4 candidates", f"held back: mem.a.0@0, mem.a.1@0, mem.b.0@0 ({gate})"],
+        [
+            "mem.a.0@0 (priority 1 over none; round robin: it has waited longest)",
+            "3 candidates, next mem.a.1@0",
+            "held back: mem.b.0@0 (no priority: after priority 1)",
+        ],
+        ["mem.a.1@0 (priority 1 over none)", "2 candidates", "held back: mem.b.0@0 (no priority: after priority 1)"],
+        ["mem.b.0@0 (round robin: nothing else was there)", "1 candidate"],
+    ]
+    assert snapshot.gate == ""
+
+
+def test_a_message_at_which_the_task_failed_is_explained_too() -> None:
+    container = Bench(fails_at_bad, {"mem.a": {0: ["bad"], 1: [1]}}, remember_choices=10).started()
+    with pytest.raises(TaskError):
+        container.step(3)
+    [choice] = container.snapshot().choices
+    assert choice.explanation is not None
+    assert choice.explanation.lines() == ["mem.a.0@0 (round robin: it has waited longest)", "2 candidates, next mem.a.1@0"]
+
+
+def test_a_partition_tells_when_its_turn_comes() -> None:
+    container = Bench(ignore, {"mem.a": {0: [1, 2], 1: [3], 2: [4], 3: []}}, remember_choices=10).started()
+    container.step()
+    turns = {name: (each.status, each.turn) for name, each in shown(container.snapshot()).items()}
+    assert turns == {
+        "mem.a.0": ("waiting", None),
+        "mem.a.1": ("waiting", 1),
+        "mem.a.2": ("waiting", 2),
+        "mem.a.3": ("empty", None),
+    }
+
+
+class Foreign(MessageChooser):
+    """Whoever came last goes first."""
+
+    asked = 0
+
+    def __init__(self) -> None:
+        self.inside: list[IncomingMessageEnvelope] = []
+
+    def update(self, envelope: IncomingMessageEnvelope) -> None:
+        self.inside.append(envelope)
+
+    def choose(self) -> IncomingMessageEnvelope | None:
+        return self.inside.pop() if self.inside else None
+
+    def explain(self, chosen: IncomingMessageEnvelope | None) -> Explanation:
+        Foreign.asked += 1
+        return super().explain(chosen)
+
+
+class Tongueless(Foreign):
+    def explain(self, chosen: IncomingMessageEnvelope | None) -> Explanation:
+        raise ValueError("no words")
+
+
+def test_of_a_chooser_that_tells_nothing_the_container_knows_the_candidates() -> None:
+    container = Bench(ignore, {"mem.a": {0: [1], 1: [2], 2: []}}, {"task.chooser.class": Foreign}, remember_choices=10).started()
+    container.step(2)
+    first, second = (choice.explanation for choice in container.snapshot().choices)
+    assert first is not None
+    assert first.lines() == ["mem.a.1@0 (Foreign: whoever came last goes first)", "2 candidates"]
+    assert [str(each) for each in first.candidates] == ["mem.a.1@0", "mem.a.0"]
+    assert second is not None
+    assert [str(each) for each in second.candidates] == ["mem.a.0@0"]
+
+
+def test_nobody_is_asked_for_reasons_unless_somebody_looks() -> None:
+    bench = Bench(ignore, {"mem.a": {0: list(range(20)), 1: list(range(20))}}, {"task.chooser.class": Foreign}, remember_choices=3)
+    container = bench.started()
+    Foreign.asked = 0
+    container.run(20)
+    assert Foreign.asked == 0
+    container.step(10)
+    assert Foreign.asked == 3
+
+
+def test_a_chooser_that_cannot_explain_itself_stops_nothing() -> None:
+    container = Bench(ignore, {"mem.a": {0: [1]}}, {"task.chooser.class": Tongueless}, remember_choices=3).started()
+    container.step()
+    assert container.snapshot().choices[0].rule == "Tongueless cannot explain it: ValueError: no words"
 
 
 def test_of_a_run_only_the_last_choice_has_a_rule() -> None:

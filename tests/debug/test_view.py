@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
 from rich.console import Console
 
+from streambench.chooser import Candidate, Explanation
 from streambench.container.snapshot import Choice, ContainerSnapshot, PartitionSnapshot
 from streambench.debug.view import Rates, counted, rows, snapshot_table
 from streambench.model import SystemStreamPartition
@@ -86,8 +88,35 @@ def test_several_containers_are_one_table_that_names_the_container() -> None:
 
 
 def test_what_a_message_holds_is_never_taken_for_markup() -> None:
-    chosen = Choice(1, SystemStreamPartition("log", "clicks", 0), "0", "[red]key[/red]", "round robin")
+    chosen = Choice(1, SystemStreamPartition("log", "clicks", 0), "0", "[red]key[/red]", Explanation("round robin"))
     assert "key '[red]key[/red]' (round robin)" in text_of(snapshot_table(snapshot(partition(0), choices=(chosen,))))
+
+
+def test_the_last_choice_is_shown_with_who_comes_next_who_is_held_back_and_a_closed_gate() -> None:
+    first, second, third = (SystemStreamPartition("log", "clicks", number) for number in range(3))
+    why = Explanation(
+        "bootstrap", Candidate(first, "0"), (Candidate(second, "4"), Candidate(third)), {third: "gated"}, gate="bootstrap lags"
+    )
+    chosen = Choice(1, first, "0", None, why)
+    shown = text_of(snapshot_table(replace(snapshot(partition(0), choices=(chosen,)), gate="bootstrap lags"))).splitlines()
+    assert [line.rstrip() for line in shown[-4:]] == [
+        "last chosen: log.clicks.0@0 (bootstrap)",
+        "  3 candidates, next log.clicks.1@4",
+        "  held back: log.clicks.2 (gated)",
+        "gate closed, bootstrap lags",
+    ]
+
+
+def test_a_closed_gate_is_shown_before_anything_was_chosen() -> None:
+    shown = text_of(snapshot_table(replace(snapshot(partition(0)), gate="bootstrap: log.rules still has to catch up")))
+    assert shown.splitlines()[-1].rstrip() == "gate closed, bootstrap: log.rules still has to catch up"
+
+
+def test_a_partition_says_when_its_turn_comes() -> None:
+    shown = text_of(snapshot_table(snapshot(replace(partition(3), turn=2))))
+    assert "next in 2" in next(line for line in shown.splitlines() if line.startswith("log.clicks"))
+    many = snapshot(*(replace(partition(n), turn=n + 1) for n in range(5)))
+    assert [row.status for row in rows(many, max_rows=3)] == ["5 waiting"]
 
 
 def test_things_are_counted_in_words() -> None:

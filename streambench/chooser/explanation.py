@@ -1,0 +1,85 @@
+"""Why a chooser chose as it did: told when somebody asks, never kept."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
+
+_NAMED = 6
+
+
+class Candidate(NamedTuple):
+    """A message that could be chosen, printed ``system.stream.partition@offset``. ``offset`` is None where the chooser did not tell."""
+
+    ssp: SystemStreamPartition
+    offset: str | None = None
+
+    @classmethod
+    def of(cls, envelope: IncomingMessageEnvelope) -> Candidate:
+        return cls(envelope.ssp, envelope.offset)
+
+    def __str__(self) -> str:
+        return str(self.ssp) if self.offset is None else f"{self.ssp}@{self.offset}"
+
+
+class Explanation(Struct, frozen=True):
+    """A decision of a chooser.
+
+    ``rule``: what decided, in a few words. ``winner``: the message that was chosen, None where none was. ``waiting``: the messages that
+    were there and were not chosen; those that the chooser told of in the order in which they would go if nothing else came.
+    ``held``: of which partitions nothing could be chosen whatever was there, and why. ``gate``: what everything else waits for at
+    present, empty while the bootstrap gate is open.
+    """
+
+    rule: str
+    winner: Candidate | None = None
+    waiting: tuple[Candidate, ...] = ()
+    held: Mapping[SystemStreamPartition, str] = {}
+    gate: str = ""
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """All messages that were there, the winner first."""
+        return self.waiting if self.winner is None else (self.winner, *self.waiting)
+
+    @property
+    def queue(self) -> list[Candidate]:
+        """Who comes after the winner, in this order, if nothing else comes; as far as the chooser told."""
+        return [each for each in self.waiting if each.offset is not None and each.ssp not in self.held]
+
+    def lines(self) -> list[str]:
+        """The decision in words: who decided, who comes next, who is held back and why, what the gate waits for."""
+        gate = [f"gate closed, {self.gate}"] if self.gate else []
+        return [f"{self.winner or 'nothing was chosen'} ({self.rule})", *self.others(), *gate]
+
+    def others(self) -> list[str]:
+        """Of ``lines``, those about the candidates that were not chosen."""
+        by_reason: dict[str, list[Candidate]] = {}
+        for each in self.waiting:
+            if each.ssp in self.held:
+                by_reason.setdefault(self.held[each.ssp], []).append(each)
+        count = len(self.candidates)
+        following = f", next {_listed(self.queue)}" if self.queue else ""
+        held = [f"held back: {_listed(places)} ({reason})" for reason, places in by_reason.items()]
+        return [f"{count} candidate{'' if count == 1 else 's'}{following}", *held]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+def all_held(
+    partitions: Iterable[SystemStreamPartition], but: Collection[SystemStreamPartition], reason: str
+) -> dict[SystemStreamPartition, str]:
+    """``Explanation.held`` where one reason holds all partitions but some."""
+    return {ssp: reason for ssp in partitions if ssp not in but}
+
+
+def _listed(candidates: Collection[Candidate]) -> str:
+    names = [str(each) for each in candidates]
+    if len(names) <= _NAMED:
+        return ", ".join(names)
+    return f"{', '.join(names[: _NAMED - 1])} and {len(names) - _NAMED + 1:,} more"
