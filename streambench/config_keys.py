@@ -44,6 +44,7 @@ KEYS = (
     Key("task.ignored.exceptions", "names", None, "exceptions of the task that are counted and passed over: class names, or *"),
     Key("task.drop.deserialization.errors", "boolean", "false", "pass over messages that cannot be decoded, and count them"),
     Key("task.drop.serialization.errors", "boolean", "false", "pass over messages that cannot be encoded, and count them"),
+    Key("task.dead.letter.stream", "text", None, "where messages go, as they are and with the reason, that cannot be decoded or encoded"),
     Key("task.checkpoint.system", "text", None, "where checkpoints are kept: a system, or file. Default: the only log system"),
     Key("task.checkpoint.path", "path", "checkpoints", "the directory of file checkpoints, relative to the configuration file"),
     Key("task.checkpoint.history", "integer", "100", "how many commits of each container are kept to rewind to"),

@@ -107,9 +107,17 @@ def described(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
+def represented(value: object) -> str:
+    """The repr of a value; where it raises, what the value is instead: an error about it must not fail by it."""
+    try:
+        return repr(value)
+    except Exception as error:
+        return f"<{type(value).__qualname__} whose repr raises {type(error).__name__}>"
+
+
 def shortened(value: object) -> str:
     """The repr of a value, cut where it is too long for a message."""
-    text = repr(value)
+    text = represented(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
 

@@ -238,7 +238,8 @@ class StreamMagics(Magics):
             print(f"{job.name} still runs after {args.timeout:g} s")
             return
         snapshot = job.snapshot()
-        print(f"{job.name} is {job.state}: {counted(snapshot.processed, 'message')} processed, {why(snapshot)}")
+        said = f"{snapshot.passed_over}, " if snapshot.passed_over else ""
+        print(f"{job.name} is {job.state}: {counted(snapshot.processed, 'message')} processed, {said}{why(snapshot)}")
 
     def _pause(self, args: Namespace) -> None:
         job = self.bench.job(args.name)

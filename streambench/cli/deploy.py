@@ -97,7 +97,8 @@ def _tell(result: DeployResult) -> None:
         say(f"{result.job}: a dry run; nothing was started")
     else:
         done = f"{counted(result.messages, 'message')} in {counted(len(result.containers), 'container')}"
-        say(f"{result.job}: {done} in {result.seconds:.1f} s")
+        said = f"; {result.passed_over}" if result.passed_over else ""
+        say(f"{result.job}: {done} in {result.seconds:.1f} s{said}")
     if result.failed:
         print(f"error: {len(result.failed)} of {counted(len(result.containers), 'container')} failed", file=sys.stderr)
         raise typer.Exit(1)

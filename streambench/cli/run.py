@@ -118,4 +118,5 @@ class _Lines:
 def _summary(result: RunResult) -> str:
     done = counted(result.messages, "message") + (f" in {len(result.containers)} containers" if len(result.containers) > 1 else "")
     rate = f", {result.messages / result.seconds:,.0f}/s" if result.seconds else ""
-    return f"{result.job}: {_ENDINGS[result.ended]}; {done} in {result.seconds:.1f} s{rate}; committed"
+    said = f"{result.passed_over}; " if result.passed_over else ""
+    return f"{result.job}: {_ENDINGS[result.ended]}; {done} in {result.seconds:.1f} s{rate}; {said}committed"

@@ -25,6 +25,7 @@ from streambench.container.loop import EventLoop
 from streambench.container.multiplexer import Lane, Multiplexer
 from streambench.container.offsets import StartingOffsets
 from streambench.container.outbox import LiveOutbox, TaskCommit
+from streambench.container.rejects import PassedOver, Rejects
 from streambench.container.snapshot import ContainerSnapshot, PartitionSnapshot, partition_snapshots, take_snapshot
 from streambench.container.state import State
 from streambench.container.task_instance import EventObserver, TaskInstance, check_task, task_object
@@ -90,6 +91,8 @@ class Container:
         self._observer = observer
         self._owner = Owner()
         self._tasks: list[TaskInstance] = []
+        self._outgoing: Outgoing = []
+        self._requests: list[Coordinator] = []
         self._intake = Intake(self._clock)
         self._runs = 0
         check_task(self.factory)
@@ -196,6 +199,11 @@ class Container:
         return self.processed + (hasattr(self, "_loop") and self._loop.unfinished is not None)
 
     @property
+    def passed_over(self) -> PassedOver:
+        """How many messages were dropped or dead-lettered, and failures ignored, so far."""
+        return self._rejects.counts + PassedOver(ignored=self._loop.ignored) if hasattr(self, "_loop") else PassedOver()
+
+    @property
     def tasks(self) -> Sequence[TaskInstance]:
         """The task instances, in natural order of their names."""
         return tuple(self._tasks)
@@ -278,6 +286,8 @@ class Container:
     def _start(self) -> None:
         config = self.config
         metadata = self._systems.metadata(_checked_inputs(config, self._systems))
+        self._serdes = StreamSerdes(config)
+        self._rejects = Rejects(config, self._systems, self._outgoing, self.metrics)
         checkpoints = self._checkpoints = self._checkpoints or checkpoint_manager(config, self.name)
         if self._model is None:
             self._model = plan(config.with_values({"job.container.count": 1}), self.name, metadata, checkpoints.last_generation())
@@ -288,9 +298,8 @@ class Container:
             self._generation = open_generation(checkpoints, model, now_ms=now_ms).number
         epoch = checkpoints.claim(self._generation, self.number, now_ms=now_ms)
         last = checkpoints.read_last()
-        self._serdes = StreamSerdes(config)
         on_send = None if self._observer is None else self._observe_send
-        self._outbox = LiveOutbox(config, self._systems, checkpoints, self._serdes, self.metrics, on_send)
+        self._outbox = LiveOutbox(self._systems, checkpoints, self._serdes, self.metrics, self._rejects, on_send)
         self._state_of_tasks = State(config, self.name, self._systems, container, model.changelog_partitions, self._owner)
         try:
             self._outbox.start([task.name for task in container.tasks], self._state_of_tasks.fenced(), self._generation, epoch)
@@ -313,9 +322,7 @@ class Container:
         self._begin_to_read(metadata)
 
     def _make_tasks(self, container: ContainerModel) -> None:
-        outgoing: Outgoing = []
-        requests: list[Coordinator] = []
-        self._outgoing, self._requests = outgoing, requests
+        outgoing, requests = self._outgoing, self._requests
         listeners = lifecycle_listeners(self.config)
         for model in container.tasks:
             stores = self._state_of_tasks.stores(model.name)
@@ -363,8 +370,7 @@ class Container:
             outgoing=self._outgoing, requests=self._requests, clock=self._clock,
             window_ms=config.integer("task.window.ms"), commit_ms=config.integer("task.commit.ms"),
             poll_ms=config.integer("task.poll.interval.ms"), idle_ms=config.integer("task.max.idle.ms"),
-            compare=self._compare, drop_undecodable=config.boolean("task.drop.deserialization.errors"),
-            ignored=config.names("task.ignored.exceptions"), observer=self._observer,
+            rejects=self._rejects, compare=self._compare, ignored=config.names("task.ignored.exceptions"), observer=self._observer,
         )  # fmt: skip
         self.on_choice(None)
         for system, starts in by_system({ssp: lane.start for ssp, lane in lanes.items()}):

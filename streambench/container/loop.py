@@ -20,6 +20,7 @@ from streambench.container.handles import Coordinator, Outgoing
 from streambench.container.intake import Arrival, Intake, ReaderFailure
 from streambench.container.multiplexer import Lane, Multiplexer, Undecodable
 from streambench.container.outbox import Outbox
+from streambench.container.rejects import Rejects, noting
 from streambench.container.task_instance import EventObserver, Subscription, TaskInstance, is_ignored
 from streambench.errors import SerdeError
 from streambench.metrics.registry import MetricsRegistry
@@ -36,7 +37,8 @@ class EventLoop:
     """Drives tasks with messages until it is told to stop.
 
     ``commit(tasks)`` is called for step 5 with the tasks that are due. ``on_choice``, if set, sees each chosen message before
-    its task does; ``processed`` is how many messages were chosen so far (a broadcast message counts once). ``unfinished`` is the message
+    its task does; ``processed`` is how many messages were chosen so far (a broadcast message counts once), ``ignored`` how many exceptions
+    were passed over. ``unfinished`` is the message
     at which an exception ended the loop, None where it was not ended by one or between two messages. ``paused`` makes ``run`` return.
     """
 
@@ -50,6 +52,7 @@ class EventLoop:
         metrics: MetricsRegistry,
         *,
         outgoing: Outgoing,
+        rejects: Rejects,
         requests: list[Coordinator],
         clock: Clock,
         window_ms: int,
@@ -57,7 +60,6 @@ class EventLoop:
         poll_ms: int,
         idle_ms: int,
         compare: Callable[[str, str, str], int | None],
-        drop_undecodable: bool = False,
         ignored: Collection[str] = (),
         observer: EventObserver | None = None,
     ) -> None:
@@ -82,8 +84,8 @@ class EventLoop:
         self._compare = compare
         self._ignored = frozenset(ignored)
         self._observer = observer
-        self._drop_undecodable = drop_undecodable
-        self._undecodable = metrics.counter("deserialization-errors", "consumers")
+        self._rejects = rejects
+        self.ignored = 0
         self._served: Lane | None = None
         self._wants_shutdown: set[str] = set()
         self._windows = metrics.counter("window-calls", "container")
@@ -115,7 +117,7 @@ class EventLoop:
         read_clock = self._clock.monotonic_ns
         send = self._outbox.send
         outgoing, requests = self._outgoing, self._requests
-        on_choice = self.on_choice
+        on_choice = self._choice_observer()
         base = self.processed
         processed = 0
         due = self._next_due()
@@ -127,7 +129,7 @@ class EventLoop:
                 if inbox:
                     self.processed, self._served = base + processed, lane
                     self._take_in()
-                    on_choice = self.on_choice
+                    on_choice = self._choice_observer()
                     if self.paused:
                         break
                 if lane is not None:
@@ -157,7 +159,7 @@ class EventLoop:
                     processed += 1
                 now = read_clock()
                 if now >= due:
-                    due = self._timers(now)
+                    due = self._timers(now, envelope)
                 if outgoing:
                     send(outgoing)
                     outgoing.clear()
@@ -183,6 +185,9 @@ class EventLoop:
             self.processed = base + processed
             self._served = lane
         return processed
+
+    def _choice_observer(self) -> ChoiceObserver | None:
+        return noting(self._rejects, self.on_choice) if self._rejects.notes_input else self.on_choice
 
     def _is_reached(self, until: Callable[[], object], processed: int, lane: Lane | None) -> bool:
         """Ask ``until``, which may look at the container."""
@@ -223,12 +228,10 @@ class EventLoop:
             subscription.offset = envelope.offset
 
     def _pass_over_undecodable(self, lane: Lane, envelope: Undecodable) -> None:
-        if not self._drop_undecodable:
-            raise envelope.error
-        self._undecodable.inc()
-        for subscription in lane.subscriptions:
-            if not self._begins_later(subscription, envelope):
-                subscription.offset = envelope.offset
+        reached = [each for each in lane.subscriptions if not self._begins_later(each, envelope)]
+        self._rejects.undecodable(reached[0].task.name, envelope, envelope.error)
+        for subscription in reached:
+            subscription.offset = envelope.offset
         lane.undecodable -= 1
         lane.find_single()
 
@@ -258,12 +261,14 @@ class EventLoop:
     def _pass_over(self, error: Exception, coordinator: Coordinator, mark: int) -> None:
         del self._outgoing[mark:]
         coordinator.forget()
+        self.ignored += 1
         self._metrics.counter(f"exception-ignored-{type(error).__name__}", "container").inc()
 
-    def _timers(self, now: int) -> int:
-        """Do what is due at ``now``; when to come back."""
+    def _timers(self, now: int, envelope: IncomingMessageEnvelope | None) -> int:
+        """Do what is due at ``now``, in an iteration with this message; when to come back."""
         if now - self._last_window >= self._window_every:
             self._last_window = now
+            self._rejects.input = envelope
             self._window()
         if now - self._last_commit >= self._commit_every:
             self._last_commit = now

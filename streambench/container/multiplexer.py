@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from streambench.chooser.api import MessageChooser
 from streambench.chooser.explanation import Candidate, Explanation
 from streambench.container.intake import Arrival, Intake
-from streambench.errors import SerdeError, described
+from streambench.errors import SerdeError, described, shortened
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.serde.api import Serde
 from streambench.system.api import Chunk
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _CHUNK = 1000
 _REFILLS_PER_LOOK = 16
+_LOOK = 40
 
 
 class Undecodable(IncomingMessageEnvelope, frozen=True, gc=False, kw_only=True):
@@ -227,14 +228,13 @@ class Multiplexer:
     def _decode_one_by_one(self, lane: Lane, chunk: Chunk) -> None:
         """The messages of a chunk that holds one that cannot be decoded."""
         for each in chunk.envelopes():
+            part, serde = "key", lane.key_serde
             try:
-                key = each.key if lane.key_serde is None or each.key is None else lane.key_serde.from_bytes(each.key)
-                message = each.message
-                if lane.message_serde is not None and message is not None:
-                    message = lane.message_serde.from_bytes(message)
+                key = each.key if serde is None or each.key is None else serde.from_bytes(each.key)
+                part, serde = "message", lane.message_serde
+                message = each.message if serde is None or each.message is None else serde.from_bytes(each.message)
             except Exception as cause:
-                error = SerdeError(f"{each.ssp}@{each.offset}, key {each.key!r}: cannot decode this message: {described(cause)}")
-                error.__cause__ = cause
+                error = _undecodable(each, part, serde, cause)
                 lane.buffer.append(Undecodable(each.ssp, each.offset, each.key, each.message, each.timestamp, each.headers, error=error))
                 lane.undecodable += 1
             else:
@@ -252,6 +252,20 @@ class Multiplexer:
     def _before(self, lane: Lane, offset: str) -> bool:
         order = self._compare(lane.ssp.system, offset, lane.end or "")
         return order is not None and order < 0
+
+
+def _undecodable(envelope: IncomingMessageEnvelope, part: str, serde: Serde | None, cause: Exception) -> SerdeError:
+    data = envelope.key if part == "key" else envelope.message
+    look = shortened(data)
+    if isinstance(data, bytes) and len(data) > _LOOK:
+        look = f"{data[:_LOOK]!r}... ({len(data)} bytes)"
+    error = SerdeError(
+        f"{envelope.ssp}@{envelope.offset}, key {shortened(envelope.key)}: cannot decode this message: {described(cause)} "
+        f"({type(serde).__name__} was given the {part} {look})"
+    )
+    # Without this frame, whose caller holds the whole chunk for as long as the error lives; what is left are those of the serde.
+    error.__cause__ = cause.with_traceback(cause.__traceback__ and cause.__traceback__.tb_next)
+    return error
 
 
 def _decoded(serde: Serde, values: list[Any]) -> list[Any]:

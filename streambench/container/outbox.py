@@ -14,9 +14,9 @@ import orjson
 from msgspec import Struct
 
 from streambench.checkpoint.api import Checkpoint, CheckpointManager
-from streambench.config import Config
 from streambench.container.handles import Outgoing
-from streambench.errors import ConfigError, SerdeError, UnknownStreamError, described, do_all, shortened
+from streambench.container.rejects import Rejects
+from streambench.errors import ConfigError, SerdeError, UnknownStreamError, do_all, shortened
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.serde.api import Serde
@@ -63,7 +63,9 @@ class Outbox(Protocol):
         ...
 
     def send(self, outgoing: Outgoing) -> None:
-        """Send messages, in order. Raises SerdeError, ConfigError and what the producers raise."""
+        """Send messages, in order. Raises SerdeError, ConfigError and what the producers raise.
+
+        Rejects see to those that cannot be encoded, and may by that add a dead letter to the end of ``outgoing``, which is sent too."""
         ...
 
     def flush(self) -> None:
@@ -88,10 +90,9 @@ class LiveOutbox:
     """The ordinary outbox: sends at once, commits at least once."""
 
     def __init__(
-        self, config: Config, systems: Systems, checkpoints: CheckpointManager, serdes: StreamSerdes, metrics: MetricsRegistry,
+        self, systems: Systems, checkpoints: CheckpointManager, serdes: StreamSerdes, metrics: MetricsRegistry, rejects: Rejects,
         on_send: Callable[[str, SystemStream], None] | None = None,
     ) -> None:  # fmt: skip
-        self._config = config
         self._systems = systems
         self._checkpoints = checkpoints
         self._serdes = serdes
@@ -102,8 +103,7 @@ class LiveOutbox:
         self._sources: list[str] = []
         self._generation = self._sequence = 0
         self._sent = metrics.counter("sends", "producers")
-        self._dropped = metrics.counter("serialization-errors", "producers")
-        self._drop = config.boolean("task.drop.serialization.errors")
+        self._rejects = rejects
         self._unflushed = 0
 
     def start(self, sources: Sequence[str], fenced: Mapping[str, Sequence[SystemStreamPartition]], generation: int, epoch: int) -> None:
@@ -208,18 +208,16 @@ class LiveOutbox:
             return put
 
         def observed(source: str, envelope: OutgoingMessageEnvelope) -> None:
-            dropped = self._dropped.count
+            passed_over = self._rejects.outputs
             put(source, envelope)
-            if self._dropped.count == dropped:
+            if self._rejects.outputs == passed_over:
                 on_send(source, stream)
 
         return observed
 
     def _unserialisable(self, task: str, envelope: OutgoingMessageEnvelope, error: Exception) -> None:
-        if not self._drop:
-            what = f"key {shortened(envelope.key)}, message {shortened(envelope.message)}"
-            raise SerdeError(f"{task} sent to {envelope.system_stream} what cannot be encoded ({what}): {described(error)}") from error
-        self._dropped.inc()
+        self._rejects.unserialisable(task, envelope, error)
+        self._unflushed -= 1
 
 
 def outlet(
@@ -228,8 +226,8 @@ def outlet(
 ) -> Put:  # fmt: skip
     """What takes the messages for one output stream: encodes them, chooses the partition, and hands them to the producer.
 
-    A closure, not an object: this runs with every message that is sent. ``unserialisable`` is told of what cannot be encoded, and raises
-    or not.
+    A closure, not an object: this runs with every message that is sent. ``unserialisable`` is told of what cannot be encoded, or is not
+    what the system takes, and raises or not.
     """
     send = producer.sender(stream)
     key_to_bytes = None if key_serde is None else key_serde.to_bytes
@@ -262,8 +260,11 @@ def outlet(
                 raise SerdeError(f"partition {partition!r} is out of range: {stream} has {partitions}, numbered from 0")
         except Exception as error:
             unserialisable(source, envelope, error)
-        else:
+            return
+        try:
             send(source, envelope, key, message, partition)
+        except SerdeError as error:
+            unserialisable(source, envelope, error)
 
     return put
 

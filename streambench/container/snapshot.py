@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from streambench.chooser.explanation import Explanation
+from streambench.container.rejects import PassedOver
 from streambench.model import SystemStreamPartition
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ class Choice(Struct, frozen=True):
 class ContainerSnapshot(Struct, frozen=True):
     """A container as it was at ``time_ms``. ``state`` is one of new, running, stopped, failed; ``reason`` says why it stands still.
 
-    ``gate``: what all other inputs wait for, empty while the bootstrap gate is open."""
+    ``gate``: what all other inputs wait for, empty while the bootstrap gate is open. ``passed_over``: what was dropped, dead-lettered or
+    ignored."""
 
     job: str
     container: int
@@ -68,6 +70,7 @@ class ContainerSnapshot(Struct, frozen=True):
     checkpoints: Mapping[str, Mapping[SystemStreamPartition, str]]
     counts: Mapping[str, float]
     gate: str = ""
+    passed_over: PassedOver = PassedOver()
 
     @property
     def lag(self) -> int | None:
@@ -97,6 +100,7 @@ def take_snapshot(container: Container) -> ContainerSnapshot:
         checkpoints={task.name: dict(task.committed) for task in container.tasks},
         counts={"processed": container.processed, **container.metrics.snapshot()},
         gate=container._multiplexer.explain(None, None).gate if container.state == "running" else "",
+        passed_over=container.passed_over,
     )
 
 

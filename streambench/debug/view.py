@@ -14,6 +14,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from streambench.container.rejects import PassedOver
 from streambench.container.snapshot import ContainerSnapshot, PartitionSnapshot
 from streambench.model import SystemStream, SystemStreamPartition
 
@@ -144,6 +145,8 @@ def headline(snapshots: Snapshots, rates: Rates | None = None, *, elapsed_s: flo
     if len(every) > 1:
         line.append(f"  {len(every)} containers")
     line.append(f"  {_figure(sum(each.processed for each in every))} processed")
+    if passed_over := sum((each.passed_over for each in every), PassedOver()):
+        line.append(f"  {passed_over}", style="yellow")
     lag = total_lag(every)
     line.append(f"  lag {_figure(lag)}")
     rate = rates.total() if rates is not None else None

@@ -70,7 +70,7 @@ class Driver:
             raise self._problem
         last = _positions(container.snapshot())
         offsets = {ssp: (position, last.get(ssp, position)) for ssp, position in first.items()}
-        return ContainerRun(container.number, container.processed, offsets, time.monotonic() - began, ended)
+        return ContainerRun(container.number, container.processed, offsets, time.monotonic() - began, ended, container.passed_over)
 
     def _rounds(self, until: Until, next_round: NextRound | None) -> Ended:
         container = self._container

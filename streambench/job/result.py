@@ -7,6 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from streambench.container.rejects import PassedOver
 from streambench.model import SystemStreamPartition
 
 Ended = Literal["caught-up", "count", "condition", "shutdown", "signal"]
@@ -18,7 +19,8 @@ class ContainerRun(Struct, frozen=True):
     """What one container did.
 
     ``offsets``: per input partition the first offset that was not processed yet, before and after. ``messages``: how many were chosen; a
-    broadcast message counts once in each container. ``seconds``: from its start to its end.
+    broadcast message counts once in each container. ``seconds``: from its start to its end. ``passed_over``: what was dropped,
+    dead-lettered or ignored.
     """
 
     container: int
@@ -26,6 +28,7 @@ class ContainerRun(Struct, frozen=True):
     offsets: Mapping[SystemStreamPartition, tuple[str, str]]
     seconds: float
     ended: Ended
+    passed_over: PassedOver = PassedOver()
 
 
 class RunResult(Struct, frozen=True):
@@ -39,6 +42,11 @@ class RunResult(Struct, frozen=True):
     def messages(self) -> int:
         """How many messages all containers processed."""
         return sum(each.messages for each in self.containers)
+
+    @property
+    def passed_over(self) -> PassedOver:
+        """What all containers dropped, dead-lettered or ignored."""
+        return sum((each.passed_over for each in self.containers), PassedOver())
 
     @property
     def ended(self) -> Ended:

@@ -215,7 +215,7 @@ def outcome(planned: DeployPlan, reports: Collection[Report], reason: str) -> tu
             DeployedContainer(
                 number=number, tasks=plan.tasks, offsets={ssp: (start, after.get(ssp, start)) for ssp, start in before.items()},
                 messages=report.messages, seconds=report.seconds, failure=failure, attempt=report.attempt,
-                host=report.host, process=report.process,
+                host=report.host, process=report.process, passed_over=report.passed_over,
             )
         )  # fmt: skip
     return tuple(containers)

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from streambench.container.rejects import PassedOver
 from streambench.container.snapshot import lag_between
 from streambench.errors import StreambenchError, TaskError
 from streambench.job.failure import Failure
@@ -19,7 +20,8 @@ class DeployedContainer(Struct, frozen=True, kw_only=True):
     ``offsets``: per input partition the first offset that was not processed yet, before and after; of a container that failed, *after* is
     where the next start goes on. ``messages``: how many it processed; ``seconds``: from its start to its end. Where Spark had to start it
     more than once (``attempt`` counts from 0) both are of the last attempt, which went on from the last commit of the one before.
-    ``error``: what it failed with, None where it did not; ``failure`` holds the same in parts.
+    ``error``: what it failed with, None where it did not; ``failure`` holds the same in parts. ``passed_over``: what it dropped,
+    dead-lettered or ignored.
     """
 
     number: int
@@ -31,6 +33,7 @@ class DeployedContainer(Struct, frozen=True, kw_only=True):
     attempt: int = 0
     host: str = ""
     process: int = 0
+    passed_over: PassedOver = PassedOver()
 
     @property
     def error(self) -> str | None:
@@ -66,6 +69,11 @@ class DeployResult(Struct, frozen=True, kw_only=True):
     def messages(self) -> int:
         """How many messages all containers processed."""
         return sum(each.messages for each in self.containers)
+
+    @property
+    def passed_over(self) -> PassedOver:
+        """What all containers dropped, dead-lettered or ignored."""
+        return sum((each.passed_over for each in self.containers), PassedOver())
 
     @property
     def failed(self) -> tuple[DeployedContainer, ...]:
@@ -139,4 +147,5 @@ def _joined(former: DeployedContainer | None, later: DeployedContainer) -> Deplo
         number=later.number, tasks=later.tasks, offsets=offsets, messages=former.messages + later.messages,
         seconds=former.seconds + later.seconds, failure=later.failure, attempt=later.attempt,
         host=later.host or former.host, process=later.process or former.process,
+        passed_over=former.passed_over + later.passed_over,
     )  # fmt: skip

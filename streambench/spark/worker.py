@@ -22,6 +22,7 @@ from msgspec import Struct
 import streambench
 from streambench.config import Config
 from streambench.container.container import Container
+from streambench.container.rejects import PassedOver
 from streambench.container.snapshot import ContainerSnapshot
 from streambench.errors import StreambenchError
 from streambench.job.drive import Driver
@@ -63,6 +64,7 @@ class Report(Struct):
     seconds: float = 0.0
     offsets: Mapping[SystemStreamPartition, tuple[str, str]] = {}
     failure: Failure | None = None
+    passed_over: PassedOver = PassedOver()
     warnings: tuple[str, ...] = ()
 
 
@@ -132,7 +134,7 @@ def _run(shipment: Shipment, generation: int, report: Report) -> None:
         ran = Driver(container, on_snapshot=lambda snapshot: _tell(teller, snapshot), every_s=_PROGRESS_S).run("caught-up")
         report.messages, report.seconds, report.offsets = ran.messages, ran.seconds, ran.offsets
     finally:
-        report.messages = container.processed
+        report.messages, report.passed_over = container.processed, container.passed_over
         report.warnings = tuple(warnings.texts)
         logger.removeHandler(warnings)
         teller.tell("done", container.processed)

@@ -1,0 +1,193 @@
+"""What becomes of messages that cannot be decoded, and of outputs that cannot be encoded: nothing of them is dropped without a trace."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+from msgspec import Struct
+
+from streambench.config import Config
+from streambench.container.handles import Outgoing
+from streambench.errors import ConfigError, SerdeError, described, represented, shortened
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream
+from streambench.planning.plan import all_inputs
+from streambench.serde.streams import DEAD_LETTERS, dead_letter_stream
+from streambench.system.systems import Systems, builtin_kind
+
+log = logging.getLogger(__name__)
+
+_DROP_INPUTS = "task.drop.deserialization.errors"
+_DROP_OUTPUTS = "task.drop.serialization.errors"
+_HEADER = "dead-letter."
+_MOST_OF_A_REASON = 1_000
+
+
+class PassedOver(Struct, frozen=True):
+    """How many messages a container did not process, or did not send, and went on.
+
+    ``undecodable`` inputs and ``unserialisable`` outputs: all of them are in the dead-letter stream (``dead_letters`` says how many that
+    makes) or were dropped. ``ignored``: failures of tasks that ``task.ignored.exceptions`` names.
+    """
+
+    undecodable: int = 0
+    unserialisable: int = 0
+    dead_letters: int = 0
+    ignored: int = 0
+
+    def __add__(self, other: PassedOver) -> PassedOver:
+        return PassedOver(
+            self.undecodable + other.undecodable, self.unserialisable + other.unserialisable,
+            self.dead_letters + other.dead_letters, self.ignored + other.ignored,
+        )  # fmt: skip
+
+    def __bool__(self) -> bool:
+        return self != PassedOver()
+
+    def __str__(self) -> str:
+        """In words; empty where there is nothing to say."""
+        fate = "dead-lettered" if self.dead_letters else "dropped"
+        parts = [
+            f"{count} {what}"
+            for count, what in (
+                (self.undecodable, f"undecodable {'message' if self.undecodable == 1 else 'messages'} {fate}"),
+                (self.unserialisable, f"unserialisable {'output' if self.unserialisable == 1 else 'outputs'} {fate}"),
+                (self.ignored, f"{'failure' if self.ignored == 1 else 'failures'} ignored"),
+            )
+            if count
+        ]
+        return ", ".join(parts)
+
+
+class Rejects:
+    """Decides, as the configuration says: the container fails (the default), drops and counts, or writes a dead letter.
+
+    A dead letter is the original message: its key and bytes as they were read, with its headers and with others that say why and whence
+    (``dead-letter.reason``, ``.exception``, ``.task``, ``.direction`` in or out, ``.source``, ``.offset``, ``.timestamp``, and for an
+    output the ``.stream`` it was to go to). A broadcast message makes one dead letter, not one per task. Dead letters are sent by being
+    added to what was collected in this iteration, so that they leave by the same door and are covered by the same commit as any output.
+
+    ``input``: the message of this iteration, for the dead letters of outputs; whoever drives the tasks sets it where ``notes_input``.
+    """
+
+    def __init__(self, config: Config, systems: Systems, outgoing: Outgoing, metrics: MetricsRegistry) -> None:
+        """Raises ConfigError where the dead-letter stream cannot be one."""
+        self._stream = _checked_stream(config, systems)
+        self._outgoing = outgoing
+        self._drop_inputs = config.boolean(_DROP_INPUTS)
+        self._drop_outputs = config.boolean(_DROP_OUTPUTS)
+        self.notes_input = self._stream is not None
+        self.input: IncomingMessageEnvelope | None = None
+        self._inputs = metrics.counter("deserialization-errors", "consumers")
+        self._outputs = metrics.counter("serialization-errors", "producers")
+        self._letters = metrics.counter("dead-letters", "container")
+        self._warned: set[tuple[str, str]] = set()
+        if self._stream is not None and (self._drop_inputs or self._drop_outputs):
+            key = _DROP_INPUTS if self._drop_inputs else _DROP_OUTPUTS
+            log.warning("%s has no effect: %s is set, so nothing is dropped", key, DEAD_LETTERS)
+
+    @property
+    def counts(self) -> PassedOver:
+        """What was passed over so far."""
+        return PassedOver(self._inputs.count, self._outputs.count, self._letters.count)
+
+    @property
+    def outputs(self) -> int:
+        """How many outputs were passed over so far."""
+        return self._outputs.count
+
+    def undecodable(self, task: str, envelope: IncomingMessageEnvelope, error: SerdeError) -> None:
+        """See to an input, as it was read, that ``task`` was to process. Raises ``error`` where that is to end the container."""
+        if self._stream is None and not self._drop_inputs:
+            raise error
+        self._inputs.inc()
+        self._warn("in", str(envelope.ssp.system_stream), str(error))
+        if self._stream is not None:
+            self._send(task, _as_bytes(envelope.key), _as_bytes(envelope.message), envelope.headers, envelope, error, {"direction": "in"})
+
+    def unserialisable(self, task: str, envelope: OutgoingMessageEnvelope, error: Exception) -> None:
+        """See to an output of ``task``. Raises SerdeError where that is to end the container."""
+        stream = str(envelope.system_stream)
+        key, message = shortened(envelope.key), shortened(envelope.message)
+        if envelope.system_stream == self._stream and f"{_HEADER}direction" in (envelope.headers or {}):
+            raise SerdeError(f"{DEAD_LETTERS}: {stream} does not take this dead letter (key {key}, message {message}): {error}") from error
+        what = f"{task} sent to {stream} what cannot be encoded (key {key}, message {message}): {described(error)}"
+        if self._stream is None and not self._drop_outputs:
+            raise SerdeError(what) from error
+        self._outputs.inc()
+        self._warn("out", stream, what)
+        if self._stream is not None:
+            facts = {"direction": "out", "stream": stream}
+            self._send(task, _as_bytes(envelope.key), _as_bytes(envelope.message), envelope.headers, self.input, error, facts)
+
+    def _send(
+        self, task: str, key: bytes | None, message: bytes | None, headers: Mapping[Any, Any] | None,
+        source: IncomingMessageEnvelope | None, error: Exception, facts: Mapping[str, str],
+    ) -> None:  # fmt: skip
+        assert self._stream is not None
+        cause = error.__cause__ if isinstance(error, SerdeError) and error.__cause__ is not None else error
+        told = {**facts, "reason": described(cause)[:_MOST_OF_A_REASON], "exception": _dotted(type(cause)), "task": task}
+        if source is not None:
+            told |= {"source": str(source.ssp), "offset": source.offset}
+            if source.timestamp is not None:
+                told["timestamp"] = str(source.timestamp)
+        kept = {str(name): _as_bytes(value) or b"" for name, value in (headers or {}).items()}
+        letter = kept | {_HEADER + name: value.encode(errors="backslashreplace") for name, value in told.items()}
+        self._outgoing.append((task, OutgoingMessageEnvelope(self._stream, message, key, headers=letter)))
+        self._letters.inc()
+
+    def _warn(self, direction: str, stream: str, what: str) -> None:
+        """Once per stream and direction: a stream that is wrong from its first message on would fill the log."""
+        if (direction, stream) not in self._warned:
+            self._warned.add((direction, stream))
+            fate = f"goes to {self._stream}" if self._stream is not None else "is dropped"
+            log.warning("%s; it %s, as will others of %s, which are only counted", what, fate, stream)
+
+
+def noting(rejects: Rejects, on_choice: Callable[[IncomingMessageEnvelope], object] | None) -> Callable[[IncomingMessageEnvelope], object]:
+    """``on_choice``, and a note of the message for the dead letters of what its task sends."""
+
+    def note(envelope: IncomingMessageEnvelope) -> None:
+        rejects.input = envelope
+        if on_choice is not None:
+            on_choice(envelope)
+
+    return note
+
+
+def _checked_stream(config: Config, systems: Systems) -> SystemStream | None:
+    stream = dead_letter_stream(config)
+    if stream is None:
+        return None
+    if stream in all_inputs(config):
+        raise config.error(DEAD_LETTERS, f"{stream} is an input of this job, whose dead letters would come back to it: name another stream")
+    systems.factory(stream.system, key=DEAD_LETTERS)
+    if builtin_kind(config, stream.system) == "file":
+        raise config.error(DEAD_LETTERS, "a file has no headers, so that the reasons would be lost: name a stream of another system")
+    for setting in ("samza.key.serde", "samza.msg.serde"):
+        key = f"systems.{stream.system}.streams.{stream.stream}.{setting}"
+        if config.get(key, "bytes").strip() not in ("", "bytes"):
+            raise ConfigError(f"{key}: dead letters are the original bytes, no serde applies to {stream}: remove this key", key=key)
+    return stream
+
+
+def _as_bytes(value: Any) -> bytes | None:
+    """Bytes as they are; of an object that has none, what comes closest: text as UTF-8, else JSON (with the repr of what JSON does not
+    know), else the repr."""
+    if value is None or type(value) is bytes:
+        return value
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace")
+    try:
+        return orjson.dumps(value, default=repr, option=orjson.OPT_NON_STR_KEYS)
+    except Exception:
+        return represented(value).encode(errors="backslashreplace")
+
+
+def _dotted(kind: type) -> str:
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

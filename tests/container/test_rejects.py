@@ -1,0 +1,292 @@
+"""Messages that cannot be decoded, and outputs that cannot be encoded: the container fails, drops and counts, or writes dead letters."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streambench.config import Config
+from streambench.container.container import Container
+from streambench.container.rejects import PassedOver
+from streambench.errors import ConfigError, SerdeError
+from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream
+from streambench.system.memory import MemorySystemFactory, memory_streams
+from streambench.task import MessageCollector, TaskCoordinator
+from streambench.testing import JobRun, ManualClock, run_job
+from tests.container.jobs import Bench, Process, echo, ignore
+
+JSON = {"systems.mem.samza.msg.serde": "json"}
+DEAD = JSON | {"task.dead.letter.stream": "mem.dead"}
+OUT = SystemStream("mem", "out")
+
+
+def sends(*envelopes: OutgoingMessageEnvelope) -> Process:
+    def process(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        for each in envelopes:
+            collector.send(each)
+
+    return process
+
+
+def letters(run: JobRun) -> list[tuple[Any, Any]]:
+    return [entry for entries in run.outputs.get("mem.dead", {}).values() for entry in entries]
+
+
+def reasons(run: JobRun) -> list[dict[str, str]]:
+    """The headers of the dead letters."""
+    found = []
+    for partition in run._streams.of(SystemStream("mem", "dead")):
+        for _, extra in zip(partition.entries(), partition.fields[2::3], strict=True):
+            found.append({name: value.decode() for name, value in extra[1].items()})
+    return found
+
+
+def test_the_error_shows_the_place_the_serde_the_reason_and_the_beginning_of_the_bytes() -> None:
+    with pytest.raises(SerdeError) as caught:
+        run_job(ignore, JSON, {"mem.a": {0: [(b"k", b"{" + b"x" * 1000)]}})
+    text = str(caught.value)
+    for part in ("mem.a.0@0", "b'k'", "JsonSerde", "JSONDecodeError", "b'{xxx", "(1001 bytes)"):
+        assert part in text
+    assert len(text) < 400
+
+
+def test_an_undecodable_message_goes_to_the_dead_letters_as_it_is_and_the_job_goes_on() -> None:
+    run = run_job(ignore, DEAD, {"mem.a": {0: [1, (b"key", b"{\xff"), 2]}})
+    assert [message for *_, message in run.processed] == [1, 2]
+    assert letters(run) == [(b"key", b"{\xff")]
+    assert run.checkpoints == {"Partition 0": {"mem.a.0": "2"}}
+    assert run.metrics["consumers.deserialization-errors"] == run.metrics["container.dead-letters"] == 1
+
+
+def test_a_dead_letter_says_why_and_whence() -> None:
+    (told,) = reasons(run_job(ignore, DEAD, {"mem.a": {2: [1, b"{"]}}))
+    assert told.pop("dead-letter.reason").startswith("JSONDecodeError: ")
+    assert told == {
+        "dead-letter.direction": "in", "dead-letter.exception": "orjson.JSONDecodeError", "dead-letter.task": "Partition 2",
+        "dead-letter.source": "mem.a.2", "dead-letter.offset": "1",
+    }  # fmt: skip
+
+
+def test_a_dead_letter_keeps_the_headers_of_the_message_and_tells_its_time() -> None:
+    system = "rejects-headers"
+    streams = memory_streams(system)
+    streams.create(SystemStream(system, "a"), 1)
+    producer = MemorySystemFactory(streams).get_producer(system, Config(), None)  # type: ignore[arg-type]
+    producer.send("test", OutgoingMessageEnvelope(SystemStream(system, "a"), b"{", None, None, 0, 123, {"trace": b"\x00\xff"}))
+    config = {
+        "task.inputs": f"{system}.a", f"systems.{system}.samza.factory": "memory", f"systems.{system}.samza.msg.serde": "json",
+        f"systems.{system}.samza.offset.default": "oldest", "task.dead.letter.stream": f"{system}.dead", "task.checkpoint.system": "file",
+    }  # fmt: skip
+    container = Container.from_config(Config(config), ignore)
+    container.start()
+    assert container.run("caught-up") == 1
+    (extra,) = streams.of(SystemStream(system, "dead"))[0].fields[2::3]
+    container.abandon()
+    assert extra[1]["trace"] == b"\x00\xff"
+    assert extra[1]["dead-letter.timestamp"] == b"123"
+
+
+def test_a_key_that_cannot_be_decoded_is_kept_as_it_is() -> None:
+    run = run_job(ignore, DEAD | {"systems.mem.samza.key.serde": "long"}, {"mem.a": {0: [(b"no long", 7)]}})
+    assert letters(run) == [(b"no long", b"7")]
+
+
+@given(st.lists(st.one_of(st.integers(-9, 9), st.binary(max_size=5)), max_size=20))
+def test_every_message_is_either_processed_or_a_dead_letter(messages: list[Any]) -> None:
+    run = run_job(ignore, DEAD, {"mem.a": {0: messages}})
+    decodable = JSON | {"task.drop.deserialization.errors": "true"}
+    good = run_job(ignore, decodable, {"mem.a": {0: messages}})
+    assert run.processed == good.processed
+    offsets = {offset for _, offset, *_ in run.processed}
+    assert [message for _, message in letters(run)] == [each for at, each in enumerate(messages) if str(at) not in offsets]
+
+
+def test_a_broadcast_message_makes_one_dead_letter_for_all_tasks() -> None:
+    run = run_job(ignore, DEAD | {"task.broadcast.inputs": "mem.rules#0"}, {"mem.a": {0: [], 1: []}, "mem.rules": {0: [b"{", "r"]}})
+    assert letters(run) == [(None, b"{")]
+    assert [told["dead-letter.task"] for told in reasons(run)] == ["Partition 0"]
+    assert run.checkpoints == {"Partition 0": {"mem.rules.0": "1"}, "Partition 1": {"mem.rules.0": "1"}}
+
+
+def test_a_dead_letter_waits_for_the_turn_of_its_message() -> None:
+    config = DEAD | {"systems.mem.streams.high.samza.priority": "1"}
+    run = run_job(echo, config, {"mem.low": {0: [b"{"]}, "mem.high": {0: ["h1", "h2"]}})
+    assert [call.detail for call in run.calls if call.event == "send"] == ["mem.out", "mem.out", "mem.dead"]
+
+
+def test_a_dead_letter_is_committed_with_the_offset_of_its_message() -> None:
+    run = run_job(ignore, DEAD | {"task.commit.ms": "0"}, {"mem.a": {0: [b"{", 1]}}, max_messages=1)
+    again = run_job(ignore, DEAD, previous=run)
+    assert letters(again) == [(None, b"{")]
+    assert [message for *_, message in again.processed] == [1]
+
+
+def test_a_dead_letter_of_a_run_that_failed_comes_again() -> None:
+    """As any output does at least once."""
+
+    def fails(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        raise ValueError(envelope.message)
+
+    with pytest.raises(Exception, match="at mem.a.0@1") as caught:
+        run_job(fails, DEAD, {"mem.a": {0: [b"{", 1]}})
+    run = run_job(ignore, DEAD, previous=caught.value.job_run)  # type: ignore[attr-defined]
+    assert letters(run) == [(None, b"{"), (None, b"{")]
+
+
+def test_no_serde_of_the_system_applies_to_dead_letters() -> None:
+    config = DEAD | {"systems.mem.samza.key.serde": "long", "systems.mem.samza.msg.serde": "json"}
+    assert letters(run_job(ignore, config, {"mem.a": {0: [(5, b"{")]}})) == [(b"\0" * 7 + b"\5", b"{")]
+
+
+def test_dead_letters_go_where_their_keys_say() -> None:
+    config = DEAD | {"systems.mem.streams.dead.partitions": "8"}
+    run = run_job(ignore, config, {"mem.a": {0: [(b"k%d" % (number % 5), b"{") for number in range(50)]}})
+    held = [{key for key, _ in entries} for entries in run.outputs["mem.dead"].values()]
+    assert sum(map(len, held)) == 5 and max(map(len, held)) < 5
+
+
+# Outputs
+
+
+def test_an_unserialisable_output_goes_to_the_dead_letters_with_its_input() -> None:
+    bad, good = OutgoingMessageEnvelope(OUT, {"a": {1, 2}}, key="k"), OutgoingMessageEnvelope(OUT, 1)
+    run = run_job(sends(bad, good), DEAD, {"mem.a": {3: ["x"]}})
+    assert run.outputs["mem.out"] == {0: [(None, 1)]}
+    assert letters(run) == [(b"k", b'{"a":"{1, 2}"}')]
+    (told,) = reasons(run)
+    assert told.pop("dead-letter.reason").startswith("TypeError: Type is not JSON serializable: set")
+    assert told == {
+        "dead-letter.direction": "out", "dead-letter.stream": "mem.out", "dead-letter.exception": "TypeError",
+        "dead-letter.task": "Partition 3", "dead-letter.source": "mem.a.3", "dead-letter.offset": "0",
+    }  # fmt: skip
+    assert run.metrics["producers.serialization-errors"] == 1
+    assert run.metrics["producers.sends"] == 2
+    assert [call.detail for call in run.calls if call.event == "send"] == ["mem.out", "mem.dead"]
+
+
+def test_what_window_sent_has_no_input_where_there_was_none() -> None:
+    class Windowed:
+        def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
+            clock.advance(10)
+
+        def window(self, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+            collector.send(OutgoingMessageEnvelope(OUT, object()))
+            clock.advance(10)
+
+    clock = ManualClock()
+    run = run_job(Windowed, DEAD | {"task.window.ms": "10"}, {"mem.a": {0: ["x"]}}, clock=clock, max_messages=1)
+    assert [told.get("dead-letter.source") for told in reasons(run)] == ["mem.a.0"]
+    bench = Bench(Windowed, {"mem.a": {0: []}}, DEAD | {"task.window.ms": "10"}, clock=clock)
+    container = bench.started()
+    clock.advance(10)
+    container.run("caught-up")
+    container.stop()
+    extras = [extra for _, extra in bench.streams.partition(SystemStream("mem", "dead"), 0).fields[2::3]]
+    assert extras and all("dead-letter.source" not in headers for headers in extras)
+
+
+class Unprintable:
+    def __repr__(self) -> str:
+        raise ValueError("no")
+
+
+@pytest.mark.parametrize(
+    ("message", "kept"), [(b"raw", b"raw"), ("t\ud800", b"t\\ud800"), (1j, b"1j"), (Unprintable(), b"whose repr raises ValueError")]
+)
+def test_of_an_object_that_cannot_be_encoded_the_dead_letter_keeps_what_it_can(message: Any, kept: bytes) -> None:
+    config = {"systems.mem.streams.out.samza.msg.serde": "long", "task.dead.letter.stream": "mem.dead"}
+    ((_, found),) = letters(run_job(sends(OutgoingMessageEnvelope(OUT, message)), config, {"mem.a": {0: ["x"]}}))
+    assert kept in found
+
+
+def test_an_output_to_a_partition_that_is_not_there_is_a_dead_letter_too() -> None:
+    run = run_job(sends(OutgoingMessageEnvelope(OUT, "m", partition=9)), DEAD, {"mem.a": {0: [1]}})
+    assert letters(run) == [(None, b"m")]
+
+
+def test_what_a_system_does_not_take_is_unserialisable(tmp_path: Any) -> None:
+    """A log takes bytes: without a serde, an object is refused by the system itself."""
+    config = {
+        "systems.log.samza.factory": "log", "systems.log.path": tmp_path, "task.dead.letter.stream": "log.dead",
+    }  # fmt: skip
+    bad = (
+        OutgoingMessageEnvelope(SystemStream("log", "out"), {"a": 1}),
+        OutgoingMessageEnvelope(SystemStream("log", "out"), b"x", headers={"n": 1}),
+    )  # type: ignore[dict-item]
+    run = run_job(sends(*bad), config, {"mem.a": {0: [1]}})
+    assert run.metrics["producers.serialization-errors"] == run.metrics["container.dead-letters"] == 2
+
+
+# Which stream
+
+
+@pytest.mark.parametrize("inputs", [{"task.inputs": "mem.a,mem.dead"}, {"task.inputs": "mem.a", "task.broadcast.inputs": "mem.dead#0"}])
+def test_dead_letters_cannot_be_an_input_of_the_same_job(inputs: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=r"^task\.dead\.letter\.stream: mem\.dead is an input of this job"):
+        run_job(ignore, DEAD | inputs, {"mem.a": {0: [1]}, "mem.dead": {0: []}})
+
+
+@pytest.mark.parametrize(
+    ("config", "what"),
+    [
+        ({"task.dead.letter.stream": "dead"}, "'dead' is not a stream"),
+        ({"systems.mem.streams.dead.samza.msg.serde": "json"}, "no serde applies to mem.dead"),
+        ({"systems.f.samza.factory": "file", "systems.f.path": ".", "task.dead.letter.stream": "f.dead"}, "a file has no headers"),
+    ],
+)
+def test_what_cannot_be_a_dead_letter_stream_is_a_wrong_configuration(config: dict[str, str], what: str) -> None:
+    with pytest.raises(ConfigError, match=what):
+        run_job(ignore, DEAD | config, {"mem.a": {0: [1]}})
+
+
+def test_a_dead_letter_stream_of_no_system_is_an_error_before_anything_is_read() -> None:
+    memory_streams("mem").create(SystemStream("mem", "a"), 1)
+    config = {"systems.mem.samza.factory": "memory", "task.inputs": "mem.a", "task.dead.letter.stream": "lgo.dead"}
+    with pytest.raises(ConfigError, match=r"^task\.dead\.letter\.stream: there is no system 'lgo'"):
+        Container.from_config(config, ignore).start()
+
+
+def test_the_same_stream_may_hold_a_good_many_dead_letters_already() -> None:
+    run = run_job(ignore, DEAD, {"mem.a": {0: [b"{"]}})
+    assert len(letters(run_job(ignore, DEAD, {"mem.a": {0: [b"["]}}, previous=run))) == 2
+
+
+# Nothing in silence
+
+
+def test_each_stream_that_is_wrong_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    drop = JSON | {"task.drop.deserialization.errors": "true", "task.drop.serialization.errors": "true"}
+    with caplog.at_level(logging.WARNING, "streambench"):
+        run_job(sends(OutgoingMessageEnvelope(OUT, object())), drop, {"mem.a": {0: [b"{", 1, b"[", 2]}, "mem.b": {0: [b"{"]}})
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 3
+    assert sum("mem.a.0@0" in text and "it is dropped" in text for text in told) == 1
+    assert sum("mem.out" in text for text in told) == 1
+
+
+def test_dead_letters_win_over_dropping_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "streambench"):
+        run = run_job(ignore, DEAD | {"task.drop.deserialization.errors": "true"}, {"mem.a": {0: [b"{"]}})
+    assert len(letters(run)) == 1
+    assert "task.drop.deserialization.errors has no effect: task.dead.letter.stream is set" in caplog.text
+
+
+def test_a_container_tells_what_it_passed_over() -> None:
+    def picky(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        if envelope.message == 1:
+            raise ValueError("one")
+        collector.send(OutgoingMessageEnvelope(OUT, object()))
+
+    bench = Bench(picky, {"mem.a": {0: [b"{", b"1", b"2", b"{"]}}, DEAD | {"task.ignored.exceptions": "ValueError"})
+    container = bench.started()
+    assert not container.passed_over
+    assert container.run("caught-up") == 4
+    passed_over = container.snapshot().passed_over
+    assert passed_over == PassedOver(undecodable=2, unserialisable=1, dead_letters=3, ignored=1)
+    assert str(passed_over) == "2 undecodable messages dead-lettered, 1 unserialisable output dead-lettered, 1 failure ignored"
+    container.stop()
+    assert container.passed_over == passed_over
