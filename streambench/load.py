@@ -29,8 +29,29 @@ def named(config: Config, key: str, *, group: str, builtin: Mapping[str, str] | 
         path = next((point.value for point in entry_points(group=group) if point.name == name), name)
     if path == name and "." not in name and ":" not in name:
         choices = sorted({*(builtin or {}), *(point.name for point in entry_points(group=group))})
-        raise config.error(key, f"there is no '{name}'; there are {', '.join(choices)}, or give package.module.Class")
+        here = f"; the one defined here is __main__.{name}" if hasattr(sys.modules["__main__"], name) else ""
+        there = f"; there are {', '.join(choices)}" if choices else ""
+        raise config.error(key, f"there is no '{name}'{there}, or give package.module.Class{here}")
     return by_path(config, key, path)
+
+
+def own_names(config: Config) -> dict[str, tuple[str, Any]]:
+    """What the configuration names in ``__main__``, the notebook or script that runs here: per name, a key that names it and the object.
+
+    Another process has another ``__main__``: these have to be brought to it (``bring``) before the configuration is used there."""
+    main = sys.modules["__main__"]
+    found = {}
+    for key, value in config.items():
+        if value.startswith(("__main__.", "__main__:")):
+            name = value[len("__main__.") :].partition(".")[0]
+            if hasattr(main, name):
+                found[name] = (key, getattr(main, name))
+    return found
+
+
+def bring(names: Mapping[str, Any]) -> None:
+    """Have names of another process's ``__main__`` mean the same here."""
+    vars(sys.modules["__main__"]).update(names)
 
 
 def called(config: Config, key: str, make: Callable[..., Any], *arguments: Any) -> Any:

@@ -61,6 +61,24 @@ def test_a_package_adds_a_name_by_an_entry_point(entry_points: list[EntryPoint])
     assert named("mine") is MemoryStreams
 
 
+def test_a_class_of_this_program_is_named_in_main_and_an_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["__main__"], "Mine", Outer, raising=False)
+    assert named("__main__.Mine") is Outer
+    with pytest.raises(ConfigError, match=r"there is no 'Mine'.*the one defined here is __main__\.Mine"):
+        named("Mine")
+
+
+def test_names_of_main_are_brought_to_where_they_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    main = sys.modules["__main__"]
+    monkeypatch.setattr(main, "Mine", Outer, raising=False)
+    config = Config({KEY: "__main__:Mine.Inner", "task.class": "tests.Else", "task.chooser.class": "__main__:Nowhere"})
+    names = {name: what for name, (_, what) in load.own_names(config).items()}
+    assert names == {"Mine": Outer}
+    monkeypatch.delattr(main, "Mine")
+    load.bring(names)
+    assert load.named(config, KEY, group="streambench.systems") is Outer.Inner
+
+
 def test_an_entry_point_of_another_group_is_none(entry_points: list[EntryPoint]) -> None:
     entry_points.append(EntryPoint("mine", "streambench.system.memory:MemoryStreams", "streambench.stores"))
     with pytest.raises(ConfigError, match="there is no 'mine'"):

@@ -21,10 +21,12 @@ class Surroundings(Struct):
 
 
 class Order(Struct):
-    """What a container process is to do. ``every_s``: seconds between snapshots, None for none at all."""
+    """What a container process is to do. ``names``: what the configuration names in the ``__main__`` of the process that runs the job.
+    ``every_s``: seconds between snapshots, None for none at all."""
 
     config: Config
     task: bytes | None
+    names: dict[str, bytes]
     model: JobModel
     number: int
     generation: int

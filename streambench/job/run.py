@@ -19,7 +19,7 @@ from streambench.job.order import Order
 from streambench.job.processes import OnSnapshots, Processes
 from streambench.job.reach import check_reach
 from streambench.job.result import ContainerRun, RunResult
-from streambench.job.shipping import shipped
+from streambench.job.shipping import shipped, shipped_names
 from streambench.job.signals import StopSignals
 from streambench.planning.model import JobModel
 from streambench.planning.places import open_generation
@@ -103,7 +103,8 @@ def _in_processes(
     model, generation = _planned(config, name)
     end: Literal["caught-up"] | None = None if until is None else "caught-up"
     every = None if on_snapshots is None else every_s
-    orders = [Order(config, package, model, each.number, generation, end, every) for each in model.containers]
+    names = shipped_names(config)
+    orders = [Order(config, package, names, model, each.number, generation, end, every) for each in model.containers]
     processes = Processes(orders, shutdown_ms=config.integer("task.shutdown.ms"), on_snapshots=on_snapshots, every_s=every_s)
     with StopSignals(processes.stop_soon):
         return name, processes.run()

@@ -1,26 +1,40 @@
-"""Getting a task that was written in this process (in a notebook, say) to another one."""
+"""Getting a task, or a chooser or the like, that was written in this process (in a notebook, say) to another one."""
 
 from __future__ import annotations
 
 import importlib
 import pickle
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
+from streambench import load
+from streambench.config import Config
 from streambench.errors import ConfigError
 
 
-def shipped(task: Any) -> bytes:
-    """The task as bytes for ``unshipped`` in another process of this machine. Raises ConfigError where that cannot be done."""
+def shipped_names(config: Config) -> dict[str, bytes]:
+    """What the configuration names in this process's ``__main__`` (a chooser of the notebook, say), as bytes for ``bring_names``."""
+    return {name: shipped(what, key) for name, (key, what) in load.own_names(config).items()}
+
+
+def bring_names(names: Mapping[str, bytes]) -> None:
+    """Have the names mean in this process what they meant where they come from."""
+    load.bring({name: unshipped(data) for name, data in names.items()})
+
+
+def shipped(task: Any, key: str = "task.class") -> bytes:
+    """A task, or what else ``key`` names, as bytes for ``unshipped`` in another process of this machine. Raises ConfigError where that
+    cannot be done."""
     name = getattr(task, "__qualname__", type(task).__name__)
     pickler = _cloudpickle()
     if pickler is None:
         if getattr(task, "__module__", "__main__") == "__main__" or "<" in name:
             raise ConfigError(
                 f"{name} was defined here, not in a module, and several containers are processes of their own: to hand it to them takes "
-                "the package cloudpickle (pip install cloudpickle). Or put the class in a file and set task.class=file.py:Class; or set "
+                f"the package cloudpickle (pip install cloudpickle). Or put the class in a file and set {key}=file.py:Class; or set "
                 "job.container.count=1",
-                key="task.class",
+                key=key,
             )
         pickler = pickle
     try:
@@ -29,7 +43,7 @@ def shipped(task: Any) -> bytes:
         raise ConfigError(
             f"{name} cannot be handed to another process ({type(error).__name__}: {error}). Make what it refers to in init(), or set "
             "job.container.count=1",
-            key="task.class",
+            key=key,
         ) from error
 
 

@@ -24,7 +24,7 @@ from streambench.job.drive import Driver
 from streambench.job.failure import Failure
 from streambench.job.order import Again, CaughtUp, Order, Report, Stop, Surroundings
 from streambench.job.result import ContainerRun
-from streambench.job.shipping import unshipped
+from streambench.job.shipping import bring_names, unshipped
 from streambench.job.signals import StopSignals
 
 
@@ -52,6 +52,7 @@ def _settle(surroundings: Surroundings) -> None:
 
 
 def _carry_out(order: Order, desk: _Desk) -> ContainerRun:
+    bring_names(order.names)
     task = None if order.task is None else unshipped(order.task)
     container = Container(
         order.config, task, model=order.model, number=order.number, generation=order.generation,

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from streambench import load
 from streambench.config import Config
 from streambench.errors import ConfigError
 from streambench.job.failure import Failure
@@ -161,8 +162,10 @@ class _Deployment:
         return result
 
     def _shipment(self, planned: DeployPlan, listener: Listener) -> Shipment:
+        names = {name: what for name, (_, what) in load.own_names(self._config).items()}
+        texts = sources(planned.task, *names.values())
         return Shipment(
-            self._config, planned.task, planned.model, planned.ends, directories(self._config), sources(planned.task), listener.address
+            self._config, planned.task, names, planned.model, planned.ends, directories(self._config), texts, listener.address
         )
 
     def _wait(self, job: SparkJob, listener: Listener) -> None:

@@ -47,12 +47,17 @@ def directories(config: Config) -> dict[str, str]:
     return {key: str(path) for key, path in paths.items() if path.is_dir()}
 
 
-def sources(task: Any) -> dict[str, str]:
-    """The text of each file or notebook cell that holds methods of a task class (or a process function), as far as it is known here."""
-    parts = [part for kind in task.__mro__ for part in vars(kind).values()] if isinstance(task, type) else [task]
+def sources(*code: Any) -> dict[str, str]:
+    """The text of each file or notebook cell that holds methods of these classes (or is one of these functions), as far as it is known
+    here."""
+    parts = [part for each in code for part in _parts(each)]
     files = {part.__code__.co_filename for part in parts if isinstance(part, FunctionType)}
     texts = {file: "".join(linecache.getlines(file)) for file in files if not file.startswith(installation())}
     return {file: text for file, text in texts.items() if text}
+
+
+def _parts(code: Any) -> list[Any]:
+    return [part for kind in code.__mro__ for part in vars(kind).values()] if isinstance(code, type) else [code]
 
 
 @contextmanager

@@ -20,6 +20,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 import streambench
+from streambench import load
 from streambench.config import Config
 from streambench.container.container import Container
 from streambench.container.rejects import PassedOver
@@ -41,11 +42,13 @@ _PROGRESS_S = 0.25
 class Shipment(Struct):
     """What a container needs, in another process: its configuration, the task class itself, and what was planned.
 
+    ``names``: what the configuration names in the driver's ``__main__``, such as a chooser that is written in the notebook.
     ``directories``: per configuration key a directory that the driver sees and every executor must see, too. ``sources``: the text of files
     that hold the task's code, so that a traceback shows it where the file is not (a notebook's cells are nowhere)."""
 
     config: Config
     task: Any
+    names: Mapping[str, Any]
     model: JobModel
     ends: Mapping[SystemStreamPartition, str]
     directories: Mapping[str, str]
@@ -122,6 +125,7 @@ def _run(shipment: Shipment, generation: int, report: Report) -> None:
             )
     for file, text in shipment.sources.items():
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    load.bring(shipment.names)
     container = Container(
         shipment.config, shipment.task, model=shipment.model, number=report.number, generation=generation, ends=shipment.ends
     )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from streambench import load
 from streambench.chooser import (
     BatchingChooser,
     BootstrappingChooser,
@@ -147,6 +149,12 @@ def test_a_chooser_class_replaces_the_round_robin() -> None:
 def test_a_chooser_may_stand_in_a_file_beside_the_configuration(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("from streambench.chooser import RoundRobinChooser\nclass Mine(RoundRobinChooser): pass\n")
     assert type(_wire({"task.chooser.class": "mine.py:Mine"}, directory=tmp_path)).__name__ == "Mine"
+
+
+def test_a_package_adds_a_chooser_by_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("newest-first", f"{NewestFirst.__module__}:NewestFirst", "streambench.choosers")
+    monkeypatch.setattr(load, "entry_points", lambda group: [point] if group == point.group else [])
+    assert type(_wire({"task.chooser.class": "newest-first"})) is NewestFirst
 
 
 def test_each_priority_has_a_chooser_of_its_own_from_the_factory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -17,6 +18,7 @@ import streambench as sb
 from streambench.checkpoint.choice import checkpoint_manager
 from streambench.checkpoint.journal import JournalCheckpointManager
 from streambench.checkpoint.ledger import Ledger
+from streambench.chooser import RoundRobinChooser
 from streambench.container.container import Container
 from streambench.container.snapshot import ContainerSnapshot
 from streambench.errors import ConfigError, TaskError
@@ -166,6 +168,25 @@ def test_a_class_that_exists_only_here_is_shipped_to_the_processes(project: Proj
 
     sb.run(project.configure({"job.container.count": 2}), task=Local)
     assert project.outputs() == [100, 101, 102, 103, 104, 105]
+
+
+class Present(RoundRobinChooser):
+    """Takes turns, and leaves a file where it was at work."""
+
+    directory = ""
+
+    def stop(self) -> None:
+        (Path(self.directory) / f"chooser-{os.getpid()}").touch()
+
+
+def test_a_chooser_of_this_program_goes_with_it_into_the_processes(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.fill(6)
+    here = type("Present", (Present,), {"directory": str(project.directory), "__module__": "__main__"})
+    monkeypatch.setattr(sys.modules["__main__"], "Present", here, raising=False)
+    sb.run(project.configure({"job.container.count": 2, "task.chooser.class": "__main__.Present"}))
+    pids = {int(each.name.partition("-")[2]) for each in project.directory.glob("chooser-*")}
+    assert len(pids) == 2
+    assert os.getpid() not in pids
 
 
 def test_a_class_that_exists_only_here_cannot_be_shipped_without_cloudpickle(monkeypatch: pytest.MonkeyPatch) -> None:

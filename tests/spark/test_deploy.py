@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +14,7 @@ import psutil
 import pytest
 
 from streambench import OutgoingMessageEnvelope, StreambenchError, StreamTask, SystemStream, TaskError
+from streambench.chooser import RoundRobinChooser
 from streambench.model import SystemStreamPartition
 from streambench.spark import DeployError, DeployProgress, DeployResult, DeployTaskError, deploy
 from streambench.testing import run_job
@@ -51,6 +54,15 @@ class FailsAt(StreamTask):
         coordinator.commit()
 
 
+class Present(RoundRobinChooser):
+    """Takes turns, and leaves a file where it was at work."""
+
+    directory = ""
+
+    def stop(self) -> None:
+        (Path(self.directory) / f"chooser-{os.getpid()}").touch()
+
+
 def stuck_at(number: int, directory: Path) -> type[StreamTask]:
     """A task that never returns from one message, and says in the file ``stuck`` which process it is; unless there is a file ``free``."""
     stuck, free = directory / "stuck", directory / "free"
@@ -81,6 +93,17 @@ def once_stuck(directory: Path, then: Callable[[], object]) -> Callable[[DeployP
 
 def process_of(directory: Path) -> psutil.Process:
     return psutil.Process(int((directory / "stuck").read_text()))
+
+
+def test_a_chooser_of_this_program_goes_with_it_to_spark(job: Job, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    job.send(0, 10)
+    here = type("Present", (Present,), {"directory": str(job.directory), "__module__": "__main__"})
+    monkeypatch.setattr(sys.modules["__main__"], "Present", here, raising=False)
+    deploy(job.config.with_values({"task.chooser.class": "__main__.Present"}), Forward, spark=spark)
+    assert job.numbers() == list(range(10))
+    pids = {int(each.name.partition("-")[2]) for each in job.directory.glob("chooser-*")}
+    assert pids
+    assert os.getpid() not in pids
 
 
 def test_each_container_is_a_spark_task_and_together_they_process_everything(spark: Any, job: Job) -> None:

@@ -38,8 +38,9 @@ class Exits(Forward):
 
 
 def packed(planned: DeployPlan, **changes: Any) -> RunContainers:
-    values: dict[str, Any] = {"directories": directories(planned.config), "sources": sources(planned.task), "progress": None, **changes}
-    return RunContainers(pickle.dumps(Shipment(planned.config, planned.task, planned.model, planned.ends, **values)))
+    texts = sources(planned.task)
+    values: dict[str, Any] = {"directories": directories(planned.config), "sources": texts, "progress": None, "names": {}, **changes}
+    return RunContainers(pickle.dumps(Shipment(planned.config, planned.task, model=planned.model, ends=planned.ends, **values)))
 
 
 def run(job: Job, task: Any, **changes: Any) -> Report:
