@@ -65,6 +65,10 @@ class FencedError(StreambenchError):
     """
 
 
+class ReplacedError(FencedError):
+    """The very same container was started again elsewhere, and goes on there."""
+
+
 class CheckpointError(StreambenchError):
     """A checkpoint cannot be read or written. The text names the file or stream and what to do."""
 

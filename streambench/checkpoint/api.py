@@ -11,10 +11,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 from msgspec import Struct
 
+from streambench.errors import CheckpointError
 from streambench.model import SystemStreamPartition
+from streambench.system.rows import Rows
+
+if TYPE_CHECKING:
+    from streambench.checkpoint.effects import Applier
 
 
 class Checkpoint(Struct, frozen=True):
@@ -51,7 +57,12 @@ class CheckpointManager(ABC):
 
     A job's planner calls ``open_generation``; each container then calls ``claim`` once, ``read_last`` and, with every commit, ``write``.
     Reading needs no claim. Raises CheckpointError where what is stored cannot be read; nothing is ever guessed in its place.
+
+    ``atomic``: the kind of systems (``SystemProducer.atomic``) to which messages can be written in one atomic step with checkpoints, by
+    ``commit``. None: none, so that the guarantee is at-least-once.
     """
+
+    atomic: ClassVar[str | None] = None
 
     @abstractmethod
     def open_generation(
@@ -83,6 +94,15 @@ class CheckpointManager(ABC):
         Tasks that are not named keep theirs. Raises FencedError where another holder or a newer generation has taken over; nothing is
         written then. After an error of any other kind the claim is lost, since nobody knows what has become of the write.
         """
+
+    def commit(self, checkpoints: Mapping[str, Checkpoint], rows: Sequence[Rows], applier: Applier) -> None:
+        """As ``write``, and in the same atomic step write rows to their partitions, through ``applier``: all of it happens, once, or
+        nothing. Where the process dies when that is decided but not done, whoever claims the container next, or opens a generation, does
+        it."""
+        raise CheckpointError(f"{type(self).__name__} cannot commit anything but checkpoints")
+
+    def check(self) -> None:  # noqa: B027 - most learn of it when they write
+        """Raise FencedError where it is known already that somebody else has taken over. Costs next to nothing."""
 
     @abstractmethod
     def history(self) -> dict[str, list[Checkpoint]]:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import difflib
 import logging
+from pathlib import Path
 from typing import Any
 
 from streambench import load
 from streambench.checkpoint.api import CheckpointManager
+from streambench.checkpoint.effects import Effects, apply_left
 from streambench.checkpoint.journal import JournalCheckpointManager
 from streambench.checkpoint.memory import memory_checkpoints
 from streambench.config import Config
 from streambench.errors import ConfigError
-from streambench.system.systems import BUILTIN, GROUP, builtin_kind, log_systems
+from streambench.system.systems import BUILTIN, GROUP, Systems, builtin_kind, log_systems
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +31,7 @@ def checkpoint_manager(config: Config, job_name: str) -> CheckpointManager:
     if keep < 1:
         raise config.error("task.checkpoint.history", f"{keep} commits cannot be kept; the last one always is: give 1 or more")
     if config.text(_KEY) == "file":
-        return JournalCheckpointManager(config.path("task.checkpoint.path") / job_name, job_name, keep=keep)
+        return _journal(config, config.path("task.checkpoint.path") / job_name, job_name, keep)
     for key in (_KEY, "job.default.system"):
         system = config.text(key)
         if system is not None:
@@ -51,7 +53,7 @@ def _of_system(config: Config, key: str, system: str, job: str, keep: int) -> Ch
         raise config.error(key, f"there is no system '{system}'; {_hint(config, system)}")
     kind = builtin_kind(config, system)
     if kind == "log":
-        return JournalCheckpointManager(config.path(f"systems.{system}.path") / "_jobs" / job, job, keep=keep)
+        return _journal(config, config.path(f"systems.{system}.path") / "_jobs" / job, job, keep)
     if kind == "memory":
         return memory_checkpoints(system, job, keep=keep)
     made = load.named(config, setting, group=GROUP, builtin=BUILTIN)
@@ -63,6 +65,17 @@ def _of_system(config: Config, key: str, system: str, job: str, keep: int) -> Ch
     if not isinstance(manager, CheckpointManager):
         raise ConfigError(f"{setting}: what get_checkpoint_manager of {config[setting]} returned is no CheckpointManager", key=setting)
     return manager
+
+
+def _journal(config: Config, directory: Path, job: str, keep: int) -> JournalCheckpointManager:
+    def apply(effects: Effects) -> None:
+        systems = Systems(config)
+        try:
+            apply_left(effects, systems)
+        finally:
+            systems.close()
+
+    return JournalCheckpointManager(directory, job, keep=keep, apply=apply)
 
 
 def _systems(config: Config) -> list[str]:

@@ -11,6 +11,10 @@ process died before it has changed nothing but that the containers of the older 
 **Pruning.** Of a container's records its commits go, oldest first, and the very first record like a commit; no other ``open`` or
 ``closed`` does, as long as its generation is there. So a holder cannot be late: the number after its own last record is free, or taken
 for good by whoever fenced it. Who claims or closes can be late, and has the last commit for a witness.
+
+**Exactly once.** A commit's record may carry what the commit writes to streams, its *effects*. Its link decides over them, too. The holder
+applies them, durably, and cuts them off the record before it commits again, so that only the last commit can have some left: these are
+applied by whoever claims or closes the container next, before he goes on. Applying them twice does nothing (``Effects``).
 """
 
 from __future__ import annotations
@@ -19,77 +23,27 @@ import logging
 import os
 import shutil
 import socket
+import time
 import uuid
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import ClassVar, Literal
 
 import msgspec
 from msgspec import Raw, Struct
 
 from streambench.checkpoint import rules
 from streambench.checkpoint.api import Checkpoint, CheckpointManager, Generation
+from streambench.checkpoint.effects import Applier, Effects
+from streambench.checkpoint.holding import is_held, let_go, take_hold
 from streambench.checkpoint.ledger import DamagedRecordError, Ledger, Record, sweep
-from streambench.errors import CheckpointError, ConfigError, FencedError
-from streambench.model import SystemStreamPartition
+from streambench.checkpoint.records import Entry, Start, decoded, encode, packed, unpacked
+from streambench.errors import CheckpointError, ConfigError, FencedError, StreambenchError
+from streambench.system.rows import Rows
 
 log = logging.getLogger(__name__)
-
-_encode = msgspec.json.Encoder(order="deterministic").encode
-
-
-class _Stored(Struct):
-    """A checkpoint as it is written: partitions as text."""
-
-    offsets: dict[str, str]
-    starts: dict[str, str]
-    changelogs: dict[str, str]
-    generation: int
-    sequence: int
-    time_ms: int
-
-
-class _Start(Struct, kw_only=True):
-    """A generation as it is written. ``checkpoints``: the base."""
-
-    number: int
-    job: str
-    host: str
-    process: int
-    time_ms: int
-    assignment: dict[str, list[str]]
-    checkpoints: dict[str, Raw]
-    places: dict[str, int] = {}
-
-    def containers(self) -> dict[int, tuple[str, ...]]:
-        """The tasks of each container."""
-        return {container: tuple(self.assignment[str(container)]) for container in sorted(map(int, self.assignment))}
-
-
-class _Entry(Struct, kw_only=True):
-    """A record of a container as it is written: ``holder``, on ``host``, did it; ``epoch`` is the number of the holder's ``open``.
-
-    ``witness``: the last commit up to here (else the first record), which is pruned before any that may follow this one.
-    """
-
-    number: int
-    kind: Literal["open", "commit", "closed"]
-    generation: int
-    container: int
-    holder: str
-    epoch: int
-    witness: int
-    host: str
-    process: int
-    time_ms: int
-    checkpoints: dict[str, Raw]
-
-    def who(self) -> str:
-        """For the end of a sentence."""
-        return f" ({self.host}, process {self.process}, at {rules.moment(self.time_ms)})"
-
 
 class _Claim(Struct):
     """A container that is held. ``last``: its last record; ``commits``: the numbers of those to be pruned one day."""
@@ -97,6 +51,7 @@ class _Claim(Struct):
     ledger: Ledger
     generation: int
     container: int
+    producer: str
     tasks: Sequence[str]
     epoch: int
     last: Record
@@ -107,10 +62,13 @@ class _Claim(Struct):
 class JournalCheckpointManager(CheckpointManager):
     """Keeps the checkpoints of ``job`` in ``directory``, which is the job's own. ``keep``: how many commits of each container to keep.
 
-    One manager holds one container at a time, and belongs to one thread. The directory's file system must have hard links.
+    ``apply`` writes the effects of a commit to their streams where the one who committed may have died before he could. One manager holds
+    one container at a time, and belongs to one thread. The directory's file system must have hard links.
     """
 
-    def __init__(self, directory: Path, job: str, *, keep: int) -> None:
+    atomic: ClassVar[str | None] = "log"
+
+    def __init__(self, directory: Path, job: str, *, keep: int, apply: Callable[[Effects], None] | None = None) -> None:
         if keep < 1:
             raise ConfigError(f"task.checkpoint.history: {keep} is too few; the last commit is always kept", key="task.checkpoint.history")
         self._directory = directory
@@ -119,7 +77,9 @@ class JournalCheckpointManager(CheckpointManager):
         self._generations = Ledger(directory / "generations")
         self._holder = uuid.uuid4().hex
         self._host = socket.gethostname()
+        self._apply = apply
         self._claim: _Claim | None = None
+        self._hold: int | None = None
 
     def open_generation(
         self, assignment: Mapping[int, Sequence[str]], *, now_ms: int, places: Mapping[str, int] | None = None
@@ -127,7 +87,7 @@ class JournalCheckpointManager(CheckpointManager):
         return self._open(rules.checked_assignment(assignment), {}, now_ms, places)
 
     def rewind(self, checkpoints: Mapping[str, Checkpoint], *, now_ms: int) -> Generation:
-        return self._open(None, {task: _stored(checkpoint) for task, checkpoint in checkpoints.items()}, now_ms)
+        return self._open(None, {task: packed(checkpoint) for task, checkpoint in checkpoints.items()}, now_ms)
 
     def last_generation(self) -> Generation | None:
         with self._told():
@@ -135,30 +95,36 @@ class JournalCheckpointManager(CheckpointManager):
             if record is None:
                 return None
             with record:
-                return _generation(self._start(record))
+                return self._start(record).plain()
 
     def claim(self, generation: int, container: int, *, now_ms: int) -> int:
         self.close()
         with self._told():
-            last = self.last_generation()
-            rules.check_claim(self._job, last, generation, container)
-            assert last is not None
+            top = self._generations.last()
+            start = None
+            if top is not None:
+                with top:
+                    start = self._start(top)
+            rules.check_claim(self._job, start.plain() if start else None, generation, container)
+            assert start is not None
+            tasks = start.containers()[container]
             # What is committed from now on must not outlive the record of its generation.
             self._generations.sync()
             ledger = self._container(generation, container)
-            base = self._base(generation)
-            record, checkpoints = self._take(ledger, generation, container, last.assignment[container], base, now_ms)
-            claim = _Claim(ledger, generation, container, last.assignment[container], record.number, record, checkpoints)
+            record, checkpoints = self._take(ledger, generation, container, tasks, start.checkpoints, now_ms)
+            claim = _Claim(ledger, generation, container, start.producer(container), tasks, record.number, record, checkpoints)
             try:
                 newest = self._newest()
                 if newest != generation:
                     raise rules.superseded(self._job, container, newest)
+                self._apply_left(ledger, self._entry(record, tasks).witness, tasks)
                 ledger.sweep()
                 claim.commits.extend(number for number in ledger.numbers() if self._may_be_pruned(ledger, number))
             except BaseException:
                 record.close()
                 raise
             self._claim = claim
+            self._hold = take_hold(record.path)
             return claim.epoch
 
     def read_last(self) -> dict[str, Checkpoint]:
@@ -176,22 +142,60 @@ class JournalCheckpointManager(CheckpointManager):
                         with top:
                             folded.update(self._entry(top, tasks).checkpoints)
                 if self._newest() == start.number:
-                    return {task: self._checkpoint(raw, record.path) for task, raw in folded.items()}
+                    return {task: unpacked(raw, record.path) for task, raw in folded.items()}
 
     def write(self, checkpoints: Mapping[str, Checkpoint]) -> None:
+        self._commit(self._claimed(), checkpoints, None)
+
+    def commit(self, checkpoints: Mapping[str, Checkpoint], rows: Sequence[Rows], applier: Applier) -> None:
+        if not rows:
+            self.write(checkpoints)
+            return
+        claim = self._claimed()
+        now_ms = time.time_ns() // 1_000_000
+        for each in rows:
+            each.stamp(now_ms)
+        effects = Effects(claim.producer, claim.generation, claim.last.number + 1, rows)
+        try:
+            applier.check(effects)
+        except CheckpointError:
+            self.check()
+            raise
+        self._commit(claim, checkpoints, effects)
+        # From here on they are certain to be applied; should that fail now, by whoever starts the container next.
+        self._claim = None
+        try:
+            applier.apply(effects)
+            with self._told():
+                claim.last.cut()
+        except BaseException:
+            claim.last.close()
+            raise
+        self._claim = claim
+
+    def check(self) -> None:
         claim = self._claim
-        if claim is None:
+        if claim is not None and claim.ledger.path(claim.last.number + 1).exists():
+            with self._told():
+                raise self._fenced(claim)
+
+    def _claimed(self) -> _Claim:
+        if self._claim is None:
             raise rules.unclaimed(self._job)
+        return self._claim
+
+    def _commit(self, claim: _Claim, checkpoints: Mapping[str, Checkpoint], effects: Effects | None) -> None:
         rules.check_tasks(self._job, claim.container, claim.tasks, checkpoints)
-        merged = {**claim.checkpoints, **{task: _stored(checkpoint) for task, checkpoint in checkpoints.items()}}
+        merged = {**claim.checkpoints, **{task: packed(checkpoint) for task, checkpoint in checkpoints.items()}}
         time_ms = max((checkpoint.time_ms for checkpoint in checkpoints.values()), default=0)
         number = claim.last.number + 1
         body = self._body("commit", claim.generation, claim.container, number, claim.epoch, number, time_ms, merged)
+        payload = b"" if effects is None else effects.to_bytes()
         # Whether a write that failed is on the disk nobody knows: the claim is gone until it has succeeded.
         self._claim = None
         with self._told():
             try:
-                record = claim.ledger.append(claim.last, body)
+                record = claim.ledger.append(claim.last, body, payload=payload)
                 if record is None:
                     raise self._fenced(claim)
                 if not claim.last.stands() and self._newest() != claim.generation:
@@ -235,6 +239,9 @@ class JournalCheckpointManager(CheckpointManager):
         if self._claim is not None:
             self._claim.last.close()
             self._claim = None
+        if self._hold is not None:
+            let_go(self._hold)
+            self._hold = None
 
     # Opening a generation
 
@@ -248,30 +255,33 @@ class JournalCheckpointManager(CheckpointManager):
                 try:
                     start = self._start(last) if last else None
                     if assignment is None and start is not None:
-                        rules.check_rewind(self._job, _generation(start), start.checkpoints, given)
+                        rules.check_rewind(self._job, start.plain(), start.checkpoints, given)
                     merged = rules.merged_places(self._job, start.places if start else {}, places)
                     base = self._settled(start, given, now_ms) if start else {}
-                    new = _Start(
+                    new = Start(
                         number=last.number + 1 if last else 1,
                         job=self._job,
                         host=self._host,
                         process=os.getpid(),
                         time_ms=now_ms,
-                        assignment=_texts(assignment) if assignment is not None else start.assignment if start else {},
+                        assignment=start.assignment if start else {},
                         checkpoints={**base, **given},
                         places=merged,
+                        journal=(start.journal if start else "") or uuid.uuid4().hex[:12],
                     )
+                    if assignment is not None:
+                        new.assignment = {str(container): list(tasks) for container, tasks in assignment.items()}
                     self._check_unused(new.number, last)
-                    record = self._generations.append(last, _encode(new), witness=last)
+                    record = self._generations.append(last, encode(new), witness=last)
                 finally:
                     if last is not None:
                         last.close()
                 if record is not None:
                     record.close()
                     self._prune_generations()
-                    return _generation(new)
+                    return new.plain()
 
-    def _settled(self, start: _Start, given: Mapping[str, Raw], now_ms: int) -> dict[str, Raw]:
+    def _settled(self, start: Start, given: Mapping[str, Raw], now_ms: int) -> dict[str, Raw]:
         """Close the containers of a generation; the checkpoints of all tasks, which are final then."""
         settled = dict(start.checkpoints)
         for container, tasks in start.containers().items():
@@ -292,7 +302,9 @@ class JournalCheckpointManager(CheckpointManager):
         given: Mapping[str, Raw],
         now_ms: int,
     ) -> dict[str, Raw]:
-        """Write ``closed`` behind whatever a container commits meanwhile; its last checkpoints."""
+        """Write ``closed`` behind whatever a container commits meanwhile, and have its last commit applied; its last checkpoints."""
+        # A rewind that says where each of the tasks goes on does not need what is lost.
+        replaced = bool(given) and set(tasks) <= set(given)
         while True:
             top = ledger.last()
             try:
@@ -302,24 +314,63 @@ class JournalCheckpointManager(CheckpointManager):
                     try:
                         entry = self._entry(top, tasks)
                     except DamagedRecordError:
-                        # A rewind that says where each of the tasks goes on does not need what is lost.
-                        if not given or not set(tasks) <= set(given):
+                        if not replaced:
                             raise
                         checkpoints = {task: given[task] for task in tasks}
                     else:
                         checkpoints = entry.checkpoints
                         if entry.kind == "closed":
+                            self._apply_left(ledger, entry.witness, tasks, dispensable=replaced)
                             return checkpoints
+                        self._tell_of_living(ledger, entry)
                         witness = ledger.open(entry.witness)
                         if witness is None:
                             continue
+                last_commit = witness.number if witness else None
                 record = self._append(ledger, "closed", generation, container, top, witness, now_ms, checkpoints)
             finally:
                 if top is not None:
                     top.close()
             if record is not None:
                 record.close()
+                if last_commit is not None:
+                    self._apply_left(ledger, last_commit, tasks, dispensable=replaced)
                 return checkpoints
+
+    def _apply_left(self, ledger: Ledger, number: int, tasks: Sequence[str], *, dispensable: bool = False) -> None:
+        """Apply what the last commit of a container left to be applied. ``dispensable``: go on without it where that is not possible."""
+        record = ledger.open(number)
+        if record is None:
+            return
+        with record:
+            try:
+                payload = record.payload()
+                if payload is None:
+                    return
+                effects = Effects.from_bytes(payload)
+                if self._apply is None:
+                    raise CheckpointError("nobody here knows the job's systems")
+                self._apply(effects)
+            except StreambenchError as error:
+                what = (
+                    f"job {self._job}: {record.path}, the last commit of {', '.join(tasks)}, holds outputs that cannot be written to their "
+                    f"streams: {error}"
+                )
+                if not dispensable:
+                    raise CheckpointError(
+                        f"{what}. Set that right and start again; or rewind these tasks (all of them), which does without these outputs"
+                    ) from error
+                log.error("%s. They are lost", what)
+                return
+            record.cut()
+
+    def _tell_of_living(self, ledger: Ledger, entry: Entry) -> None:
+        """Say so where a container is taken from somebody who has not stopped."""
+        if entry.kind != "closed" and is_held(ledger.path(entry.epoch)):
+            log.warning(
+                "job %s, container %d is still running elsewhere%s: it is taken over from there, and stops there as soon as it notices",
+                self._job, entry.container, entry.who(),
+            )  # fmt: skip
 
     def _check_unused(self, number: int, last: Record | None) -> None:
         """Refuse to open a generation over what is left of one whose record somebody deleted."""
@@ -367,6 +418,7 @@ class JournalCheckpointManager(CheckpointManager):
                     if entry.kind == "closed":
                         raise rules.superseded(self._job, container, generation + 1, who=entry.who())
                     checkpoints = entry.checkpoints
+                    self._tell_of_living(ledger, entry)
                     witness = ledger.open(entry.witness)
                     if witness is None:
                         continue
@@ -441,13 +493,6 @@ class JournalCheckpointManager(CheckpointManager):
             raise CheckpointError(f"job {self._job}: {self._generations.directory} was deleted while the job runs; start the job again")
         return numbers[-1]
 
-    def _base(self, generation: int) -> dict[str, Raw]:
-        record = self._generations.open(generation)
-        if record is None:
-            return {}
-        with record:
-            return self._start(record).checkpoints
-
     def _body(
         self,
         kind: Literal["open", "commit", "closed"],
@@ -459,8 +504,8 @@ class JournalCheckpointManager(CheckpointManager):
         time_ms: int,
         checkpoints: dict[str, Raw],
     ) -> bytes:
-        return _encode(
-            _Entry(
+        return encode(
+            Entry(
                 number=number,
                 kind=kind,
                 generation=generation,
@@ -475,25 +520,21 @@ class JournalCheckpointManager(CheckpointManager):
             )
         )
 
-    def _start(self, record: Record) -> _Start:
+    def _start(self, record: Record) -> Start:
         try:
-            start = _decoded(record, _Start)
-            _check_place(record, start.number)
+            return decoded(record, Start)
         except DamagedRecordError as error:
             raise DamagedRecordError(
                 error.path,
-                f"{_after(error)}. It says which tasks this start of the job has and where they began: put it back from a copy, or move "
+                f"{error.what}. It says which tasks this start of the job has and where they began: put it back from a copy, or move "
                 f"{self._directory} away, to start the job without checkpoints",
             ) from None
-        return start
 
-    def _entry(self, record: Record, tasks: Sequence[str]) -> _Entry:
+    def _entry(self, record: Record, tasks: Sequence[str]) -> Entry:
         try:
-            entry = _decoded(record, _Entry)
-            _check_place(record, entry.number)
+            return decoded(record, Entry)
         except DamagedRecordError as error:
-            raise DamagedRecordError(error.path, f"{_after(error)}. {self._remedy(record, tasks)}") from None
-        return entry
+            raise DamagedRecordError(error.path, f"{error.what}. {self._remedy(record, tasks)}") from None
 
     def _remedy(self, record: Record, tasks: Sequence[str]) -> str:
         ledger = Ledger(record.path.parent)
@@ -505,7 +546,7 @@ class JournalCheckpointManager(CheckpointManager):
             return f"Nothing that it follows is left: {rewinding} to where the container is to go on"
         with before:
             try:
-                _decoded(before, _Entry)
+                decoded(before, Entry)
             except CheckpointError:
                 return f"What it follows cannot be read either: {rewinding} to where the container is to go on"
         return (
@@ -513,23 +554,9 @@ class JournalCheckpointManager(CheckpointManager):
             f"or {rewinding} to where the container is to go on"
         )
 
-    def _checkpoint(self, raw: Raw, path: Path) -> Checkpoint:
-        try:
-            stored = msgspec.json.decode(raw, type=_Stored)
-            return Checkpoint(
-                {SystemStreamPartition.parse(ssp): offset for ssp, offset in stored.offsets.items()},
-                {SystemStreamPartition.parse(ssp): offset for ssp, offset in stored.starts.items()},
-                stored.changelogs,
-                stored.generation,
-                stored.sequence,
-                stored.time_ms,
-            )
-        except (msgspec.MsgspecError, ConfigError) as error:
-            raise CheckpointError(f"{path}: a checkpoint in it (or in what follows it) cannot be read: {error}") from error
-
     def _collect(self, found: dict[str, list[Checkpoint]], checkpoints: Mapping[str, Raw], path: Path) -> None:
         for task, raw in checkpoints.items():
-            checkpoint = self._checkpoint(raw, path)
+            checkpoint = unpacked(raw, path)
             kept = found.setdefault(task, [])
             if not kept or kept[-1] != checkpoint:
                 kept.append(checkpoint)
@@ -545,45 +572,3 @@ class JournalCheckpointManager(CheckpointManager):
                 f"job {self._job}: the checkpoints at {where} cannot be read or written: {error.strerror or error}; "
                 "they need a directory that may be written to, with space left, on a file system with hard links"
             ) from error
-
-
-T = TypeVar("T")
-
-
-def _decoded(record: Record, kind: type[T]) -> T:
-    try:
-        return msgspec.json.decode(record.body(), type=kind)
-    except msgspec.MsgspecError as error:
-        raise DamagedRecordError(record.path, f"is damaged: {error}") from None
-
-
-def _check_place(record: Record, number: int) -> None:
-    if number != record.number:
-        raise DamagedRecordError(record.path, f"is in the wrong place: it is the record with the number {number}")
-
-
-def _after(error: DamagedRecordError) -> str:
-    return str(error).removeprefix(f"{error.path} ")
-
-
-def _stored(checkpoint: Checkpoint) -> Raw:
-    return Raw(
-        _encode(
-            _Stored(
-                {str(ssp): offset for ssp, offset in checkpoint.offsets.items()},
-                {str(ssp): offset for ssp, offset in checkpoint.starts.items()},
-                dict(checkpoint.changelogs),
-                checkpoint.generation,
-                checkpoint.sequence,
-                checkpoint.time_ms,
-            )
-        )
-    )
-
-
-def _generation(start: _Start) -> Generation:
-    return Generation(start.number, start.containers(), start.places)
-
-
-def _texts(assignment: Mapping[int, Sequence[str]]) -> dict[str, list[str]]:
-    return {str(container): list(tasks) for container, tasks in assignment.items()}

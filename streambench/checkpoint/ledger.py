@@ -8,6 +8,8 @@ makes one of several writers the winner, and what tells the others that they are
 - **A pruned number is free again.** Somebody who slept through it all could link it. Records are therefore pruned in ascending order only;
   and whoever might be late names a *witness*, a record that would have been pruned before, and holds it open: if it does not stand
   under its name any more after the link, the new record may follow nothing, and does not count.
+
+A record may carry a *payload*: bytes behind its line, durable with it, which are cut off once they have served. The line stays as it is.
 """
 
 from __future__ import annotations
@@ -28,17 +30,20 @@ from streambench.errors import CheckpointError
 
 VERSION = 1
 
-_FRAME = re.compile(rb'\{"version":(\d{1,9}),"crc32c":"([0-9a-f]{8})","body":')
+_BLOCK = 1 << 16
+
+_FRAME = re.compile(rb'\{"version":(\d{1,9}),"crc32c":"([0-9a-f]{8})",(?:"payload":\[(\d{1,15}),"([0-9a-f]{8})"\],)?"body":')
 _NAME = re.compile(r"\d{20}\.json")
 _TEMPORARY = re.compile(r"\..+\.tmp")
 
 
 class DamagedRecordError(CheckpointError):
-    """A record is not what was written. ``path`` is its file."""
+    """A record is not what was written. ``path`` is its file, ``what`` the text without it."""
 
     def __init__(self, path: Path, what: str) -> None:
         super().__init__(f"{path} {what}")
         self.path = path
+        self.what = what
 
 
 class Record:
@@ -57,18 +62,54 @@ class Record:
 
     def body(self) -> bytes:
         """What was written. Raises DamagedRecordError."""
-        data = os.pread(self._handle, os.fstat(self._handle).st_size, 0)
-        frame = _FRAME.match(data)
-        if frame is None or not data.endswith(b"}\n"):
+        line, _, rest = self._read()
+        frame = _FRAME.match(line)
+        if frame is None or not line.endswith(b"}\n") or (rest and frame[3] is None):
             raise DamagedRecordError(self.path, "is damaged: it is empty, cut off or no record of checkpoints")
         if int(frame[1]) != VERSION:
             raise CheckpointError(
                 f"{self.path} has version {int(frame[1])}; this streambench reads version {VERSION}: use the one that wrote it"
             )
-        body = data[frame.end() : -2]
+        body = line[frame.end() : -2]
         if f"{crc32c.crc32c(body):08x}".encode() != frame[2]:
             raise DamagedRecordError(self.path, "is damaged: its contents do not match their checksum")
         return body
+
+    def payload(self) -> bytes | None:
+        """The payload; None where the record has none, or it has been cut off. Raises DamagedRecordError."""
+        line, end, rest = self._read()
+        frame = _FRAME.match(line)
+        if frame is None or frame[3] is None or not rest:
+            return None
+        if len(rest) != int(frame[3]) or f"{crc32c.crc32c(rest):08x}".encode() != frame[4]:
+            if os.fstat(self._handle).st_size == end:
+                return None  # cut off while it was read
+            raise DamagedRecordError(self.path, "is damaged: what it holds beside the checkpoints does not match its checksum")
+        return rest
+
+    def cut(self) -> None:
+        """Cut the payload off: it has served."""
+        end = 0
+        while block := os.pread(self._handle, _BLOCK, end):
+            found = block.find(b"\n") + 1
+            end += found or len(block)
+            if found:
+                break
+        try:
+            handle = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        try:
+            if os.path.samestat(os.fstat(handle), os.fstat(self._handle)):
+                os.ftruncate(handle, end)
+        finally:
+            os.close(handle)
+
+    def _read(self) -> tuple[bytes, int, bytes]:
+        """The line, where it ends, and what follows it."""
+        data = os.pread(self._handle, os.fstat(self._handle).st_size, 0)
+        end = data.find(b"\n") + 1 or len(data)
+        return data[:end], end, data[end:]
 
     def stands(self) -> bool:
         """Whether the name still leads to this very file: it has not been pruned."""
@@ -125,13 +166,14 @@ class Ledger:
                 return record
         return None
 
-    def append(self, after: Record | None, body: bytes, *, witness: Record | None = None) -> Record | None:
+    def append(self, after: Record | None, body: bytes, *, payload: bytes = b"", witness: Record | None = None) -> Record | None:
         """Create the record that follows ``after`` (None: the first), durably.
 
         None where something else follows it already, or the ledger is gone, or the witness was pruned. In the last case a record may
         have been left behind which no later one builds on.
         """
-        data = b'{"version":%d,"crc32c":"%08x","body":%b}\n' % (VERSION, crc32c.crc32c(body), body)
+        about = b'"payload":[%d,"%08x"],' % (len(payload), crc32c.crc32c(payload)) if payload else b""
+        data = b'{"version":%d,"crc32c":"%08x",%b"body":%b}\n%b' % (VERSION, crc32c.crc32c(body), about, body, payload)
         record = self._found(data) if after is None else self._follow(after.number + 1, data)
         if record is not None and witness is not None and not witness.stands():
             record.close()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from threading import Lock
+from typing import ClassVar
 
 from streambench.checkpoint import rules
 from streambench.checkpoint.api import Checkpoint, CheckpointManager, Generation
+from streambench.checkpoint.effects import Applier, Effects
+from streambench.system.rows import Rows
 
 
 class _Memory:
@@ -39,6 +42,8 @@ class _Memory:
 class MemoryCheckpointManager(CheckpointManager):
     """Keeps checkpoints as long as the process lives. ``checkpoints``, and ``last`` (the generation before), are there from the start;
     ``keep``: how many per task."""
+
+    atomic: ClassVar[str | None] = "memory"
 
     def __init__(
         self, checkpoints: Mapping[str, Checkpoint] | None = None, *, job: str = "job", keep: int = 100, last: Generation | None = None
@@ -80,21 +85,37 @@ class MemoryCheckpointManager(CheckpointManager):
             return {task: kept[-1] for task, kept in self._memory.history.items()}
 
     def write(self, checkpoints: Mapping[str, Checkpoint]) -> None:
+        with self._memory.lock:
+            self._check(checkpoints)
+            self._memory.add(checkpoints)
+
+    def commit(self, checkpoints: Mapping[str, Checkpoint], rows: Sequence[Rows], applier: Applier) -> None:
+        with self._memory.lock:
+            generation, container, epoch = self._check(checkpoints)
+            applier.apply(Effects(f"{self._memory.job}/c{container}", generation, epoch, rows))
+            self._memory.add(checkpoints)
+
+    def check(self) -> None:
+        if self._claim is not None:
+            with self._memory.lock:
+                self._check(())
+
+    def _check(self, checkpoints: Collection[str]) -> tuple[int, int, int]:
+        """The claim, if it stands and covers these tasks."""
         memory = self._memory
         if self._claim is None:
             raise rules.unclaimed(memory.job)
         generation, container, epoch = self._claim
-        with memory.lock:
-            last = memory.generation
-            assert last is not None
-            if last.number != generation:
-                self._claim = None
-                raise rules.superseded(memory.job, container, last.number)
-            if memory.holders[container] != epoch:
-                self._claim = None
-                raise rules.replaced(memory.job, container)
-            rules.check_tasks(memory.job, container, last.assignment[container], checkpoints)
-            memory.add(checkpoints)
+        last = memory.generation
+        assert last is not None
+        if last.number != generation:
+            self._claim = None
+            raise rules.superseded(memory.job, container, last.number)
+        if memory.holders[container] != epoch:
+            self._claim = None
+            raise rules.replaced(memory.job, container)
+        rules.check_tasks(memory.job, container, last.assignment[container], checkpoints)
+        return generation, container, epoch
 
     def history(self) -> dict[str, list[Checkpoint]]:
         with self._memory.lock:

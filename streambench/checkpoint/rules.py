@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from streambench.checkpoint.api import Generation
-from streambench.errors import CheckpointError, FencedError
+from streambench.errors import CheckpointError, FencedError, ReplacedError
 
 
 def checked_assignment(assignment: Mapping[int, Sequence[str]]) -> dict[int, tuple[str, ...]]:
@@ -67,9 +67,9 @@ def superseded(job: str, container: int, newer: int, *, who: str = "") -> Fenced
     )
 
 
-def replaced(job: str, container: int, *, who: str = "") -> FencedError:
+def replaced(job: str, container: int, *, who: str = "") -> ReplacedError:
     """The error for a holder after whom somebody else has claimed the container."""
-    return FencedError(f"job {job}, container {container}: the container was started again{who}, and goes on there; this one must stop")
+    return ReplacedError(f"job {job}, container {container}: the container was started again{who}, and goes on there; this one must stop")
 
 
 def unclaimed(job: str) -> CheckpointError:

@@ -18,13 +18,14 @@ from streambench.chooser.explanation import Explanation
 from streambench.chooser.wiring import wire_chooser
 from streambench.clock import Clock, SystemClock
 from streambench.config import Config
+from streambench.container.atomic_outbox import AtomicOutbox, check_atomic, is_exactly_once
 from streambench.container.handles import Collector, Context, Coordinator, Outgoing, Owner
 from streambench.container.intake import Command, Intake, by_system
 from streambench.container.listeners import lifecycle_listeners
 from streambench.container.loop import EventLoop
 from streambench.container.multiplexer import Lane, Multiplexer
 from streambench.container.offsets import StartingOffsets
-from streambench.container.outbox import LiveOutbox, TaskCommit
+from streambench.container.outbox import LiveOutbox, Outbox, TaskCommit
 from streambench.container.rejects import PassedOver, Rejects
 from streambench.container.snapshot import ContainerSnapshot, PartitionSnapshot, partition_snapshots, take_snapshot
 from streambench.container.state import State
@@ -37,6 +38,7 @@ from streambench.planning.places import open_generation
 from streambench.planning.plan import Metadata, all_inputs, job_name, plan
 from streambench.serde.streams import StreamSerdes
 from streambench.system.systems import Systems
+from streambench.task import RequestScope
 
 log = logging.getLogger(__name__)
 
@@ -294,12 +296,20 @@ class Container:
         model = self._model
         container = model.containers[self.number]
         now_ms = self._clock.now_ms()
+        exactly_once = is_exactly_once(config)
+        if exactly_once:
+            check_atomic(config, self.name, self._systems, checkpoints)
         if self._generation is None:
             self._generation = open_generation(checkpoints, model, now_ms=now_ms).number
         epoch = checkpoints.claim(self._generation, self.number, now_ms=now_ms)
         last = checkpoints.read_last()
         on_send = None if self._observer is None else self._observe_send
-        self._outbox = LiveOutbox(self._systems, checkpoints, self._serdes, self.metrics, self._rejects, on_send)
+        parts = (self._systems, checkpoints, self._serdes, self.metrics, self._rejects, on_send)
+        self._outbox: Outbox
+        if exactly_once:
+            self._outbox = AtomicOutbox(*parts, config=config, inputs=all_inputs(config), on_full=self._request_commit)
+        else:
+            self._outbox = LiveOutbox(*parts)
         self._state_of_tasks = State(config, self.name, self._systems, container, model.changelog_partitions, self._owner)
         try:
             self._outbox.start([task.name for task in container.tasks], self._state_of_tasks.fenced(), self._generation, epoch)
@@ -414,13 +424,17 @@ class Container:
         return self._systems.admin(next(iter(systems))).compare if len(systems) == 1 else None
 
     def _commit(self, tasks: Sequence[TaskInstance]) -> None:
-        commits = [(task, self._task_commit(task)) for task in tasks]
+        commits = [(task, self._task_commit(task)) for task in (self._tasks if self._outbox.whole else tasks)]
         changed = [(task, commit) for task, commit in commits if commit.changes or commit.offsets != task.committed]
         self._outbox.commit([commit for _, commit in changed], self._clock.now_ms())
         for task, commit in changed:
             task.committed = dict(commit.offsets)
             if self._observer:
                 self._observer("commit", task.name, None)
+
+    def _request_commit(self) -> None:
+        """Have the event loop commit at the end of this iteration."""
+        self._tasks[0].coordinator.commit(RequestScope.ALL_TASKS_IN_CONTAINER)
 
     def _task_commit(self, task: TaskInstance) -> TaskCommit:
         return TaskCommit(

@@ -207,8 +207,9 @@ class EventLoop:
                 item()
 
     def _look_again(self) -> bool:
-        """When there is nothing to do: let out what producers still keep back, since it may be an input of this very job."""
-        self._outbox.flush()
+        """When there is nothing to do: let out what is still kept back, since it may be an input of this very job."""
+        if self._outbox.flush():
+            self._run_commit(self._tasks)
         return self._multiplexer.look()
 
     def _deliver(self, lane: Lane, envelope: IncomingMessageEnvelope) -> None:
@@ -277,6 +278,7 @@ class EventLoop:
             self._run_commit(self._tasks)
         if now - self._last_look >= self._look_every:
             self._last_look = now
+            self._outbox.check()
             if self._multiplexer.has_dry:
                 self._multiplexer.look()
         return self._next_due()

@@ -7,7 +7,7 @@ that only keeps what it is given holds effects back, one that throws them away i
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import orjson
@@ -21,7 +21,7 @@ from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.serde.api import Serde
 from streambench.serde.streams import StreamSerdes
-from streambench.system.api import SystemProducer
+from streambench.system.api import Sender, SystemProducer
 from streambench.system.partitioner import key_bytes, partition_for
 from streambench.system.systems import Systems
 
@@ -55,7 +55,9 @@ Put = Callable[[str, OutgoingMessageEnvelope], None]
 
 
 class Outbox(Protocol):
-    """Where a container's effects go."""
+    """Where a container's effects go. ``whole``: its commits are of all tasks, never of some."""
+
+    whole: bool
 
     def start(self, sources: Sequence[str], fenced: Mapping[str, Sequence[SystemStreamPartition]], generation: int, epoch: int) -> None:
         """Get ready. ``sources``: the tasks that may send. ``fenced``: per source of changes, the changelog partitions that are its
@@ -68,8 +70,8 @@ class Outbox(Protocol):
         Rejects see to those that cannot be encoded, and may by that add a dead letter to the end of ``outgoing``, which is sent too."""
         ...
 
-    def flush(self) -> None:
-        """Return when all that was sent is durable."""
+    def flush(self) -> bool:
+        """Return when all that was sent is durable; or, where only a commit makes it so, whether inputs of this job wait for one."""
         ...
 
     def commit(self, commits: Sequence[TaskCommit], now_ms: int) -> Mapping[str, Checkpoint]:
@@ -81,13 +83,17 @@ class Outbox(Protocol):
         """Write changelog entries that set right what a run left behind that died before its commit."""
         ...
 
+    def check(self) -> None:
+        """Raise FencedError where it is known that another holder has taken over."""
+        ...
+
     def stop(self) -> None:
         """Let go of the producers without a flush."""
         ...
 
 
-class LiveOutbox:
-    """The ordinary outbox: sends at once, commits at least once."""
+class ProducingOutbox:
+    """What outboxes that write have in common: producers, and per stream the way of a message to its producer."""
 
     def __init__(
         self, systems: Systems, checkpoints: CheckpointManager, serdes: StreamSerdes, metrics: MetricsRegistry, rejects: Rejects,
@@ -108,6 +114,7 @@ class LiveOutbox:
 
     def start(self, sources: Sequence[str], fenced: Mapping[str, Sequence[SystemStreamPartition]], generation: int, epoch: int) -> None:
         self._sources = [*sources, *fenced]
+        # Epochs grow with each holder of a container, and so do the numbers of its commits.
         self._generation, self._sequence = generation, epoch
         for source, partitions in fenced.items():
             for system in {ssp.system for ssp in partitions}:
@@ -124,21 +131,19 @@ class LiveOutbox:
             put(task, envelope)
         self._unflushed += len(outgoing)
 
-    def flush(self) -> None:
-        if self._unflushed:
-            for producer in self._producers.values():
-                for source in self._sources:
-                    producer.flush(source)
-            self._sent.inc(self._unflushed)
-            self._unflushed = 0
+    def check(self) -> None:
+        self._checkpoints.check()
 
-    def commit(self, commits: Sequence[TaskCommit], now_ms: int) -> Mapping[str, Checkpoint]:
-        self.flush()
-        self._write_changes([(each.task, changes) for each in commits for changes in each.changes])
-        # Epochs grow with each holder of a container, and so do the numbers of its commits.
+    def stop(self) -> None:
+        producers, self._producers = self._producers, {}
+        do_all([producer.stop for producer in producers.values()])
+
+    def _checkpoints_of(
+        self, commits: Sequence[TaskCommit], ends: Mapping[SystemStreamPartition, str], now_ms: int
+    ) -> dict[str, Checkpoint]:
+        """The checkpoints of the next commit. ``ends``: what will be the upcoming offsets of the changelogs."""
         self._sequence += 1
-        ends = self._upcoming({ssp for each in commits for ssp in each.changelogs.values()})
-        written = {
+        return {
             each.task: Checkpoint(
                 offsets=each.offsets,
                 starts=each.starts,
@@ -149,34 +154,22 @@ class LiveOutbox:
             )
             for each in commits
         }
-        if written:
-            self._checkpoints.write(written)
-        return written
 
-    def correct(self, changes: Sequence[StoreChanges], sources: Mapping[SystemStreamPartition, str]) -> None:
-        self._write_changes([(sources[each.changelog], each) for each in changes])
-
-    def stop(self) -> None:
-        producers, self._producers = self._producers, {}
-        do_all([producer.stop for producer in producers.values()])
-
-    def _write_changes(self, changes: Sequence[tuple[str, StoreChanges]]) -> None:
-        for source, each in changes:
-            ssp = each.changelog
-            producer = self._producer(ssp.system)
-            stream = ssp.system_stream
-            for (key, value), written in zip(each.entries, each.written or itertools.repeat(None), strict=False):
-                producer.send(source, OutgoingMessageEnvelope(stream, value, key, None, ssp.partition, written))
-            self._unflushed += len(each.entries)
-        self.flush()
-
-    def _upcoming(self, changelogs: set[SystemStreamPartition]) -> dict[SystemStreamPartition, str]:
+    def _upcoming(self, changelogs: Collection[SystemStreamPartition]) -> dict[SystemStreamPartition, str]:
         metadata = self._systems.metadata({ssp.system_stream for ssp in changelogs})
         return {ssp: metadata[ssp.system_stream][ssp.partition].upcoming or "0" for ssp in changelogs}
 
+    def _made(self, system: str) -> SystemProducer:
+        """A new producer, not started yet. Raises ConfigError."""
+        return self._systems.producer(system, self._metrics)
+
+    def _sender(self, stream: SystemStream) -> Sender:
+        """What takes the encoded messages for a stream."""
+        return self._producer(stream.system).sender(stream)
+
     def _producer(self, system: str) -> SystemProducer:
         if system not in self._producers:
-            producer = self._systems.producer(system, self._metrics)
+            producer = self._made(system)
             for source in self._sources:
                 producer.register(source)
             producer.start()
@@ -192,13 +185,14 @@ class LiveOutbox:
             admin = self._systems.admin(stream.system)
         except ConfigError as error:
             raise ConfigError(f"{task} cannot send to {stream}: {error}") from None
+        self._producer(stream.system)  # what cannot be written to gets no streams either
         try:
             partitions = admin.metadata([stream])[stream]
         except UnknownStreamError:
             self._systems.create(stream)
             partitions = admin.metadata([stream])[stream]
         key_serde, message_serde = self._serdes.for_stream(stream)
-        put = outlet(stream, self._producer(stream.system), len(partitions), key_serde, message_serde, self._unserialisable)
+        put = outlet(stream, self._sender(stream), len(partitions), key_serde, message_serde, self._unserialisable)
         self._puts[stream] = self._observed(stream, put)
         return self._puts[stream]
 
@@ -220,16 +214,51 @@ class LiveOutbox:
         self._unflushed -= 1
 
 
+class LiveOutbox(ProducingOutbox):
+    """The ordinary outbox: sends at once, commits at least once."""
+
+    whole = False
+
+    def flush(self) -> bool:
+        if self._unflushed:
+            for producer in self._producers.values():
+                for source in self._sources:
+                    producer.flush(source)
+            self._sent.inc(self._unflushed)
+            self._unflushed = 0
+        return False
+
+    def commit(self, commits: Sequence[TaskCommit], now_ms: int) -> Mapping[str, Checkpoint]:
+        self.flush()
+        self._write_changes([(each.task, changes) for each in commits for changes in each.changes])
+        written = self._checkpoints_of(commits, self._upcoming({ssp for each in commits for ssp in each.changelogs.values()}), now_ms)
+        if written:
+            self._checkpoints.write(written)
+        return written
+
+    def correct(self, changes: Sequence[StoreChanges], sources: Mapping[SystemStreamPartition, str]) -> None:
+        self._write_changes([(sources[each.changelog], each) for each in changes])
+
+    def _write_changes(self, changes: Sequence[tuple[str, StoreChanges]]) -> None:
+        for source, each in changes:
+            ssp = each.changelog
+            producer = self._producer(ssp.system)
+            stream = ssp.system_stream
+            for (key, value), written in zip(each.entries, each.written or itertools.repeat(None), strict=False):
+                producer.send(source, OutgoingMessageEnvelope(stream, value, key, None, ssp.partition, written))
+            self._unflushed += len(each.entries)
+        self.flush()
+
+
 def outlet(
-    stream: SystemStream, producer: SystemProducer, partitions: int, key_serde: Serde | None, message_serde: Serde | None,
+    stream: SystemStream, send: Sender, partitions: int, key_serde: Serde | None, message_serde: Serde | None,
     unserialisable: Callable[[str, OutgoingMessageEnvelope, Exception], None],
 ) -> Put:  # fmt: skip
-    """What takes the messages for one output stream: encodes them, chooses the partition, and hands them to the producer.
+    """What takes the messages for one output stream: encodes them, chooses the partition, and hands them on to ``send``.
 
     A closure, not an object: this runs with every message that is sent. ``unserialisable`` is told of what cannot be encoded, or is not
     what the system takes, and raises or not.
     """
-    send = producer.sender(stream)
     key_to_bytes = None if key_serde is None else key_serde.to_bytes
     message_to_bytes = None if message_serde is None else message_serde.to_bytes
     partition_of: dict[Any, int] = {}

@@ -23,6 +23,7 @@ from streambench.model import (
     SystemStream,
     SystemStreamPartition,
 )
+from streambench.system.rows import Rows
 
 
 class Chunk(Struct, gc=False):
@@ -119,7 +120,13 @@ class SystemProducer(ABC):
 
     Called on the container's thread only. Envelopes arrive with bytes (or what the system takes), and with ``partition`` set
     for every stream whose partitions the admin reports.
+
+    **Exactly once.** A producer whose ``atomic`` is not None can be part of a container's atomic commit, together with checkpoints of
+    the same kind (``CheckpointManager.atomic``). It is told to ``hold`` all that is sent to it; at a commit the container ``take``s that,
+    writes it to the commit journal, and has it appended by ``append_once``, which may happen again after a crash. Others need none of this.
     """
+
+    atomic: ClassVar[str | None] = None
 
     @abstractmethod
     def start(self) -> None:
@@ -154,6 +161,27 @@ class SystemProducer(ABC):
     def fence(self, source: str, partitions: Collection[SystemStreamPartition], generation: int, epoch: int) -> None:  # noqa: B027
         """Take what ``source`` writes to these partitions only from this holder on: writes of one with a lower generation (or, in the
         same generation, a lower epoch) fail with FencedError. Used for changelogs. Systems that cannot fence do nothing."""
+
+    def hold(self) -> None:
+        """Check what is sent from now on as ever, but keep it back until it is taken. Called before ``start``."""
+        raise self._not_atomic()
+
+    def take(self) -> list[Rows]:
+        """Hand over what is held, in order of sending within each partition; each partition once."""
+        raise self._not_atomic()
+
+    def append_once(self, rows: Rows, producer: str, generation: int, sequence: int) -> None:
+        """Append rows, unless ``producer`` has appended this (generation, sequence) or a later one to the partition already.
+
+        All of them become visible together. ``flush`` makes them durable. Raises StreamSystemError."""
+        raise self._not_atomic()
+
+    def last_once(self, ssp: SystemStreamPartition, producer: str) -> tuple[int, int] | None:
+        """The last (generation, sequence) that ``producer`` appended to a partition; None where it never did."""
+        raise self._not_atomic()
+
+    def _not_atomic(self) -> StreamSystemError:
+        return StreamSystemError(f"{type(self).__name__} cannot be part of an atomic commit")
 
 
 class SystemAdmin(ABC):

@@ -20,6 +20,7 @@ from streambench.model import (
     SystemStreamPartition,
 )
 from streambench.system.api import Chunk, Sender, SystemAdmin, SystemConsumer, SystemFactory, SystemProducer
+from streambench.system.rows import Rows
 
 _FIELDS = 3
 
@@ -46,6 +47,18 @@ class Partition:
             extra, self._has_extras = (envelope.timestamp, envelope.headers), True
         # Some encoders (orjson) return bytes from a buffer of 4 kB that lives as long as they do: keep a copy of the right size.
         self.fields.extend((key, b"%b" % message if type(message) is bytes else message, extra))
+
+    def extend(self, rows: Rows) -> None:
+        """Append messages, all in one step."""
+        fields: list[Any] = []
+        timestamps = rows.timestamps or [None] * len(rows)
+        headers = rows.headers or [None] * len(rows)
+        for key, message, timestamp, header in zip(rows.keys, rows.messages, timestamps, headers, strict=True):
+            extra = None
+            if timestamp is not None or header is not None:
+                extra, self._has_extras = (timestamp, header), True
+            fields += (key, b"%b" % message if type(message) is bytes else message, extra)
+        self.fields.extend(fields)
 
     def copy(self) -> Partition:
         """A partition with the same messages, to be continued on its own."""
@@ -159,8 +172,11 @@ class MemoryConsumer(SystemConsumer):
 class MemoryProducer(SystemProducer):
     """Appends what it is given; everything is there at once, so that a flush has nothing to do."""
 
+    atomic: ClassVar[str | None] = "memory"
+
     def __init__(self, streams: MemoryStreams) -> None:
         self._streams = streams
+        self._held: dict[SystemStreamPartition, Rows] | None = None
 
     def start(self) -> None:
         pass
@@ -171,12 +187,28 @@ class MemoryProducer(SystemProducer):
     def register(self, source: str) -> None:
         pass
 
+    def hold(self) -> None:
+        self._held = {}
+
+    def take(self) -> list[Rows]:
+        held, self._held = self._held or {}, {}
+        return list(held.values())
+
+    def append_once(self, rows: Rows, producer: str, generation: int, sequence: int) -> None:
+        # A process has no crash from which its memory comes back: what was appended here once is never to be appended again.
+        self._streams.partition(rows.ssp.system_stream, rows.ssp.partition).extend(rows)
+
+    def last_once(self, ssp: SystemStreamPartition, producer: str) -> tuple[int, int] | None:
+        return None
+
     def send(self, source: str, envelope: OutgoingMessageEnvelope) -> None:
         partition = self._streams.partition(envelope.system_stream, envelope.partition or 0)
         partition.append(envelope, envelope.key, envelope.message)
 
     def sender(self, stream: SystemStream) -> Sender:
         partitions = self._streams.of(stream)
+        if self._held is not None:
+            return self._hold_for(stream)
 
         def send(source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int) -> None:
             to = partitions[partition]
@@ -184,6 +216,19 @@ class MemoryProducer(SystemProducer):
                 to.append(envelope, key, message)
             else:
                 to.fields.extend((key, b"%b" % message if type(message) is bytes else message, None))
+
+        return send
+
+    def _hold_for(self, stream: SystemStream) -> Sender:
+        def send(source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int) -> None:
+            assert self._held is not None
+            ssp = SystemStreamPartition(stream.system, stream.stream, partition)
+            row = Rows(ssp, [key], [message])
+            if envelope.timestamp is not None:
+                row.timestamps = [envelope.timestamp]
+            if envelope.headers is not None:
+                row.headers = [envelope.headers]
+            self._held.setdefault(ssp, Rows(ssp, [], [])).extend(row)
 
         return send
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +16,7 @@ from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStrea
 from streambench.system.api import Sender, SystemProducer
 from streambench.system.log.partition import Bytes, Partition, as_columns
 from streambench.system.log.streams import Log
+from streambench.system.rows import Rows
 
 
 class _Identity(NamedTuple):
@@ -51,14 +53,23 @@ class _Pending:
             producer, generation, epoch = self.identity or (None, 0, 0)
             self.partition.append_columns(batch, newest, producer=producer, generation=generation, epoch=epoch)
 
+    def take(self) -> Rows:
+        """Everything, as rows; nothing waits any more."""
+        rows = Rows(SystemStreamPartition.parse(self.partition.name), [], [])
+        rows.extend(Rows(rows.ssp, self.keys, self.values, self.timestamps or None, self.headers or None))
+        self.keys, self.values, self.timestamps, self.headers, self.bytes = [], [], [], [], 0
+        return rows
+
 
 class LogProducer(SystemProducer):
     """Writes to the streams of one log.
 
     A message is kept back until its partition has ``batch.messages`` or ``batch.bytes`` of them, until ``linger.ms`` are over
     (noticed at the next ``send``), or until ``flush``. What could not be appended raises there, and every later ``flush`` raises again: a
-    failed producer must not be taken for one that has written everything.
+    failed producer must not be taken for one that has written everything. One that was told to ``hold`` keeps everything back.
     """
+
+    atomic: ClassVar[str | None] = "log"
 
     def __init__(self, system: str, log: Log, metrics: MetricsRegistry) -> None:
         self._system = system
@@ -99,6 +110,38 @@ class LogProducer(SystemProducer):
             self._fenced[source, partition] = _Identity(source, generation, epoch)
         for known in self._caches:
             known.clear()
+
+    def hold(self) -> None:
+        self._batch_messages = self._batch_bytes = sys.maxsize
+        self._linger = float("inf")
+
+    def take(self) -> list[Rows]:
+        taken: dict[Partition, Rows] = {}
+        for pending in self._waiting:
+            rows = pending.take()
+            of_partition = taken.setdefault(pending.partition, rows)
+            if of_partition is not rows:
+                of_partition.extend(rows)
+        self._waiting.clear()
+        return list(taken.values())
+
+    def append_once(self, rows: Rows, producer: str, generation: int, sequence: int) -> None:
+        partition = self._log.partition(rows.ssp.stream, rows.ssp.partition)
+        offsets = partition.append(
+            rows.keys, rows.messages, rows.timestamps, rows.headers, producer=producer, generation=generation, sequence=sequence
+        )
+        self._unforced[partition] = None
+        if offsets is None:
+            return
+        self._batches.inc()
+        if rows.base is not None and offsets and offsets.start != rows.base:
+            raise StreamSystemError(
+                f"{rows.ssp}: the first of {len(rows)} messages was to get the offset {rows.base} and got {offsets.start}: something "
+                "else writes to this partition, which belongs to one task of one job alone"
+            )
+
+    def last_once(self, ssp: SystemStreamPartition, producer: str) -> tuple[int, int] | None:
+        return self._log.partition(ssp.stream, ssp.partition).last_of(producer)
 
     def send(self, source: str, envelope: OutgoingMessageEnvelope) -> None:
         stream, partition = envelope.system_stream, envelope.partition

@@ -1,0 +1,104 @@
+"""Effects: what a commit writes to streams, and how it gets there once, whoever applies it and how often.
+
+A record of the commit journal holds the effects of its commit. Whoever wrote it applies them, and so does whoever finds it: each partition
+remembers the last record of a producer that was applied to it, and passes over what it has already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from streambench.errors import CheckpointError, CorruptDataError, MessageTooLargeError, do_all
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import SystemStreamPartition
+from streambench.system.api import SystemProducer
+from streambench.system.rows import Rows
+from streambench.system.systems import Systems
+
+_LARGEST = 1 << 30
+
+
+class Effects(Struct):
+    """What one commit appends to partitions: each of them once. ``generation`` and ``sequence`` grow from commit to commit."""
+
+    producer: str
+    generation: int
+    sequence: int
+    rows: Sequence[Rows]
+
+    def to_bytes(self) -> bytes:
+        """For the journal: messages of bytes."""
+        return _encode(self)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Effects:
+        """What ``to_bytes`` made. Raises CorruptDataError."""
+        try:
+            return _decode(data)
+        except msgspec.MsgspecError as error:
+            raise CorruptDataError(f"the outputs of a commit cannot be read: {error}") from None
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Effects).decode
+
+
+class Applier:
+    """Applies effects through producers, which ``producer_of`` gives by the name of their system."""
+
+    def __init__(self, producer_of: Callable[[str], SystemProducer]) -> None:
+        self._producer_of = producer_of
+        self._checked: set[SystemStreamPartition] = set()
+
+    def check(self, effects: Effects) -> None:
+        """Before a commit is made: can it be applied? Raises CheckpointError where a partition holds later commits of this producer,
+        so that these would be taken for written already, and MessageTooLargeError where there is too much for one partition."""
+        for rows in effects.rows:
+            size = sum(map(_size, rows.keys)) + sum(map(_size, rows.messages))
+            if size >= _LARGEST:
+                raise MessageTooLargeError(
+                    f"{rows.ssp}: {size} bytes in one commit are too many (at most {_LARGEST}); let task.commit.max.output.mb be lower, or "
+                    "send less at once"
+                )
+            if rows.ssp in self._checked:
+                continue
+            last = self._producer_of(rows.ssp.system).last_once(rows.ssp, effects.producer)
+            if last is not None and last >= (effects.generation, effects.sequence):
+                raise CheckpointError(
+                    f"{rows.ssp} holds outputs of a later commit ({last[0]}.{last[1]}) than the one to be made "
+                    f"({effects.generation}.{effects.sequence}): the checkpoints are older than the streams. Bring back the checkpoints "
+                    "that go with them, or delete the job's checkpoints to begin anew"
+                )
+            self._checked.add(rows.ssp)
+
+    def apply(self, effects: Effects) -> None:
+        """Append what is not there yet, and return when all of it is durable."""
+        for rows in effects.rows:
+            self._producer_of(rows.ssp.system).append_once(rows, effects.producer, effects.generation, effects.sequence)
+        for system in sorted({rows.ssp.system for rows in effects.rows}):
+            self._producer_of(system).flush(effects.producer)
+
+
+def apply_left(effects: Effects, systems: Systems) -> None:
+    """Apply the effects of somebody who may have died before he could."""
+    producers: dict[str, SystemProducer] = {}
+
+    def producer_of(system: str) -> SystemProducer:
+        if system not in producers:
+            producer = producers[system] = systems.producer(system, MetricsRegistry())
+            producer.register(effects.producer)
+            producer.start()
+        return producers[system]
+
+    try:
+        Applier(producer_of).apply(effects)
+    finally:
+        do_all([producer.stop for producer in producers.values()])
+
+
+def _size(value: Any) -> int:
+    return len(value) if isinstance(value, (bytes, str)) else 0

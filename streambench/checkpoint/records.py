@@ -1,0 +1,124 @@
+"""What stands in the records of the checkpoint journal, and how it is written and read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+from streambench.checkpoint import rules
+from streambench.checkpoint.api import Checkpoint, Generation
+from streambench.checkpoint.ledger import DamagedRecordError, Record
+from streambench.errors import CheckpointError, ConfigError
+from streambench.model import SystemStreamPartition
+
+encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+class StoredCheckpoint(Struct):
+    """A checkpoint as it is written: partitions as text."""
+
+    offsets: dict[str, str]
+    starts: dict[str, str]
+    changelogs: dict[str, str]
+    generation: int
+    sequence: int
+    time_ms: int
+
+
+class Start(Struct, kw_only=True):
+    """A generation as it is written. ``checkpoints``: the base. ``journal``: a random name, the same in all generations of a job."""
+
+    number: int
+    job: str
+    host: str
+    process: int
+    time_ms: int
+    assignment: dict[str, list[str]]
+    checkpoints: dict[str, Raw]
+    places: dict[str, int] = {}
+    journal: str = ""
+
+    def producer(self, container: int) -> str:
+        """The name under which the commits of a container are written to streams. Never the same for two journals: where one was deleted,
+        the numbers of the next begin anew, and must not be taken for those that were written already."""
+        return f"{self.job}/{self.journal}/c{container}"
+
+    def plain(self) -> Generation:
+        """As the contract has it."""
+        return Generation(self.number, self.containers(), self.places)
+
+    def containers(self) -> dict[int, tuple[str, ...]]:
+        """The tasks of each container."""
+        return {container: tuple(self.assignment[str(container)]) for container in sorted(map(int, self.assignment))}
+
+
+class Entry(Struct, kw_only=True):
+    """A record of a container as it is written: ``holder``, on ``host``, did it; ``epoch`` is the number of the holder's ``open``.
+
+    ``witness``: the last commit up to here (else the first record), which is pruned before any that may follow this one.
+    """
+
+    number: int
+    kind: Literal["open", "commit", "closed"]
+    generation: int
+    container: int
+    holder: str
+    epoch: int
+    witness: int
+    host: str
+    process: int
+    time_ms: int
+    checkpoints: dict[str, Raw]
+
+    def who(self) -> str:
+        """For the end of a sentence."""
+        return f" ({self.host}, process {self.process}, at {rules.moment(self.time_ms)})"
+
+
+T = TypeVar("T", Start, Entry)
+
+
+def decoded(record: Record, kind: type[T]) -> T:
+    """What stands in a record. Raises DamagedRecordError where it cannot be read, or belongs to another place."""
+    try:
+        read = msgspec.json.decode(record.body(), type=kind)
+    except msgspec.MsgspecError as error:
+        raise DamagedRecordError(record.path, f"is damaged: {error}") from None
+    if read.number != record.number:
+        raise DamagedRecordError(record.path, f"is in the wrong place: it is the record with the number {read.number}")
+    return read
+
+
+def packed(checkpoint: Checkpoint) -> Raw:
+    """A checkpoint as it is written."""
+    return Raw(
+        encode(
+            StoredCheckpoint(
+                {str(ssp): offset for ssp, offset in checkpoint.offsets.items()},
+                {str(ssp): offset for ssp, offset in checkpoint.starts.items()},
+                dict(checkpoint.changelogs),
+                checkpoint.generation,
+                checkpoint.sequence,
+                checkpoint.time_ms,
+            )
+        )
+    )
+
+
+def unpacked(raw: Raw, path: Path) -> Checkpoint:
+    """A checkpoint from the record at ``path``. Raises CheckpointError."""
+    try:
+        stored = msgspec.json.decode(raw, type=StoredCheckpoint)
+        return Checkpoint(
+            {SystemStreamPartition.parse(ssp): offset for ssp, offset in stored.offsets.items()},
+            {SystemStreamPartition.parse(ssp): offset for ssp, offset in stored.starts.items()},
+            stored.changelogs,
+            stored.generation,
+            stored.sequence,
+            stored.time_ms,
+        )
+    except (msgspec.MsgspecError, ConfigError) as error:
+        raise CheckpointError(f"{path}: a checkpoint in it (or in what follows it) cannot be read: {error}") from error

@@ -1,0 +1,147 @@
+"""The outbox of exactly-once: nothing leaves the container before a commit, and with the commit all of it does, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from streambench.checkpoint.api import Checkpoint, CheckpointManager
+from streambench.checkpoint.effects import Applier
+from streambench.config import Config
+from streambench.container.outbox import ProducingOutbox, StoreChanges, TaskCommit
+from streambench.errors import ConfigError
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
+from streambench.store.definitions import store_definitions
+from streambench.system.api import Sender, SystemProducer
+from streambench.system.rows import Rows
+from streambench.system.systems import Systems
+
+_GUARANTEE = "task.processing.guarantee"
+_LIMIT = "task.commit.max.output.mb"
+_MB = 1 << 20
+_OVERHEAD = 64
+
+
+def is_exactly_once(config: Config) -> bool:
+    """Whether the job is to run exactly once."""
+    return config.required(_GUARANTEE) == "exactly-once"
+
+
+def check_atomic(config: Config, job: str, systems: Systems, checkpoints: CheckpointManager) -> None:
+    """Raise ConfigError where the checkpoints and changelogs of a job cannot be written in one atomic step."""
+    if checkpoints.atomic is None:
+        raise config.error(
+            "task.checkpoint.system",
+            f"{_GUARANTEE}=exactly-once needs checkpoints in a log system, where outputs can be committed with them: name one here",
+        )
+    for name, definition in store_definitions(config, job, systems).items():
+        if definition.changelog is not None:
+            producer = systems.producer(definition.changelog.system, MetricsRegistry())
+            producer.stop()
+            _check(config, definition.changelog.system, producer, checkpoints, f"stores.{name}.changelog")
+
+
+class AtomicOutbox(ProducingOutbox):
+    """Holds back, encoded and dealt to partitions, what tasks send, and commits it with the changes of state and the checkpoints.
+
+    ``inputs``: all streams that containers of this job read; what waits for one of them makes a commit due when there is nothing else to
+    do. ``on_full`` is called when as much is pending as ``task.commit.max.output.mb`` says, to ask for a commit.
+    """
+
+    whole = True
+
+    def __init__(self, *arguments: Any, config: Config, inputs: Collection[SystemStream], on_full: Callable[[], None]) -> None:
+        """``arguments``: those of ``ProducingOutbox``."""
+        super().__init__(*arguments)
+        self._config = config
+        self._inputs = frozenset(inputs)
+        self._on_full = on_full
+        self._limit = self._config.integer(_LIMIT) * _MB
+        if self._limit <= 0:
+            raise self._config.error(_LIMIT, "leaves no room for any output: give 1 or more")
+        self._applier = Applier(self._producer)
+        self._pending = 0
+        self._is_awaited = False
+        self._changes: dict[SystemStreamPartition, Rows] = {}
+        self._ends: dict[SystemStreamPartition, str] = {}
+
+    def flush(self) -> bool:
+        return self._is_awaited
+
+    def correct(self, changes: Sequence[StoreChanges], sources: Mapping[SystemStreamPartition, str]) -> None:
+        self._add(changes)
+
+    def commit(self, commits: Sequence[TaskCommit], now_ms: int) -> Mapping[str, Checkpoint]:
+        self._add([changes for each in commits for changes in each.changes])
+        ends = self._upcoming({*self._changes, *(ssp for each in commits for ssp in each.changelogs.values())})
+        for ssp, rows in self._changes.items():
+            rows.base = int(ends[ssp])
+            ends[ssp] = str(rows.base + len(rows))
+        effects = [*self._changes.values(), *self._taken()]
+        written = self._checkpoints_of(commits, ends, now_ms)
+        if written or effects:
+            self._checkpoints.commit(written, effects, self._applier)
+        self._ends.update(ends)
+        self._changes = {}
+        self._pending = 0
+        self._is_awaited = False
+        self._sent.inc(self._unflushed)
+        self._unflushed = 0
+        return written
+
+    def _taken(self) -> list[Rows]:
+        """What was sent since the last commit."""
+        taken = [rows for producer in self._producers.values() for rows in producer.take()]
+        for rows in taken:
+            if rows.ssp in self._ends or rows.ssp in self._changes:
+                raise ConfigError(f"a task sent to {rows.ssp.system_stream}, which is a changelog of this job; send to another stream")
+        return taken
+
+    def _add(self, changes: Sequence[StoreChanges]) -> None:
+        for each in changes:
+            keys = [key for key, _ in each.entries]
+            values = [value for _, value in each.entries]
+            timestamps = None if each.written is None else list(each.written)
+            self._changes.setdefault(each.changelog, Rows(each.changelog, [], [])).extend(Rows(each.changelog, keys, values, timestamps))
+
+    def _upcoming(self, changelogs: Collection[SystemStreamPartition]) -> dict[SystemStreamPartition, str]:
+        """Nobody else writes to these partitions: they are asked for once."""
+        ends = {ssp: self._ends[ssp] for ssp in changelogs if ssp in self._ends}
+        unknown = {ssp for ssp in changelogs if ssp not in ends}
+        return {**ends, **super()._upcoming(unknown)} if unknown else ends
+
+    def _made(self, system: str) -> SystemProducer:
+        producer = super()._made(system)
+        _check(self._config, system, producer, self._checkpoints, f"systems.{system}.samza.factory")
+        producer.hold()
+        return producer
+
+    def _sender(self, stream: SystemStream) -> Sender:
+        hold = super()._sender(stream)
+        is_input = stream in self._inputs
+
+        def send(source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int) -> None:
+            hold(source, envelope, key, message, partition)
+            size = _OVERHEAD
+            if type(key) is bytes:
+                size += len(key)
+            if type(message) is bytes:
+                size += len(message)
+            self._pending += size
+            if is_input:
+                self._is_awaited = True
+            if self._pending >= self._limit:
+                self._on_full()
+
+        return send
+
+
+def _check(config: Config, system: str, producer: SystemProducer, checkpoints: CheckpointManager, key: str) -> None:
+    if producer.atomic is None or producer.atomic != checkpoints.atomic:
+        raise config.error(
+            key,
+            f"{_GUARANTEE}=exactly-once writes outputs, changelogs and checkpoints in one atomic step, and the checkpoints are in "
+            f"{'memory' if checkpoints.atomic == 'memory' else 'a log'}: '{system}' is another kind of system. Use a log system for all "
+            f"of them (task.checkpoint.system, too), or set {_GUARANTEE}=at-least-once",
+        )
