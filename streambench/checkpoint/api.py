@@ -29,7 +29,7 @@ class Checkpoint(Struct, frozen=True):
     ``offsets``: of each input partition the last message that was processed. ``starts``: where the task began to read the partitions of
     which it has processed nothing yet (the first offset to be read). ``changelogs``: per store, the changelog's upcoming offset when
     this checkpoint was made: a restore stops there. ``generation`` and ``sequence`` say which commit it belongs to, ``time_ms`` when that
-    was; they are the writer's, a manager keeps them as they are.
+    was; they are the writer's, a manager keeps them as they are. Generation 0 is a rewind, whose ``starts`` somebody asked for.
     """
 
     offsets: Mapping[SystemStreamPartition, str]
@@ -38,6 +38,11 @@ class Checkpoint(Struct, frozen=True):
     generation: int = 0
     sequence: int = 0
     time_ms: int = 0
+
+    def start_point(self, ssp: SystemStreamPartition) -> str | None:
+        """Where somebody asked the task to go on in a partition, whatever the configuration says; None where nobody did. The task's first
+        commit does away with it."""
+        return self.starts.get(ssp) if self.generation == 0 and ssp not in self.offsets else None
 
 
 class Generation(Struct, frozen=True):

@@ -16,9 +16,10 @@ from streambench.cli.job import JobArgument, JobOption, JsonOption, read_job, sy
 from streambench.cli.output import moment, say, show_rows
 from streambench.clock import SystemClock
 from streambench.config import Config
+from streambench.container.offsets import start_point
 from streambench.container.snapshot import lag_between
-from streambench.errors import CheckpointError, ConfigError, OffsetError, UnknownStreamError
-from streambench.model import SystemStreamPartition
+from streambench.errors import CheckpointError, ConfigError, UnknownStreamError
+from streambench.model import SystemStream, SystemStreamPartition
 from streambench.planning.model import JobModel, natural
 from streambench.planning.plan import Metadata, all_inputs, job_name, plan
 from streambench.system.systems import Systems
@@ -38,7 +39,7 @@ def checkpoints(
     history: Annotated[bool, typer.Option("--history", help="All commits that are kept, oldest first.")] = False,
     rewind: Annotated[
         list[str] | None,
-        typer.Option(metavar="[TASK=]WHERE", help="Go back, may be repeated; WHERE: oldest, a commit (3.17), or PARTITION@OFFSET."),
+        typer.Option(metavar="[TASK=]WHERE", help="Go back, may be repeated; WHERE: oldest, a commit (3.17), or PLACE@OFFSET."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before going back.")] = False,
     json: JsonOption = False,
@@ -48,9 +49,10 @@ def checkpoints(
     --history lists the commits that are kept; "again" is how many messages going back to one of them would do again.
 
     --rewind moves the checkpoints of all tasks, or of the one named before "=". To "oldest": the first message there is, with empty
-    stores. To a commit, as --history names it: what each task had committed by then, its stores included. To PARTITION@OFFSET: that
-    partition goes on with this message; the rest, and the stores, stay as they are. What still runs of the job is stopped by it. It asks
-    first, or takes --yes.
+    stores. To a commit, as --history names it: what each task had committed by then, its stores included. To PLACE@OFFSET, a start point:
+    that partition (or all partitions of that stream) goes on with this message, even where samza.reset.offset is set, until the task's next
+    commit; the rest, and the stores, stay as they are. OFFSET may also be oldest, upcoming, or timestamp:TIME (milliseconds since 1970,
+    or a date): the first message that is not older. What still runs of the job is stopped by it. It asks first, or takes --yes.
 
     Examples:
 
@@ -63,6 +65,8 @@ def checkpoints(
         streambench checkpoints --rewind "Partition 1=2.14" --yes -c job.properties
 
         streambench checkpoints --rewind log.clicks.0@1000 --yes -c job.properties
+
+        streambench checkpoints --rewind log.clicks@timestamp:2026-03-01T12:00Z --yes -c job.properties
     """
     settings = read_job(job, config)
     name = _name(settings)
@@ -178,16 +182,25 @@ def _goal(job: _Job, only: str | None, where: str, so_far: Mapping[str, Checkpoi
     """The checkpoints that a wish asks for, by task."""
     now = SystemClock().now_ms()
     if where == "oldest":
-        return {task: Checkpoint({}, {ssp: _oldest(job, ssp) for ssp in ssps}, time_ms=now) for task, ssps in job.tasks(only).items()}
+        return {task: Checkpoint({}, {ssp: _at(job, ssp, "oldest") for ssp in ssps}, time_ms=now) for task, ssps in job.tasks(only).items()}
     if re.fullmatch(r"\d+\.\d+", where):
         generation, sequence = map(int, where.split("."))
         history = job.manager.history()
         return {task: _committed(job, history.get(task, []), task, generation, sequence) for task in job.tasks(only)}
     place, at, offset = where.rpartition("@")
     if not at:
-        what = f"'{where}' is no place to go back to: give oldest, a commit such as 3.17, or PARTITION@OFFSET"
+        what = f"'{where}' is no place to go back to: give oldest, a commit such as 3.17, PARTITION@OFFSET or STREAM@OFFSET"
         raise typer.BadParameter(what, param_hint="--rewind")
-    return _moved(job, only, SystemStreamPartition.parse(place), offset, so_far)
+    stream = SystemStream.parse(place)
+    if stream not in job.metadata:
+        return _moved(job, only, SystemStreamPartition.parse(place), offset, so_far)
+    moved: dict[str, Checkpoint] = {}
+    read = {ssp for ssps in job.tasks(only).values() for ssp in ssps if ssp.system_stream == stream}
+    if not read:
+        raise UnknownStreamError(f"{stream} is no input of {only}")
+    for ssp in sorted(read):
+        moved |= _moved(job, only, ssp, offset, {**so_far, **moved})
+    return moved
 
 
 def _committed(job: _Job, kept: Sequence[Checkpoint], task: str, generation: int, sequence: int) -> Checkpoint:
@@ -200,20 +213,12 @@ def _committed(job: _Job, kept: Sequence[Checkpoint], task: str, generation: int
     return found[-1]
 
 
-def _moved(job: _Job, only: str | None, ssp: SystemStreamPartition, offset: str, so_far: Mapping[str, Checkpoint]) -> dict[str, Checkpoint]:
-    """The checkpoints of the tasks that read a partition, with this message as the next one there."""
+def _moved(job: _Job, only: str | None, ssp: SystemStreamPartition, where: str, so_far: Mapping[str, Checkpoint]) -> dict[str, Checkpoint]:
+    """The checkpoints of the tasks that read a partition, with the message that ``where`` names as the next one there."""
     readers = {task: ssps for task, ssps in job.tasks(only).items() if ssp in ssps}
     if not readers:
         raise UnknownStreamError(f"{ssp} is no input of {only or job.name}")
-    here = job.metadata[ssp.system_stream][ssp.partition]
-    compare = job.systems.admin(ssp.system).compare
-    oldest = _oldest(job, ssp)
-    too_early = compare(offset, oldest)
-    too_late = 0 if here.upcoming is None else compare(offset, here.upcoming)
-    if too_early is None or too_late is None:
-        raise OffsetError(f"{ssp}: '{offset}' is no offset of it; it holds {oldest} to {here.upcoming}")
-    if too_early < 0 or too_late > 0:
-        raise OffsetError(f"{ssp}: {offset} is outside of what it holds: {oldest} to {here.upcoming} (the next)")
+    offset = _at(job, ssp, where)
     moved, now = {}, SystemClock().now_ms()
     for task, ssps in readers.items():
         before = so_far.get(task) or _before(job, task, needed=len(ssps) > 1)
@@ -237,6 +242,5 @@ def _before(job: _Job, task: str, *, needed: bool) -> Checkpoint:
         return Checkpoint({})
 
 
-def _oldest(job: _Job, ssp: SystemStreamPartition) -> str:
-    here = job.metadata[ssp.system_stream][ssp.partition]
-    return here.oldest or here.upcoming or "0"
+def _at(job: _Job, ssp: SystemStreamPartition, where: str) -> str:
+    return start_point(job.systems, ssp, job.metadata[ssp.system_stream][ssp.partition], where)

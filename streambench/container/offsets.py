@@ -1,19 +1,24 @@
 """Where reading begins: from checkpoints, the configuration and what the partitions hold.
 
-The order of precedence (design of Samza's OffsetManager, with its silent cases made loud): what the task sets in ``init``; the checkpoint,
-unless ``samza.reset.offset``; ``samza.offset.default`` of the stream, then of its system; upcoming.
+The order of precedence (design of Samza's OffsetManager, with its silent cases made loud): what the task sets in ``init``; a start point
+that somebody asked for (``streambench checkpoints --rewind``); the checkpoint, unless ``samza.reset.offset``; ``samza.offset.default`` of
+the stream, then of its system; upcoming.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import closing
+from datetime import UTC, datetime
 
 from streambench.checkpoint.api import Checkpoint
 from streambench.config import Config
 from streambench.errors import OffsetError
+from streambench.metrics.registry import MetricsRegistry
 from streambench.model import PartitionMetadata, SystemStreamPartition
 from streambench.planning.plan import Metadata
+from streambench.system import reader
 from streambench.system.systems import Systems
 
 log = logging.getLogger(__name__)
@@ -32,7 +37,7 @@ class StartingOffsets:
         """Where a task begins in a partition, and the last message it had processed there (None: none, or it begins anew)."""
         admin = self._systems.admin(ssp.system)
         here = self._metadata[ssp.system_stream][ssp.partition]
-        if checkpoint is None or self._is_reset(ssp):
+        if checkpoint is None or (checkpoint.start_point(ssp) is None and self._is_reset(ssp)):
             return self._default(ssp, here), None
         processed = checkpoint.offsets.get(ssp)
         try:
@@ -73,3 +78,47 @@ class StartingOffsets:
         upcoming = here.upcoming if here.upcoming is not None else "0"
         wanted: Mapping[str, str | None] = {"oldest": here.oldest, "newest": here.newest, "upcoming": upcoming}
         return wanted[self._setting(ssp)] or upcoming
+
+
+def start_point(systems: Systems, ssp: SystemStreamPartition, here: PartitionMetadata, where: str) -> str:
+    """The offset that a start point means now: ``oldest``; ``upcoming``; ``timestamp:`` with milliseconds since 1970 or a date (the first
+    message that is not older); or an offset. ``here``: what the partition holds. Raises OffsetError."""
+    oldest = here.oldest or here.upcoming or "0"
+    if where == "oldest":
+        return oldest
+    if where == "upcoming":
+        return here.upcoming or oldest
+    if where.startswith("timestamp:"):
+        return _at_time(systems, ssp, here, _milliseconds(ssp, where.removeprefix("timestamp:"))) or here.upcoming or oldest
+    compare = systems.admin(ssp.system).compare
+    early, late = compare(where, oldest), 0 if here.upcoming is None else compare(where, here.upcoming)
+    if early is None or late is None:
+        raise OffsetError(f"{ssp}: '{where}' is no offset of it; it holds {oldest} to {here.upcoming}")
+    if early < 0 or late > 0:
+        raise OffsetError(f"{ssp}: {where} is outside of what it holds: {oldest} to {here.upcoming} (the next)")
+    return where
+
+
+def _milliseconds(ssp: SystemStreamPartition, text: str) -> int:
+    if text.isdecimal():
+        return int(text)
+    try:
+        date = datetime.fromisoformat(text)
+    except ValueError:
+        raise OffsetError(f"{ssp}: '{text}' is no time: give milliseconds since 1970, or a date such as 2026-03-01T12:00Z") from None
+    return round((date if date.tzinfo is not None else date.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _at_time(systems: Systems, ssp: SystemStreamPartition, here: PartitionMetadata, time_ms: int) -> str | None:
+    """The first message of that time or later, of those that are there; messages without a timestamp are passed over."""
+    if here.oldest is None:
+        return None
+    consumer = systems.consumer(ssp.system, MetricsRegistry())
+    with closing(reader.follow(consumer, {ssp: here.oldest})) as lists:
+        for arrived in lists:
+            for envelope in arrived:
+                if envelope.timestamp is not None and envelope.timestamp >= time_ms:
+                    return envelope.offset
+            if consumer.at_head(ssp):
+                return None
+    return None

@@ -205,6 +205,30 @@ def test_a_run_can_be_rewound_to_the_beginning_and_to_a_place(project: Project) 
     assert "10 messages" in project.ok("run", "job.properties", "--until", "caught-up")
 
 
+def test_a_start_point_may_be_a_word_or_a_time_and_hold_for_a_whole_stream(project: Project) -> None:
+    project.fill(10)
+    project.ok("run", "job.properties", "--until", "caught-up")
+    for where, following in (
+        ("log.numbers.1@oldest", ["5", "0"]),
+        ("log.numbers@upcoming", ["5", "5"]),
+        ("log.numbers@2", ["2", "2"]),
+        ("Partition 1=log.numbers@timestamp:2001-01-01", ["2", "0"]),
+        ("log.numbers@timestamp:99999999999999", ["5", "5"]),
+    ):
+        project.ok("checkpoints", "--rewind", where, "--yes", *C)
+        assert [row["next"] for row in project.rows("checkpoints")] == following
+    assert "0 messages" in project.ok("run", "job.properties", "--until", "caught-up")
+
+
+def test_a_start_point_goes_before_a_reset_until_it_is_committed(project: Project) -> None:
+    project.fill(10)
+    project.configure({"systems.log.streams.numbers.samza.reset.offset": "true"})
+    assert "10 messages" in project.ok("run", "job.properties", "--until", "caught-up")
+    project.ok("checkpoints", "--rewind", "log.numbers@3", "--yes", *C)
+    assert "4 messages" in project.ok("run", "job.properties", "--until", "caught-up")
+    assert "10 messages" in project.ok("run", "job.properties", "--until", "caught-up")
+
+
 def test_a_run_can_be_rewound_to_a_commit_of_its_history(project: Project) -> None:
     project.fill(10)
     project.ok("run", "job.properties", "--messages", "4")

@@ -8,9 +8,10 @@ import pytest
 
 from streambench.checkpoint.api import Checkpoint
 from streambench.config import Config
-from streambench.container.offsets import StartingOffsets
+from streambench.container.offsets import StartingOffsets, start_point
 from streambench.errors import ConfigError, ContainerStateError, OffsetError, TaskError
-from streambench.model import IncomingMessageEnvelope, PartitionMetadata, SystemStreamPartition
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, PartitionMetadata, SystemStreamPartition
 from streambench.system.memory import MemorySystemFactory
 from streambench.system.systems import Systems
 from streambench.task import MessageCollector, StreamTask, TaskContext, TaskCoordinator
@@ -37,7 +38,9 @@ def after(offset: str) -> Checkpoint:
     return Checkpoint({SSP: offset})
 
 
-TRACES = [trace for trace in samza_traces("offsets") if trace["startpoint"] is None]
+ALL_TRACES = samza_traces("offsets")
+TRACES = [trace for trace in ALL_TRACES if trace["startpoint"] is None]
+WITH_START_POINT = [trace for trace in ALL_TRACES if trace["startpoint"] is not None]
 
 
 def in_samza(trace: dict[str, Any]) -> Checkpoint | None:
@@ -51,23 +54,91 @@ def in_metadata(trace: dict[str, Any]) -> PartitionMetadata:
 
 def test_reading_begins_where_samza_begins() -> None:
     equal = [trace for trace in TRACES if "differs" not in trace and "start" in trace["result"]]
+    assert len(equal) == 312
     found = {trace["id"]: start(trace["config"], in_samza(trace), in_metadata(trace)) for trace in equal}
     assert found == {trace["id"]: (trace["result"]["start"], trace["result"]["last_processed"]) for trace in equal}
 
 
 def test_a_default_that_samza_refuses_is_refused() -> None:
-    for trace in TRACES:
-        if "error" in trace["result"]:
-            with pytest.raises(ConfigError, match=r"samza\.offset\.default: 'fail' is not one of oldest, newest, upcoming"):
-                start(trace["config"], in_samza(trace), in_metadata(trace))
+    refused = [trace for trace in ALL_TRACES if "error" in trace["result"]]
+    assert len(refused) == 90 + 30 + 3 * 54
+    for trace in refused:
+        with pytest.raises(ConfigError, match=r"samza\.offset\.default: 'fail' is not one of oldest, newest, upcoming"):
+            start(trace["config"], in_samza(trace), in_metadata(trace))
 
 
 def test_a_checkpoint_out_of_range_is_reported_and_the_default_followed(caplog: pytest.LogCaptureFixture) -> None:
-    for trace in TRACES:
-        if "out of range" in trace.get("differs", ""):
-            caplog.clear()
-            assert start(trace["config"], in_samza(trace), in_metadata(trace)) == start(trace["config"], None, in_metadata(trace))
-            assert f"the checkpoint of {TASK} goes on at" in caplog.text
+    outside = [trace for trace in TRACES if "out of range" in trace.get("differs", "")]
+    assert len(outside) == 216
+    for trace in outside:
+        caplog.clear()
+        assert start(trace["config"], in_samza(trace), in_metadata(trace)) == start(trace["config"], None, in_metadata(trace))
+        assert f"the checkpoint of {TASK} goes on at" in caplog.text
+
+
+def test_a_checkpoint_just_outside_is_judged_by_the_position_after_it() -> None:
+    """Samza leaves it to the consumer; here the next position counts: that after 9 is there in 10 to 20, that after 20 is not."""
+    edges = [trace for trace in TRACES if "just outside" in trace.get("differs", "")]
+    assert len(edges) == 48
+    for trace in edges:
+        found = start(trace["config"], in_samza(trace), in_metadata(trace))
+        is_inside = "offset 9 " in trace["differs"]
+        assert found == ((trace["result"]["start"], "9") if is_inside else start(trace["config"], None, in_metadata(trace)))
+
+
+def rewound(trace: dict[str, Any]) -> Checkpoint:
+    """What a rewind to the trace's start point leaves."""
+    systems = Systems(Config({}), MemorySystemFactory())
+    where = trace["startpoint"].removeprefix("specific:")
+    return Checkpoint({}, {SSP: start_point(systems, SSP, in_metadata(trace), where)})
+
+
+def test_a_start_point_goes_before_everything_as_in_samza() -> None:
+    equal = [trace for trace in WITH_START_POINT if "differs" not in trace]
+    assert len(equal) == 3 * 162
+    reached = [trace for trace in equal if trace["startpoint"] != "specific:15" or trace["metadata"]["oldest"] == "10"]
+    there = [trace for trace in reached if trace["startpoint"] != "oldest" or trace["metadata"]["oldest"] is not None]
+    assert (len(reached), len(there)) == (378, 270)
+    found = {trace["id"]: start(trace["config"], rewound(trace), in_metadata(trace))[0] for trace in there}
+    assert found == {trace["id"]: trace["result"]["start"] for trace in there}
+
+
+def test_the_oldest_of_an_empty_partition_is_what_comes_next() -> None:
+    """Samza gives such a start point up and follows the checkpoint, which leads to the same message."""
+    empty = [trace for trace in WITH_START_POINT if trace["startpoint"] == "oldest" and trace["metadata"]["oldest"] is None]
+    assert {start({}, rewound(trace), in_metadata(trace))[0] for trace in empty} == {"0", "20"}
+
+
+def test_a_start_point_that_is_not_there_is_refused_when_it_is_asked_for() -> None:
+    """Samza takes it as it is, and leaves it to the consumer what becomes of it."""
+    outside = [trace for trace in WITH_START_POINT if trace["startpoint"] == "specific:15" and trace["metadata"]["oldest"] is None]
+    assert outside
+    for trace in outside:
+        with pytest.raises(OffsetError, match=r"sys\.a\.0: 15 is outside of what it holds"):
+            rewound(trace)
+
+
+def test_a_start_point_of_a_time_is_the_first_message_that_is_not_older() -> None:
+    systems = Systems(Config({}), MemorySystemFactory())
+    systems.create(SSP.system_stream, 1)
+    producer = systems.producer("sys", MetricsRegistry())
+    producer.register("test")
+    producer.start()
+    for time_ms in (100, None, 200, 150, 300):
+        producer.send("test", OutgoingMessageEnvelope(SSP.system_stream, b"x", partition=0, timestamp=time_ms))
+    producer.flush("test")
+    here = systems.metadata([SSP.system_stream])[SSP.system_stream][0]
+    places = {when: start_point(systems, SSP, here, f"timestamp:{when}") for when in ("0", "101", "200", "201", "301")}
+    assert places == {"0": "0", "101": "2", "200": "2", "201": "4", "301": "5"}
+    assert start_point(systems, SSP, here, "timestamp:1970-01-01T00:00:00.300Z") == "4"
+    assert start_point(systems, SSP, EMPTY, "timestamp:5") == "20"
+
+
+def test_a_start_point_goes_before_a_reset_a_recorded_start_does_not() -> None:
+    reset = OLDEST | {"systems.sys.streams.a.samza.reset.offset": "true"}
+    assert start(reset, Checkpoint({}, {SSP: "17"}))[0] == "17"
+    assert start(reset, Checkpoint({}, {SSP: "17"}, generation=3))[0] == "10"
+    assert start(reset, Checkpoint({SSP: "12"}, {SSP: "17"}))[0] == "10"
 
 
 def test_a_reset_that_is_neither_true_nor_false_is_a_warning_and_none(caplog: pytest.LogCaptureFixture) -> None:

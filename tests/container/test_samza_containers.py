@@ -77,6 +77,11 @@ WITHOUT_SHUTDOWN = [trace for trace in CONTROLS if "shutdown" not in str(trace["
 WITH_SHUTDOWN = [trace for trace in CONTROLS if "shutdown" in str(trace["inputs"])]
 
 
+def test_no_trace_is_passed_over() -> None:
+    assert [(len(traces), sum(trace["equal"] for trace in traces)) for traces in (ORDER, CONTROLS)] == [(50, 45), (30, 25)]
+    assert len(WITHOUT_SHUTDOWN) + len(WITH_SHUTDOWN) == len(CONTROLS)
+
+
 def named(trace: Trace) -> str:
     return str(trace["id"])
 

@@ -20,6 +20,11 @@ GROUPERS: dict[str, type[Grouper]] = {
 TRACES = samza_traces("groupers")
 
 
+def test_no_trace_is_passed_over() -> None:
+    kinds = [trace["kind"] for trace in TRACES]
+    assert {kind: kinds.count(kind) for kind in kinds} == dict.fromkeys([*GROUPERS, "GroupByContainerCount"], 67)
+
+
 def ours(task: str) -> str:
     """A task's name as streambench writes it: Samza prints a partition as ``SystemStreamPartition [sys, a, 8]``."""
     if not task.startswith("SystemStreamPartition ["):
