@@ -20,6 +20,7 @@ from streambench.errors import (
 )
 
 from streambench.config import Config  # isort: skip
+from streambench.batch import MessageBatch  # isort: skip
 from streambench.model import (
     IncomingMessageEnvelope,
     OutgoingMessageEnvelope,
@@ -74,6 +75,7 @@ __all__ = [
     "FencedError",
     "IncomingMessageEnvelope",
     "KeyValueStore",
+    "MessageBatch",
     "MessageChooser",
     "MessageChooserFactory",
     "MessageCollector",

@@ -92,16 +92,20 @@ class ContainerStateError(StreambenchError):
 class TaskError(StreambenchError):
     """A task (or one of its lifecycle listeners) raised; the container has stopped without a commit.
 
-    ``task``: the task's name. ``ssp``, ``offset``, ``key``: the message it was given, None outside ``process``.
+    ``task``: the task's name. ``ssp``, ``offset``, ``key``: the message it was given, None outside ``process``. ``last_offset``: the last
+    one of a run that ``process_batch`` was given, nothing of which counts as processed.
     The original exception is ``__cause__`` and stands in the text.
     """
 
-    def __init__(self, message: str, *, task: str, ssp: Any = None, offset: str | None = None, key: Any = None) -> None:
+    def __init__(
+        self, message: str, *, task: str, ssp: Any = None, offset: str | None = None, key: Any = None, last_offset: str | None = None
+    ) -> None:
         super().__init__(message)
         self.task = task
         self.ssp = ssp
         self.offset = offset
         self.key = key
+        self.last_offset = last_offset
 
 
 def described(error: BaseException) -> str:

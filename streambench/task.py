@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from streambench.batch import MessageBatch
 from streambench.config import Config
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStreamPartition
@@ -132,15 +133,39 @@ class TaskContext(Protocol):
 
 
 class StreamTask(ABC):
-    """A job's code. Override ``process``; the rest is called only where a task has it.
+    """A job's code. Override ``process`` or ``process_batch``; the rest is called only where a task has it.
 
     ``init(context)`` once before the first message; ``window(collector, coordinator)`` every ``task.window.ms``; ``close()``
-    when the container stops, also after a failure. A task needs no base class: anything with a ``process`` method will do.
+    when the container stops, also after a failure. A task needs no base class: anything with one of the two methods will do.
+
+    ``process_batch(batch, collector, coordinator)`` gets a run of messages of one partition as a MessageBatch, and is called in place of
+    ``process`` wherever a task has it. The chooser chooses the partition by its next message, as ever; the run is that message and what
+    waits behind it, at most ``task.batch.messages`` of them. It ends earlier at the limit of ``run(until=count)``, with the batch of
+    ``task.consumer.batch.size`` (where that is more than 1), and where a bootstrap stream has caught up; a chooser of one's own may say
+    (``take_run``), and gets runs of one message if it does not. Stepping hands over runs of one.
+
+    A run counts as one message does: windows, outputs, commits, shutdowns and pauses come between runs, never within; when the method has
+    returned, all of the run has been processed. If it raises, nothing of the run has: the error names its first and last offset, and
+    where ``task.ignored.exceptions`` names the exception, the whole run is skipped, and counted once. Lifecycle listeners are told of
+    each message of a run, ``before_process`` of all of them before it and ``after_process`` after it; what cannot be decoded they see as
+    it was read.
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if callable(getattr(cls, "process_batch", None)) and cls.process is StreamTask.process:
+            cls.process = _process_as_run  # type: ignore[method-assign]
 
     @abstractmethod
     def process(self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
         """Handle one message. An exception stops the container (see ``task.ignored.exceptions``)."""
+
+
+def _process_as_run(
+    self: Any, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+) -> None:
+    """Handle one message as a run of one."""
+    self.process_batch(MessageBatch.of([envelope]), collector, coordinator)
 
 
 class TaskLifecycleListener:

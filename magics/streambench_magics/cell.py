@@ -17,6 +17,7 @@ from streambench_magics.errors import MagicError, cell_error
 
 _CALLBACKS = {
     "process": ("envelope", "collector", "coordinator"),
+    "process_batch": ("batch", "collector", "coordinator"),
     "init": ("context",),
     "window": ("collector", "coordinator"),
     "close": (),
@@ -55,7 +56,7 @@ def cell_text(shell: InteractiveShell, line: str, cell: str) -> str:
 
 
 def _class_among(classes: dict[str, type], name: str, wanted: str | None) -> type | None:
-    tasks = {each: made for each, made in classes.items() if callable(getattr(made, "process", None)) and not inspect.isabstract(made)}
+    tasks = {each: made for each, made in classes.items() if _processes(made) and not inspect.isabstract(made)}
     if wanted is not None:
         if wanted not in tasks:
             raise MagicError(f"there is no task class {wanted} in this cell" + (f"; there is {', '.join(tasks)}" if tasks else ""))
@@ -75,11 +76,15 @@ def _class_among(classes: dict[str, type], name: str, wanted: str | None) -> typ
     return made
 
 
+def _processes(made: type) -> bool:
+    return any(callable(getattr(made, callback, None)) for callback in ("process", "process_batch"))
+
+
 def _class_of_functions(name: str, functions: dict[str, Any], tree: ast.Module) -> type:
-    if "process" not in functions:
+    if not functions.keys() & {"process", "process_batch"}:
         raise MagicError(
             "there is no task in this cell: write a class with process(self, envelope, collector, coordinator), "
-            "or a function process(envelope, collector, coordinator)"
+            "or a function process(envelope, collector, coordinator); or process_batch with batch for envelope"
         )
     for callback, function in functions.items():
         _check(callback, function, _CALLBACKS[callback])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 from streambench.chooser.explanation import Candidate, Explanation
 from streambench.config import Config
@@ -40,6 +41,15 @@ class MessageChooser(ABC):
     @abstractmethod
     def choose(self) -> IncomingMessageEnvelope | None:
         """The message to process next, None for none at present."""
+
+    def take_run(self, offsets: Sequence[str]) -> int:
+        """How many messages of the partition that the last ``choose`` chose may be processed as one run; they count as chosen then.
+
+        Asked, directly after ``choose``, where tasks take batches. ``offsets`` are those of the chosen message and of what waits behind it,
+        none of which was or will be inside as far as it goes with the run; the next ``update`` brings what follows. At least 1, and no
+        more than there are offsets. 1, the answer of a chooser that does not override this, means that it decides message by message.
+        """
+        return 1
 
     def at_head(self, ssp: SystemStreamPartition) -> None:  # noqa: B027 - optional to override
         """Called when a partition has nothing inside and its consumer, asked since ``start``, says that nothing is left to read now.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from streambench.chooser.api import MessageChooser
@@ -65,6 +67,16 @@ class BatchingChooser(MessageChooser):
         if self._count == self._size:
             self._ssp = None
         return envelope
+
+    def take_run(self, offsets: Sequence[str]) -> int:
+        """A run counts by its messages: at most what is left of the batch."""
+        if self._ssp is None:
+            return 1
+        count = min(len(offsets), self._size - self._count + 1)
+        self._count += count - 1
+        if self._count == self._size:
+            self._ssp = None
+        return count
 
     def explain(self, chosen: IncomingMessageEnvelope | None) -> Explanation:
         told = self._wrapped.explain(chosen)

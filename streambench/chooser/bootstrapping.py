@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -47,6 +48,7 @@ class BootstrappingChooser(MessageChooser):
         self._wrapped_choose = wrapped.choose
         self._priorities = dict(priorities or {})
         self._compare = compare or _compare_numbers
+        self._chosen: SystemStreamPartition | None = None
         self._offsets: dict[SystemStreamPartition, str] = {}
         # Per lagging partition the newest offset of the start; ``_admitted`` are those of them whose turn it is.
         self._lagging = {
@@ -97,6 +99,20 @@ class BootstrappingChooser(MessageChooser):
             return self._choose_lagging()
         return self._wrapped_choose()
 
+    def take_run(self, offsets: Sequence[str]) -> int:
+        """Up to where the partition has caught up, as long as anything lags: from there on others may have to go first."""
+        if not self._closed:
+            return self._wrapped.take_run(offsets)
+        ssp = self._chosen
+        if ssp is None or ssp not in self._lagging:
+            return 1
+        newest = self._lagging[ssp]
+        end = bisect_left(range(len(offsets)), True, key=lambda at: self._reaches(offsets[at], newest)) + 1
+        count = self._wrapped.take_run(offsets[:end])
+        if count == end:
+            self._caught_up(ssp)
+        return count
+
     def explain(self, chosen: IncomingMessageEnvelope | None) -> Explanation:
         told = self._wrapped.explain(chosen)
         gate = self._reason(self._admitted) if self._lagging else ""
@@ -115,7 +131,7 @@ class BootstrappingChooser(MessageChooser):
             self._closed = False
             return envelope
         if envelope is not None:
-            ssp = envelope.ssp
+            ssp = self._chosen = envelope.ssp
             if ssp in self._lagging and self._reaches(envelope.offset, self._lagging[ssp]):
                 self._caught_up(ssp)
         return envelope

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 from streambench.chooser.api import MessageChooser
 from streambench.chooser.explanation import Candidate, Explanation
@@ -31,6 +32,10 @@ class RoundRobinChooser(MessageChooser):
             return self._queue.popleft()
         except IndexError:
             return None
+
+    def take_run(self, offsets: Sequence[str]) -> int:
+        """A run is a turn: all of it."""
+        return len(offsets)
 
     def explain(self, chosen: IncomingMessageEnvelope | None) -> Explanation:
         if type(self).choose is not RoundRobinChooser.choose:

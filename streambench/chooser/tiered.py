@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -71,6 +71,12 @@ class TieredPriorityChooser(MessageChooser):
                 return envelope
         self._decided = None
         return None
+
+    def take_run(self, offsets: Sequence[str]) -> int:
+        """As the chooser of the tier says: nothing above it waited when it chose."""
+        if self._decided is None:
+            return 1
+        return list(self._choosers.values())[self._chooses.index(self._decided)].take_run(offsets)
 
     def explain(self, chosen: IncomingMessageEnvelope | None) -> Explanation:
         """The tier that won, or the first that has something, is ahead of those below. So is the one that had the last choice: its next

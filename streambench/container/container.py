@@ -118,14 +118,16 @@ class Container:
             raise
         self.state = "running"
 
-    def step(self, n: int = 1) -> int:
-        """Process up to ``n`` messages; how many were. Waits until a message is there, or every input is known to be at its head."""
-        return self._advance(lambda: self._step(n))
+    def step(self, n: int = 1, *, runs: bool = False) -> int:
+        """Process up to ``n`` messages; how many were. Waits until a message is there, or every input is known to be at its head.
+
+        A task that takes batches gets them one at a time; with ``runs`` in runs, as in ``run``."""
+        return self._advance(lambda: self._step(n), one_by_one=not runs)
 
     def run(self, until: Until = None) -> int:
         """Process messages; how many. ``"caught-up"``: to the head of all inputs; an int: so many; a callable: until it returns true (it
-        is asked between messages, and again and again while there are none; what it raises ends the run, not the container); None: until
-        paused or shut down by a task."""
+        is asked between messages, or runs of them, and again and again while there are none; what it raises ends the run, not the
+        container); None: until paused or shut down by a task."""
         if until is None:
             return self._advance(lambda: self._loop.run())
         if until == "caught-up":
@@ -198,7 +200,7 @@ class Container:
     @property
     def chosen(self) -> int:
         """How many messages were chosen so far: those that were processed, and the one at which a failure ended it."""
-        return self.processed + (hasattr(self, "_loop") and self._loop.unfinished is not None)
+        return self.processed + (self._loop.unfinished_count if hasattr(self, "_loop") else 0)
 
     @property
     def passed_over(self) -> PassedOver:
@@ -213,6 +215,7 @@ class Container:
     def on_choice(self, observe: Callable[[IncomingMessageEnvelope], object] | None) -> None:
         """Show each chosen message to ``observe`` before its task sees it; None: to nobody, which costs nothing."""
         remember = self.choices.append if self.choices.maxlen else None
+        self._loop.runs.shown = self.choices.maxlen if observe is None else None
         if observe is None or remember is None:
             self._loop.on_choice = observe or remember
             return
@@ -238,8 +241,9 @@ class Container:
             self._fail(error)
             raise
 
-    def _advance(self, what: Callable[[], int]) -> int:
+    def _advance(self, what: Callable[[], int], *, one_by_one: bool = False) -> int:
         self.require_running()
+        self._loop.runs.one_by_one = one_by_one
         self._runs += 1
         self._loop.paused = False
         return self._drive(what)
@@ -371,6 +375,11 @@ class Container:
     def _begin_to_read(self, metadata: Metadata) -> None:
         config = self.config
         lanes = self._lanes()
+        takes_batches = any(task.takes_batches for task in self._tasks)
+        longest = self._longest_run()
+        if takes_batches:
+            for lane in lanes.values():
+                lane.take_batches(longest, self._room(lane.ssp.system))
         inputs = sorted({ssp.system_stream for ssp in lanes})
         chooser = wire_chooser(config, inputs, {stream: metadata[stream] for stream in inputs}, self.metrics, self._compare_in(inputs))
         multiplexer = Multiplexer(self._intake, chooser, lanes, compare=self._compare)
@@ -381,10 +390,11 @@ class Container:
             window_ms=config.integer("task.window.ms"), commit_ms=config.integer("task.commit.ms"),
             poll_ms=config.integer("task.poll.interval.ms"), idle_ms=config.integer("task.max.idle.ms"),
             rejects=self._rejects, compare=self._compare, ignored=config.names("task.ignored.exceptions"), observer=self._observer,
+            longest_run=longest,
         )  # fmt: skip
         self.on_choice(None)
         for system, starts in by_system({ssp: lane.start for ssp, lane in lanes.items()}):
-            self._intake.add(system, self._systems.consumer(system, self.metrics), starts, self._room(system))
+            self._intake.add(system, self._systems.consumer(system, self.metrics), starts, self._room(system), runs=takes_batches)
         multiplexer.start()
         self._loop.start()
 
@@ -414,6 +424,12 @@ class Container:
         if room < 1:
             raise self.config.error(key, f"{room} leaves no room for a message: give 1 or more")
         return room
+
+    def _longest_run(self) -> int:
+        longest = self.config.integer("task.batch.messages")
+        if longest < 1:
+            raise self.config.error("task.batch.messages", f"{longest} is less than 1 message")
+        return longest
 
     def _compare(self, system: str, offset: str, other: str) -> int | None:
         return self._systems.admin(system).compare(offset, other)

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from msgspec import Struct
 
+from streambench.chunk import Messages
 from streambench.clock import Clock
 from streambench.errors import StreambenchError, do_all
 from streambench.model import SystemStreamPartition
-from streambench.system.api import Chunk, SystemConsumer
+from streambench.system.api import SystemConsumer
 
 Command = Callable[[], None]
+_Poll = Callable[[Mapping[SystemStreamPartition, int], int], Sequence[Messages]]
 
 _READER_POLL_MS = 100
 
@@ -27,7 +29,7 @@ class Arrival(Struct):
     """What a reader thread brought: messages, and which of its partitions had no more to give when it looked."""
 
     system: str
-    chunks: list[Chunk]
+    chunks: Sequence[Messages]
     at_head: frozenset[SystemStreamPartition]
 
 
@@ -49,28 +51,34 @@ class Intake:
         self.inbox: deque[Arrival | ReaderFailure | Command] = deque()
         self.wake = threading.Event()
         self._polled: dict[str, SystemConsumer] = {}
+        self._polls: dict[str, _Poll] = {}
         self._readers: dict[str, _Reader] = {}
 
-    def add(self, system: str, consumer: SystemConsumer, starts: Mapping[SystemStreamPartition, str], room: int) -> None:
-        """Start reading partitions of a system at these offsets; at most ``room`` messages of each wait in memory.
+    def add(
+        self, system: str, consumer: SystemConsumer, starts: Mapping[SystemStreamPartition, str], room: int, *, runs: bool = False
+    ) -> None:
+        """Start reading partitions of a system at these offsets; at most ``room`` messages of each wait in memory. ``runs``: for tasks that
+        take batches.
 
         Raises what the consumer raises."""
+        poll = consumer.poll_runs if runs else consumer.poll_chunks
         if consumer.polled_by_loop:
             for ssp, offset in starts.items():
                 consumer.register(ssp, offset)
             self._polled[system] = consumer
+            self._polls[system] = poll
             consumer.start()
         else:
-            reader = self._readers[system] = _Reader(self, system, consumer, starts, room)
+            reader = self._readers[system] = _Reader(self, system, consumer, poll, starts, room)
             reader.start()
 
     def is_polled(self, system: str) -> bool:
         """Whether ``poll`` is to be called for this system; the messages of the others arrive by themselves."""
         return system in self._polled
 
-    def poll(self, system: str, wanted: Mapping[SystemStreamPartition, int]) -> list[Chunk]:
+    def poll(self, system: str, wanted: Mapping[SystemStreamPartition, int]) -> Sequence[Messages]:
         """The next messages of partitions of a polled system; never waits."""
-        return self._polled[system].poll_chunks(wanted, 0)
+        return self._polls[system](wanted, 0)
 
     def at_head(self, ssp: SystemStreamPartition) -> bool:
         """Whether a partition of a polled system had no more to give at its last poll."""
@@ -111,11 +119,12 @@ class _Reader:
     """The thread of one consumer: asks for what there is room for, and hands it over in lists."""
 
     def __init__(
-        self, intake: Intake, system: str, consumer: SystemConsumer, starts: Mapping[SystemStreamPartition, str], room: int
+        self, intake: Intake, system: str, consumer: SystemConsumer, poll: _Poll, starts: Mapping[SystemStreamPartition, str], room: int
     ) -> None:
         self._intake = intake
         self._system = system
         self._consumer = consumer
+        self._poll = poll
         self._starts = starts
         self._room = dict.fromkeys(starts, room)
         # Read in parts, so that room is made for one while another is processed; but not for a few messages at a time.
@@ -181,7 +190,7 @@ class _Reader:
     def _read(self) -> None:
         told: frozenset[SystemStreamPartition] = frozenset()
         while wanted := self._wanted():
-            chunks = self._consumer.poll_chunks(wanted, _READER_POLL_MS)
+            chunks = self._poll(wanted, _READER_POLL_MS)
             with self._changed:
                 for chunk in chunks:
                     self._room[chunk.ssp] -= len(chunk)

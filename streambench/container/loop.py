@@ -15,7 +15,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Sequence
 
+from streambench.batch import MessageBatch
 from streambench.clock import Clock
+from streambench.container.batches import Runs, place_of
 from streambench.container.handles import Coordinator, Outgoing
 from streambench.container.intake import Arrival, Intake, ReaderFailure
 from streambench.container.multiplexer import Lane, Multiplexer, Undecodable
@@ -38,8 +40,9 @@ class EventLoop:
 
     ``commit(tasks)`` is called for step 5 with the tasks that are due. ``on_choice``, if set, sees each chosen message before
     its task does; ``processed`` is how many messages were chosen so far (a broadcast message counts once), ``ignored`` how many exceptions
-    were passed over. ``unfinished`` is the message
-    at which an exception ended the loop, None where it was not ended by one or between two messages. ``paused`` makes ``run`` return.
+    were passed over. ``unfinished`` is the message at which an exception ended the loop, None where it was not ended by one or between two
+    messages; of a run of messages it is the first, and ``unfinished_count`` says how many there are. ``paused`` makes ``run`` return. Tasks
+    that take batches get ``runs``.
     """
 
     def __init__(
@@ -62,10 +65,12 @@ class EventLoop:
         compare: Callable[[str, str, str], int | None],
         ignored: Collection[str] = (),
         observer: EventObserver | None = None,
+        longest_run: int = 1,
     ) -> None:
         self.processed = 0
         self.paused = False
         self.unfinished: IncomingMessageEnvelope | None = None
+        self.unfinished_count = 0
         self.on_choice: ChoiceObserver | None = None
         self.shutdown_requested = False
         self._tasks = tasks
@@ -92,6 +97,9 @@ class EventLoop:
         self._commits = metrics.counter("commit-calls", "container")
         self._metrics = metrics
         self._last_window = self._last_commit = self._last_look = 0
+        self.runs = Runs(
+            longest_run, multiplexer, outgoing, reject=rejects.undecodable, failed=self._failed_at_run, begins=self._begins_at
+        )
 
     def start(self) -> None:
         """Let the time of windows and commits run from now on."""
@@ -154,8 +162,10 @@ class EventLoop:
                         except Exception as error:
                             self._failed(error, subscription, envelope, 0)
                         subscription.offset = envelope.offset
-                    else:
+                    elif lane.waiting is None:
                         self._deliver(lane, envelope)
+                    else:
+                        processed += self.runs.deliver(lane, lane.waiting, None if limit is None else limit - processed, self.on_choice) - 1
                     processed += 1
                 now = read_clock()
                 if now >= due:
@@ -248,9 +258,23 @@ class EventLoop:
         """The message, if some task was to process it and has not."""
         if envelope is None:
             return None
-        subscriptions = self._multiplexer.lanes[envelope.ssp].subscriptions
-        done = all(each.offset == envelope.offset or each.skip_before is not None for each in subscriptions)
-        return None if done else envelope
+        lane = self._multiplexer.lanes[envelope.ssp]
+        run = lane.waiting.taken if lane.waiting is not None else None
+        last, self.unfinished_count = (envelope.offset, 1) if run is None else (run.last_offset, len(run))
+        if all(each.offset == last or each.skip_before is not None for each in lane.subscriptions):
+            self.unfinished_count = 0
+            return None
+        return envelope
+
+    def _failed_at_run(self, error: Exception, subscription: Subscription, batch: MessageBatch, mark: int) -> None:
+        """As ``_failed``, for a run as a whole."""
+        if not is_ignored(error, self._ignored):
+            raise subscription.task.failure_at_run(error, batch) from error
+        self._pass_over(error, subscription.coordinator, mark)
+
+    def _begins_at(self, subscription: Subscription, offset: str) -> bool:
+        system = subscription.ssp.system
+        return subscription.skip_before is None or (self._compare(system, offset, subscription.skip_before) or 0) >= 0
 
     def _failed(self, error: Exception, subscription: Subscription, envelope: IncomingMessageEnvelope, mark: int) -> None:
         """Pass over an exception that the configuration says to ignore, with what its callback collected; raise TaskError for others."""
@@ -304,6 +328,9 @@ class EventLoop:
         """The error of an output with the message that led to it; an input that cannot be decoded names its own place."""
         if envelope is None or not self._outgoing:
             return error
+        waiting = self._multiplexer.lanes[envelope.ssp].waiting
+        if waiting is not None and waiting.taken is not None:
+            return SerdeError(f"{error} (while processing {place_of(waiting.taken)})")
         return SerdeError(f"{error} (while processing {envelope.ssp}@{envelope.offset}, key {envelope.key!r})")
 
     def _serve(self, requests: list[Coordinator]) -> None:

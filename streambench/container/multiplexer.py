@@ -6,6 +6,7 @@ is inside the chooser. Work is done per chunk wherever possible: a message that 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
@@ -14,11 +15,12 @@ from msgspec.structs import replace
 
 from streambench.chooser.api import MessageChooser
 from streambench.chooser.explanation import Candidate, Explanation
+from streambench.chunk import Chunk, Messages
+from streambench.container.batches import Waiting
 from streambench.container.intake import Arrival, Intake
 from streambench.errors import SerdeError, described, shortened
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.serde.api import Serde
-from streambench.system.api import Chunk
 
 if TYPE_CHECKING:
     from streambench.container.task_instance import Subscription
@@ -40,12 +42,13 @@ class Lane:
 
     ``subscriptions``: the tasks that get its messages (several for a broadcast input); ``single`` is the only one, None where they are
     several, where one of them begins later than the lane does, and while a message that cannot be decoded waits. ``end``: the first
-    offset that is no longer read, None for no end. ``at_most``: how many messages are asked for at once.
+    offset that is no longer read, None for no end. ``at_most``: how many messages are asked for at once. ``waiting`` is the buffer where
+    the tasks take batches, else None.
     """
 
     __slots__ = (
         "at_head", "at_most", "buffer", "chunks", "delivered", "end", "finished", "key_serde", "message_serde", "owed", "polled", "single",
-        "ssp", "start", "subscriptions", "undecodable",
+        "ssp", "start", "subscriptions", "undecodable", "waiting",
     )  # fmt: skip
 
     def __init__(self, ssp: SystemStreamPartition, start: str, room: int) -> None:
@@ -54,7 +57,8 @@ class Lane:
         self.start = start
         self.at_most = min(_CHUNK, room)
         self.buffer: deque[IncomingMessageEnvelope] = deque()
-        self.chunks: deque[Chunk] = deque()
+        self.chunks: deque[Messages] = deque()
+        self.waiting: Waiting | None = None
         self.subscriptions: tuple[Subscription, ...] = ()
         self.single: Subscription | None = None
         self.key_serde: Serde | None = None
@@ -70,7 +74,13 @@ class Lane:
     def find_single(self) -> None:
         """Set ``single`` to what it should be now."""
         alone = len(self.subscriptions) == 1 and self.subscriptions[0].skip_before is None and not self.undecodable
-        self.single = self.subscriptions[0] if alone else None
+        self.single = self.subscriptions[0] if alone and self.waiting is None else None
+
+    def take_batches(self, longest: int, room: int) -> None:
+        """Keep messages as they are read, for tasks that take runs of at most ``longest`` of them."""
+        self.buffer = self.waiting = Waiting(self)
+        self.at_most = min(longest, room)
+        self.find_single()
 
 
 class Multiplexer:
@@ -136,6 +146,15 @@ class Multiplexer:
                 self.look()
             else:
                 self._poll(lane.ssp.system, [lane])
+
+    def gather(self, lane: Lane, count: int) -> None:
+        """Have ``count`` messages wait in a lane that takes batches, the one inside the chooser included, as far as there are so many."""
+        while lane.chunks and not lane.finished and len(lane.buffer) + 1 < count:
+            self._decode(lane, lane.chunks.popleft())
+        missing = min(count, lane.at_most) - len(lane.buffer) - 1
+        if missing > 0 and lane.polled and not lane.finished:
+            for chunk in self._intake.poll(lane.ssp.system, {lane.ssp: missing}):
+                self._decode(lane, chunk)
 
     def look(self) -> bool:
         """Poll for the lanes that ran dry; whether the chooser got a candidate by it."""
@@ -206,10 +225,14 @@ class Multiplexer:
         self.chooser.update(lane.buffer.popleft())
         return True
 
-    def _decode(self, lane: Lane, chunk: Chunk) -> None:
+    def _decode(self, lane: Lane, chunk: Messages) -> None:
         """Append the messages of a chunk to the lane's buffer, decoded, as far as the lane goes."""
         if not lane.polled:
             lane.owed += len(chunk)
+        if lane.waiting is not None:
+            self._keep(lane, lane.waiting, chunk)
+            return
+        assert isinstance(chunk, Chunk)
         if lane.end is not None:
             chunk = self._until_end(lane, chunk)
         lane.delivered += len(chunk)
@@ -224,6 +247,16 @@ class Multiplexer:
             self._decode_one_by_one(lane, chunk)
         else:
             lane.buffer.extend(Chunk(chunk.ssp, chunk.offsets, keys, messages, chunk.timestamps, chunk.headers).envelopes())
+
+    def _keep(self, lane: Lane, waiting: Waiting, messages: Messages) -> None:
+        """Add messages to those that wait for a task that takes batches, as far as the lane goes."""
+        count = len(messages)
+        if lane.end is not None and count and not self._before(lane, messages.offset(count - 1)):
+            lane.finished = True
+            count = bisect_left(range(count), True, key=lambda at: not self._before(lane, messages.offset(at)))
+            messages = messages.part(0, count)
+        waiting.add(messages)
+        lane.delivered += count
 
     def _decode_one_by_one(self, lane: Lane, chunk: Chunk) -> None:
         """The messages of a chunk that holds one that cannot be decoded."""

@@ -120,6 +120,7 @@ def partition_snapshots(container: Container) -> tuple[PartitionSnapshot, ...]:
         position = lane.start if None in offsets else admin.after(_least(offsets, admin.compare))
         waiting, chosen = multiplexer.counts(lane, served)
         unfinished = container._loop.unfinished
+        unprocessed = container._loop.unfinished_count if unfinished is not None and unfinished.ssp == ssp else 0
         here = metadata[ssp.system_stream][ssp.partition]
         checkpointed = [each.task.committed.get(ssp) for each in lane.subscriptions]
         status = stands.held.get(ssp, "waiting" if waiting else "empty")
@@ -127,7 +128,7 @@ def partition_snapshots(container: Container) -> tuple[PartitionSnapshot, ...]:
             PartitionSnapshot(
                 ssp, tuple(each.task.name for each in lane.subscriptions), here.oldest, position, here.newest, here.upcoming,
                 lag_between(position, here.upcoming), None if None in checkpointed else _least(checkpointed, admin.compare),
-                waiting, chosen - (unfinished is not None and unfinished.ssp == ssp), status, turns.get(ssp),
+                waiting, chosen - unprocessed, status, turns.get(ssp),
             )
         )  # fmt: skip
     return tuple(shown)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from streambench.batch import MessageBatch
+from streambench.container.batches import place_of
 from streambench.container.handles import Collector, Context, Coordinator
 from streambench.errors import ConfigError, TaskError, described
 from streambench.metrics.registry import MetricsRegistry
@@ -15,6 +17,7 @@ from streambench.store.task_store import TaskStore
 from streambench.task import MessageCollector, TaskCoordinator, TaskLifecycleListener
 
 Process = Callable[[IncomingMessageEnvelope, MessageCollector, TaskCoordinator], Any]
+ProcessBatch = Callable[[MessageBatch, MessageCollector, TaskCoordinator], Any]
 EventObserver = Callable[[str, str, str | None], None]
 """Called with event, task and detail as ``streambench.testing.Call`` describes them."""
 
@@ -74,7 +77,11 @@ class TaskInstance:
     def bind(self, task: Any) -> None:
         """Take ``task``'s methods as the callbacks from now on."""
         self.task = task
-        self.process = self._with_hooks(task.process)
+        process_batch = getattr(task, "process_batch", None)
+        self.takes_batches = callable(process_batch)
+        # Each stands in for the other: code may be exchanged for code that has the other one.
+        self.process = self._with_hooks(_as_run(process_batch) if callable(process_batch) else task.process)
+        self.process_batch = self._with_hooks_of_runs(process_batch if callable(process_batch) else _one_by_one(task.process))
         self.window: Callable[[MessageCollector, TaskCoordinator], Any] | None = getattr(task, "window", None)
         for subscription in getattr(self, "subscriptions", ()):
             subscription.process = self.process
@@ -100,6 +107,31 @@ class TaskInstance:
                     observer("after_process", name, detail)
                 for listener in listeners:
                     listener.after_process(envelope, context)
+
+        return observed
+
+    def _with_hooks_of_runs(self, process_batch: ProcessBatch) -> ProcessBatch:
+        """The same for runs: listeners and observer are told of each message, before the run and after it."""
+        listeners, observer, name, context = self._listeners, self._observer, self.name, self.context
+        if not listeners and observer is None:
+            return process_batch
+
+        def tell(hook: str, batch: MessageBatch) -> None:
+            if not listeners:
+                return
+            for envelope in batch.peek():
+                if observer:
+                    observer(hook, name, f"{envelope.ssp}@{envelope.offset}")
+                for listener in listeners:
+                    getattr(listener, hook)(envelope, context)
+
+        def observed(batch: MessageBatch, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+            tell("before_process", batch)
+            if observer:
+                for at in range(len(batch)):
+                    observer("process", name, f"{batch.ssp}@{batch.offset(at)}")
+            process_batch(batch, collector, coordinator)
+            tell("after_process", batch)
 
         return observed
 
@@ -146,6 +178,15 @@ class TaskInstance:
             task=self.name, ssp=envelope.ssp, offset=envelope.offset, key=envelope.key,
         )  # fmt: skip
 
+    def failure_at_run(self, error: BaseException, batch: MessageBatch) -> TaskError:
+        """The TaskError for what the task raised at a run, nothing of which counts as processed."""
+        keys = [each.key for each in batch.peek(1)]
+        return TaskError(
+            f"{self.name} failed at {place_of(batch)}: {described(error)}",
+            task=self.name, ssp=batch.ssp, offset=batch.first_offset, key=keys[0] if len(batch) == len(keys) else None,
+            last_offset=batch.last_offset,
+        )  # fmt: skip
+
     def start_at(self, ssp: SystemStreamPartition, offset: str) -> None:
         """Begin to read a partition at ``offset``, whatever was processed before."""
         for subscription in self.subscriptions:
@@ -164,8 +205,12 @@ class TaskInstance:
 def check_task(factory: Any) -> None:
     """Raise ConfigError for what is neither a task class nor a process function. No task is made for it: making one may have effects."""
     if isinstance(factory, type):
-        if not callable(getattr(factory, "process", None)):
-            raise ConfigError(f"{factory.__name__} has no process(envelope, collector, coordinator) method", key="task.class")
+        if not callable(getattr(factory, "process", None)) and not callable(getattr(factory, "process_batch", None)):
+            raise ConfigError(
+                f"{factory.__name__} has no process(envelope, collector, coordinator) method, "
+                "nor process_batch(batch, collector, coordinator)",
+                key="task.class",
+            )
         missing = ", ".join(sorted(getattr(factory, "__abstractmethods__", ())))
         if missing:
             raise ConfigError(f"{factory.__name__} is abstract: it lacks {missing}", key="task.class")
@@ -192,6 +237,21 @@ class FunctionTask:
 
     def __init__(self, process: Process) -> None:
         self.process = process
+
+
+def _as_run(process_batch: ProcessBatch) -> Process:
+    def process(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        process_batch(MessageBatch.of([envelope]), collector, coordinator)
+
+    return process
+
+
+def _one_by_one(process: Process) -> ProcessBatch:
+    def process_batch(batch: MessageBatch, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        for envelope in batch:
+            process(envelope, collector, coordinator)
+
+    return process_batch
 
 
 def is_ignored(error: BaseException, ignored: Collection[str]) -> bool:

@@ -8,11 +8,11 @@ in bytes as they are (or in objects, where it never leaves the process); serdes 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from msgspec import Struct
-
+from streambench.chunk import Chunk as Chunk  # plug-ins look for it here
+from streambench.chunk import Messages
 from streambench.config import Config
 from streambench.errors import StreamSystemError
 from streambench.metrics.registry import MetricsRegistry
@@ -24,42 +24,6 @@ from streambench.model import (
     SystemStreamPartition,
 )
 from streambench.system.rows import Rows
-
-
-class Chunk(Struct, gc=False):
-    """A run of consecutive messages of one partition, as columns: what a consumer read at once, not yet decoded.
-
-    All columns have the same length. ``timestamps`` (milliseconds) and ``headers`` are None where no message has any.
-    """
-
-    ssp: SystemStreamPartition
-    offsets: list[str]
-    keys: list[Any]
-    messages: list[Any]
-    timestamps: list[int | None] | None = None
-    headers: list[Mapping[str, bytes] | None] | None = None
-
-    def __len__(self) -> int:
-        return len(self.offsets)
-
-    @classmethod
-    def of(cls, ssp: SystemStreamPartition, envelopes: list[IncomingMessageEnvelope]) -> Chunk:
-        """The columns of a list of envelopes, all of one partition."""
-        return cls(
-            ssp,
-            [envelope.offset for envelope in envelopes],
-            [envelope.key for envelope in envelopes],
-            [envelope.message for envelope in envelopes],
-            [envelope.timestamp for envelope in envelopes],
-            [envelope.headers for envelope in envelopes],
-        )
-
-    def envelopes(self) -> list[IncomingMessageEnvelope]:
-        """The messages one by one."""
-        timestamps = self.timestamps if self.timestamps is not None else [None] * len(self)
-        headers = self.headers if self.headers is not None else [None] * len(self)
-        ssps = [self.ssp] * len(self)
-        return list(map(IncomingMessageEnvelope, ssps, self.offsets, self.keys, self.messages, timestamps, headers))
 
 
 class SystemConsumer(ABC):
@@ -109,6 +73,11 @@ class SystemConsumer(ABC):
         for envelope in self.poll(wanted, timeout_ms):
             by_ssp.setdefault(envelope.ssp, []).append(envelope)
         return [Chunk.of(ssp, envelopes) for ssp, envelopes in by_ssp.items()]
+
+    def poll_runs(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> Sequence[Messages]:
+        """As ``poll_chunks``, for tasks that take batches: override it where messages are read as Arrow batches (``ArrowChunk``), which
+        then reach the task as they are. A container calls either this or ``poll_chunks``."""
+        return self.poll_chunks(wanted, timeout_ms)
 
 
 Sender = Callable[[str, OutgoingMessageEnvelope, Any, Any, int], None]

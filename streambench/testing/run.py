@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from streambench import load
+from streambench.batch import MessageBatch
 from streambench.checkpoint.api import Checkpoint, Generation
 from streambench.checkpoint.memory import MemoryCheckpointManager
 from streambench.clock import Clock
@@ -109,7 +111,7 @@ class _Run:
             if max_messages is None:
                 container.run("caught-up")
             else:
-                container.step(max_messages)
+                container.step(max_messages, runs=True)
             container.stop()
         except BaseException as error:
             self._take_back(error)
@@ -124,9 +126,20 @@ class _Run:
         """A task class whose objects are the user's, with a note of each message that they processed."""
         processed, ignored = self.result.processed, frozenset(self.config.names("task.ignored.exceptions"))
 
+        def process_batch(task: Any, batch: MessageBatch, collector: Any, coordinator: Any) -> None:
+            try:
+                task.process_batch(batch, collector, coordinator)
+            except Exception as error:
+                if is_ignored(error, ignored):
+                    processed.extend(map(_row, batch.peek()))
+                raise
+            processed.extend(map(_row, batch.peek()))
+
         class Recorded:
             def __init__(self) -> None:
                 self._task = task_object(factory)
+                if callable(getattr(self._task, "process_batch", None)):
+                    self.process_batch = partial(process_batch, self._task)
 
             def __getattr__(self, name: str) -> Any:
                 return getattr(self.__dict__["_task"], name)
@@ -145,10 +158,14 @@ class _Run:
         return Recorded
 
     def _take_back(self, error: BaseException) -> None:
-        """A message at which a listener failed after the task was done with it has not been processed either."""
+        """A message (or a run of them) at which a listener failed after the task was done with it has not been processed either."""
+        if not isinstance(error, TaskError) or error.ssp is None:
+            return
+        processed = self.result.processed
         done = [call for call in self.result.calls if call.event in ("process", "after_process")]
-        if isinstance(error, TaskError) and error.ssp and done[-1:] == [Call("after_process", error.task, f"{error.ssp}@{error.offset}")]:
-            self.result.processed.pop()
+        first = max((at for at, row in enumerate(processed) if row[:2] == (str(error.ssp), error.offset)), default=len(processed))
+        if done[-1:] and done[-1] in [Call("after_process", error.task, f"{ssp}@{offset}") for ssp, offset, _, _ in processed[first:]]:
+            del processed[first:]
 
     def _put(self, inputs: Inputs) -> None:
         """Write the inputs to their streams, through the same doors as any other message."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import pyarrow as pa
 
+from streambench.chunk import ArrowChunk, Chunk
 from streambench.errors import OffsetError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
-from streambench.system.api import Chunk, SystemConsumer
+from streambench.system.api import SystemConsumer
 from streambench.system.log.cursor import Cursor
 from streambench.system.log.streams import Log
 
@@ -52,6 +53,14 @@ class LogConsumer(SystemConsumer):
                 chunks.append(chunk)
         return chunks
 
+    def poll_runs(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[ArrowChunk]:
+        runs = []
+        for ssp, at_most in wanted.items():
+            for batch in self._cursors[ssp].read(at_most):
+                self._read.count += batch.num_rows
+                runs.append(ArrowChunk(ssp, batch))
+        return runs
+
     def at_head(self, ssp: SystemStreamPartition) -> bool:
         cursor = self._cursors.get(ssp)
         return cursor is not None and cursor.at_head
@@ -63,11 +72,11 @@ class LogConsumer(SystemConsumer):
         return self._log.partition(ssp.stream, ssp.partition).read(to_number(offset, str(ssp)), at_most)
 
 
-def as_chunk(ssp: SystemStreamPartition, batches: list[pa.RecordBatch]) -> Chunk:
+def as_chunk(ssp: SystemStreamPartition, batches: Sequence[pa.RecordBatch]) -> Chunk:
     """The columns of batches as lists."""
-    chunk = _of_batch(ssp, batches[0])
+    chunk = ArrowChunk(ssp, batches[0]).lists()
     for batch in batches[1:]:
-        more = _of_batch(ssp, batch)
+        more = ArrowChunk(ssp, batch).lists()
         if chunk.headers is not None or more.headers is not None:
             chunk.headers = (chunk.headers or [None] * len(chunk)) + (more.headers or [None] * len(more))
         chunk.offsets += more.offsets
@@ -76,23 +85,6 @@ def as_chunk(ssp: SystemStreamPartition, batches: list[pa.RecordBatch]) -> Chunk
         assert chunk.timestamps is not None and more.timestamps is not None
         chunk.timestamps += more.timestamps
     return chunk
-
-
-def _of_batch(ssp: SystemStreamPartition, batch: pa.RecordBatch) -> Chunk:
-    offsets, timestamps, keys, values, headers = batch.columns
-    first, rows = offsets[0].as_py(), batch.num_rows
-    if offsets[rows - 1].as_py() - first == rows - 1:
-        numbers = list(map(str, range(first, first + rows)))
-    else:
-        numbers = list(map(str, offsets.to_pylist()))
-    return Chunk(
-        ssp,
-        numbers,
-        [None] * rows if keys.null_count == rows else keys.to_pylist(),
-        values.to_pylist(),
-        timestamps.to_pylist(),
-        None if headers.null_count == rows else [None if header is None else dict(header) for header in headers.to_pylist()],
-    )
 
 
 def to_number(offset: str, where: str) -> int:

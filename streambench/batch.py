@@ -1,0 +1,236 @@
+"""A run of messages as one object: what a task's ``process_batch`` is handed.
+
+Calling Python once per message is what limits a stream task; work on whole columns, by pyarrow, polars or whatever reads Arrow, is not
+limited by it. So the messages stay as they were read, and are decoded only as somebody asks: a batch from a log system shares the memory
+of the log's segments, and costs as much for one message as for ten thousand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from streambench.chunk import COLUMNS, Chunk, Messages
+from streambench.errors import SerdeError, described
+from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
+from streambench.serde.api import Serde
+from streambench.serde.builtin import JsonSerde
+from streambench.serde.columns import json_table, table_of
+from streambench.serde.streams import readable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Undecodable = Callable[[IncomingMessageEnvelope, SerdeError], None]
+"""What becomes of a message, given as it was read, that cannot be decoded: it raises the error, or returns and the message is left out."""
+
+
+class MessageBatch:
+    """Consecutive messages of one partition, at least one.
+
+    Three ways to read it: ``to_arrow()`` gives the columns as they were read, ``table()`` the fields of the decoded messages as columns,
+    and iteration the envelopes that ``process`` would get one by one.
+
+    Nothing is decoded before it is asked for. A message that cannot be decoded is an error only then: a SerdeError that names its offset,
+    which ends the job as it does for ``process``. Where the configuration says to drop such messages or to send them to a dead-letter
+    stream, that happens instead, and the message is missing in what ``table``, ``messages`` and iteration give; ``len`` and ``to_arrow``
+    always count all of them. Who reads only the bytes deals with them as they are.
+    """
+
+    def __init__(
+        self,
+        pieces: Sequence[Messages],
+        key_serde: Serde | None = None,
+        message_serde: Serde | None = None,
+        undecodable: Undecodable | None = None,
+    ) -> None:
+        """``pieces``: what was read, in order, none of it empty. Without a serde, keys or messages are what was read."""
+        self._pieces = pieces
+        self._key_serde = key_serde
+        self._message_serde = message_serde
+        self._undecodable = undecodable or _refuse
+        self._length = sum(map(len, pieces))
+        self._left_out: set[str] = set()
+
+    @classmethod
+    def of(cls, envelopes: Sequence[IncomingMessageEnvelope]) -> MessageBatch:
+        """A batch of envelopes of one partition, to try a task out with. Raises ValueError where there is none, or of several."""
+        if len({envelope.ssp for envelope in envelopes}) != 1:
+            raise ValueError("a batch holds messages of one partition, and at least one of them")
+        return cls([Chunk.of(envelopes[0].ssp, envelopes)])
+
+    @property
+    def ssp(self) -> SystemStreamPartition:
+        """The partition that all of it comes from."""
+        return self._pieces[0].ssp
+
+    @property
+    def first_offset(self) -> str:
+        """The offset of the first message."""
+        return self._pieces[0].offset(0)
+
+    @property
+    def last_offset(self) -> str:
+        """The offset of the last message. When ``process_batch`` has returned, all up to it counts as processed."""
+        return self._pieces[-1].offset(len(self._pieces[-1]) - 1)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __repr__(self) -> str:
+        return f"<MessageBatch {self.ssp}@{self.first_offset}..{self.last_offset}: {self._length} messages>"
+
+    def __iter__(self) -> Iterator[IncomingMessageEnvelope]:
+        """The messages one by one, decoded by the stream's serdes. Raises SerdeError where one cannot be."""
+        plain = self._key_serde is None and self._message_serde is None
+        for piece in self._pieces:
+            raw = piece.envelopes()
+            yield from raw if plain else self._decoded(raw)
+
+    def messages(self) -> list[Any]:
+        """The decoded messages alone. Raises SerdeError where one cannot be."""
+        return [message for _, message in self._decoded_messages()]
+
+    def to_arrow(self) -> pa.RecordBatch:
+        """The messages as they were read, with the columns offset, timestamp (ms), key, message and headers.
+
+        ``offset`` is int64 where the system's offsets are whole numbers, else text. Keys and messages are binary; those of a system in
+        memory are what was sent. What a log gives in one piece is not copied. Raises SerdeError for objects that make no column.
+        """
+        return self._columns
+
+    def table(self, *beside: str, schema: pa.Schema | None = None) -> pa.Table:
+        """The decoded messages as a table: one row per message, one column per field of its object.
+
+        ``beside``: which of the columns offset, timestamp, key and headers stand before them, as they were read. ``schema``: the fields
+        wanted, with their types; without it, fields and types are found out from what is there, so that two batches may differ. A field
+        that a message does not have is null, and so are all fields of a message that is None; messages that have no fields make a column
+        ``message``. JSON objects are parsed by pyarrow, not one by one; text stays text, whether it looks like a time or not.
+
+        Raises SerdeError where a message cannot be decoded, or where they make no table.
+        """
+        unknown = [name for name in beside if name not in COLUMNS or name == "message"]
+        if unknown:
+            raise ValueError(f"there is no column {unknown[0]} to stand beside the fields; there are offset, timestamp, key, headers")
+        fields = json_table(self._columns["message"], schema) if type(self._message_serde) is JsonSerde else None
+        kept: list[int] | None = None
+        if fields is None:
+            decoded = list(self._decoded_messages())
+            fields = table_of([message for _, message in decoded], schema)
+            kept = [place for place, _ in decoded] if len(decoded) < len(self) else None
+        for name in reversed(beside):
+            if name in fields.column_names:
+                raise SerdeError(f"{self}: the messages have a field '{name}' themselves; the column of that name is in to_arrow()")
+            column = self._columns[name]
+            fields = fields.add_column(0, name, column if kept is None else column.take(kept))
+        return fields
+
+    def peek(self, at_most: int | None = None) -> list[IncomingMessageEnvelope]:
+        """The messages (the last ``at_most`` of them) for somebody who only looks. Nothing is left out or refused by it: what cannot be
+        decoded is there as it was read, unless it was left out before."""
+        pieces = self._pieces if at_most is None else parts(self._pieces, self._length - at_most, self._length)
+        return [self._readable(raw) for piece in pieces for raw in piece.envelopes() if raw.offset not in self._left_out]
+
+    def part(self, start: int, stop: int) -> MessageBatch:
+        """The messages from place ``start`` to before ``stop``, at least one."""
+        part = MessageBatch(parts(self._pieces, start, stop), self._key_serde, self._message_serde, self._undecodable)
+        part._left_out = self._left_out
+        return part
+
+    def offset(self, at: int) -> str:
+        """The offset of the message at place ``at``, from 0 on."""
+        return offset_in(self._pieces, at)
+
+    @cached_property
+    def _columns(self) -> pa.RecordBatch:
+        if len(self._pieces) == 1:
+            return self._pieces[0].columns()
+        import pyarrow as pa
+
+        tables = [pa.Table.from_batches([piece.columns()]) for piece in self._pieces]
+        try:
+            whole = pa.concat_tables(tables, promote_options="permissive").combine_chunks().to_batches()
+        except pa.ArrowException as error:
+            raise SerdeError(f"{self}: these messages make no columns ({error}); go over the batch one by one") from error
+        if len(whole) != 1:
+            raise SerdeError(f"{self} holds more than the 2 GiB that fit into one record batch; set task.batch.messages lower")
+        return whole[0]
+
+    def _decoded(self, raw: list[IncomingMessageEnvelope]) -> Iterable[IncomingMessageEnvelope]:
+        key_of, message_of = _decoder(self._key_serde), _decoder(self._message_serde)
+        try:
+            return [IncomingMessageEnvelope(e.ssp, e.offset, key_of(e.key), message_of(e.message), e.timestamp, e.headers) for e in raw]
+        except Exception:
+            return self._one_by_one(raw, key_of, message_of)
+
+    def _one_by_one(
+        self, raw: list[IncomingMessageEnvelope], key_of: Callable[[Any], Any], message_of: Callable[[Any], Any]
+    ) -> Iterator[IncomingMessageEnvelope]:
+        """The messages of which one cannot be decoded, up to there or without it."""
+        for each in raw:
+            try:
+                key, message = key_of(each.key), message_of(each.message)
+            except Exception as cause:
+                self._leave_out(each, cause)
+            else:
+                yield IncomingMessageEnvelope(each.ssp, each.offset, key, message, each.timestamp, each.headers)
+
+    def _decoded_messages(self) -> Iterator[tuple[int, Any]]:
+        """Place and decoded message of each that can be decoded."""
+        decode = _decoder(self._message_serde)
+        place = -1
+        for piece in self._pieces:
+            for at, value in enumerate(piece.values()):
+                place += 1
+                try:
+                    message = decode(value)
+                except Exception as cause:
+                    self._leave_out(piece.part(at, at + 1).envelopes()[0], cause)
+                else:
+                    yield place, message
+
+    def _readable(self, raw: IncomingMessageEnvelope) -> IncomingMessageEnvelope:
+        key, message = readable(self._key_serde, raw.key), readable(self._message_serde, raw.message)
+        return IncomingMessageEnvelope(raw.ssp, raw.offset, key, message, raw.timestamp, raw.headers)
+
+    def _leave_out(self, raw: IncomingMessageEnvelope, cause: Exception) -> None:
+        """Once per message, however often it is read."""
+        if raw.offset in self._left_out:
+            return
+        error = SerdeError(f"{raw.ssp}@{raw.offset}, key {raw.key!r}: cannot decode this message: {described(cause)}")
+        error.__cause__ = cause
+        self._undecodable(raw, error)
+        self._left_out.add(raw.offset)
+
+
+def parts(pieces: Sequence[Messages], start: int, stop: int) -> list[Messages]:
+    """What lies between two places of all pieces together."""
+    found: list[Messages] = []
+    for piece in pieces:
+        length = len(piece)
+        if start < length and stop > 0:
+            found.append(piece.part(max(start, 0), min(stop, length)))
+        start, stop = start - length, stop - length
+    return found
+
+
+def offset_in(pieces: Sequence[Messages], at: int) -> str:
+    """The offset of the message at a place of all pieces together. Raises IndexError."""
+    for piece in pieces:
+        if at < len(piece):
+            return piece.offset(at)
+        at -= len(piece)
+    raise IndexError(at)
+
+
+def _decoder(serde: Serde | None) -> Callable[[Any], Any]:
+    """How one value is decoded; None stays None."""
+    if serde is None:
+        return lambda value: value
+    decode = serde.from_bytes
+    return lambda value: None if value is None else decode(value)
+
+
+def _refuse(raw: IncomingMessageEnvelope, error: SerdeError) -> None:
+    raise error

@@ -1,0 +1,178 @@
+"""Messages by the column: what a consumer read at once of one partition, not decoded.
+
+There are two kinds, alike to whoever reads them: lists of Python objects (``Chunk``), and Arrow record batches (``ArrowChunk``), which go
+through a container without an object per message as long as nobody asks for one. pyarrow is imported only where columns are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from msgspec import Struct
+
+from streambench.errors import SerdeError
+from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+COLUMNS = ("offset", "timestamp", "key", "message", "headers")
+"""The columns of messages in Arrow."""
+
+_Part = TypeVar("_Part", bound="Messages")
+
+
+class Messages(Protocol):
+    """Consecutive messages of one partition."""
+
+    @property
+    def ssp(self) -> SystemStreamPartition: ...
+
+    def __len__(self) -> int: ...
+
+    def offset(self, at: int) -> str:
+        """The offset of one of them, by its place from 0 on."""
+        ...
+
+    def part(self: _Part, start: int, stop: int) -> _Part:
+        """Those from place ``start`` to before ``stop``."""
+        ...
+
+    def envelopes(self) -> list[IncomingMessageEnvelope]:
+        """The messages one by one."""
+        ...
+
+    def values(self) -> list[Any]:
+        """The messages alone, without what belongs to them."""
+        ...
+
+    def columns(self) -> pa.RecordBatch:
+        """The messages with the columns ``COLUMNS``. Raises SerdeError for objects that make no column."""
+        ...
+
+
+class Chunk(Struct, gc=False):
+    """A run of consecutive messages of one partition, as columns: what a consumer read at once, not yet decoded.
+
+    All columns have the same length. ``timestamps`` (milliseconds) and ``headers`` are None where no message has any.
+    """
+
+    ssp: SystemStreamPartition
+    offsets: list[str]
+    keys: list[Any]
+    messages: list[Any]
+    timestamps: list[int | None] | None = None
+    headers: list[Mapping[str, bytes] | None] | None = None
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    @classmethod
+    def of(cls, ssp: SystemStreamPartition, envelopes: Sequence[IncomingMessageEnvelope]) -> Chunk:
+        """The columns of a list of envelopes, all of one partition."""
+        return cls(
+            ssp,
+            [envelope.offset for envelope in envelopes],
+            [envelope.key for envelope in envelopes],
+            [envelope.message for envelope in envelopes],
+            [envelope.timestamp for envelope in envelopes],
+            [envelope.headers for envelope in envelopes],
+        )
+
+    def offset(self, at: int) -> str:
+        return self.offsets[at]
+
+    def part(self, start: int, stop: int) -> Chunk:
+        if start == 0 and stop >= len(self):
+            return self
+        timestamps = self.timestamps[start:stop] if self.timestamps is not None else None
+        headers = self.headers[start:stop] if self.headers is not None else None
+        return Chunk(self.ssp, self.offsets[start:stop], self.keys[start:stop], self.messages[start:stop], timestamps, headers)
+
+    def envelopes(self) -> list[IncomingMessageEnvelope]:
+        """The messages one by one."""
+        timestamps = self.timestamps if self.timestamps is not None else [None] * len(self)
+        headers = self.headers if self.headers is not None else [None] * len(self)
+        ssps = [self.ssp] * len(self)
+        return list(map(IncomingMessageEnvelope, ssps, self.offsets, self.keys, self.messages, timestamps, headers))
+
+    def values(self) -> list[Any]:
+        return self.messages
+
+    def columns(self) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        numbers = all(map(str.isdecimal, self.offsets))
+        offsets = pa.array(map(int, self.offsets), pa.int64()) if numbers else pa.array(self.offsets, pa.string())
+        headers = pa.map_(pa.string(), pa.binary())
+        given = self.headers if self.headers is not None else [None] * len(self)
+        arrays = [
+            offsets,
+            pa.array(self.timestamps if self.timestamps is not None else [None] * len(self), pa.int64()),
+            self._column("keys", self.keys),
+            self._column("messages", self.messages),
+            pa.array([None if each is None else list(each.items()) for each in given], headers),
+        ]
+        return pa.RecordBatch.from_arrays(arrays, names=list(COLUMNS))
+
+    def _column(self, what: str, values: list[Any]) -> pa.Array:
+        """Bytes (and nothing at all) as binary, objects as Arrow takes them."""
+        import pyarrow as pa
+
+        kinds = set(map(type, values)) - {type(None)}
+        try:
+            return pa.array(values, pa.binary() if kinds <= {bytes} else None)
+        except (pa.ArrowException, OverflowError) as error:
+            raise SerdeError(
+                f"{self.ssp}@{self.offsets[0]}..{self.offsets[-1]}: these {what} make no column ({error}); go over the batch one by one"
+            ) from error
+
+
+class ArrowChunk(Struct, gc=False):
+    """Messages as Arrow read them: ``batch`` has the columns ``COLUMNS`` in their order (under whatever names), the offsets as int64."""
+
+    ssp: SystemStreamPartition
+    batch: pa.RecordBatch
+
+    def __len__(self) -> int:
+        rows: int = self.batch.num_rows
+        return rows
+
+    def offset(self, at: int) -> str:
+        return str(self.batch.column(0)[at].as_py())
+
+    def part(self, start: int, stop: int) -> ArrowChunk:
+        return ArrowChunk(self.ssp, self.batch.slice(start, stop - start))
+
+    def envelopes(self) -> list[IncomingMessageEnvelope]:
+        return self.lists().envelopes()
+
+    def values(self) -> list[Any]:
+        messages: list[Any] = self.batch.column(3).to_pylist()
+        return messages
+
+    def columns(self) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        return pa.RecordBatch.from_arrays(self.batch.columns, names=list(COLUMNS))
+
+    def lists(self) -> Chunk:
+        """The same as lists of Python objects."""
+        offsets, timestamps, keys, values, headers = self.batch.columns
+        rows = self.batch.num_rows
+        if not rows:
+            return Chunk(self.ssp, [], [], [])
+        first = offsets[0].as_py()
+        if offsets[rows - 1].as_py() - first == rows - 1:
+            numbers = list(map(str, range(first, first + rows)))
+        else:
+            numbers = list(map(str, offsets.to_pylist()))
+        return Chunk(
+            self.ssp,
+            numbers,
+            [None] * rows if keys.null_count == rows else keys.to_pylist(),
+            values.to_pylist(),
+            timestamps.to_pylist(),
+            None if headers.null_count == rows else [None if header is None else dict(header) for header in headers.to_pylist()],
+        )
