@@ -332,3 +332,26 @@ def test_messages_that_a_thread_reads_come_in_runs_too() -> None:
     container.stop()
     assert [each.message for batch in batches for each in batch] == list(range(100))
     assert len(batches) < 40
+
+
+DEAD = {"task.dead.letter.stream": "mem.dead", "systems.mem.streams.dead.samza.msg.serde": ""}
+
+
+def test_messages_that_cannot_be_decoded_become_dead_letters_even_if_the_run_is_skipped() -> None:
+    def process_batch(batch: MessageBatch, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        send(collector, "before")
+        send(collector, batch.messages())
+        if batch.first_offset == "2":
+            raise ValueError("bad luck")
+
+    config = JSON | DEAD | {"task.ignored.exceptions": "ValueError", "task.batch.messages": 2}
+    run = run_job(batched(process_batch), config, {"mem.in": {0: [1, b"{", b"[", 4]}})
+    assert run.outputs["mem.dead"][0] == [(None, b"{"), (None, b"[")]
+    assert run.outputs["mem.out"][0] == [(None, "before"), (None, [1])]
+    assert run.metrics["container.dead-letters"] == 2
+
+
+def test_whoever_wants_dead_letters_need_not_have_every_message_decoded() -> None:
+    """The head of a run is decoded for the chooser, the others are not."""
+    run = run_job(batched(keep([])), JSON | DEAD, {"mem.in": {0: [1, b"{"]}})
+    assert "mem.dead" not in run.outputs

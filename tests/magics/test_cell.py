@@ -36,6 +36,23 @@ def test_functions_become_a_task_that_shares_the_variables_of_the_notebook(ip_em
     assert ip_empty.names["seen"] == ["Partition 0", 1, 2]
 
 
+def test_a_function_for_runs_of_messages_becomes_a_task_as_well(ip_empty: Shell) -> None:
+    ip_empty.run("seen = []")
+    ip_empty.run("%%streamtask copy\ndef process_batch(batch, collector, coordinator):\n    seen.append(batch.messages())\n")
+    run_job(ip_empty.names["copy"], None, {"mem.a": {0: [1, 2]}})
+    assert ip_empty.names["seen"] == [[1, 2]]
+
+
+def test_a_class_that_takes_only_batches_becomes_a_task(ip_empty: Shell) -> None:
+    said = ip_empty.run("%%streamtask runs\nclass Runs:\n    def process_batch(self, batch, collector, coordinator):\n        pass\n")
+    assert said == "runs is a task, the class Runs"
+
+
+def test_process_batch_with_wrong_arguments_is_refused(ip_empty: Shell) -> None:
+    with pytest.raises(MagicError, match=r"write def process_batch\(batch, collector, coordinator\)"):
+        ip_empty.run("%%streamtask runs\ndef process_batch(batch, collector):\n    pass\n")
+
+
 def test_the_cell_keeps_its_lines_and_its_source(ip_empty: Shell) -> None:
     cell = "%%streamtask copy\n# a comment\ndef process(envelope, collector, coordinator):\n    pass\n"
     ip_empty.run(cell)
