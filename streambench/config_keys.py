@@ -31,6 +31,18 @@ KEYS = (
     Key("job.default.system", "text", None, "the system of checkpoints and changelogs that name none. Default: the only log system"),
     Key("job.changelog.system", "text", None, "the system of changelogs that name none. Default: job.default.system"),
     Key("job.systemstreampartition.grouper.factory", "class", "partition", "how partitions become tasks: partition, ssp, or a class"),
+    Key(
+        "cluster-manager.container.retry.count", "integer", "8",
+        "how often in quick succession a container whose process died is started again; 0: never, negative: without end",
+    ),
+    Key(
+        "cluster-manager.container.retry.window.ms", "integer", "300000",
+        "deaths of a container that lie further apart than this do not count as in quick succession",
+    ),
+    Key(
+        "cluster-manager.container.retry.delay.ms", "integer", "200",
+        "the pause before a container is started again; it doubles with each time in quick succession, up to 30 seconds",
+    ),
     Key("task.class", "class", None, "the task: package.module.Class, or file.py:Class relative to the configuration file"),
     Key("task.inputs", "names", None, "the input streams, as system.stream, separated by commas"),
     Key("task.broadcast.inputs", "names", None, "partitions that every task gets, as system.stream#3 or system.stream#[1-4]"),
@@ -90,11 +102,11 @@ _OPEN = re.compile(
     r"(systems\.[^.]+\.(?!samza\.|streams\..+\.samza\.).+|serializers\.registry\.[^.]+\.(?!class$).+|spark\..+)"
 )
 
-_KNOWN_PREFIXES = ("job.", "task.", "systems.", "stores.", "serializers.", "metrics.")
+_KNOWN_PREFIXES = ("job.", "task.", "systems.", "stores.", "serializers.", "metrics.", "cluster-manager.")
 
 # Samza's keys that have no meaning in this runtime: a configuration that comes from Samza should not fail on them.
 _WITHOUT_MEANING = re.compile(
-    r"yarn\..*|cluster-manager\..*|app\..*|job\.(factory\.class|coordinator\..*|host-affinity\..*|jmx\..*|logged\.store\..*|"
+    r"yarn\..*|cluster-manager\.(?!container\.retry\.).*|app\..*|job\.(factory\.class|coordinator\..*|host-affinity\..*|jmx\..*|logged\.store\..*|"
     r"non-logged\.store\..*|standbytasks\..*|elasticity\..*|container\.thread\.pool\.size|checkpoint\.validation\.enabled|"
     r"startpoint\.enabled|config\..*|container\.(commit|restore)\..*|drain-monitor\..*|systemstreampartition\.(input|matcher)\..*)|"
     r"task\.(opts|execute|command\.class|max\.concurrency|async\.commit|callback\..*|transactional\..*|checkpoint\.(factory|"

@@ -9,16 +9,18 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Annotated
 
 import typer
+from msgspec import structs
 from rich.console import Console
 from rich.live import Live
 
-from streambench.cli.job import JobArgument, JobOption, read_job
-from streambench.cli.output import say
+from streambench.cli.job import JobArgument, JobOption, JsonOption, read_job
+from streambench.cli.output import print_json, say
 from streambench.container.container import Until
 from streambench.container.snapshot import ContainerSnapshot
 from streambench.debug.view import Rates, counted, headline, snapshot_table
 from streambench.errors import StreambenchError
 from streambench.job.failure import user_frames
+from streambench.job.restarts import Restart
 from streambench.job.result import RunResult
 from streambench.job.run import run as run_job
 
@@ -45,11 +47,13 @@ def run(
     messages: Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after so many messages; wait for them.")] = None,
     container: Annotated[int | None, typer.Option(min=0, metavar="I", help="Run this container only; the others run elsewhere.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show nothing while it runs.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Run a job on this machine, until Ctrl-C or as the options say.
 
     Ctrl-C stops it cleanly: the message it is at is finished, and everything is committed. A second Ctrl-C stops it at once.
-    Several containers (job.container.count) run in a process each.
+    Several containers (job.container.count) run in a process each; one whose process dies is started again from its checkpoint.
+    With --json: a line per container every few seconds, for each such restart, and at the end.
 
     Examples:
 
@@ -65,14 +69,19 @@ def run(
         raise typer.BadParameter("--until and --messages exclude each other: give one of them")
     settings = read_job(job, config)
     goal: Until = messages if messages is not None else "caught-up" if until is not None else None
-    show, display = (None, nullcontext()) if quiet else run_display(Console(highlight=False))
+    lines = _JsonLines() if json else None
+    show, display = (lines.show if lines else None, nullcontext()) if quiet or lines else run_display(Console(highlight=False))
     try:
         with display:
-            result = run_job(settings, goal, container=container, on_snapshots=show)
+            on_restart = lines.restarted if lines else None
+            result = run_job(settings, goal, container=container, on_snapshots=None if quiet else show, on_restart=on_restart)
     except SystemExit as end:
         # It must not end this command as if all were done.
         raise _exited(end) from end
-    say(_summary(result))
+    if lines:
+        lines.ended(result)
+    else:
+        say(_summary(result))
     if result.ended == "signal" and goal is not None:
         print("error: it was stopped before it came so far; what it did is committed", file=sys.stderr)
         raise typer.Exit(1)
@@ -115,8 +124,42 @@ class _Lines:
             print(headline(snapshots, self._rates, elapsed_s=now - self._began).plain, flush=True)
 
 
+class _JsonLines:
+    """The same for programs: what each container is at, one line for each."""
+
+    def __init__(self) -> None:
+        self._shown = time.monotonic()
+
+    def show(self, snapshots: Sequence[ContainerSnapshot]) -> None:
+        now = time.monotonic()
+        if now - self._shown >= _PLAIN_EVERY_S:
+            self._shown = now
+            for each in snapshots:
+                figures = {"processed": each.processed, "lag": each.lag}
+                _tell("progress", container=each.container, state=each.state, reason=each.reason, **figures)
+
+    def restarted(self, restart: Restart) -> None:
+        _tell("restart", **structs.asdict(restart))
+
+    def ended(self, result: RunResult) -> None:
+        for each in result.containers:
+            offsets = {str(ssp): list(span) for ssp, span in each.offsets.items()}
+            _tell("end", **{**structs.asdict(each), "offsets": offsets})
+
+
+def _tell(event: str, **what: object) -> None:
+    print_json({"event": event, **what})
+    sys.stdout.flush()
+
+
 def _summary(result: RunResult) -> str:
     done = counted(result.messages, "message") + (f" in {len(result.containers)} containers" if len(result.containers) > 1 else "")
     rate = f", {result.messages / result.seconds:,.0f}/s" if result.seconds else ""
     said = f"{result.passed_over}; " if result.passed_over else ""
-    return f"{result.job}: {_ENDINGS[result.ended]}; {done} in {result.seconds:.1f} s{rate}; {said}committed"
+    restarted = [each for each in result.containers if each.restarts]
+    again = "".join(f"; container {each.container} was started again {_times(each.restarts)}" for each in restarted)
+    return f"{result.job}: {_ENDINGS[result.ended]}; {done} in {result.seconds:.1f} s{rate}; {said}committed{again}"
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"

@@ -7,6 +7,7 @@ a container may send to what another one reads, so the job has caught up only wh
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import pickle
 import signal
@@ -20,97 +21,175 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct, structs
+
 import streambench
 from streambench.container.snapshot import ContainerSnapshot
 from streambench.errors import StreambenchError
 from streambench.job.drive import EVERY_S
 from streambench.job.failure import Failure
 from streambench.job.order import Again, CaughtUp, Enough, Order, Report, Stop, Surroundings
+from streambench.job.restarts import Restart, Restarts
 from streambench.job.result import ContainerRun
 
 OnSnapshots = Callable[[Sequence[ContainerSnapshot]], object]
+OnRestart = Callable[[Restart], object]
+
+log = logging.getLogger(__name__)
 
 _HOME = str(Path(streambench.__file__).parent.parent)
 _KILL_AFTER_S = 5.0
 
 
+class Died(Struct, frozen=True):
+    """Instead of a report: the process has ended without one. ``how``: for the end of a sentence."""
+
+    how: str
+
+
 class Processes:
-    """The processes of one run. ``shutdown_ms``: how long the others get to stop after one of them has failed."""
+    """The processes of one run.
+
+    One that dies without saying why (killed, out of memory, a crash in native code) is started again from its checkpoint, while the
+    others go on. What a container *reports* as its failure ends the job: its task, its configuration or its data would fail in the
+    same way again.
+    """
 
     def __init__(
-        self, orders: Sequence[Order], *, shutdown_ms: int, on_snapshots: OnSnapshots | None = None, every_s: float = EVERY_S
+        self,
+        orders: Sequence[Order],
+        *,
+        on_snapshots: OnSnapshots | None = None,
+        on_restart: OnRestart | None = None,
+        every_s: float = EVERY_S,
     ) -> None:
-        self._orders = orders
-        self._shutdown_s = shutdown_ms / 1000
+        config = orders[0].config
+        # How long the others get to stop after one of them has failed.
+        self._shutdown_s = config.integer("task.shutdown.ms") / 1000
+        self._posts = [_Post(order, Restarts.of(config, order.number)) for order in orders]
         self._on_snapshots = on_snapshots
+        self._on_restart = on_restart
         self._every_s = every_s
-        self._children: list[_Child] = []
         self._latest: dict[int, ContainerSnapshot] = {}
         self._failure: Failure | None = None
+        self._problem: Exception | None = None
         self._deadline: float | None = None
         self._stopping = threading.Event()
+        self._woken, self._waker = Pipe(duplex=False)
+        self._is_unsure = False
         self._shown = 0.0
 
     def stop_soon(self) -> None:
         """Have all containers stop cleanly. From any thread, at any time."""
         self._stopping.set()
-        for child in list(self._children):
-            child.tell(Stop())
+        with contextlib.suppress(OSError):
+            self._waker.send_bytes(b"!")
 
     def run(self) -> list[ContainerRun]:
-        """Start the processes and stay with them until all have ended. Raises what one of them failed with, when the others have
-        stopped."""
+        """Start the processes and stay with them until all have ended. Raises what one of them failed with, or what an onlooker raised,
+        when the others have stopped."""
         try:
-            for order in self._orders:
-                self._children.append(_Child(order))
-            if self._stopping.is_set():
-                self.stop_soon()
-            while any(child.is_open for child in self._children):
+            for post in self._posts:
+                post.start()
+            while any(post.is_open for post in self._posts):
                 self._listen()
             self._show(last=True)
         finally:
-            for child in self._children:
-                child.end()
+            for post in self._posts:
+                post.end()
+            self._woken.close()
+            self._waker.close()
         if self._failure is not None:
             raise self._failure.error()
-        return [child.run for child in self._children if child.run is not None]
+        if self._problem is not None:
+            raise self._problem
+        return [post.run for post in self._posts if post.run is not None]
 
     def _listen(self) -> None:
-        left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
-        ready = wait([child.connection for child in self._children if child.is_open], left)
-        for child in self._children:
-            if child.connection in ready:
-                self._hear(child)
-        if left is not None and not ready:
-            for child in self._children:
-                child.kill()
+        ready = wait([self._woken, *(post.child.connection for post in self._posts if post.child is not None)], self._time_left())
+        if self._woken in ready:
+            self._woken.recv_bytes()
+            self._stop_all()
+        for post in self._posts:
+            if post.child is not None and post.child.connection in ready:
+                self._hear(post, post.child)
+        now = time.monotonic()
+        if self._deadline is not None and now >= self._deadline:
+            for post in self._posts:
+                post.kill()
+        for post in self._posts:
+            if post.due is not None and now >= post.due:
+                self._start_again(post)
         self._show()
 
-    def _hear(self, child: _Child) -> None:
+    def _time_left(self) -> float | None:
+        """How long there is nothing to do unless somebody says something."""
+        times = [post.due for post in self._posts if post.due is not None]
+        if self._deadline is not None and any(post.child is not None and not post.is_killed for post in self._posts):
+            times.append(self._deadline)
+        return max(0.0, min(times) - time.monotonic()) if times else None
+
+    def _stop_all(self) -> None:
+        for post in self._posts:
+            if post.due is not None:
+                post.due = None
+                self._failed(post.failure(f"{post.died}; the job was stopped before it was started again"))
+            post.tell(Stop())
+
+    def _hear(self, post: _Post, child: _Child) -> None:
         report = child.hear()
         if isinstance(report, ContainerSnapshot):
             self._latest[report.container] = report
         elif isinstance(report, CaughtUp):
-            self._answer()
+            post.caught_up = report
+        elif isinstance(report, Died):
+            post.end()
+            self._died(post, report.how)
         elif isinstance(report, Failure):
+            post.end()
             self._failed(report)
-        elif report.ended == "signal":
-            # Somebody stopped this one process: a job without it would be half a job.
-            self.stop_soon()
-        if not child.is_open:
+        else:
+            post.finish(report)
+            if report.ended == "signal":
+                # Somebody stopped this one process: a job without it would be half a job.
+                self.stop_soon()
+        if not isinstance(report, ContainerSnapshot):
             self._answer()
 
+    def _died(self, post: _Post, how: str) -> None:
+        restart = None if self._stopping.is_set() else post.restarts.after_death(how, time.monotonic())
+        if restart is None:
+            self._failed(post.failure(how if self._stopping.is_set() else how + post.restarts.gave_up()))
+            return
+        # What it sent since its last report may be news to others that have caught up.
+        self._is_unsure = True
+        post.died = how
+        post.due = time.monotonic() + restart.pause_s
+        log.warning("%s", restart)
+        if post.order.number in self._latest:
+            self._latest[post.order.number] = structs.replace(self._latest[post.order.number], state="failed", reason=str(restart))
+        if self._on_restart is not None:
+            self._look(lambda show: show(restart), self._on_restart)
+        self._shown = 0.0
+
+    def _start_again(self, post: _Post) -> None:
+        try:
+            post.start()
+        except OSError as error:
+            self._died(post, f"no process can be started for it ({error})")
+
     def _answer(self) -> None:
-        """Once every container that is still there has caught up: send all of them on, or to their end."""
-        there = [child for child in self._children if child.is_open]
-        reports = [child.caught_up for child in there]
+        """Once every container that has not ended has caught up: send all of them on, or to their end."""
+        there = [post for post in self._posts if post.is_open]
+        reports = [post.caught_up for post in there]
         known = [report for report in reports if report is not None]
         if not there or len(known) < len(there):
             return
         anything = sum(report.processed for report in known) and sum(report.sent for report in known)
-        for child in there:
-            child.caught_up = None
-            child.tell(Again() if anything else Enough())
+        again, self._is_unsure = anything or self._is_unsure, False
+        for post in there:
+            post.caught_up = None
+            post.tell(Again() if again else Enough())
 
     def _failed(self, failure: Failure) -> None:
         if self._failure is None:
@@ -122,20 +201,77 @@ class Processes:
         if self._on_snapshots is None or not self._latest:
             return
         now = time.monotonic()
-        if last or (now - self._shown >= self._every_s and len(self._latest) == len(self._orders)):
+        if last or (now - self._shown >= self._every_s and len(self._latest) == len(self._posts)):
             self._shown = now
-            self._on_snapshots([self._latest[number] for number in sorted(self._latest)])
+            self._look(lambda show: show([self._latest[number] for number in sorted(self._latest)]), self._on_snapshots)
+
+    def _look(self, at: Callable[[Any], object], onlooker: Callable[[Any], object]) -> None:
+        """Let an onlooker see something. One that raises has seen enough, and the job stops cleanly."""
+        try:
+            at(onlooker)
+        except Exception as error:
+            self._problem = self._problem or error
+            self._on_snapshots = self._on_restart = None
+            self.stop_soon()
+
+
+class _Post:
+    """One container of the job, whichever process does its work. ``run`` is set once it has ended cleanly; ``due``: when its next process
+    is to be started, while it has none."""
+
+    def __init__(self, order: Order, restarts: Restarts) -> None:
+        self.order = order
+        self.restarts = restarts
+        self.child: _Child | None = None
+        self.caught_up: CaughtUp | None = None
+        self.run: ContainerRun | None = None
+        self.due: float | None = None
+        self.died = ""
+        self.is_killed = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has a process, or is to get one."""
+        return self.child is not None or self.due is not None
+
+    def start(self) -> None:
+        """Start a process for it. Raises OSError."""
+        self.due = self.caught_up = None
+        self.child = _Child(self.order)
+
+    def tell(self, what: Again | Enough | Stop) -> None:
+        """Give its process an instruction; one that has ended does not hear it, which its end will tell."""
+        if self.child is not None:
+            self.child.tell(what)
+
+    def finish(self, run: ContainerRun) -> None:
+        """It has ended cleanly."""
+        self.run = structs.replace(run, restarts=self.restarts.done)
+        self.end()
+
+    def failure(self, how: str) -> Failure:
+        """The failure that the end of its process is."""
+        return Failure(self.order.number, StreambenchError.__name__, f"its process {how}", "")
+
+    def kill(self) -> None:
+        """End its process at once."""
+        if self.child is not None:
+            self.is_killed = True
+            self.child.kill()
+
+    def end(self) -> None:
+        """Wait until its process is gone; one that still runs, or does not go by itself, is killed."""
+        child, self.child = self.child, None
+        if child is not None:
+            child.end()
 
 
 class _Child:
-    """One container process, seen from outside. ``run`` is set once it has ended cleanly."""
+    """One process of a container, seen from outside."""
 
     def __init__(self, order: Order) -> None:
-        self.number = order.number
-        self.run: ContainerRun | None = None
-        self.caught_up: CaughtUp | None = None
-        self.is_open = True
         self.connection, theirs = Pipe()
+        self._is_open = True
         self._sending = threading.Lock()
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [_HOME, os.environ.get("PYTHONPATH")]))}
         command = [sys.executable, "-P", "-m", "streambench.job.worker", str(theirs.fileno())]
@@ -150,24 +286,18 @@ class _Child:
         self._send(self.connection.send_bytes, pickle.dumps(order))
 
     def tell(self, what: Again | Enough | Stop) -> None:
-        """Send an instruction; one that has ended does not hear it, which its end will tell."""
-        if self.is_open:
-            self._send(self.connection.send, what)
+        """Send an instruction."""
+        self._send(self.connection.send, what)
 
-    def hear(self) -> Report:
-        """The next report; the end of the process without one is a failure."""
+    def hear(self) -> Report | Died:
+        """The next report."""
         try:
             report: Report = self.connection.recv()
         except (EOFError, OSError):
-            self.is_open = False
-            return Failure(self.number, StreambenchError.__name__, f"its process {self._ending()}", "")
-        if isinstance(report, CaughtUp):
-            self.caught_up = report
-        elif isinstance(report, ContainerRun):
-            self.run = report
-            self.is_open = False
-        elif isinstance(report, Failure):
-            self.is_open = False
+            self._is_open = False
+            return Died(self._ending())
+        if not isinstance(report, (ContainerSnapshot, CaughtUp)):
+            self._is_open = False
         return report
 
     def kill(self) -> None:
@@ -176,7 +306,7 @@ class _Child:
 
     def end(self) -> None:
         """Wait until the process is gone; one that still runs, or does not go by itself, is killed."""
-        if self.is_open:
+        if self._is_open:
             self._process.kill()
         try:
             self._process.wait(_KILL_AFTER_S)

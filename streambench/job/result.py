@@ -20,7 +20,7 @@ class ContainerRun(Struct, frozen=True):
 
     ``offsets``: per input partition the first offset that was not processed yet, before and after. ``messages``: how many were chosen; a
     broadcast message counts once in each container. ``seconds``: from its start to its end. ``passed_over``: what was dropped,
-    dead-lettered or ignored.
+    dead-lettered or ignored. ``restarts``: how often its process died and was started again; all the rest is of the last one.
     """
 
     container: int
@@ -29,6 +29,7 @@ class ContainerRun(Struct, frozen=True):
     seconds: float
     ended: Ended
     passed_over: PassedOver = PassedOver()
+    restarts: int = 0
 
 
 class RunResult(Struct, frozen=True):

@@ -16,7 +16,7 @@ from streambench.container.snapshot import ContainerSnapshot
 from streambench.errors import ConfigError, FencedError
 from streambench.job.drive import EVERY_S, Driver
 from streambench.job.order import Order
-from streambench.job.processes import OnSnapshots, Processes
+from streambench.job.processes import OnRestart, OnSnapshots, Processes
 from streambench.job.reach import check_reach
 from streambench.job.result import ContainerRun, RunResult
 from streambench.job.shipping import shipped, shipped_names
@@ -37,6 +37,7 @@ def run(
     task: Any = None,
     container: int | None = None,
     on_snapshots: OnSnapshots | None = None,
+    on_restart: OnRestart | None = None,
     every_s: float = EVERY_S,
 ) -> RunResult:
     """Run a job on this machine until it has caught up with its inputs (or as ``until`` says), commit, and say what was done.
@@ -45,6 +46,10 @@ def run(
     runs in this process; several (``job.container.count``) run in a process each, which end with this one; they cannot share a number
     of messages or a function (ConfigError), but ``container`` can: it names the only one to be run here, the others being run
     elsewhere by the same call.
+
+    The process of a container that dies without saying why (killed, out of memory, a crash in native code) is started again from its last
+    commit, up to ``cluster-manager.container.retry.count`` times in quick succession; ``on_restart`` is told. A container that raises
+    ends the job: what its task raised once it would raise again.
 
     ``task``: a task class or function, instead of ``task.class``. ``on_snapshots`` is shown pictures of the containers, on any
     thread, every ``every_s`` seconds and once more at the end.
@@ -56,7 +61,7 @@ def run(
     config.validate()
     began = time.monotonic()
     if container is None and config.integer(_COUNT) > 1:
-        name, runs = _in_processes(config, until, task, on_snapshots, every_s)
+        name, runs = _in_processes(config, until, task, on_snapshots, on_restart, every_s)
     else:
         name, runs = _in_process(config, until, task, container, on_snapshots, every_s)
     return RunResult(name, tuple(runs), time.monotonic() - began)
@@ -89,7 +94,7 @@ def _in_process(
 
 
 def _in_processes(
-    config: Config, until: Until, task: Any, on_snapshots: OnSnapshots | None, every_s: float
+    config: Config, until: Until, task: Any, on_snapshots: OnSnapshots | None, on_restart: OnRestart | None, every_s: float
 ) -> tuple[str, list[ContainerRun]]:
     if until not in (None, "caught-up"):
         what = "a number of messages" if isinstance(until, int) else "a function"
@@ -105,7 +110,7 @@ def _in_processes(
     every = None if on_snapshots is None else every_s
     names = shipped_names(config)
     orders = [Order(config, package, names, model, each.number, generation, end, every) for each in model.containers]
-    processes = Processes(orders, shutdown_ms=config.integer("task.shutdown.ms"), on_snapshots=on_snapshots, every_s=every_s)
+    processes = Processes(orders, on_snapshots=on_snapshots, on_restart=on_restart, every_s=every_s)
     with StopSignals(processes.stop_soon):
         return name, processes.run()
 

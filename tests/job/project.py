@@ -66,6 +66,21 @@ class Tells(Up):
             tell()
 
 
+class Exits(Up):
+    # The process is gone at message 9, without a word; the first time only when the other partition has come to message 18.
+    def process(self, envelope, collector, coordinator):
+        if envelope.message["n"] == 7:
+            coordinator.commit()
+        if envelope.message["n"] == 18 and os.path.exists("gate"):
+            open("gate", "w").close()
+        if envelope.message["n"] == 9:
+            if os.path.exists("gate") and not os.path.exists("again"):
+                open("gate").close()
+                open("again", "w").close()
+            os._exit(3)
+        super().process(envelope, collector, coordinator)
+
+
 class Feeds(sb.StreamTask):
     # Counts down across partitions, and so from container to container.
     def process(self, envelope, collector, coordinator):
@@ -73,6 +88,16 @@ class Feeds(sb.StreamTask):
         if n > 0:
             stream = envelope.ssp.system_stream
             collector.send(sb.OutgoingMessageEnvelope(stream, {"n": n - 1}, partition=1 - envelope.ssp.partition))
+
+
+class FeedsAndDies(Feeds):
+    # The process of one container is gone once, after it has sent what others read.
+    def process(self, envelope, collector, coordinator):
+        if envelope.ssp.partition == 1 and envelope.message["n"] == 5 and not os.path.exists("died"):
+            open("died", "w").close()
+            os._exit(3)
+        super().process(envelope, collector, coordinator)
+        coordinator.commit()
 """
 
 PROPERTIES = {

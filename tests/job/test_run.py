@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -21,9 +22,11 @@ from streambench.checkpoint.ledger import Ledger
 from streambench.chooser import RoundRobinChooser
 from streambench.container.container import Container
 from streambench.container.snapshot import ContainerSnapshot
-from streambench.errors import ConfigError, TaskError
+from streambench.errors import ConfigError, StreambenchError, TaskError
 from streambench.job.drive import Driver
+from streambench.job.restarts import Restart
 from streambench.job.shipping import shipped
+from streambench.system.systems import Systems
 from tests.job.project import CHECKOUT, Project
 
 
@@ -279,18 +282,112 @@ def test_no_container_outlives_the_process_that_runs_the_job(project: Project) -
             children = psutil.wait_procs(children, timeout=0.1)[1]
 
 
-def test_a_container_that_is_killed_is_named_and_the_rest_commits(project: Project) -> None:
+RETRY = "cluster-manager.container.retry."
+
+
+def test_a_container_that_is_killed_goes_on_from_its_checkpoint_in_a_new_process(project: Project) -> None:
     project.fill(20)
     project.pipes()
-    config = project.configure({"task.class": "task.py:Waits", "job.container.count": 2})
-    with project.start("run", "job.properties") as job:
-        os.kill(project.await_reached(), signal.SIGKILL)
-        _, errors = job.communicate()
-    assert job.returncode == 1
-    assert "error: container 1: its process was killed (SIGKILL)" in errors
-    assert "Traceback" not in errors
-    # What the other one had done by then is committed; a new run does the rest.
-    project.configure({"job.container.count": 2})
-    sb.run(config.with_values({"task.class": "task.py:Up"}))
+    project.configure({"task.class": "task.py:Waits", "job.container.count": 2, f"{RETRY}delay.ms": 1})
+    with project.start("run", "job.properties", "--until", "caught-up", "--json") as job:
+        first = project.await_reached()
+        os.kill(first, signal.SIGKILL)
+        second = project.await_reached()
+        (project.directory / "gate").write_text("")
+        out, errors = job.communicate()
+    assert second != first
+    assert job.returncode == 0, errors
+    assert "container 1: was killed (SIGKILL); it is started again in 0.001 s (1 of 8)" in errors
+    restart, *ends = [row for row in map(json.loads, out.splitlines()) if row["event"] != "progress"]
+    assert (restart["event"], restart["container"], restart["reason"]) == ("restart", 1, "was killed (SIGKILL)")
+    assert [(row["event"], row["container"], row["restarts"]) for row in ends] == [("end", 0, 0), ("end", 1, 1)]
     assert sorted(set(project.outputs())) == list(range(1, 21))
 
+
+def test_the_others_go_on_while_a_container_is_started_again_and_again(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project.directory)
+    project.fill(20)
+    project.pipes()
+    project.configure({"task.class": "task.py:Exits", "job.container.count": 2, f"{RETRY}count": 2, f"{RETRY}delay.ms": 1})
+    restarts: list[Restart] = []
+    with pytest.raises(StreambenchError, match=r"container 1: its process ended with exit code 3; it has died 3 times.*retry\.count=2"):
+        sb.run(project.config, None, on_restart=restarts.append)
+    assert [(each.container, each.reason, each.attempt, each.pause_s) for each in restarts] == [
+        (1, "ended with exit code 3", 1, 0.001),
+        (1, "ended with exit code 3", 2, 0.002),
+    ]
+    assert committed(project.config)["Partition 0"] == {"log.numbers.0": "9"}
+
+
+def test_a_container_may_be_left_dead(project: Project) -> None:
+    project.fill(20)
+    project.configure({"task.class": "task.py:Exits", "job.container.count": 2, f"{RETRY}count": 0})
+    with pytest.raises(StreambenchError, match=r"exit code 3; cluster-manager\.container\.retry\.count=0, so it was not started again"):
+        sb.run(project.config)
+
+
+def test_a_stop_does_not_wait_for_a_container_that_is_to_be_started_again(project: Project) -> None:
+    project.fill(20)
+    project.configure({"task.class": "task.py:Exits", "job.container.count": 2, f"{RETRY}delay.ms": 3_600_000})
+
+    def stop(restart: Restart) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(StreambenchError, match="exit code 3; the job was stopped before it was started again"):
+        sb.run(project.config, None, on_restart=stop)
+
+
+def test_a_container_whose_task_raises_is_not_started_again(project: Project) -> None:
+    project.fill(20)
+    restarts: list[Restart] = []
+    with pytest.raises(TaskError, match="container 1"):
+        sb.run(project.configure({"task.class": "task.py:Raises", "job.container.count": 2}), None, on_restart=restarts.append)
+    assert restarts == []
+
+
+def test_nobody_has_caught_up_while_a_container_is_started_again(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project.directory)
+    config = project.configure({"task.class": "task.py:FeedsAndDies", "job.container.count": 2, f"{RETRY}delay.ms": 1})
+    project.fill(8)
+    result = sb.run(config)
+    assert sum(each.restarts for each in result.containers) == 1
+    assert {(last, upcoming) for last, upcoming in ends(config)} == {(upcoming, upcoming) for _, upcoming in ends(config)}
+
+
+def ends(config: sb.Config) -> list[tuple[int, int]]:
+    """Per partition of the inputs: where the next start goes on, and what is upcoming."""
+    systems = Systems(config)
+    there = systems.metadata([sb.SystemStream("log", "numbers")])[sb.SystemStream("log", "numbers")]
+    systems.close()
+    done = {at: int(offset) + 1 for last in committed(config).values() for at, offset in last.items()}
+    return [(done[f"log.numbers.{number}"], int(here.upcoming or 0)) for number, here in there.items()]
+
+
+def test_what_an_onlooker_of_several_containers_raises_stops_them_cleanly_and_is_raised(project: Project) -> None:
+    project.fill(20)
+    config = project.configure({"job.container.count": 2})
+    seen: list[Any] = []
+
+    def fails(snapshots: Any) -> None:
+        seen.append(snapshots)
+        raise RuntimeError("the display broke")
+
+    with pytest.raises(RuntimeError, match="the display broke"):
+        sb.run(config, None, on_snapshots=fails, every_s=0)
+    assert len(seen) == 1
+    done = sum(int(offset) + 1 for task in committed(config).values() for offset in task.values())
+    assert len(project.outputs()) == done
+
+
+def test_a_stop_signal_has_all_containers_commit(project: Project) -> None:
+    project.fill(20)
+    project.pipes()
+    config = project.configure({"task.class": "task.py:Tells", "job.container.count": 2})
+    with project.start("run", "job.properties") as job:
+        project.await_reached()
+        job.terminate()
+        out, errors = job.communicate()
+    assert job.returncode == 0, errors
+    assert "stopped" in out
+    done = sum(int(offset) + 1 for task in committed(config).values() for offset in task.values())
+    assert len(project.outputs()) == done
