@@ -43,6 +43,8 @@ KEYS = (
         "cluster-manager.container.retry.delay.ms", "integer", "200",
         "the pause before a container is started again; it doubles with each time in quick succession, up to 30 seconds",
     ),
+    Key("job.logged.store.base.dir", "path", None, "where stores with a changelog keep files. Default: beside the checkpoints"),
+    Key("job.non-logged.store.base.dir", "path", None, "where stores without a changelog keep files. Default: beside the checkpoints"),
     Key("task.class", "class", None, "the task: package.module.Class, or file.py:Class relative to the configuration file"),
     Key("task.inputs", "names", None, "the input streams, as system.stream, separated by commas"),
     Key("task.broadcast.inputs", "names", None, "partitions that every task gets, as system.stream#3 or system.stream#[1-4]"),
@@ -90,30 +92,42 @@ KEYS = (
     Key("systems.<s>.streams.<t>.samza.priority", "integer", "-1", "higher comes first; negative: after all that have one"),
     Key("systems.<s>.streams.<t>.samza.bootstrap", "boolean", "false", "read this stream to its end before any other"),
     Key("systems.<s>.streams.<t>.partitions", "integer", "1", "how many partitions the stream gets when the job creates it"),
-    Key("stores.<n>.factory", "class", "memory", "what keeps the state: memory, or a store factory"),
+    Key("stores.<n>.factory", "class", "memory", "what keeps the state: memory, rocksdb, or a store factory"),
     Key("stores.<n>.key.serde", "text", "string", "the serde of the store's keys"),
     Key("stores.<n>.msg.serde", "text", "json", "the serde of the store's values"),
     Key("stores.<n>.changelog", "text", None, "the stream that makes the store durable, or none. Default: one of the changelog system"),
+    Key("stores.<n>.changelog.min.compaction.lag.ms", "integer", "14400000", "how long a new changelog keeps all, before compaction"),
+    Key("stores.<n>.changelog.delete.retention.ms", "integer", "86400000", "how long a new changelog tells that a key was deleted"),
+    Key("stores.<n>.changelog.max.message.size.bytes", "integer", "1048576", "the size from which on a value counts as large"),
+    Key("stores.<n>.disallow.large.messages", "boolean", "false", "a large value is an error when it is put, not at the commit"),
+    Key("stores.<n>.drop.large.messages", "boolean", "false", "a large value is not put; it is counted, and the first one logged"),
+    Key("stores.<n>.ttl.ms", "integer", None, "an entry that was not written for so many milliseconds is gone. Default: none ever is"),
+    Key("stores.<n>.rocksdb.ttl.ms", "integer", None, "Samza's name for stores.<n>.ttl.ms"),
+    Key("stores.<n>.object.cache.size", "integer", None, "how many entries are cached; 0: none. Default: 1000, for memory 0"),
+    Key("stores.<n>.write.batch.size", "integer", "500", "how many changed entries of the cache are written to the store at once"),
+    Key("stores.<n>.clean.on.container.start", "boolean", "false", "do not use local files of before, but restore from the changelog"),
+    Key("stores.<n>.container.cache.size.bytes", "integer", "104857600", "rocksdb: a container's memory for blocks that were read"),
+    Key("stores.<n>.container.write.buffer.size.bytes", "integer", "33554432", "rocksdb: a container's memory for what was written"),
     Key("serializers.registry.<n>.class", "class", None, "a serde of one's own: a Serde class or factory"),
 )
 
-# A plug-in's keys below systems.<s>. and serializers.registry.<n>. are its own; it checks them itself.
+# A plug-in's keys below systems.<s>., serializers.registry.<n>. and stores.<n>.engine. are its own; it checks them itself.
 _OPEN = re.compile(
-    r"(systems\.[^.]+\.(?!samza\.|streams\..+\.samza\.).+|serializers\.registry\.[^.]+\.(?!class$).+|spark\..+)"
+    r"(systems\.[^.]+\.(?!samza\.|streams\..+\.samza\.).+|serializers\.registry\.[^.]+\.(?!class$).+|stores\.[^.]+\.engine\..+|"
+    r"spark\..+)"
 )
 
 _KNOWN_PREFIXES = ("job.", "task.", "systems.", "stores.", "serializers.", "metrics.", "cluster-manager.")
 
 # Samza's keys that have no meaning in this runtime: a configuration that comes from Samza should not fail on them.
 _WITHOUT_MEANING = re.compile(
-    r"yarn\..*|cluster-manager\.(?!container\.retry\.).*|app\..*|job\.(factory\.class|coordinator\..*|host-affinity\..*|jmx\..*|logged\.store\..*|"
-    r"non-logged\.store\..*|standbytasks\..*|elasticity\..*|container\.thread\.pool\.size|checkpoint\.validation\.enabled|"
+    r"yarn\..*|cluster-manager\.(?!container\.retry\.).*|app\..*|job\.(factory\.class|coordinator\..*|host-affinity\..*|jmx\..*|"
+    r"standbytasks\..*|elasticity\..*|container\.thread\.pool\.size|checkpoint\.validation\.enabled|"
     r"startpoint\.enabled|config\..*|container\.(commit|restore)\..*|drain-monitor\..*|systemstreampartition\.(input|matcher)\..*)|"
     r"task\.(opts|execute|command\.class|max\.concurrency|async\.commit|callback\..*|transactional\..*|checkpoint\.(factory|"
     r"replication\.factor|segment\.bytes|write\.versions|read\.versions)|live\..*|watermark\..*|name\.grouper\..*|commit\..*|"
     r"drop\.producer\.errors)|systems\.[^.]+\.samza\.fetch\.threshold\.bytes|stores\.[^.]+\.(rocksdb|leveldb|accesslog|backup|restore|"
-    r"container|compaction|side)\..*|stores\.[^.]+\.(write\.batch\.size|object\.cache\.size|disallow\.large\.messages|"
-    r"drop\.large\.messages|changelog\.(replication|delete|max|min)\..*|clean\.on\.container\.start)|metrics\.(timer\..*|reporters?\b.*)"
+    r"compaction|side)\..*|stores\.[^.]+\.changelog\.replication\..*|metrics\.(timer\..*|reporters?\b.*)"
 )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from streambench.batch import MessageBatch
@@ -69,12 +69,15 @@ class KeyValueStore(ABC):
         """Remove a key; nothing happens where it has no value."""
 
     @abstractmethod
-    def range(self, from_: Any, to: Any) -> Iterator[tuple[Any, Any]]:
-        """The entries from ``from_`` (inclusive) to ``to`` (exclusive), in key order, as they were when it was called."""
+    def range(self, from_: Any, to: Any) -> Generator[tuple[Any, Any], None, None]:
+        """The entries from ``from_`` (inclusive) to ``to`` (exclusive), in key order, as they were when it was called.
+
+        The order is that of the serialised keys, compared as unsigned bytes. ``close()`` lets go of entries that nobody wants to read to
+        the end (``with contextlib.closing(store.range(a, b)) as entries:``)."""
 
     @abstractmethod
-    def all(self) -> Iterator[tuple[Any, Any]]:
-        """All entries in key order, as they were when it was called."""
+    def all(self) -> Generator[tuple[Any, Any], None, None]:
+        """All entries, as ``range`` gives them."""
 
     @abstractmethod
     def flush(self) -> None:

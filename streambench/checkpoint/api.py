@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from msgspec import Struct
@@ -65,9 +66,12 @@ class CheckpointManager(ABC):
 
     ``atomic``: the kind of systems (``SystemProducer.atomic``) to which messages can be written in one atomic step with checkpoints, by
     ``commit``. None: none, so that the guarantee is at-least-once.
+
+    ``directory``: the job's own directory, where the checkpoints are files in one: what else the job keeps lies there by default.
     """
 
     atomic: ClassVar[str | None] = None
+    directory: Path | None = None
 
     @abstractmethod
     def open_generation(

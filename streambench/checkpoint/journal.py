@@ -71,7 +71,7 @@ class JournalCheckpointManager(CheckpointManager):
     def __init__(self, directory: Path, job: str, *, keep: int, apply: Callable[[Effects], None] | None = None) -> None:
         if keep < 1:
             raise ConfigError(f"task.checkpoint.history: {keep} is too few; the last commit is always kept", key="task.checkpoint.history")
-        self._directory = directory
+        self.directory = self._directory = directory
         self._job = job
         self._keep = keep
         self._generations = Ledger(directory / "generations")

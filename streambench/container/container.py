@@ -28,7 +28,7 @@ from streambench.container.offsets import StartingOffsets
 from streambench.container.outbox import LiveOutbox, Outbox, TaskCommit
 from streambench.container.rejects import PassedOver, Rejects
 from streambench.container.snapshot import ContainerSnapshot, PartitionSnapshot, partition_snapshots, take_snapshot
-from streambench.container.state import State
+from streambench.container.state import RestoreProgress, State
 from streambench.container.task_instance import EventObserver, TaskInstance, check_task, task_object
 from streambench.errors import ConfigError, ContainerStateError, FencedError, do_all
 from streambench.metrics.registry import MetricsRegistry
@@ -83,6 +83,9 @@ class Container:
         self.metrics = MetricsRegistry()
         self.choices: deque[IncomingMessageEnvelope] = deque(maxlen=remember_choices)
         self.explanations: dict[tuple[SystemStreamPartition, str], Explanation] = {}
+        self.restoring: RestoreProgress | None = None
+        self.on_restore: Callable[[], object] | None = None
+        """Called now and then while ``start`` restores state, which may take long; a snapshot tells how far it is."""
         self.last_partitions: tuple[PartitionSnapshot, ...] = ()
         self._model = model
         self._generation = generation
@@ -314,7 +317,10 @@ class Container:
             self._outbox = AtomicOutbox(*parts, config=config, inputs=all_inputs(config), on_full=self._request_commit)
         else:
             self._outbox = LiveOutbox(*parts)
-        self._state_of_tasks = State(config, self.name, self._systems, container, model.changelog_partitions, self._owner)
+        self._state_of_tasks = State(
+            config, self.name, self._systems, container, model.changelog_partitions, self._owner,
+            clock=self._clock, metrics=self.metrics, directory=checkpoints.directory,
+        )  # fmt: skip
         try:
             self._outbox.start([task.name for task in container.tasks], self._state_of_tasks.fenced(), self._generation, epoch)
         except FencedError as error:
@@ -325,7 +331,8 @@ class Container:
                 f"{error}. If nothing of this job runs, its checkpoints have been deleted or lie elsewhere: bring them back, or delete "
                 "this changelog to begin anew"
             ) from error
-        corrections = self._state_of_tasks.restore(last, self.metrics)
+        corrections = self._state_of_tasks.restore(last, self._tell_of_restore)
+        self.restoring = None
         self._outbox.correct(corrections, self._state_of_tasks.sources())
         self._make_tasks(container)
         self._place_tasks(last, metadata)
@@ -368,7 +375,7 @@ class Container:
             if any(last.get(task.name, unknown).starts.get(ssp) != at for ssp, at in task.starts().items())
             or not corrected.isdisjoint(self._state_of_tasks.changelogs(task.name).values())
         ]
-        self._outbox.commit([self._task_commit(task) for task in news], self._clock.now_ms())
+        self._hand_over([self._task_commit(task) for task in news])
         for task in news:
             task.committed = task.offsets()
 
@@ -442,7 +449,7 @@ class Container:
     def _commit(self, tasks: Sequence[TaskInstance]) -> None:
         commits = [(task, self._task_commit(task)) for task in (self._tasks if self._outbox.whole else tasks)]
         changed = [(task, commit) for task, commit in commits if commit.changes or commit.offsets != task.committed]
-        self._outbox.commit([commit for _, commit in changed], self._clock.now_ms())
+        self._hand_over([commit for _, commit in changed])
         for task, commit in changed:
             task.committed = dict(commit.offsets)
             if self._observer:
@@ -451,6 +458,17 @@ class Container:
     def _request_commit(self) -> None:
         """Have the event loop commit at the end of this iteration."""
         self._tasks[0].coordinator.commit(RequestScope.ALL_TASKS_IN_CONTAINER)
+
+    def _hand_over(self, commits: Sequence[TaskCommit]) -> None:
+        assert self._checkpoints is not None
+        written = self._outbox.commit(commits, self._clock.now_ms())
+        if written:
+            self._state_of_tasks.committed(written, self._checkpoints)
+
+    def _tell_of_restore(self, progress: RestoreProgress) -> None:
+        self.restoring = progress
+        if self.on_restore is not None:
+            self.on_restore()
 
     def _task_commit(self, task: TaskInstance) -> TaskCommit:
         return TaskCommit(

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from streambench.chooser.explanation import Explanation
 from streambench.container.rejects import PassedOver
+from streambench.container.state import RestoreProgress
 from streambench.model import SystemStreamPartition
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class ContainerSnapshot(Struct, frozen=True):
     """A container as it was at ``time_ms``. ``state`` is one of new, running, stopped, failed; ``reason`` says why it stands still.
 
     ``gate``: what all other inputs wait for, empty while the bootstrap gate is open. ``passed_over``: what was dropped, dead-lettered or
-    ignored."""
+    ignored. ``restoring``: how far it is with bringing back the state of its stores; None where it is not at that."""
 
     job: str
     container: int
@@ -71,6 +72,7 @@ class ContainerSnapshot(Struct, frozen=True):
     counts: Mapping[str, float]
     gate: str = ""
     passed_over: PassedOver = PassedOver()
+    restoring: RestoreProgress | None = None
 
     @property
     def lag(self) -> int | None:
@@ -101,6 +103,7 @@ def take_snapshot(container: Container) -> ContainerSnapshot:
         counts={"processed": container.processed, **container.metrics.snapshot()},
         gate=container._multiplexer.explain(None, None).gate if container.state == "running" else "",
         passed_over=container.passed_over,
+        restoring=container.restoring,
     )
 
 

@@ -3,41 +3,71 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from urllib.parse import quote
 
-from streambench.checkpoint.api import Checkpoint
+import msgspec
+from msgspec import Struct
+
+from streambench.checkpoint.api import Checkpoint, CheckpointManager
+from streambench.clock import Clock
 from streambench.config import Config
 from streambench.container.handles import Owner
 from streambench.container.outbox import StoreChanges
-from streambench.errors import StreamSystemError, UnknownStreamError, do_all
+from streambench.errors import StreambenchError, StreamSystemError, UnknownStreamError, do_all
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStream, SystemStreamPartition
 from streambench.planning.model import ContainerModel, TaskModel
 from streambench.store.definitions import StoreDefinition, store_definitions
 from streambench.store.restore import Restore, restore_all
-from streambench.store.task_store import TaskStore
+from streambench.store.task_store import StoreCounts, TaskStore
+from streambench.system.api import SystemAdmin
 from streambench.system.systems import Systems
 
 log = logging.getLogger(__name__)
 
-# What a run wrote that dies before its commit must not remove what was committed before the next start has set it right.
-_CHANGELOG = {"cleanup.policy": "compact", "min.compaction.lag.ms": 86_400_000}
+_KEEP_EVERY_NS = 60_000_000_000
+
+
+class RestoreProgress(Struct, frozen=True):
+    """How far the restore of a container's stores has come: entries of changelogs read, of at most how many (None: nobody knows)."""
+
+    restored: int
+    total: int | None
 
 
 class State:
     """All stores of one container. Every task has its part of each store, and writes one partition of each changelog, alone."""
 
-    def __init__(self, config: Config, job: str, systems: Systems, container: ContainerModel, partitions: int, owner: Owner) -> None:
-        """``partitions``: how many partitions changelogs have."""
+    def __init__(
+        self, config: Config, job: str, systems: Systems, container: ContainerModel, partitions: int, owner: Owner, *,
+        clock: Clock, metrics: MetricsRegistry, directory: Path | None,
+    ) -> None:  # fmt: skip
+        """``partitions``: how many partitions changelogs have. ``directory``: that of the job, for the files of stores; None: it has none,
+        and they get one for this container alone, which goes with it."""
         self._config = config
         self._job = job
         self._systems = systems
+        self._clock = clock
         self._tasks = container.tasks
         self._definitions = store_definitions(config, job, systems)
-        self._stores = {
-            task.name: {name: self._store(each, task, owner) for name, each in self._definitions.items()} for task in self._tasks
-        }
-        self._create_changelogs(partitions)
+        self._counts = {name: StoreCounts(name, metrics) for name in self._definitions}
+        self._metrics = metrics
+        self._directory = directory
+        self._temporary: Path | None = None
+        self._told_to_keep_ns: int | None = None
+        self._stores: dict[str, dict[str, TaskStore]] = {task.name: {} for task in self._tasks}
+        try:
+            for task in self._tasks:
+                for name, definition in self._definitions.items():
+                    self._stores[task.name][name] = self._store(definition, task, owner)
+            self._create_changelogs(partitions)
+        except BaseException:
+            self.close()
+            raise
 
     def stores(self, task: str) -> dict[str, TaskStore]:
         """The stores of a task, by name."""
@@ -55,22 +85,37 @@ class State:
         """Per changelog partition the source that writes it."""
         return {ssp: source for source, partitions in self.fenced().items() for ssp in partitions}
 
-    def restore(self, last: Mapping[str, Checkpoint], metrics: MetricsRegistry) -> list[StoreChanges]:
+    def restore(self, last: Mapping[str, Checkpoint], progress: Callable[[RestoreProgress], object] | None = None) -> list[StoreChanges]:
         """Fill the stores; what must be written to the changelogs to set right what a run left there that died before its commit."""
+        began_ns = self._clock.monotonic_ns()
         restores = self._restores(last)
+        totals = [each.total for _, _, each in restores]
+        total = None if None in totals else sum(one for one in totals if one is not None)
+
+        def tell() -> None:
+            if progress is not None:
+                progress(RestoreProgress(sum(each.entries for _, _, each in restores), total))
+
         for system in sorted({each.ssp.system for _, _, each in restores}):
-            restore_all(self._systems.consumer(system, metrics), [each for _, _, each in restores if each.ssp.system == system])
+            of_system = [each for _, _, each in restores if each.ssp.system == system]
+            restore_all(self._systems.consumer(system, self._metrics), of_system, tell)
         corrections = []
         for task, store, each in restores:
-            metrics.counter("entries-restored", f"store-{store}").inc(len(self._stores[task][store].engine))
-            wrong = each.corrections()
+            self._metrics.counter("entries-restored", f"store-{store}").inc(each.entries)
+            if each.committed is not None:
+                self._mark(task, store, last[task])
+            wrong = each.corrections(self._stores[task][store].written_at)
             if not wrong:
                 continue
             if each.committed is None:
                 log.warning("%s: no checkpoint knows of %s, which holds state; the store %s begins empty", task, each.ssp, store)
             else:
                 log.info("%s: %d uncommitted changes of the store %s are undone", task, len(wrong), store)
-            corrections.append(StoreChanges(store, each.ssp, wrong))
+            corrections.append(self._changes(task, store, wrong))
+        read = sum(each.entries for _, _, each in restores)
+        if read:
+            seconds = (self._clock.monotonic_ns() - began_ns) / 1e9
+            log.info("%s: %d entries of changelogs were read in %.1f s to restore %d stores", self._job, read, seconds, len(restores))
         return corrections
 
     def _restores(self, last: Mapping[str, Checkpoint]) -> list[tuple[str, str, Restore]]:
@@ -78,36 +123,99 @@ class State:
         metadata = self._systems.metadata({ssp.system_stream for of_task in self._changelogs.values() for ssp in of_task.values()})
         restores = []
         for task, changelogs in self._changelogs.items():
-            committed = last.get(task, Checkpoint({})).changelogs
+            checkpoint = last.get(task, Checkpoint({}))
             for store, ssp in changelogs.items():
-                here = metadata[ssp.system_stream][ssp.partition]
-                compare = self._systems.admin(ssp.system).compare
-                restores.append((task, store, Restore(self._stores[task][store].engine, ssp, here, committed.get(store), compare)))
+                engine = self._stores[task][store].engine
+                found = engine.marked()
+                is_there = found is not None and found == self._marker(task, store, checkpoint)
+                if found is not None and not is_there:
+                    engine.clear()
+                admin = self._systems.admin(ssp.system)
+                here, committed = metadata[ssp.system_stream][ssp.partition], checkpoint.changelogs.get(store)
+                one = Restore(engine, ssp, here, committed, admin.compare, compacted=admin.compacted_to(ssp), is_there=is_there)
+                restores.append((task, store, one))
         return restores
 
     def drain(self, task: str) -> list[StoreChanges]:
         """What changed in the stores of a task since the last drain."""
         changes = []
-        for store, ssp in self.changelogs(task).items():
+        for store in self.changelogs(task):
             entries = self._stores[task][store].drain()
             if entries:
-                changes.append(StoreChanges(store, ssp, entries))
+                changes.append(self._changes(task, store, entries))
         return changes
+
+    def committed(self, checkpoints: Mapping[str, Checkpoint], manager: CheckpointManager) -> None:
+        """What was drained is committed, by these checkpoints: stores on disk note it, and changelogs learn what they need not keep."""
+        for task, checkpoint in checkpoints.items():
+            for store in self._changelogs[task]:
+                self._mark(task, store, checkpoint)
+        now_ns = self._clock.monotonic_ns()
+        if self._told_to_keep_ns is None or now_ns - self._told_to_keep_ns >= _KEEP_EVERY_NS:
+            self._told_to_keep_ns = now_ns
+            self._keep(manager)
 
     def close(self) -> None:
         """Close all stores."""
-        do_all([store.close for stores in self._stores.values() for store in stores.values()])
+        steps: list[Callable[[], object]] = [store.close for stores in self._stores.values() for store in stores.values()]
+        if self._temporary is not None:
+            temporary, self._temporary = self._temporary, None
+            steps.append(lambda: shutil.rmtree(temporary, ignore_errors=True))
+        do_all(steps)
+
+    def _changes(self, task: str, store: str, entries: list[tuple[bytes, bytes | None]]) -> StoreChanges:
+        return StoreChanges(store, self._changelogs[task][store], entries, self._stores[task][store].written(entries))
+
+    def _mark(self, task: str, store: str, checkpoint: Checkpoint) -> None:
+        self._stores[task][store].engine.mark(self._marker(task, store, checkpoint))
+
+    def _marker(self, task: str, store: str, checkpoint: Checkpoint) -> bytes:
+        """What names a commit of a store, unmistakably: also where streams or checkpoints were deleted and written anew since."""
+        definition = self._definitions[store]
+        place = self._changelogs[task][store]
+        commit = checkpoint.changelogs.get(store), checkpoint.generation, checkpoint.sequence, checkpoint.time_ms
+        return msgspec.json.encode((str(place), *commit, definition.ttl_ms is not None))
+
+    def _keep(self, manager: CheckpointManager) -> None:
+        """Have the changelogs keep what is needed to go back to any checkpoint that is kept."""
+        of_systems = {ssp.system for changelogs in self._changelogs.values() for ssp in changelogs.values()}
+        keeping = {system for system in of_systems if type(self._systems.admin(system)).keep_from is not SystemAdmin.keep_from}
+        if not keeping:
+            return
+        try:
+            history = manager.history()
+            for task, changelogs in self._changelogs.items():
+                for store, ssp in changelogs.items():
+                    wanted = [each.changelogs[store] for each in history.get(task, ()) if store in each.changelogs]
+                    if wanted and ssp.system in keeping:
+                        admin = self._systems.admin(ssp.system)
+                        admin.keep_from({ssp: _least(wanted, admin)})
+        except (StreambenchError, OSError) as error:
+            log.warning("%s: the changelogs could not be told what to keep, and go on keeping what they do: %s", self._job, error)
 
     def _store(self, definition: StoreDefinition, task: TaskModel, owner: Owner) -> TaskStore:
-        engine = definition.factory.get_engine(definition.name, task.name, self._config)
-        return TaskStore(
-            definition.name,
-            engine,
-            definition.key_serde,
-            definition.value_serde,
-            changelog=definition.changelog is not None,
-            owner=owner,
-        )
+        name = definition.name
+        engine = definition.engine(task.name, self._config, self._place(definition, task), self._clock.now_ms)
+        store = TaskStore(
+            name, engine, definition.key_serde, definition.value_serde, changelog=definition.changelog is not None, owner=owner,
+            counts=self._counts[name], max_value=definition.max_value, drops_large=definition.drops_large,
+        )  # fmt: skip
+        if definition.changelog is None or not definition.reuses_files:
+            engine.clear()
+        return store
+
+    def _place(self, definition: StoreDefinition, task: TaskModel) -> Path:
+        """Where the files of a store of a task are."""
+        key = "job.non-logged.store.base.dir" if definition.changelog is None else "job.logged.store.base.dir"
+        if self._config.text(key) is not None:
+            base = self._config.path(key) / quote(self._job, safe=" ")
+        elif self._directory is not None:
+            base = self._directory / "stores"
+        else:
+            if self._temporary is None:
+                self._temporary = Path(tempfile.mkdtemp(prefix="streambench-stores-"))
+            base = self._temporary
+        return base / definition.name / quote(task.name, safe=" ")
 
     def _create_changelogs(self, partitions: int) -> None:
         self._changelogs: dict[str, dict[str, SystemStreamPartition]] = {task.name: {} for task in self._tasks}
@@ -119,7 +227,7 @@ class State:
             try:
                 present = len(admin.metadata([stream])[stream])
             except UnknownStreamError:
-                admin.create(stream, partitions, **_CHANGELOG)
+                admin.create(stream, partitions, **definition.changelog_settings)
                 present = partitions
             if present < partitions:
                 self._grow(name, stream, present, partitions)
@@ -142,3 +250,11 @@ class State:
 
     def _source(self, task: str) -> str:
         return f"{self._job}/{task}"
+
+
+def _least(offsets: Sequence[str], admin: SystemAdmin) -> str:
+    least, *others = offsets
+    for offset in others:
+        if (admin.compare(offset, least) or 0) < 0:
+            least = offset
+    return least

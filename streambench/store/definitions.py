@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -13,25 +15,53 @@ from streambench.errors import ConfigError
 from streambench.model import SystemStream
 from streambench.serde.api import Serde
 from streambench.serde.registry import serde_named
-from streambench.store.engine import StoreEngineFactory
+from streambench.store.cache import CachedEngine
+from streambench.store.engine import StoreEngine, StoreEngineFactory
+from streambench.store.expiry import ExpiringEngine
 from streambench.system.systems import Systems, log_systems
 
 log = logging.getLogger(__name__)
 
+_CACHED = 1_000
+
 GROUP = "streambench.stores"
 """The entry-point group by which a package adds a kind of store."""
 
-BUILTIN = {"memory": "streambench.store.memory:MemoryEngineFactory"}
+BUILTIN = {
+    "memory": "streambench.store.memory:MemoryEngineFactory",
+    "rocksdb": "streambench.store.rocksdb:RocksDbEngineFactory",
+}
 
 
 class StoreDefinition(Struct, frozen=True):
-    """A store of a job: every task has its part of it. ``changelog`` None: what it holds is lost when the container stops."""
+    """A store of a job: every task has its part of it.
+
+    ``changelog`` None: what it holds is lost when the container stops. ``changelog_settings``: those with which the changelog is created.
+    ``cache``: how many entries are cached (None: as many as suit the engine), ``batch``: how many changes of them are written at once.
+    ``ttl_ms``: how long an entry lives after it was written; None: for ever. ``max_value``: the size in bytes above which a value is not
+    put, which is an error unless ``drops_large``; None: any may be.
+    """
 
     name: str
     factory: StoreEngineFactory
     key_serde: Serde
     value_serde: Serde
     changelog: SystemStream | None
+    changelog_settings: Mapping[str, int | str]
+    cache: int | None
+    batch: int
+    ttl_ms: int | None
+    max_value: int | None
+    drops_large: bool
+    reuses_files: bool
+
+    def engine(self, task: str, config: Config, directory: Path, now_ms: Callable[[], int]) -> StoreEngine:
+        """The engine for a task's part, with the layers above it. Raises ConfigError, StoreError."""
+        engine = self.factory.get_engine(self.name, task, config, directory)
+        size = (0 if engine.in_memory else max(self.batch, _CACHED)) if self.cache is None else self.cache
+        if size:
+            engine = CachedEngine(engine, size, self.batch)
+        return engine if self.ttl_ms is None else ExpiringEngine(engine, self.ttl_ms, now_ms)
 
 
 def store_definitions(config: Config, job: str, systems: Systems | None = None) -> dict[str, StoreDefinition]:
@@ -57,7 +87,39 @@ def _definition(config: Config, name: str, job: str, systems: Systems) -> StoreD
     key_serde, value_serde = (
         serde_named(config, config.required(key), key=key) for key in (f"stores.{name}.key.serde", f"stores.{name}.msg.serde")
     )
-    return StoreDefinition(name, _factory(config, name), key_serde, value_serde, _changelog(config, name, job, systems))
+    prefix = f"stores.{name}."
+    cache = None if config.text(prefix + "object.cache.size") is None else _at_least(0, config, prefix + "object.cache.size")
+    batch = _at_least(1, config, prefix + "write.batch.size")
+    if cache and cache < batch:
+        what = f"the cache must hold a full batch ({prefix}write.batch.size is {batch}): give {batch} or more, or 0 for no cache"
+        raise config.error(prefix + "object.cache.size", what)
+    drops, disallows = (config.boolean(f"{prefix}{what}.large.messages") for what in ("drop", "disallow"))
+    return StoreDefinition(
+        name, _factory(config, name), key_serde, value_serde, _changelog(config, name, job, systems),
+        changelog_settings={
+            "cleanup.policy": "compact",
+            **{key: config.integer(f"{prefix}changelog.{key}") for key in ("min.compaction.lag.ms", "delete.retention.ms")},
+        },
+        cache=cache, batch=batch, ttl_ms=_ttl_ms(config, prefix),
+        max_value=_at_least(1, config, prefix + "changelog.max.message.size.bytes") if drops or disallows else None,
+        drops_large=drops and not disallows,
+        reuses_files=not config.boolean(prefix + "clean.on.container.start"),
+    )  # fmt: skip
+
+
+def _ttl_ms(config: Config, prefix: str) -> int | None:
+    key = next((prefix + name for name in ("ttl.ms", "rocksdb.ttl.ms") if config.text(prefix + name) is not None), None)
+    if key is None:
+        return None
+    ttl_ms = config.integer(key)
+    return ttl_ms if ttl_ms > 0 else None
+
+
+def _at_least(least: int, config: Config, key: str) -> int:
+    number = config.integer(key)
+    if number < least:
+        raise config.error(key, f"{number} is too little: give {least} or more")
+    return number
 
 
 def _factory(config: Config, name: str) -> StoreEngineFactory:

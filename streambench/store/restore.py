@@ -26,7 +26,8 @@ class Restore:
 
     ``here``: what the changelog's partition holds, asked after every older writer was fenced. ``committed``: its upcoming offset as of the
     checkpoint, the first that is not part of the state; None: nothing was committed, so that none is. ``compare``: that of the
-    changelog's system. ``progress`` is called with the number of entries read so far.
+    changelog's system. ``compacted``: see ``SystemAdmin.compacted_to``. ``is_there``: the engine holds the state of the checkpoint already,
+    and only what stands behind it has to be read; otherwise it is empty.
     """
 
     def __init__(
@@ -36,23 +37,30 @@ class Restore:
         here: PartitionMetadata,
         committed: str | None,
         compare: Compare,
-        progress: Callable[[int], object] | None = None,
+        *,
+        compacted: str | None = None,
+        is_there: bool = False,
     ) -> None:
         self.ssp = ssp
         self.entries = 0
-        self.oldest = here.oldest
         self._engine = engine
         self._newest = here.newest
         self.committed = committed
         self._compare = compare
-        self._progress = progress
-        self._tail: dict[bytes, bytes | None] = {}
-        self.done = here.oldest is None
+        self._tail: dict[bytes, tuple[bytes | None, int | None]] = {}
         if committed is not None and here.upcoming is not None and self._order(committed, here.upcoming) > 0:
             raise StoreError(
                 f"{ssp}: the checkpoint goes up to offset {committed} of this changelog, but it ends at {here.upcoming}: it was deleted or "
                 "written anew. Bring it back, or rewind the job to a checkpoint that fits it"
             )
+        if committed is not None and compacted is not None and not is_there and self._order(committed, compacted) < 0:
+            raise StoreError(too_old(ssp, committed, compacted))
+        self.start = here.oldest
+        if is_there and here.oldest is not None and committed is not None and self._order(committed, here.oldest) > 0:
+            self.start = committed
+        at_end = here.upcoming is not None and self.start is not None and self._order(self.start, here.upcoming) >= 0
+        self.done = self.start is None or at_end
+        self.total = _between(self.start, here.upcoming)
 
     def take(self, chunk: Chunk) -> None:
         """Apply the next entries of the changelog."""
@@ -60,20 +68,25 @@ class Restore:
             return
         self._check(chunk)
         count = self._committed_in(chunk.offsets)
+        times = chunk.timestamps
         if count:
-            self._engine.load(chunk.keys[:count], chunk.messages[:count])
-        if count < len(chunk.offsets):
-            self._tail.update(zip(chunk.keys[count:], chunk.messages[count:], strict=True))
+            self._engine.load(chunk.keys[:count], chunk.messages[:count], None if times is None else times[:count])
+        for at in range(count, len(chunk.offsets)):
+            self._tail[chunk.keys[at]] = chunk.messages[at], None if times is None else times[at]
         self.entries += len(chunk.offsets)
-        if self._progress is not None:
-            self._progress(self.entries)
         if self._newest is not None and self._order(chunk.offsets[-1], self._newest) >= 0:
             self.done = True
 
-    def corrections(self) -> list[tuple[bytes, bytes | None]]:
-        """What is to be written to the changelog: per key that the orphaned tail leaves wrong, its value (None: delete)."""
+    def corrections(self, written: Callable[[bytes], int | None] | None = None) -> list[tuple[bytes, bytes | None]]:
+        """What is to be written to the changelog: per key that the orphaned tail leaves wrong, its value (None: delete).
+
+        ``written``: for a store whose entries expire, when an entry was written; a wrong time is as wrong as a wrong value."""
         get = self._engine.get
-        return [(key, valid) for key, orphaned in self._tail.items() if (valid := get(key)) != orphaned]
+        return [
+            (key, valid)
+            for key, (orphaned, time) in self._tail.items()
+            if (valid := get(key)) != orphaned or (written is not None and valid is not None and written(key) != time)
+        ]
 
     def _committed_in(self, offsets: list[str]) -> int:
         """How many of the offsets belong to the state: those before ``committed``."""
@@ -100,8 +113,16 @@ class Restore:
                 )
 
 
-def restore_all(consumer: SystemConsumer, restores: Iterable[Restore]) -> None:
-    """Run restores whose changelogs are of one system, with a new consumer of it. The engines are to be empty at first.
+def too_old(ssp: SystemStreamPartition, committed: str, compacted: str) -> str:
+    """Why a state cannot be rebuilt, and what can be done."""
+    return (
+        f"{ssp}: the state as of offset {committed} of this changelog cannot be rebuilt any more: compaction has removed what newer "
+        f"entries up to {compacted} replaced. Go back to a later commit, or to the beginning (streambench checkpoints --rewind oldest)"
+    )
+
+
+def restore_all(consumer: SystemConsumer, restores: Iterable[Restore], progress: Callable[[], object] | None = None) -> None:
+    """Run restores whose changelogs are of one system, with a new consumer of it. ``progress`` is called every now and then.
 
     Afterwards ``entries`` and ``corrections()`` of each tell what was found. Raises StoreError and what the consumer raises.
     """
@@ -109,15 +130,26 @@ def restore_all(consumer: SystemConsumer, restores: Iterable[Restore]) -> None:
     if not running:
         return
     for ssp, each in running.items():
-        assert each.oldest is not None
-        consumer.register(ssp, each.oldest)
+        assert each.start is not None
+        consumer.register(ssp, each.start)
     try:
         consumer.start()
         timeout_ms = 0 if consumer.polled_by_loop else _PATIENCE_MS
         while running:
             for chunk in consumer.poll_chunks(dict.fromkeys(running, _AT_ONCE), timeout_ms):
                 running[chunk.ssp].take(chunk)
+            if progress is not None:
+                progress()
             # What compaction removed at the end never comes: then only the head of the partition tells.
             running = {ssp: each for ssp, each in running.items() if not (each.done or consumer.at_head(ssp))}
     finally:
         consumer.stop()
+
+
+def _between(start: str | None, upcoming: str | None) -> int | None:
+    """How many offsets there are to be read, at most; None where they are no numbers."""
+    if start is None:
+        return 0
+    if upcoming is None or not (start.isdecimal() and upcoming.isdecimal()):
+        return None
+    return max(0, int(upcoming) - int(start))

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import islice
 from typing import Any, NoReturn, Protocol
 
 from streambench.errors import SerdeError, StoreError, WrongThreadError, described, shortened
+from streambench.metrics.registry import MetricsRegistry
 from streambench.serde.api import Serde
 from streambench.serde.builtin import key_encoder
 from streambench.store.engine import StoreEngine
+from streambench.store.expiry import ExpiringEngine
 from streambench.task import KeyValueStore
 
+log = logging.getLogger(__name__)
+
 _get_ident = threading.get_ident
+
+Entries = Generator[tuple[Any, Any], None, None]
+"""Entries that are read one after the other; ``close()`` lets go of them before the end."""
 
 
 class ThreadOwner(Protocol):
@@ -29,6 +38,18 @@ class _Thread:
         self.ident = ident
 
 
+class StoreCounts:
+    """What one container did with a store, all tasks together: the counters that Samza has, in the group ``stores``."""
+
+    __slots__ = ("alls", "deletes", "dropped", "flushes", "gets", "puts", "ranges")
+
+    def __init__(self, store: str, metrics: MetricsRegistry) -> None:
+        self.gets, self.puts, self.deletes, self.ranges, self.alls, self.flushes, self.dropped = (
+            metrics.counter(f"{store}-{what}", "stores")
+            for what in ("gets", "puts", "deletes", "ranges", "alls", "flushes", "large-values-dropped")
+        )
+
+
 class TaskStore(KeyValueStore):
     """One store of one task, the same object for the life of the task: what is beneath it is restored in place.
 
@@ -37,17 +58,26 @@ class TaskStore(KeyValueStore):
     """
 
     __slots__ = (
-        "_changed", "_decode_key", "_decode_value", "_encode_key", "_encode_value", "_get", "_owner", "_put",
-        "engine", "has_changelog", "name",
+        "_changed", "_counts", "_decode_key", "_decode_value", "_drops_large", "_encode_key", "_encode_value", "_expiring", "_get",
+        "_gets", "_max_value", "_owner", "_put", "_puts", "engine", "has_changelog", "name",
     )  # fmt: skip
 
     def __init__(
-        self, name: str, engine: StoreEngine, key_serde: Serde, value_serde: Serde, *, changelog: bool, owner: ThreadOwner | None = None
-    ) -> None:
-        """``owner``: whose thread may use the store; without it, the thread of ``bind_thread``, and before that the current one."""
+        self, name: str, engine: StoreEngine, key_serde: Serde, value_serde: Serde, *, changelog: bool, owner: ThreadOwner | None = None,
+        counts: StoreCounts | None = None, max_value: int | None = None, drops_large: bool = False,
+    ) -> None:  # fmt: skip
+        """``owner``: whose thread may use the store; without it, the thread of ``bind_thread``, and before that the current one.
+
+        ``counts``: where the calls are counted. ``max_value``: a value of more bytes is not put, which is an error, or, with
+        ``drops_large``, counted and logged."""
         self.name = name
         self.engine = engine
         self.has_changelog = changelog
+        self._counts = counts = counts or StoreCounts(name, MetricsRegistry())
+        self._gets, self._puts = counts.gets, counts.puts
+        self._max_value = sys.maxsize if max_value is None else max_value
+        self._drops_large = drops_large
+        self._expiring = engine if isinstance(engine, ExpiringEngine) else None
         self._encode_key = key_encoder(key_serde)
         self._decode_key = key_serde.from_bytes
         self._encode_value = value_serde.to_bytes
@@ -66,6 +96,7 @@ class TaskStore(KeyValueStore):
             self._refuse()
         if key is None:
             raise self._none_key()
+        self._gets.count += 1
         try:
             data = self._get(self._encode_key(key))
         except Exception as error:
@@ -94,6 +125,9 @@ class TaskStore(KeyValueStore):
             data = self._encode_value(value)
         except Exception as error:
             raise self._unencodable(key, "value of the key", error) from error
+        if len(data) > self._max_value and self._is_dropped(key, len(data)):
+            return
+        self._puts.count += 1
         # Copies of the right size: what orjson returns holds 4 KiB for as long as it lives, and here it lives long.
         encoded = b"%b" % encoded
         self._put(encoded, b"%b" % data)
@@ -102,21 +136,25 @@ class TaskStore(KeyValueStore):
 
     def delete(self, key: Any) -> None:
         encoded = self._key(key)
+        self._counts.deletes.count += 1
         if self._get(encoded) is None:
             return
         self.engine.delete(encoded)
         if self.has_changelog:
             self._changed[b"%b" % encoded] = None
 
-    def range(self, from_: Any, to: Any) -> Iterator[tuple[Any, Any]]:
+    def range(self, from_: Any, to: Any) -> Entries:
+        self._counts.ranges.count += 1
         return self._decoded(self.engine.range(self._key(from_), self._key(to)))
 
-    def all(self) -> Iterator[tuple[Any, Any]]:
+    def all(self) -> Entries:
         self._check()
+        self._counts.alls.count += 1
         return self._decoded(self.engine.range(None, None))
 
     def flush(self) -> None:
         self._check()
+        self._counts.flushes.count += 1
         self.engine.flush()
 
     def close(self) -> None:
@@ -127,9 +165,21 @@ class TaskStore(KeyValueStore):
 
     def drain(self) -> list[tuple[bytes, bytes | None]]:
         """What changed since the last call: each key with its present value (None: deleted), in the order of their first change."""
+        expired = self._expiring.sweep() if self._expiring is not None else ()
         changed, self._changed = self._changed, {}
+        if self.has_changelog:
+            changed.update(dict.fromkeys(expired))
         get = self._get
         return [(key, get(key)) for key in changed]
+
+    @property
+    def written_at(self) -> Callable[[bytes], int | None] | None:
+        """What tells when a key (as bytes) was written, in milliseconds; None for a store that does not know, because no entry expires."""
+        return None if self._expiring is None else self._expiring.written
+
+    def written(self, entries: Sequence[tuple[bytes, bytes | None]]) -> list[int | None] | None:
+        """When each of these entries was written; None for a store that does not know."""
+        return None if self._expiring is None else [self._expiring.written(key) for key, _ in entries]
 
     def snapshot(self) -> tuple[Any, ...]:
         """The state of now, and what of it is not in the changelog yet. Costs next to nothing; see ``StoreEngine``."""
@@ -151,15 +201,31 @@ class TaskStore(KeyValueStore):
         except Exception as error:
             raise self._unencodable(key, "key", error) from error
 
-    def _decoded(self, entries: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[Any, Any]]:
+    def _decoded(self, entries: Iterator[tuple[bytes, bytes]]) -> Entries:
         decode_key, decode_value = self._decode_key, self._decode_value
-        for key, data in entries:
-            self._check()
-            try:
-                entry = decode_key(key), decode_value(data)
-            except Exception as error:
-                raise self._undecodable(key, error) from error
-            yield entry
+        try:
+            for key, data in entries:
+                self._check()
+                try:
+                    entry = decode_key(key), decode_value(data)
+                except Exception as error:
+                    raise self._undecodable(key, error) from error
+                yield entry
+        finally:
+            close = getattr(entries, "close", None)
+            if close is not None:
+                close()
+
+    def _is_dropped(self, key: Any, size: int) -> bool:
+        """What becomes of a value that is too large. Raises StoreError unless such values are dropped."""
+        setting = f"stores.{self.name}.changelog.max.message.size.bytes"
+        what = f"store '{self.name}': the value of the key {shortened(key)} has {size} bytes, more than {setting}={self._max_value}"
+        if not self._drops_large:
+            raise StoreError(f"{what}; put less, or raise that limit")
+        if self._counts.dropped.count == 0:
+            log.warning("%s: it was not put (stores.%s.drop.large.messages); such values are counted from now on", what, self.name)
+        self._counts.dropped.inc()
+        return True
 
     def _check(self) -> None:
         if _get_ident() != self._owner.ident:

@@ -188,6 +188,15 @@ class SystemAdmin(ABC):
         """Delete a stream with all it holds. Raises UnknownStreamError; a system that cannot raises StreamSystemError."""
         raise StreamSystemError(f"{stream}: this kind of system cannot delete streams")
 
+    def compacted_to(self, ssp: SystemStreamPartition) -> str | None:
+        """The first offset of a partition that compaction has not looked at: of what stands before it, only the last message of each key is
+        sure to be there. None: nothing was compacted, or the system cannot tell."""
+        return None
+
+    def keep_from(self, offsets: Mapping[SystemStreamPartition, str]) -> None:  # noqa: B027 - not every system compacts
+        """From these offsets on compaction must leave everything as it is, until it is told later ones. Used for changelogs: a checkpoint
+        that is kept may want any state from there on. Systems that do not compact, or do it elsewhere, do nothing."""
+
     def close(self) -> None:  # noqa: B027 - most have nothing to let go of
         """Let go of connections; may be called more than once."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -128,7 +129,7 @@ def test_a_snapshot_of_another_engine_is_refused() -> None:
 
 
 def test_a_closed_engine_holds_nothing() -> None:
-    engine = MemoryEngineFactory().get_engine("counts", "Partition 0", Config())
+    engine = MemoryEngineFactory().get_engine("counts", "Partition 0", Config(), Path())
     engine.put(b"a", b"1")
     engine.close()
     engine.close()

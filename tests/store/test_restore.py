@@ -101,11 +101,12 @@ def test_several_stores_are_restored_by_one_consumer() -> None:
     admin = changelog.factory.get_admin("mem", None)  # type: ignore[arg-type]
     here = admin.metadata([CHANGELOG])[CHANGELOG]
     read: list[int] = []
-    restores = [Restore(engines[at], changelog.ssp(at), here[at], here[at].upcoming, admin.compare, read.append) for at in range(3)]
-    restore_all(changelog.consumer(), restores)
+    restores = [Restore(engines[at], changelog.ssp(at), here[at], here[at].upcoming, admin.compare) for at in range(3)]
+    restore_all(changelog.consumer(), restores, lambda: read.append(sum(each.entries for each in restores)))
     assert [contents(engine) for engine in engines] == [{b"a": b"0"}, {}, {b"a": b"2"}]
     assert [each.entries for each in restores] == [3, 0, 3]
-    assert read == [3, 3]
+    assert [each.total for each in restores] == [3, 0, 3]
+    assert read[-1] == 6
 
 
 def test_offsets_that_cannot_be_compared_are_an_error() -> None:

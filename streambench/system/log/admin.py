@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from streambench.model import PartitionMetadata, SystemStream, SystemStreamPartition
@@ -55,6 +55,14 @@ class LogAdmin(SystemAdmin):
         opened = self.log.stream(stream.stream)
         for number in range(opened.partitions):
             opened.partition(number).clean()
+
+    def compacted_to(self, ssp: SystemStreamPartition) -> str | None:
+        offset = self.log.partition(ssp.stream, ssp.partition).compacted_to()
+        return None if offset is None else str(offset)
+
+    def keep_from(self, offsets: Mapping[SystemStreamPartition, str]) -> None:
+        for ssp, offset in offsets.items():
+            self.log.partition(ssp.stream, ssp.partition).keep_from(to_number(offset, self._system))
 
     def close(self) -> None:
         self.log.close()

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from itertools import takewhile
+from itertools import pairwise
+from pathlib import Path
 
 import msgspec
 import pyarrow as pa
@@ -26,6 +27,8 @@ from streambench.system.log.settings import Settings
 _MERGED_MESSAGES = 10_000
 _MERGED_BYTES = 4 << 20
 _SMALL = 1 << 16
+_COMPACTED = "compacted.json"
+_KEEP = "keep.json"
 
 
 class Cleaner:
@@ -83,8 +86,7 @@ class Cleaner:
 
     def _compact(self, now_ms: int) -> None:
         """Keep the last message of every key in the sealed segments; messages without a key stay."""
-        youngest = now_ms - self._settings.min_compaction_lag_ms
-        sealed = list(takewhile(lambda segment: self._newest(segment) <= youngest, segments(self._place.directory)[:-1]))
+        sealed = self._compactable(now_ms)
         expired = now_ms - self._settings.delete_retention_ms
         keyed = [_keyed(self._batch(segment, frame), expired) for segment in sealed for frame in self._frames(segment)]
         if keyed:
@@ -94,12 +96,33 @@ class Cleaner:
             for segment in sealed:
                 self._rewrite(segment, keep)
         if sealed:
-            write_durably(self._place.directory / "compacted.json", msgspec.json.encode(sealed[-1].base))
+            write_durably(self._place.directory / _COMPACTED, msgspec.json.encode(sealed[-1].base))
+
+    def keep_from(self, offset: int) -> None:
+        """From this offset on compaction leaves everything as it is, until it is told a later one. Where nothing was written yet, nothing
+        happens."""
+        if self._place.directory.is_dir():
+            write_durably(self._place.directory / _KEEP, msgspec.json.encode(offset))
+
+    def compacted_to(self) -> int | None:
+        """The first offset that compaction has not looked at; None where there was none yet."""
+        upto = _number(self._place.directory / _COMPACTED)
+        return None if upto is None else next((each.base for each in segments(self._place.directory) if each.base > upto), None)
+
+    def _compactable(self, now_ms: int) -> list[Segment]:
+        """The sealed segments that are old enough, and before everything that has to be kept."""
+        youngest = now_ms - self._settings.min_compaction_lag_ms
+        keep = _number(self._place.directory / _KEEP)
+        found = []
+        for segment, following in pairwise(segments(self._place.directory)):
+            if (keep is not None and following.base > keep) or self._newest(segment) > youngest:
+                break
+            found.append(segment)
+        return found
 
     def _compaction_is_worthwhile(self) -> bool:
-        try:
-            upto = msgspec.json.decode((self._place.directory / "compacted.json").read_bytes(), type=int)
-        except (FileNotFoundError, msgspec.DecodeError):
+        upto = _number(self._place.directory / _COMPACTED)
+        if upto is None:
             upto = -1
         sizes = [(segment.base > upto, segment.path.stat().st_size) for segment in segments(self._place.directory)[:-1]]
         return sum(size for new, size in sizes if new) >= sum(size for new, size in sizes if not new)
@@ -158,6 +181,14 @@ class Cleaner:
             at = f"{segment.path}, byte {frame.position}"
             raise CorruptDataError(f"{at}: the checksum of the batch does not match; restore the file from a copy")
         return decode(data, frame)
+
+
+def _number(file: Path) -> int | None:
+    """What stands in a file; None where there is none, or nothing that can be read."""
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=int)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
 
 
 def _keyed(batch: pa.RecordBatch, expired: int) -> pa.RecordBatch:

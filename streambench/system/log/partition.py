@@ -113,6 +113,14 @@ class Partition:
         """Delete what retention says, or compact. Happens by itself when a segment is sealed (compaction: when it is worthwhile)."""
         self._cleaner.clean(time.time_ns() // 1_000_000 if now_ms is None else now_ms)
 
+    def keep_from(self, offset: int) -> None:
+        """From this offset on compaction leaves everything as it is, until it is told a later one."""
+        self._cleaner.keep_from(offset)
+
+    def compacted_to(self) -> int | None:
+        """The first offset that compaction has not looked at; None where there was none yet."""
+        return self._cleaner.compacted_to()
+
     def read(self, offset: int, at_most: int = 1 << 62) -> list[pa.RecordBatch]:
         """The messages from ``offset`` on that are there now, as batches with the columns offset, timestamp, key, value, headers.
 

@@ -1,0 +1,121 @@
+"""A cache in memory above an engine: what is read often is there already, and what is written often is written down once."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from streambench.store.engine import StoreEngine
+
+
+class _Missing:
+    pass
+
+
+_MISSING: Final = _Missing()
+
+
+class CachedEngine(StoreEngine):
+    """The ``size`` entries used last, with what of them is not yet written to the engine below.
+
+    Reading sees what was written, always. Changes are written down ``batch`` keys at a time, each with its last value only, in the order of
+    their last change; and before anything that looks at the engine below: a range, a snapshot, a flush, a mark.
+
+    It holds bytes, unlike Samza's cache of objects: so a value that the user has got, and changes, changes no state.
+    """
+
+    def __init__(self, engine: StoreEngine, size: int, batch: int) -> None:
+        self._engine = engine
+        self._size = size
+        self._batch = batch
+        self._entries: OrderedDict[bytes, bytes | None] = OrderedDict()
+        self._changed: dict[bytes, None] = {}  # the one changed last is last
+
+    def get(self, key: bytes) -> bytes | None:
+        entries = self._entries
+        value = entries.get(key, _MISSING)
+        if isinstance(value, _Missing):
+            value = self._engine.get(key)
+            entries[key] = value
+            if len(entries) > self._size:
+                self._evict()
+        else:
+            entries.move_to_end(key)
+        return value
+
+    def put(self, key: bytes, value: bytes) -> None:
+        self._set(key, value)
+
+    def delete(self, key: bytes) -> None:
+        self._set(key, None)
+
+    def load(self, keys: Sequence[bytes], values: Sequence[bytes | None], written: Sequence[int | None] | None = None) -> None:
+        self._write_down()
+        self._entries.clear()
+        self._engine.load(keys, values, written)
+
+    def range(self, from_: bytes | None, to: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        self._write_down()
+        return self._engine.range(from_, to)
+
+    def __len__(self) -> int:
+        self._write_down()
+        return len(self._engine)
+
+    def snapshot(self) -> Any:
+        self._write_down()
+        return self._engine.snapshot()
+
+    def restore(self, snapshot: Any) -> None:
+        # What no snapshot has seen, nobody can come back to.
+        self._forget()
+        self._engine.restore(snapshot)
+
+    def flush(self) -> None:
+        self._write_down()
+        self._engine.flush()
+
+    def clear(self) -> None:
+        self._forget()
+        self._engine.clear()
+
+    def close(self) -> None:
+        """What is not written down yet is not committed, and is dropped."""
+        self._forget()
+        self._engine.close()
+
+    def mark(self, marker: bytes) -> None:
+        self._write_down()
+        self._engine.mark(marker)
+
+    def marked(self) -> bytes | None:
+        return self._engine.marked()
+
+    def _set(self, key: bytes, value: bytes | None) -> None:
+        entries, changed = self._entries, self._changed
+        entries[key] = value
+        entries.move_to_end(key)
+        changed.pop(key, None)
+        changed[key] = None
+        if len(changed) >= self._batch:
+            self._write_down()
+        if len(entries) > self._size:
+            self._evict()
+
+    def _evict(self) -> None:
+        """Drop what was not used for the longest time; where that is a change, all changes are written down."""
+        if next(iter(self._entries)) in self._changed:
+            self._write_down()
+        self._entries.popitem(last=False)
+
+    def _write_down(self) -> None:
+        changed = self._changed
+        if changed:
+            keys = list(changed)
+            self._engine.load(keys, [self._entries[key] for key in keys])
+            changed.clear()
+
+    def _forget(self) -> None:
+        self._changed.clear()
+        self._entries.clear()

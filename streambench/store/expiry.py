@@ -1,0 +1,117 @@
+"""Entries that are gone once they have not been written for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from struct import Struct
+from typing import Any
+
+from streambench.store.engine import StoreEngine
+
+_STAMP = Struct(">q")
+_LENGTH = _STAMP.size
+_AT_LEAST = 1_000
+_pack, _unpack_from = _STAMP.pack, _STAMP.unpack_from
+
+
+class ExpiringEngine(StoreEngine):
+    """An engine that puts before each value when it was written, and hides what was written ``ttl_ms`` ago or longer.
+
+    ``now_ms`` tells the time. Reading an entry does not make it younger. What is hidden is removed little by little by ``sweep``.
+    """
+
+    def __init__(self, engine: StoreEngine, ttl_ms: int, now_ms: Callable[[], int]) -> None:
+        self._engine = engine
+        self._ttl_ms = ttl_ms
+        self._now_ms = now_ms
+        self._puts = 0
+        self._swept_to: bytes | None = None
+
+    def get(self, key: bytes) -> bytes | None:
+        data = self._engine.get(key)
+        if data is None or _unpack_from(data)[0] <= self._now_ms() - self._ttl_ms:
+            return None
+        return data[_LENGTH:]
+
+    def put(self, key: bytes, value: bytes) -> None:
+        self._puts += 1
+        self._engine.put(key, _pack(self._now_ms()) + value)
+
+    def delete(self, key: bytes) -> None:
+        self._engine.delete(key)
+
+    def load(self, keys: Sequence[bytes], values: Sequence[bytes | None], written: Sequence[int | None] | None = None) -> None:
+        """An entry of which nobody knows when it was written counts as written now."""
+        now = self._now_ms()
+        times: Iterable[int | None] = [now] * len(keys) if written is None else written
+        stamped = [
+            None if value is None else _pack(now if time is None else time) + value for value, time in zip(values, times, strict=True)
+        ]
+        self._engine.load(keys, stamped)
+
+    def range(self, from_: bytes | None, to: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        return self._living(self._engine.range(from_, to), self._now_ms() - self._ttl_ms)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self.range(None, None))
+
+    def snapshot(self) -> Any:
+        return self._engine.snapshot()
+
+    def restore(self, snapshot: Any) -> None:
+        self._engine.restore(snapshot)
+
+    def flush(self) -> None:
+        self._engine.flush()
+
+    def clear(self) -> None:
+        self._engine.clear()
+
+    def close(self) -> None:
+        self._engine.close()
+
+    def mark(self, marker: bytes) -> None:
+        self._engine.mark(marker)
+
+    def marked(self) -> bytes | None:
+        return self._engine.marked()
+
+    def written(self, key: bytes) -> int | None:
+        """When an entry was written, in milliseconds; None where there is none, or none any more."""
+        data = self._engine.get(key)
+        if data is None:
+            return None
+        time: int = _unpack_from(data)[0]
+        return None if time <= self._now_ms() - self._ttl_ms else time
+
+    def sweep(self) -> list[bytes]:
+        """Remove some of what has expired; the keys.
+
+        Each call looks at the entries that follow those of the call before, at twice as many as were put meanwhile: so all of them have
+        their turn, however fast new ones come."""
+        most = max(_AT_LEAST, 2 * self._puts)
+        self._puts = 0
+        horizon = self._now_ms() - self._ttl_ms
+        entries = self._engine.range(self._swept_to, None)
+        looked_at = list(islice(entries, most))
+        _close(entries)
+        self._swept_to = looked_at[-1][0] if len(looked_at) == most else None
+        expired = [key for key, data in looked_at if _unpack_from(data)[0] <= horizon]
+        if expired:
+            self._engine.load(expired, [None] * len(expired))
+        return expired
+
+    def _living(self, entries: Iterator[tuple[bytes, bytes]], horizon: int) -> Iterator[tuple[bytes, bytes]]:
+        try:
+            for key, data in entries:
+                if _unpack_from(data)[0] > horizon:
+                    yield key, data[_LENGTH:]
+        finally:
+            _close(entries)
+
+
+def _close(entries: Iterator[tuple[bytes, bytes]]) -> None:
+    close = getattr(entries, "close", None)
+    if close is not None:
+        close()

@@ -1,0 +1,244 @@
+"""State in RocksDB: on this machine's disk, for more of it than fits into memory.
+
+The files of a store hold its state as of its last commit (whose marker stands with it), and what was written since together with what that
+has overwritten. Whoever opens them after a crash undoes the latter, and finds the state of that commit.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import weakref
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rocksdict import BlockBasedOptions, Cache, Options, Rdict, WriteBatch, WriteBufferManager, WriteOptions
+
+from streambench.config import Config
+from streambench.errors import StoreError
+from streambench.store.engine import StoreEngine, StoreEngineFactory
+from streambench.store.moments import RewindableEngine
+
+log = logging.getLogger(__name__)
+
+_NOTES = "streambench"
+_MARKER = b"m"
+_UNDO = b"u"
+_OPEN_FILES = 256
+_AT_ONCE = 1_000
+
+
+class RocksDbEngine(RewindableEngine):
+    """A RocksDB in a directory, which belongs to one engine at a time.
+
+    As long as nothing is marked, nothing has to outlive the process, and RocksDB's write-ahead log is left out.
+    """
+
+    def __init__(self, directory: Path, what: str = "a store", options: Options | None = None) -> None:
+        """``what``: the store and the task, for errors."""
+        super().__init__()
+        self._directory = directory
+        self._what = what
+        self._options = options or _options(WriteBufferManager(32 << 20, False), Cache(8 << 20))
+        self._overwritten: set[bytes] = set()
+        self._reading: weakref.WeakSet[_Entries] = weakref.WeakSet()
+        self._unlogged = WriteOptions()
+        self._unlogged.disable_wal = True  # type: ignore[method-assign, assignment] # it is an attribute, whatever its stub says
+        self._has_unlogged = False
+        self._marker: bytes | None = None
+        self._db: Any = None
+        self._notes_handle: Any = None
+        self._open()
+
+    def get(self, key: bytes) -> bytes | None:
+        found: bytes | None = self._db.get(key)
+        return found
+
+    def put(self, key: bytes, value: bytes) -> None:
+        self.load((key,), (value,))
+
+    def delete(self, key: bytes) -> None:
+        self.load((key,), (None,))
+
+    def load(self, keys: Sequence[bytes], values: Sequence[bytes | None], written: Sequence[int | None] | None = None) -> None:
+        batch = WriteBatch(raw_mode=True)
+        fresh = self._note_former(keys, batch)
+        for key, value in zip(keys, values, strict=True):
+            if value is None:
+                batch.delete(key)
+            else:
+                batch.put(key, value)
+        if self._marker is None:
+            self._has_unlogged = True
+            self._write(batch, self._unlogged)
+        else:
+            self._write(batch)
+            self._overwritten.update(fresh)
+
+    def range(self, from_: bytes | None, to: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        entries = _Entries(self._db, from_, to)
+        self._reading.add(entries)
+        return entries
+
+    def __len__(self) -> int:
+        """Counts them, which takes as long as reading them all."""
+        return sum(1 for _ in self._db.keys())  # noqa: SIM118 - it is no mapping
+
+    def flush(self) -> None:
+        """Nothing is kept back here: what was written outlives this process, and the mark tells what of it is committed."""
+
+    def clear(self) -> None:
+        self._release()
+        shutil.rmtree(self._directory, ignore_errors=True)
+        self._open()
+
+    def close(self) -> None:
+        self._release()
+
+    def mark(self, marker: bytes) -> None:
+        if self._has_unlogged:
+            # Data that no log holds must be in files before anything says that it is there.
+            self._db.flush()
+            self._has_unlogged = False
+        batch = WriteBatch(raw_mode=True)
+        for key in self._overwritten:
+            batch.delete(_UNDO + key, self._notes_handle)
+        batch.put(_MARKER, marker, self._notes_handle)
+        self._write(batch)
+        self._overwritten.clear()
+        self._marker = marker
+
+    def marked(self) -> bytes | None:
+        return self._marker
+
+    def _note_former(self, keys: Sequence[bytes], batch: WriteBatch) -> list[bytes]:
+        """Note the values of what is about to be overwritten, for whoever may want to go back; the keys that are new to the undo notes."""
+        moment = self._newest()
+        overwritten = self._overwritten
+        fresh = [] if self._marker is None else [key for key in dict.fromkeys(keys) if key not in overwritten]
+        of_moment = [] if moment is None else [key for key in dict.fromkeys(keys) if key not in moment.former]
+        wanted = list(dict.fromkeys([*fresh, *of_moment])) if of_moment else fresh
+        if not wanted:
+            return fresh
+        former = dict(zip(wanted, self._db.get(wanted), strict=True))
+        if moment is not None:
+            moment.former.update((key, former[key]) for key in of_moment)
+        handle = self._notes_handle
+        for key in fresh:
+            value = former[key]
+            batch.put(_UNDO + key, b"" if value is None else b"=" + value, handle)
+        return fresh
+
+    def _write(self, batch: WriteBatch, options: WriteOptions | None = None) -> None:
+        try:
+            self._db.write(batch, options)
+        except Exception as error:
+            raise StoreError(f"{self._what}: cannot write to {self._directory}: {error}") from error
+
+    def _open(self) -> None:
+        try:
+            self._db = self._opened()
+        except Exception as error:
+            if "lock" in str(error).lower():
+                raise StoreError(
+                    f"{self._what}: {self._directory} is in use by another process, or by another container in this one: stop it first"
+                ) from None
+            log.warning("%s: the files in %s cannot be used (%s); they are made anew", self._what, self._directory, error)
+            shutil.rmtree(self._directory, ignore_errors=True)
+            try:
+                self._db = self._opened()
+            except Exception as again:
+                raise StoreError(f"{self._what}: cannot keep files in {self._directory}: {again}") from again
+        self._notes_handle = self._db.get_column_family_handle(_NOTES)
+        self._marker = self._db.get_column_family(_NOTES).get(_MARKER)
+        self._undo()
+        if self._marker is None and next(iter(self._db.keys()), None) is not None:
+            self.clear()
+
+    def _opened(self) -> Rdict:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        return Rdict(str(self._directory), self._options, column_families={"default": self._options, _NOTES: self._options})
+
+    def _undo(self) -> None:
+        """Bring back what was overwritten since the last mark."""
+        batch = WriteBatch(raw_mode=True)
+        for noted, former in self._db.get_column_family(_NOTES).items(from_key=_UNDO):
+            if former:
+                batch.put(noted[1:], former[1:])
+            else:
+                batch.delete(noted[1:])
+            batch.delete(noted, self._notes_handle)
+        if len(batch):
+            self._write(batch)
+
+    def _release(self) -> None:
+        for entries in list(self._reading):
+            entries.close()
+        self._overwritten.clear()
+        self._has_unlogged = False
+        # Whatever refers to the database keeps its lock.
+        self._notes_handle = None
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+
+class _Entries:
+    """An iterator over entries as they were when it was made."""
+
+    __slots__ = ("__weakref__", "_items", "_to")
+
+    def __init__(self, db: Any, from_: bytes | None, to: bytes | None) -> None:
+        self._items: Iterator[tuple[bytes, bytes]] = db.items(from_key=from_)
+        self._to = to
+
+    def __iter__(self) -> _Entries:
+        return self
+
+    def __next__(self) -> tuple[bytes, bytes]:
+        entry = next(self._items)
+        if self._to is not None and entry[0] >= self._to:
+            self.close()
+            raise StopIteration
+        return entry
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._items = iter(())
+
+
+class RocksDbEngineFactory(StoreEngineFactory):
+    """``stores.<n>.factory=rocksdb``. All engines of one factory share their caches and write buffers."""
+
+    def __init__(self) -> None:
+        self._shared: Options | None = None
+
+    def get_engine(self, store: str, task: str, config: Config, directory: Path) -> StoreEngine:
+        if self._shared is None:
+            cache = Cache(_size(config, f"stores.{store}.container.cache.size.bytes"))
+            buffers = WriteBufferManager(_size(config, f"stores.{store}.container.write.buffer.size.bytes"), False)
+            self._shared = _options(buffers, cache)
+        return RocksDbEngine(directory, f"store '{store}' of {task}", self._shared)
+
+
+def _size(config: Config, key: str) -> int:
+    size = config.integer(key)
+    if size < 1 << 20:
+        raise config.error(key, f"{size} bytes are too few: give 1048576 (1 MiB) or more")
+    return size
+
+
+def _options(buffers: WriteBufferManager, cache: Cache) -> Options:
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.create_missing_column_families(True)
+    options.set_write_buffer_manager(buffers)
+    options.set_max_open_files(_OPEN_FILES)
+    options.set_keep_log_file_num(2)
+    options.set_stats_dump_period_sec(0)
+    table = BlockBasedOptions()
+    table.set_block_cache(cache)
+    table.set_bloom_filter(10, False)
+    options.set_block_based_table_factory(table)
+    return options
