@@ -77,6 +77,8 @@ def by_path(config: Config, key: str, path: str) -> Any:
         raise config.error(key, f"'{path}' names a file and no class in it: write {path}:Class")
     if not place or not name:
         raise config.error(key, f"'{path}' names no class: write package.module.Class or file.py:Class")
+    if "<locals>" in name:
+        raise config.error(key, f"{name} was defined in a function, where it cannot be found: define it at the top of its module")
     found: Any = _from_file(config, key, place) if place.endswith(".py") else _from_package(config, key, place)
     for part in name.split("."):
         if not hasattr(found, part):

@@ -68,6 +68,14 @@ def test_a_class_of_this_program_is_named_in_main_and_an_error_says_so(monkeypat
         named("Mine")
 
 
+def test_a_class_of_a_function_cannot_be_found() -> None:
+    class Local:
+        pass
+
+    with pytest.raises(ConfigError, match=r"Local was defined in a function, .*define it at the top of its module"):
+        load.named(Config({KEY: Local}), KEY, group="streambench.systems")
+
+
 def test_names_of_main_are_brought_to_where_they_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     main = sys.modules["__main__"]
     monkeypatch.setattr(main, "Mine", Outer, raising=False)

@@ -70,6 +70,7 @@ class TaskInstance:
         self.window_coordinator = coordinator(self)
         self._listeners = listeners
         self._observer = observer
+        self._has_begun = self._was_called = False
         self.committed: dict[SystemStreamPartition, str] = {}
         self.bind(task)
         self.subscriptions = tuple(Subscription(self, ssp) for ssp in model.partitions)
@@ -137,16 +138,22 @@ class TaskInstance:
 
     def init(self) -> None:
         """Call the listeners' before_init, the task's init, the listeners' after_init. Raises TaskError."""
+        self._has_begun = True
         self._around("init", "init", (self.context,))
 
     def close(self) -> None:
-        """Call the listeners' before_close, the task's close, the listeners' after_close. Raises TaskError."""
-        self._around("close", "close", ())
+        """Call the listeners' before_close, the task's close, the listeners' after_close. Raises TaskError.
+
+        A task that never began, since the init of another one failed, has nothing to close; where a listener failed before its init, its
+        own close is left out."""
+        if self._has_begun:
+            self._around("close", "close", ())
 
     def _around(self, name: str, method: str, arguments: tuple[Any, ...]) -> None:
         with self._errors_named(f"in {method}()"):
             self._tell(f"before_{name}")
-            callback = getattr(self.task, method, None)
+            callback = getattr(self.task, method, None) if method == "init" or self._was_called else None
+            self._was_called = True
             if callback is not None:
                 if self._observer:
                     self._observer(name, self.name, None)

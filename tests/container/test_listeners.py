@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from streambench.config import Config
 from streambench.errors import ConfigError, TaskError
+from streambench.job.run import run
 from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream
+from streambench.system.log import open_log
 from streambench.task import MessageCollector, StreamTask, TaskContext, TaskCoordinator, TaskLifecycleListener
-from streambench.testing import JobRun, run_job
+from streambench.testing import JobRun, ManualClock, run_job
 
 told: list[str] = []
 
@@ -71,6 +74,38 @@ def from_function(name: str, config: Config) -> Telling:
     return Telling(name)
 
 
+class Looking(TaskLifecycleListener):
+    """Uses the context that it is given."""
+
+    def before_init(self, context: TaskContext) -> None:
+        told.append(f"looking at {' '.join(map(str, context.partitions))}")
+
+    def before_process(self, envelope: IncomingMessageEnvelope, context: TaskContext) -> None:
+        context.store("notes").put(envelope.message, "seen")
+
+    def before_close(self, context: TaskContext) -> None:
+        told.append(f"looking at {context.store('notes').get('x')}")
+
+
+class FailsBeforeInit(Telling):
+    def before_init(self, context: TaskContext) -> None:
+        super().before_init(context)
+        raise ValueError("not today")
+
+
+class FailsAfterInit(Telling):
+    def after_init(self, context: TaskContext) -> None:
+        super().after_init(context)
+        raise ValueError("not today")
+
+
+class FailsAtTheEnd(Telling):
+    def before_close(self, context: TaskContext) -> None:
+        super().before_close(context)
+        if context.task_name == "Partition 0":
+            raise ValueError("not now")
+
+
 class NoListener:
     def before_init(self, context: TaskContext) -> None:
         pass
@@ -119,6 +154,73 @@ def test_the_hooks_stand_around_the_callbacks_in_the_listed_order_both_times() -
 def test_every_task_is_told_of_even_without_callbacks_of_its_own() -> None:
     run_job(lambda envelope, collector, coordinator: None, listening("a"), {"mem.a": {0: [], 1: []}})
     assert told == [f"a.{hook} {task}" for when in ("init", "close") for task in "01" for hook in (f"before_{when}", f"after_{when}")]
+
+
+def test_nothing_is_told_of_windows_commits_and_sends() -> None:
+    class Busy(Task):
+        def window(self, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+            clock.advance(0)
+
+        def process(self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+            super().process(envelope, collector, coordinator)
+            coordinator.commit()
+            clock.advance(10)
+
+    clock = ManualClock()
+    run = run_job(Busy, listening("a") | {"task.window.ms": 5}, {"mem.a": {0: ["x"]}}, clock=clock)
+    assert {"window", "commit", "send"} <= {call.event for call in run.calls}
+    hooks = ["before_init", "after_init", "before_process", "after_process", "before_close", "after_close"]
+    assert [call.removeprefix("a.") for call in told if call.startswith("a.")] == [f"{hook} 0" for hook in hooks]
+
+
+def test_hooks_are_called_in_the_listed_order_whatever_the_names() -> None:
+    run_job(Task, listening(" z , b,a "), {"mem.a": {0: []}})
+    assert [call.partition(".")[0] for call in told if "before_init" in call] == ["z", "b", "a"]
+
+
+def test_what_is_configured_but_not_listed_is_not_called() -> None:
+    run_job(Task, listening("a") | {"task.lifecycle.listener.b.class": Telling}, {"mem.a": {0: ["x"]}})
+    assert {call.partition(".")[0] for call in told if "." in call} == {"a"}
+
+
+def test_a_hook_is_given_the_tasks_context() -> None:
+    run_job(Task, listening("a", a=Looking) | {"stores.notes.changelog": "none"}, {"mem.a": {0: ["x"]}, "mem.b": {0: []}})
+    assert [call for call in told if call.startswith("looking")] == ["looking at mem.a.0 mem.b.0", "looking at seen"]
+
+
+@pytest.mark.parametrize(("failing", "reached"), [("before_init", 0), ("after_init", 1)])
+def test_a_listener_that_fails_at_the_start_stops_the_job_before_anything_is_read(failing: str, reached: int) -> None:
+    kind = {"before_init": FailsBeforeInit, "after_init": FailsAfterInit}[failing]
+    with pytest.raises(TaskError, match=r"Partition 0 failed in init\(\): ValueError: not today") as caught:
+        run_job(Task, listening("b,a,c", a=kind), {"mem.a": {0: ["x"], 1: ["y"]}})
+    assert not caught.value.job_run.processed  # type: ignore[attr-defined]
+    assert told.count("init 0") == reached
+    assert f"c.{failing} 0" not in told
+    # The task that had begun is closed (its own close only after its own init); the other one never began.
+    assert [call for call in told if "close" in call] == [
+        *(f"{name}.before_close 0" for name in "bac"), *["close 0"] * reached, *(f"{name}.after_close 0" for name in "bac"),
+    ]  # fmt: skip
+
+
+def test_a_listener_that_fails_at_the_end_keeps_no_other_task_from_closing() -> None:
+    with pytest.raises(TaskError, match=r"Partition 0 failed in close\(\): ValueError: not now") as caught:
+        run_job(Task, listening("a", a=FailsAtTheEnd), {"mem.a": {0: ["x"], 1: ["y"]}})
+    assert [call for call in told if "close" in call] == ["a.before_close 0", "a.before_close 1", "close 1", "a.after_close 1"]
+    assert caught.value.job_run.checkpoints == {"Partition 0": {"mem.a.0": "0"}, "Partition 1": {"mem.a.1": "0"}}  # type: ignore[attr-defined]
+
+
+def test_each_container_has_a_listener_of_its_own(tmp_path: Path) -> None:
+    Once.made = 0
+    config = listening("a", a=Once) | {
+        "job.name": "two", "job.container.count": 2, "task.inputs": "log.a", "systems.log.samza.factory": "log",
+        "systems.log.path": str(tmp_path), "systems.log.samza.offset.default": "oldest",
+    }  # fmt: skip
+    with open_log(tmp_path) as log:
+        log.create("a", 4)
+    for number in range(2):
+        run(config, task=Task, container=number)
+    assert Once.made == 2
+    assert [call for call in told if "before_init" in call] == [f"a.before_init {task}" for task in (0, 2, 1, 3)]
 
 
 def test_there_is_one_listener_per_name_for_all_tasks() -> None:
