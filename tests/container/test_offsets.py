@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +11,10 @@ from streambench.checkpoint.api import Checkpoint
 from streambench.config import Config
 from streambench.container.offsets import StartingOffsets, start_point
 from streambench.errors import ConfigError, ContainerStateError, OffsetError, TaskError
+from streambench.job.run import run
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, PartitionMetadata, SystemStreamPartition
+from streambench.system.log import open_log
 from streambench.system.memory import MemorySystemFactory
 from streambench.system.systems import Systems
 from streambench.task import MessageCollector, StreamTask, TaskContext, TaskCoordinator
@@ -311,3 +314,70 @@ def test_what_is_skipped_is_not_committed_anew() -> None:
     )
     assert run.checkpoints == {"Partition 0": {"mem.rules.0": "1"}, "Partition 1": {"mem.rules.0": "2"}}
     assert [call.task for call in run.calls if call.event == "commit"] == ["Partition 0"]
+
+
+# Whole jobs
+
+
+def places(run: JobRun) -> list[str]:
+    return [f"{ssp.removeprefix('mem.')}@{offset}" for ssp, offset, _, _ in run.processed]
+
+
+def nothing(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+    pass
+
+
+def test_a_stream_that_is_reset_is_read_anew_at_every_start_the_others_go_on() -> None:
+    config = {"systems.mem.streams.a.samza.reset.offset": "true", "systems.mem.streams.a.samza.offset.default": "oldest"}
+    first = run_job(nothing, config, {"mem.a": {0: ["x"]}, "mem.b": {0: ["y"]}})
+    second = run_job(nothing, config, {"mem.b": {0: ["z"]}}, previous=first)
+    assert places(second) == ["a.0@0", "b.0@1"]
+    assert second.checkpoints == {"Partition 0": {"mem.a.0": "0", "mem.b.0": "1"}}
+
+
+def test_the_default_of_the_stream_goes_before_that_of_the_system() -> None:
+    config = {"systems.mem.samza.offset.default": "newest", "systems.mem.streams.a.samza.offset.default": "oldest"}
+    assert places(run_job(nothing, config, {"mem.a": {0: list("xy")}, "mem.b": {0: list("xy")}})) == ["a.0@0", "b.0@1", "a.0@1"]
+
+
+def test_each_task_has_its_own_offset_of_a_broadcast_partition() -> None:
+    config = {"task.broadcast.inputs": "mem.rules#0"}
+    inputs = {"mem.a": {0: [], 1: []}, "mem.rules": {0: list("abc")}}
+
+    class StartsLater(StreamTask):
+        def init(self, context: TaskContext) -> None:
+            if context.task_name == "Partition 1":
+                context.set_starting_offset(SystemStreamPartition("mem", "rules", 0), "2")
+
+        def process(self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+            pass
+
+    run = run_job(StartsLater, config, inputs)
+    told = [(call.task[-1], call.detail) for call in run.calls if call.event == "process"]
+    assert told == [("0", "mem.rules.0@0"), ("0", "mem.rules.0@1"), ("0", "mem.rules.0@2"), ("1", "mem.rules.0@2")]
+
+
+def test_what_retention_took_from_a_job_that_slept_is_reported_and_the_default_followed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = {
+        "job.name": "slept", "task.inputs": "log.a", "systems.log.samza.factory": "log", "systems.log.path": str(tmp_path),
+        "systems.log.samza.offset.default": "oldest",
+    }  # fmt: skip
+    with open_log(tmp_path) as log:
+        log.create("a", 1, **{"retention.ms": 1000})
+        partition = log.partition("a", 0)
+        partition.append([None], [b"x"], [0])
+        partition.roll()
+        run(config, task=nothing)
+        for _ in range(3):
+            partition.append([None], [b"x"], [0])
+            partition.roll()
+        partition.append([None], [b"x"])
+        partition.clean(10_000)
+        assert partition.bounds()[0] == 4
+        assert run(config, task=nothing).messages == 1
+    assert [each for each in caplog.messages if "goes on at" in each] == [
+        "log.a.0: the checkpoint of Partition 0 goes on at 1, but the partition holds 4 to 5; reading begins at 4 "
+        "(samza.offset.default=oldest)"
+    ]
