@@ -7,6 +7,7 @@ through a container without an object per message as long as nobody asks for one
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from msgspec import Struct
@@ -92,9 +93,11 @@ class Chunk(Struct, gc=False):
 
     def envelopes(self) -> list[IncomingMessageEnvelope]:
         """The messages one by one."""
-        timestamps = self.timestamps if self.timestamps is not None else [None] * len(self)
-        headers = self.headers if self.headers is not None else [None] * len(self)
-        ssps = [self.ssp] * len(self)
+        ssps = repeat(self.ssp)
+        if self.timestamps is None and self.headers is None:
+            return list(map(IncomingMessageEnvelope, ssps, self.offsets, self.keys, self.messages))
+        timestamps = repeat(None) if self.timestamps is None else self.timestamps
+        headers = repeat(None) if self.headers is None else self.headers
         return list(map(IncomingMessageEnvelope, ssps, self.offsets, self.keys, self.messages, timestamps, headers))
 
     def values(self) -> list[Any]:

@@ -21,7 +21,7 @@ from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.serde.api import Serde
 from streambench.serde.streams import StreamSerdes
-from streambench.system.api import Sender, SystemProducer
+from streambench.system.api import Append, Sender, SystemProducer
 from streambench.system.partitioner import key_bytes, partition_for
 from streambench.system.systems import Systems
 
@@ -167,6 +167,10 @@ class ProducingOutbox:
         """What takes the encoded messages for a stream."""
         return self._producer(stream.system).sender(stream)
 
+    def _appends(self, stream: SystemStream) -> Sequence[Append] | None:
+        """Quicker ways than the sender's for plain messages, if there are any and nothing of the sender is needed."""
+        return None
+
     def _producer(self, system: str) -> SystemProducer:
         if system not in self._producers:
             producer = self._made(system)
@@ -192,7 +196,8 @@ class ProducingOutbox:
             self._systems.create(stream)
             partitions = admin.metadata([stream])[stream]
         key_serde, message_serde = self._serdes.for_stream(stream)
-        put = outlet(stream, self._sender(stream), len(partitions), key_serde, message_serde, self._unserialisable)
+        ways = self._sender(stream), self._appends(stream)
+        put = outlet(stream, *ways, len(partitions), key_serde, message_serde, self._unserialisable)
         self._puts[stream] = self._observed(stream, put)
         return self._puts[stream]
 
@@ -236,6 +241,9 @@ class LiveOutbox(ProducingOutbox):
             self._checkpoints.write(written)
         return written
 
+    def _appends(self, stream: SystemStream) -> Sequence[Append] | None:
+        return self._producer(stream.system).appends(stream)
+
     def correct(self, changes: Sequence[StoreChanges], sources: Mapping[SystemStreamPartition, str]) -> None:
         self._write_changes([(sources[each.changelog], each) for each in changes])
 
@@ -251,17 +259,18 @@ class LiveOutbox(ProducingOutbox):
 
 
 def outlet(
-    stream: SystemStream, send: Sender, partitions: int, key_serde: Serde | None, message_serde: Serde | None,
-    unserialisable: Callable[[str, OutgoingMessageEnvelope, Exception], None],
+    stream: SystemStream, send: Sender, appends: Sequence[Append] | None, partitions: int, key_serde: Serde | None,
+    message_serde: Serde | None, unserialisable: Callable[[str, OutgoingMessageEnvelope, Exception], None],
 ) -> Put:  # fmt: skip
-    """What takes the messages for one output stream: encodes them, chooses the partition, and hands them on to ``send``.
+    """What takes the messages for one output stream: encodes them, chooses the partition, and hands them on to ``send``, or to
+    ``appends`` (``SystemProducer.appends``) where there are any.
 
     A closure, not an object: this runs with every message that is sent. ``unserialisable`` is told of what cannot be encoded, or is not
     what the system takes, and raises or not.
     """
     key_to_bytes = None if key_serde is None else key_serde.to_bytes
     message_to_bytes = None if message_serde is None else message_serde.to_bytes
-    partition_of: dict[Any, int] = {}
+    known: dict[Any, tuple[int, Any]] = {}
     turns = itertools.cycle(range(partitions))
     only_one = partitions == 1
 
@@ -276,36 +285,46 @@ def outlet(
             if partition is None:
                 if only_one:
                     partition = 0
+                elif envelope.partition_key is not None:
+                    partition = _place(envelope.partition_key, partitions, known)[0]
+                elif key is None:
+                    partition = next(turns)
                 else:
-                    hashed = key if envelope.partition_key is None else envelope.partition_key
-                    if hashed is None:
-                        partition = next(turns)
-                    else:
-                        try:
-                            partition = partition_of[hashed]
-                        except (KeyError, TypeError):
-                            partition = _partition(hashed, partitions, partition_of)
+                    try:
+                        partition, same = known[key]
+                        if type(same) is type(key):
+                            key = same  # what is kept needs no second copy of it
+                    except (KeyError, TypeError):
+                        partition = _place(key, partitions, known)[0]
             elif not isinstance(partition, int) or not 0 <= partition < partitions:
                 raise SerdeError(f"partition {partition!r} is out of range: {stream} has {partitions}, numbered from 0")
         except Exception as error:
             unserialisable(source, envelope, error)
             return
         try:
-            send(source, envelope, key, message, partition)
+            if appends is not None and envelope.timestamp is None and envelope.headers is None:
+                # Some encoders (orjson) return bytes from a buffer of 4 kB that lives as long as they do: keep a copy of the right size.
+                appends[partition]((key, b"%b" % message if type(message) is bytes else message, None))
+            else:
+                send(source, envelope, key, message, partition)
         except SerdeError as error:
             unserialisable(source, envelope, error)
 
     return put
 
 
-def _partition(key: Any, partitions: int, remembered: dict[Any, int]) -> int:
-    partition = partition_for(_partition_bytes(key), partitions)
+def _place(key: Any, partitions: int, known: dict[Any, tuple[int, Any]]) -> tuple[int, Any]:
+    """The partition of a key, and an equal key to be kept instead of it."""
+    try:
+        return known[key]
+    except (KeyError, TypeError):
+        place = partition_for(_partition_bytes(key), partitions), key
     # Only keys whose equality is that of their bytes: 1 == 1.0 == True, but they are not hashed alike.
     if type(key) in (bytes, str):
-        if len(remembered) >= _REMEMBERED_KEYS:
-            remembered.clear()
-        remembered[key] = partition
-    return partition
+        if len(known) >= _REMEMBERED_KEYS:
+            known.clear()
+        known[key] = place
+    return place
 
 
 def _partition_bytes(key: Any) -> bytes:

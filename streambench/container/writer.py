@@ -64,7 +64,7 @@ def writing(
     try:
         producer.register(source)
         producer.start()
-        yield Writer(producer, source, outlet(stream, producer.sender(stream), partitions, *serdes, _refuse))
+        yield Writer(producer, source, outlet(stream, producer.sender(stream), producer.appends(stream), partitions, *serdes, _refuse))
     finally:
         producer.stop()
 

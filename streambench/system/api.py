@@ -84,6 +84,10 @@ Sender = Callable[[str, OutgoingMessageEnvelope, Any, Any, int], None]
 """Takes a message for one stream: source, the envelope as the task sent it, key and message as encoded, and the partition."""
 
 
+Append = Callable[[tuple[Any, Any, None]], object]
+"""Takes a message for one partition, as (key, message, None)."""
+
+
 class SystemProducer(ABC):
     """Writes to the streams of one system for one container.
 
@@ -126,6 +130,11 @@ class SystemProducer(ABC):
             self.send(source, OutgoingMessageEnvelope(stream, message, key, None, partition, envelope.timestamp, envelope.headers))
 
         return send
+
+    def appends(self, stream: SystemStream) -> Sequence[Append] | None:
+        """Per partition of a stream, what takes the messages that have neither timestamp nor headers, if that is quicker than ``sender``
+        and it is all the same who sent them; None (the default) where it is not."""
+        return None
 
     def fence(self, source: str, partitions: Collection[SystemStreamPartition], generation: int, epoch: int) -> None:  # noqa: B027
         """Take what ``source`` writes to these partitions only from this holder on: writes of one with a lower generation (or, in the

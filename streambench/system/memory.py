@@ -19,7 +19,7 @@ from streambench.model import (
     SystemStream,
     SystemStreamPartition,
 )
-from streambench.system.api import Chunk, Sender, SystemAdmin, SystemConsumer, SystemFactory, SystemProducer
+from streambench.system.api import Append, Chunk, Sender, SystemAdmin, SystemConsumer, SystemFactory, SystemProducer
 from streambench.system.rows import Rows
 
 _FIELDS = 3
@@ -211,11 +211,7 @@ class MemoryProducer(SystemProducer):
             return self._hold_for(stream)
 
         def send(source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int) -> None:
-            to = partitions[partition]
-            if envelope.timestamp is not None or envelope.headers is not None:
-                to.append(envelope, key, message)
-            else:
-                to.fields.extend((key, b"%b" % message if type(message) is bytes else message, None))
+            partitions[partition].append(envelope, key, message)
 
         return send
 
@@ -231,6 +227,12 @@ class MemoryProducer(SystemProducer):
             self._held.setdefault(ssp, Rows(ssp, [], [])).extend(row)
 
         return send
+
+    def appends(self, stream: SystemStream) -> list[Append] | None:
+        kind = type(self)
+        if self._held is not None or kind.send is not MemoryProducer.send or kind.sender is not MemoryProducer.sender:
+            return None  # whoever sends in another way wants to see each message
+        return [partition.fields.extend for partition in self._streams.of(stream)]
 
     def flush(self, source: str) -> None:
         pass

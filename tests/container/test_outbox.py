@@ -94,6 +94,16 @@ def test_a_key_of_another_type_counts_as_its_json_however_it_was_put_together() 
     )
 
 
+def test_a_key_is_kept_as_the_kind_of_text_it_was_sent_as() -> None:
+    class Colour(str):
+        pass
+
+    keys = ["red", Colour("red"), "red"]
+    run = sent(*[OutgoingMessageEnvelope(OUT, number, key=key) for number, key in enumerate(keys)])
+    (entries,) = [entries for entries in run.outputs["mem.out"].values() if entries]
+    assert [(type(key), message) for key, message in entries] == [(str, 0), (Colour, 1), (str, 2)]
+
+
 def test_a_key_that_cannot_be_hashed_is_an_error_that_says_what_to_do() -> None:
     with pytest.raises(SerdeError, match="a key of type object has no partition: give bytes, str or int, or set partition"):
         sent(OutgoingMessageEnvelope(OUT, 0, key=object()))

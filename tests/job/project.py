@@ -138,7 +138,7 @@ class Project:
         producer = systems.producer("log", MetricsRegistry())
         producer.register("test")
         producer.start()
-        put = outlet(named, producer.sender(named), partitions, *StreamSerdes(self.config).for_stream(named), _refuse)
+        put = outlet(named, producer.sender(named), producer.appends(named), partitions, *StreamSerdes(self.config).for_stream(named), _refuse)
         for n in range(count):
             put("test", sb.OutgoingMessageEnvelope(named, {"n": n}, f"k{n}", None, n % partitions))
         producer.flush("test")

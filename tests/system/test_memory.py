@@ -124,6 +124,25 @@ def test_however_writes_and_polls_are_mixed_everything_is_read_once_in_order(ste
         assert [each for each in found if each[0] == partition] == [(partition, str(at), f"m{at}") for at in range(count)]
 
 
+def test_what_is_appended_by_partition_is_what_was_sent(streams: MemoryStreams) -> None:
+    producer = MemoryProducer(streams)
+    appends = producer.appends(CLICKS)
+    assert appends is not None
+    appends[1](("k", "plain", None))
+    producer.send("test", OutgoingMessageEnvelope(CLICKS, "stamped", partition=1, timestamp=7))
+    appends[1]((None, "last", None))
+    seen = [(envelope.key, envelope.message, envelope.timestamp) for envelope in reading(streams, p1="0").poll({P1: 9}, 0)]
+    assert seen == [("k", "plain", None), (None, "stamped", 7), (None, "last", None)]
+
+
+def test_a_producer_that_sends_in_its_own_way_is_given_each_message(streams: MemoryStreams) -> None:
+    class Other(MemoryProducer):
+        def send(self, source: str, envelope: OutgoingMessageEnvelope) -> None:
+            raise AssertionError(envelope)
+
+    assert Other(streams).appends(CLICKS) is None
+
+
 def test_what_several_threads_send_is_not_mixed_up(streams: MemoryStreams) -> None:
     """Each key belongs to its message, whoever else writes at the same time."""
 
