@@ -138,7 +138,8 @@ class Project:
         producer = systems.producer("log", MetricsRegistry())
         producer.register("test")
         producer.start()
-        put = outlet(named, producer.sender(named), producer.appends(named), partitions, *StreamSerdes(self.config).for_stream(named), _refuse)
+        ways = producer.sender(named), producer.appends(named)
+        put = outlet(named, *ways, partitions, *StreamSerdes(self.config).for_stream(named), _refuse)
         for n in range(count):
             put("test", sb.OutgoingMessageEnvelope(named, {"n": n}, f"k{n}", None, n % partitions))
         producer.flush("test")
