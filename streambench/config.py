@@ -223,6 +223,7 @@ def _instead_of_java(key: str, value: str) -> str:
         "KafkaSystemFactory": "kafka", "InMemorySystemFactory": "memory", "RocksDbKeyValueStorageEngineFactory": "rocksdb",
         "InMemoryKeyValueStorageEngineFactory": "memory", "StringSerdeFactory": "string", "JsonSerdeFactory": "json",
         "IntegerSerdeFactory": "integer", "LongSerdeFactory": "long", "DoubleSerdeFactory": "double", "ByteSerdeFactory": "bytes",
+        "MetricsSnapshotReporterFactory": "snapshot", "LoggingMetricsReporterFactory": "log",
         "RoundRobinChooserFactory": "round-robin", "GroupByPartitionFactory": "partition", "GroupBySystemStreamPartitionFactory": "ssp",
     }.get(name)  # fmt: skip
     return f"write {key}={ours}" if ours else f"{key} takes a Python class here (package.module.Class)"

@@ -108,13 +108,27 @@ KEYS = (
     Key("stores.<n>.clean.on.container.start", "boolean", "false", "do not use local files of before, but restore from the changelog"),
     Key("stores.<n>.container.cache.size.bytes", "integer", "104857600", "rocksdb: a container's memory for blocks that were read"),
     Key("stores.<n>.container.write.buffer.size.bytes", "integer", "33554432", "rocksdb: a container's memory for what was written"),
+    Key("metrics.reporters", "names", None, "the metrics reporters in force"),
+    Key("metrics.reporter.<n>.class", "class", None, "the kind of a reporter: snapshot, prometheus, log, or a MetricsReporter class"),
+    Key("metrics.reporter.<n>.interval", "text", None, "seconds between two reports, such as 60 or 0.5. Default: 60; prometheus: 5"),
+    Key("metrics.reporter.<n>.blacklist", "text", None, "a regular expression: metrics whose whole group.name it matches are left out"),
+    Key("metrics.reporter.<n>.stream", "text", None, "of a snapshot reporter: the stream that it writes to, as system.stream"),
+    Key("metrics.reporter.<n>.host", "text", "127.0.0.1", "of a prometheus reporter: the address that it listens on"),
+    Key("metrics.reporter.<n>.port", "integer", "0", "of a prometheus reporter: the port of container 0, the next of 1; 0: any free one"),
+    Key(
+        "metrics.timer.enabled",
+        "text",
+        "sampled",
+        "true: every call of process(), of the chooser and of stores is timed; sampled: some calls of process(), at no cost; false: none",
+        ("true", "false", "sampled"),
+    ),  # fmt: skip
     Key("serializers.registry.<n>.class", "class", None, "a serde of one's own: a Serde class or factory"),
 )
 
-# A plug-in's keys below systems.<s>., serializers.registry.<n>. and stores.<n>.engine. are its own; it checks them itself.
+# A plug-in's keys below systems.<s>., serializers.registry.<n>., stores.<n>.engine. and metrics.reporter.<n>. are its own; it checks them.
 _OPEN = re.compile(
     r"(systems\.[^.]+\.(?!samza\.|streams\..+\.samza\.).+|serializers\.registry\.[^.]+\.(?!class$).+|stores\.[^.]+\.engine\..+|"
-    r"spark\..+)"
+    r"spark\..+|metrics\.reporter\.[^.]+\..+)"
 )
 
 _KNOWN_PREFIXES = ("job.", "task.", "systems.", "stores.", "serializers.", "metrics.", "cluster-manager.")
@@ -127,7 +141,7 @@ _WITHOUT_MEANING = re.compile(
     r"task\.(opts|execute|command\.class|max\.concurrency|async\.commit|callback\..*|transactional\..*|checkpoint\.(factory|"
     r"replication\.factor|segment\.bytes|write\.versions|read\.versions)|live\..*|watermark\..*|name\.grouper\..*|commit\..*|"
     r"drop\.producer\.errors)|systems\.[^.]+\.samza\.fetch\.threshold\.bytes|stores\.[^.]+\.(rocksdb|leveldb|accesslog|backup|restore|"
-    r"compaction|side)\..*|stores\.[^.]+\.changelog\.replication\..*|metrics\.(timer\..*|reporters?\b.*)"
+    r"compaction|side)\..*|stores\.[^.]+\.changelog\.replication\..*|metrics\.timer\.debug\.enabled"
 )
 
 

@@ -15,7 +15,9 @@ from zlib import crc32
 from streambench.config import Config
 from streambench.errors import ConfigError, MissingExtraError, StreambenchError, described
 
-_EXTRAS = {"kafka": "kafka", "pika": "amqp", "pyspark": "spark", "rocksdict": "rocksdb", "ipywidgets": "jupyter"}
+_EXTRAS = {
+    "kafka": "kafka", "pika": "amqp", "prometheus_client": "prometheus", "pyspark": "spark", "rocksdict": "rocksdb", "ipywidgets": "jupyter"
+}  # fmt: skip
 
 
 def named(config: Config, key: str, *, group: str, builtin: Mapping[str, str] | None = None) -> Any:

@@ -260,7 +260,7 @@ def test_keys_of_the_user_and_of_plug_ins_are_theirs(key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["yarn.container.memory.mb", "job.factory.class", "task.opts", "stores.s.rocksdb.block.size", "metrics.reporters"]
+    "key", ["yarn.container.memory.mb", "job.factory.class", "task.opts", "stores.s.rocksdb.block.size", "metrics.timer.debug.enabled"]
 )
 def test_a_key_of_samza_that_means_nothing_here_is_a_warning(key: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from streambench.errors import StreambenchError, described
 from streambench.job.failure import user_frames
+from streambench.metrics.log_reporter import LinesOnStderr, show_on_stderr
 
 # Where nobody looks at a screen, nothing is cut off to fit one.
 _NO_SCREEN = 10_000
@@ -90,20 +91,19 @@ def _of_file(error: BaseException) -> str | None:
 
 
 def log_to_stderr() -> None:
-    """Have warnings of streambench, and of what it uses, appear on standard error, a line each."""
+    """Have warnings of streambench, and of what it uses, and metrics that are logged, appear on standard error, a line each."""
     for logger in (logging.getLogger("streambench"), logging.getLogger()):
         if not any(isinstance(each, _Lines) for each in logger.handlers):
             logger.addHandler(_Lines(logging.WARNING))
     logging.getLogger("streambench").propagate = False
+    show_on_stderr()
 
 
-class _Lines(logging.Handler):
-    """Writes to whatever standard error is at the moment: a live display puts itself between."""
-
+class _Lines(LinesOnStderr):
     def emit(self, record: logging.LogRecord) -> None:
         if record.module == "java_gateway" and record.exc_info is not None and isinstance(record.exc_info[1], KeyboardInterrupt):
             return  # py4j reports a Ctrl-C as an error before it passes it on
-        print(f"{record.levelname.lower()}: {record.getMessage()}", file=sys.stderr)
+        super().emit(record)
 
 
 def _as_json(value: Any) -> Any:

@@ -7,6 +7,7 @@ plans it once and hands each its part (``model``, ``number``, ``generation``).
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, Literal, TypeVar
@@ -27,6 +28,7 @@ from streambench.container.multiplexer import Lane, Multiplexer
 from streambench.container.offsets import StartingOffsets
 from streambench.container.outbox import LiveOutbox, Outbox, TaskCommit
 from streambench.container.rejects import PassedOver, Rejects
+from streambench.container.reporting import Reporting
 from streambench.container.snapshot import ContainerSnapshot, PartitionSnapshot, partition_snapshots, take_snapshot
 from streambench.container.state import RestoreProgress, State
 from streambench.container.task_instance import EventObserver, TaskInstance, check_task, task_object
@@ -81,12 +83,14 @@ class Container:
         self.state: ContainerState = "new"
         self.reason = ""
         self.metrics = MetricsRegistry()
+        self._commit_ns = self.metrics.timer("commit-ns", "container")
         self.choices: deque[IncomingMessageEnvelope] = deque(maxlen=remember_choices)
         self.explanations: dict[tuple[SystemStreamPartition, str], Explanation] = {}
         self.restoring: RestoreProgress | None = None
         self.on_restore: Callable[[], object] | None = None
         """Called now and then while ``start`` restores state, which may take long; a snapshot tells how far it is."""
         self.last_partitions: tuple[PartitionSnapshot, ...] = ()
+        self.started_ms = 0
         self._model = model
         self._generation = generation
         self._systems = systems or Systems(config)
@@ -178,6 +182,7 @@ class Container:
             raise
         self._keep_last_picture()
         self.state = "stopped"
+        self._tell_last()
         self._release(self._close_tasks)
 
     def abandon(self) -> None:
@@ -201,6 +206,11 @@ class Container:
         return self._loop.processed if hasattr(self, "_loop") else 0
 
     @property
+    def nulls(self) -> int:
+        """How often there was no message to choose."""
+        return self._loop.nulls if hasattr(self, "_loop") else 0
+
+    @property
     def chosen(self) -> int:
         """How many messages were chosen so far: those that were processed, and the one at which a failure ended it."""
         return self.processed + (self._loop.unfinished_count if hasattr(self, "_loop") else 0)
@@ -209,6 +219,11 @@ class Container:
     def passed_over(self) -> PassedOver:
         """How many messages were dropped or dead-lettered, and failures ignored, so far."""
         return self._rejects.counts + PassedOver(ignored=self._loop.ignored) if hasattr(self, "_loop") else PassedOver()
+
+    @property
+    def polls(self) -> Mapping[str, int]:
+        """How often each system was polled so far."""
+        return self._intake.polls
 
     @property
     def tasks(self) -> Sequence[TaskInstance]:
@@ -293,7 +308,11 @@ class Container:
             del self.explanations[next(iter(self.explanations))]
 
     def _start(self) -> None:
+        began = time.perf_counter_ns()
         config = self.config
+        self.started_ms = self._clock.now_ms()
+        self._reporting = Reporting(config, self.name, self.number, self._systems, self._clock, self.metrics)
+        self._reporting.start(self)
         metadata = self._systems.metadata(_checked_inputs(config, self._systems))
         self._serdes = StreamSerdes(config)
         self._rejects = Rejects(config, self._systems, self._outgoing, self.metrics)
@@ -317,9 +336,10 @@ class Container:
             self._outbox = AtomicOutbox(*parts, config=config, inputs=all_inputs(config), on_full=self._request_commit)
         else:
             self._outbox = LiveOutbox(*parts)
+        self._meter = self.metrics if config.text("metrics.timer.enabled") == "true" else None
         self._state_of_tasks = State(
             config, self.name, self._systems, container, model.changelog_partitions, self._owner,
-            clock=self._clock, metrics=self.metrics, directory=checkpoints.directory,
+            clock=self._clock, metrics=self.metrics, directory=checkpoints.directory, meter=self._meter,
         )  # fmt: skip
         try:
             self._outbox.start([task.name for task in container.tasks], self._state_of_tasks.fenced(), self._generation, epoch)
@@ -331,7 +351,9 @@ class Container:
                 f"{error}. If nothing of this job runs, its checkpoints have been deleted or lie elsewhere: bring them back, or delete "
                 "this changelog to begin anew"
             ) from error
+        began_restore = time.perf_counter_ns()
         corrections = self._state_of_tasks.restore(last, self._tell_of_restore)
+        self.metrics.gauge("restore-time", "container").set((time.perf_counter_ns() - began_restore) / 1e6)
         self.restoring = None
         self._outbox.correct(corrections, self._state_of_tasks.sources())
         self._make_tasks(container)
@@ -341,19 +363,22 @@ class Container:
             task.context.start_at = None
         self._record_starts(last, {each.changelog for each in corrections})
         self._begin_to_read(metadata)
+        self.metrics.gauge("container-startup-time", "container").set((time.perf_counter_ns() - began) / 1e6)
 
     def _make_tasks(self, container: ContainerModel) -> None:
         outgoing, requests = self._outgoing, self._requests
         listeners = lifecycle_listeners(self.config)
+        timer = None if self._meter is None else self._meter.timer("process-ns", "container")
         for model in container.tasks:
             stores = self._state_of_tasks.stores(model.name)
-            context = Context(model.name, model.partitions, self.config, MetricsRegistry(), stores)
+            metrics = MetricsRegistry(getattr(self.factory, "__name__", "user"))
+            context = Context(model.name, model.partitions, self.config, metrics, stores)
             self._tasks.append(
                 TaskInstance(
                     model, task_object(self.factory), context,
                     lambda task: Collector(task, outgoing, self._owner),
                     lambda task: Coordinator(task, requests, self._owner),
-                    stores, context.metrics, listeners, self._observer,
+                    stores, metrics, listeners, self._observer, timer,
                 )
             )  # fmt: skip
 
@@ -397,12 +422,13 @@ class Container:
             window_ms=config.integer("task.window.ms"), commit_ms=config.integer("task.commit.ms"),
             poll_ms=config.integer("task.poll.interval.ms"), idle_ms=config.integer("task.max.idle.ms"),
             rejects=self._rejects, compare=self._compare, ignored=config.names("task.ignored.exceptions"), observer=self._observer,
-            longest_run=longest,
+            longest_run=longest, timing=config.required("metrics.timer.enabled"), report=self._reporting.at,
         )  # fmt: skip
         self.on_choice(None)
         for system, starts in by_system({ssp: lane.start for ssp, lane in lanes.items()}):
             self._intake.add(system, self._systems.consumer(system, self.metrics), starts, self._room(system), runs=takes_batches)
         multiplexer.start()
+        self._reporting.begin()
         self._loop.start()
 
     def _lanes(self) -> dict[SystemStreamPartition, Lane]:
@@ -447,11 +473,16 @@ class Container:
         return self._systems.admin(next(iter(systems))).compare if len(systems) == 1 else None
 
     def _commit(self, tasks: Sequence[TaskInstance]) -> None:
+        with self._commit_ns.time():
+            self._commit_changes(tasks)
+
+    def _commit_changes(self, tasks: Sequence[TaskInstance]) -> None:
         commits = [(task, self._task_commit(task)) for task in (self._tasks if self._outbox.whole else tasks)]
         changed = [(task, commit) for task, commit in commits if commit.changes or commit.offsets != task.committed]
         self._hand_over([commit for _, commit in changed])
         for task, commit in changed:
             task.committed = dict(commit.offsets)
+            task.commits += 1
             if self._observer:
                 self._observer("commit", task.name, None)
 
@@ -486,6 +517,7 @@ class Container:
         self.reason = str(error) or type(error).__name__
         if hasattr(self, "_loop"):
             self._loop.paused = True
+        self._tell_last()
         try:
             self._release(self._close_tasks)
         except Exception as problem:
@@ -502,6 +534,10 @@ class Container:
         except Exception as problem:
             log.warning("no last picture of the inputs: %s", problem)
 
+    def _tell_last(self) -> None:
+        if hasattr(self, "_reporting"):
+            self._reporting.tell_last()
+
     def _close_tasks(self) -> None:
         do_all([task.close for task in self._tasks])
 
@@ -517,6 +553,8 @@ class Container:
             steps.append(self._outbox.stop)
         if self._checkpoints is not None:
             steps.append(self._checkpoints.close)
+        if hasattr(self, "_reporting"):
+            steps.append(self._reporting.stop)
         steps.append(self._systems.close)
         do_all(steps)
 

@@ -43,13 +43,14 @@ class Intake:
     """Polls the consumers that may be polled by the event loop, and runs a reader thread for each of the others.
 
     ``inbox`` holds what came from other threads, in order: Arrivals, ReaderFailures and Commands. The event loop looks at it once per
-    iteration; ``wake`` is set whenever something is added.
+    iteration; ``wake`` is set whenever something is added. ``polls``: how often each system was polled.
     """
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.inbox: deque[Arrival | ReaderFailure | Command] = deque()
         self.wake = threading.Event()
+        self.polls: dict[str, int] = {}
         self._polled: dict[str, SystemConsumer] = {}
         self._polls: dict[str, _Poll] = {}
         self._readers: dict[str, _Reader] = {}
@@ -61,6 +62,7 @@ class Intake:
         take batches.
 
         Raises what the consumer raises."""
+        self.polls[system] = 0
         poll = consumer.poll_runs if runs else consumer.poll_chunks
         if consumer.polled_by_loop:
             for ssp, offset in starts.items():
@@ -78,6 +80,7 @@ class Intake:
 
     def poll(self, system: str, wanted: Mapping[SystemStreamPartition, int]) -> Sequence[Messages]:
         """The next messages of partitions of a polled system; never waits."""
+        self.polls[system] += 1
         return self._polls[system](wanted, 0)
 
     def at_head(self, ssp: SystemStreamPartition) -> bool:
@@ -191,6 +194,7 @@ class _Reader:
         told: frozenset[SystemStreamPartition] = frozenset()
         while wanted := self._wanted():
             chunks = self._poll(wanted, _READER_POLL_MS)
+            self._intake.polls[self._system] += 1
             with self._changed:
                 for chunk in chunks:
                     self._room[chunk.ssp] -= len(chunk)

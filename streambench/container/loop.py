@@ -13,6 +13,7 @@ observers, broadcast inputs) is bound elsewhere, beforehand, so that the others 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Collection, Sequence
 
 from streambench.batch import MessageBatch
@@ -25,7 +26,8 @@ from streambench.container.outbox import Outbox
 from streambench.container.rejects import Rejects, noting
 from streambench.container.task_instance import EventObserver, Subscription, TaskInstance, is_ignored
 from streambench.errors import SerdeError
-from streambench.metrics.registry import MetricsRegistry
+from streambench.metrics.registry import MetricsRegistry, Timer
+from streambench.metrics.utilization import Utilization
 from streambench.model import IncomingMessageEnvelope
 from streambench.task import RequestScope
 
@@ -39,10 +41,10 @@ class EventLoop:
     """Drives tasks with messages until it is told to stop.
 
     ``commit(tasks)`` is called for step 5 with the tasks that are due. ``on_choice``, if set, sees each chosen message before
-    its task does; ``processed`` is how many messages were chosen so far (a broadcast message counts once), ``ignored`` how many exceptions
-    were passed over. ``unfinished`` is the message at which an exception ended the loop, None where it was not ended by one or between two
-    messages; of a run of messages it is the first, and ``unfinished_count`` says how many there are. ``paused`` makes ``run`` return. Tasks
-    that take batches get ``runs``.
+    its task does; ``processed`` is how many messages were chosen so far (a broadcast message counts once), ``nulls`` how many iterations
+    found none, ``ignored`` how many exceptions were passed over. ``unfinished`` is the message at which an exception ended the loop, None
+    where it was not ended by one or between two messages; of a run of messages it is the first, and ``unfinished_count`` says how many
+    there are. ``paused`` makes ``run`` return. Tasks that take batches get ``runs``.
     """
 
     def __init__(
@@ -66,8 +68,12 @@ class EventLoop:
         ignored: Collection[str] = (),
         observer: EventObserver | None = None,
         longest_run: int = 1,
+        timing: str = "sampled",
+        report: Callable[[int], int] | None = None,
     ) -> None:
-        self.processed = 0
+        """``timing``: what ``metrics.timer.enabled`` says. ``report(now)`` is told when metrics may be due, and returns when it
+        is to be told next."""
+        self.processed = self.nulls = 0
         self.paused = False
         self.unfinished: IncomingMessageEnvelope | None = None
         self.unfinished_count = 0
@@ -96,6 +102,13 @@ class EventLoop:
         self._windows = metrics.counter("window-calls", "container")
         self._commits = metrics.counter("commit-calls", "container")
         self._metrics = metrics
+        self._window_ns = metrics.timer("window-ns", "container")
+        self._blocked = metrics.timer("block-ns", "container")
+        metrics.gauge("event-loop-utilization", "container", Utilization(lambda: self._blocked.total).read)
+        self._choose_ns = metrics.timer("choose-ns", "container") if timing == "true" else None
+        self._sampled_ns = metrics.timer("process-ns", "container") if timing == "sampled" else None
+        self._report = report
+        self._report_at = _NEVER
         self._last_window = self._last_commit = self._last_look = 0
         self.runs = Runs(
             longest_run, multiplexer, outgoing, reject=rejects.undecodable, failed=self._failed_at_run, begins=self._begins_at
@@ -105,6 +118,8 @@ class EventLoop:
         """Let the time of windows and commits run from now on."""
         now = self._clock.monotonic_ns()
         self._last_window = self._last_commit = self._last_look = now
+        if self._report is not None:
+            self._report_at = self._report(now)
 
     @property
     def awaiting_refill(self) -> Lane | None:
@@ -117,7 +132,7 @@ class EventLoop:
         and others."""
         if limit is not None and limit <= 0:
             return 0
-        choose = self._multiplexer.chooser.choose
+        choose = self._multiplexer.chooser.choose if self._choose_ns is None else _timed(self._multiplexer.chooser.choose, self._choose_ns)
         update = self._multiplexer.chooser.update
         offer = self._multiplexer.offer
         lanes = self._multiplexer.lanes
@@ -151,6 +166,7 @@ class EventLoop:
                 envelope = choose()
                 if envelope is None:
                     lane = None
+                    self.nulls += 1
                     found = self._multiplexer.look()
                 else:
                     lane = lanes[envelope.ssp]
@@ -185,7 +201,8 @@ class EventLoop:
                         break
                     if until is not None and self._is_reached(until, base + processed, lane):
                         break
-                    self._intake.wait(min(self._idle_ms, max(0, (due - now) / _MS)))
+                    with self._blocked.time():
+                        self._intake.wait(min(self._idle_ms, max(0, (due - now) / _MS)))
                 elif processed == last or (until is not None and self._is_reached(until, base + processed, lane)):
                     break
         except BaseException as error:
@@ -253,6 +270,7 @@ class EventLoop:
         if subscription.skip_before is None:
             return False
         if (self._compare(envelope.ssp.system, envelope.offset, subscription.skip_before) or 0) < 0:
+            subscription.skipped += 1
             return True
         subscription.skip_before = None
         return False
@@ -297,7 +315,8 @@ class EventLoop:
         if now - self._last_window >= self._window_every:
             self._last_window = now
             self._rejects.input = envelope
-            self._window()
+            with self._window_ns.time():
+                self._window()
         if now - self._last_commit >= self._commit_every:
             self._last_commit = now
             self._outbox.send(self._outgoing)
@@ -308,10 +327,18 @@ class EventLoop:
             self._outbox.check()
             if self._multiplexer.has_dry:
                 self._multiplexer.look()
+            if envelope is not None and self._sampled_ns is not None:
+                for subscription in self._multiplexer.lanes[envelope.ssp].subscriptions:
+                    subscription.time_next(self._sampled_ns)
+        if now >= self._report_at and self._report is not None:
+            self._report_at = self._report(now)
         return self._next_due()
 
     def _next_due(self) -> int:
-        return min(self._last_window + self._window_every, self._last_commit + self._commit_every, self._last_look + self._look_every)
+        return min(
+            self._last_window + self._window_every, self._last_commit + self._commit_every, self._last_look + self._look_every,
+            self._report_at,
+        )  # fmt: skip
 
     def _window(self) -> None:
         self._windows.inc()
@@ -358,3 +385,15 @@ class EventLoop:
     def _run_commit(self, tasks: Sequence[TaskInstance]) -> None:
         self._commits.inc()
         self._commit(tasks)
+
+
+def _timed(choose: Callable[[], IncomingMessageEnvelope | None], timer: Timer) -> Callable[[], IncomingMessageEnvelope | None]:
+    read, update = time.perf_counter_ns, timer.update
+
+    def timed() -> IncomingMessageEnvelope | None:
+        began = read()
+        envelope = choose()
+        update(read() - began)
+        return envelope
+
+    return timed

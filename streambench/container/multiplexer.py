@@ -203,9 +203,12 @@ class Multiplexer:
             rule = f"{type(self.chooser).__name__} cannot explain it: {described(error)}"
             told = Explanation(rule, None if chosen is None else Candidate.of(chosen))
         known = {each.ssp for each in told.waiting}
-        inside = [ssp for ssp, lane in self.lanes.items() if lane is not without and lane not in self._dry]
-        waiting = (*told.waiting, *(Candidate(ssp) for ssp in inside if ssp not in known))
+        waiting = (*told.waiting, *(Candidate(ssp) for ssp in self.candidates(without) if ssp not in known))
         return replace(told, waiting=waiting, held={each.ssp: told.held[each.ssp] for each in waiting if each.ssp in told.held})
+
+    def candidates(self, chosen: Lane | None) -> list[SystemStreamPartition]:
+        """The partitions that have a message inside the chooser. ``chosen``: as for ``counts``."""
+        return [ssp for ssp, lane in self.lanes.items() if lane not in self._dry and lane is not chosen]
 
     def _is_at_head(self, lane: Lane) -> bool:
         if lane.finished:

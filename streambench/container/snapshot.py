@@ -10,6 +10,7 @@ from msgspec import Struct
 from streambench.chooser.explanation import Explanation
 from streambench.container.rejects import PassedOver
 from streambench.container.state import RestoreProgress
+from streambench.metrics.registry import Counter
 from streambench.model import SystemStreamPartition
 
 if TYPE_CHECKING:
@@ -57,8 +58,9 @@ class Choice(Struct, frozen=True):
 class ContainerSnapshot(Struct, frozen=True):
     """A container as it was at ``time_ms``. ``state`` is one of new, running, stopped, failed; ``reason`` says why it stands still.
 
-    ``gate``: what all other inputs wait for, empty while the bootstrap gate is open. ``passed_over``: what was dropped, dead-lettered or
-    ignored. ``restoring``: how far it is with bringing back the state of its stores; None where it is not at that."""
+    ``counts``: how many messages were processed, and all counters by ``group.name``, those of the tasks added up. ``gate``: what all other
+    inputs wait for, empty while the bootstrap gate is open. ``passed_over``: what was dropped, dead-lettered or ignored. ``restoring``: how
+    far it is with bringing back the state of its stores; None where it is not at that."""
 
     job: str
     container: int
@@ -100,7 +102,7 @@ def take_snapshot(container: Container) -> ContainerSnapshot:
         partitions=partition_snapshots(container),
         choices=_choices(container),
         checkpoints={task.name: dict(task.committed) for task in container.tasks},
-        counts={"processed": container.processed, **container.metrics.snapshot()},
+        counts=_counts(container),
         gate=container._multiplexer.explain(None, None).gate if container.state == "running" else "",
         passed_over=container.passed_over,
         restoring=container.restoring,
@@ -135,6 +137,15 @@ def partition_snapshots(container: Container) -> tuple[PartitionSnapshot, ...]:
             )
         )  # fmt: skip
     return tuple(shown)
+
+
+def _counts(container: Container) -> dict[str, float]:
+    counts: dict[str, float] = {"processed": container.processed}
+    for registry in (container.metrics, *(task.metrics for task in container.tasks)):
+        for each in registry.readings(Counter):
+            name = f"{each.group}.{each.name}"
+            counts[name] = counts.get(name, 0) + each.value
+    return counts
 
 
 def _least(offsets: Sequence[str | None], compare: Callable[[str, str], int | None]) -> str:

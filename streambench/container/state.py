@@ -22,6 +22,7 @@ from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStream, SystemStreamPartition
 from streambench.planning.model import ContainerModel, TaskModel
 from streambench.store.definitions import StoreDefinition, store_definitions
+from streambench.store.metered import MeteredStore
 from streambench.store.restore import Restore, restore_all
 from streambench.store.task_store import StoreCounts, TaskStore
 from streambench.system.api import SystemAdmin
@@ -44,10 +45,11 @@ class State:
 
     def __init__(
         self, config: Config, job: str, systems: Systems, container: ContainerModel, partitions: int, owner: Owner, *,
-        clock: Clock, metrics: MetricsRegistry, directory: Path | None,
+        clock: Clock, metrics: MetricsRegistry, directory: Path | None, meter: MetricsRegistry | None = None,
     ) -> None:  # fmt: skip
         """``partitions``: how many partitions changelogs have. ``directory``: that of the job, for the files of stores; None: it has none,
-        and they get one for this container alone, which goes with it."""
+        and they get one for this container alone, which goes with it. ``meter``: where the tasks' calls of their stores are timed."""
+        self._meter = meter
         self._config = config
         self._job = job
         self._systems = systems
@@ -196,10 +198,12 @@ class State:
     def _store(self, definition: StoreDefinition, task: TaskModel, owner: Owner) -> TaskStore:
         name = definition.name
         engine = definition.engine(task.name, self._config, self._place(definition, task), self._clock.now_ms)
-        store = TaskStore(
+        store = (TaskStore if self._meter is None else MeteredStore)(
             name, engine, definition.key_serde, definition.value_serde, changelog=definition.changelog is not None, owner=owner,
             counts=self._counts[name], max_value=definition.max_value, drops_large=definition.drops_large,
         )  # fmt: skip
+        if isinstance(store, MeteredStore) and self._meter is not None:
+            store.meter(self._meter)
         if definition.changelog is None or not definition.reuses_files:
             engine.clear()
         return store

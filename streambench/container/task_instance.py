@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from streambench.batch import MessageBatch
 from streambench.container.batches import place_of
 from streambench.container.handles import Collector, Context, Coordinator
 from streambench.errors import ConfigError, TaskError, described
-from streambench.metrics.registry import MetricsRegistry
+from streambench.metrics.registry import MetricsRegistry, Timer
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.planning.model import TaskModel
 from streambench.store.task_store import TaskStore
@@ -18,6 +19,7 @@ from streambench.task import MessageCollector, TaskCoordinator, TaskLifecycleLis
 
 Process = Callable[[IncomingMessageEnvelope, MessageCollector, TaskCoordinator], Any]
 ProcessBatch = Callable[[MessageBatch, MessageCollector, TaskCoordinator], Any]
+_Given = TypeVar("_Given", IncomingMessageEnvelope, MessageBatch)
 EventObserver = Callable[[str, str, str | None], None]
 """Called with event, task and detail as ``streambench.testing.Call`` describes them."""
 
@@ -26,10 +28,10 @@ class Subscription:
     """One input partition of one task: what the event loop needs for a message of it, in one place.
 
     ``offset``: the last message processed, None before the first. ``skip_before``: the task begins here although the lane begins earlier
-    (a broadcast input that another task reads from further back), None once it is reached.
+    (a broadcast input that another task reads from further back), None once it is reached. ``skipped``: how many messages before it.
     """
 
-    __slots__ = ("collector", "coordinator", "offset", "process", "skip_before", "ssp", "start", "task")
+    __slots__ = ("collector", "coordinator", "offset", "process", "skip_before", "skipped", "ssp", "start", "task")
 
     def __init__(self, task: TaskInstance, ssp: SystemStreamPartition) -> None:
         self.task = task
@@ -40,6 +42,20 @@ class Subscription:
         self.offset: str | None = None
         self.start: str = ""
         self.skip_before: str | None = None
+        self.skipped = 0
+
+    def time_next(self, timer: Timer) -> None:
+        """Time the next call of ``process``, and only that one."""
+
+        def timed(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+            process = self.process = self.task.process
+            began = time.perf_counter_ns()
+            try:
+                process(envelope, collector, coordinator)
+            finally:
+                timer.update(time.perf_counter_ns() - began)
+
+        self.process = timed
 
 
 class TaskInstance:
@@ -59,7 +75,9 @@ class TaskInstance:
         metrics: MetricsRegistry,
         listeners: Sequence[TaskLifecycleListener] = (),
         observer: EventObserver | None = None,
+        timer: Timer | None = None,
     ) -> None:
+        """``timer``: times every call of process()."""
         self.name = model.name
         self.model = model
         self.context = context
@@ -71,6 +89,8 @@ class TaskInstance:
         self._listeners = listeners
         self._observer = observer
         self._has_begun = self._was_called = False
+        self._timer = timer
+        self.commits = 0
         self.committed: dict[SystemStreamPartition, str] = {}
         self.bind(task)
         self.subscriptions = tuple(Subscription(self, ssp) for ssp in model.partitions)
@@ -81,8 +101,8 @@ class TaskInstance:
         process_batch = getattr(task, "process_batch", None)
         self.takes_batches = callable(process_batch)
         # Each stands in for the other: code may be exchanged for code that has the other one.
-        self.process = self._with_hooks(_as_run(process_batch) if callable(process_batch) else task.process)
-        self.process_batch = self._with_hooks_of_runs(process_batch if callable(process_batch) else _one_by_one(task.process))
+        self.process = self._timed(self._with_hooks(_as_run(process_batch) if callable(process_batch) else task.process))
+        self.process_batch = self._timed(self._with_hooks_of_runs(process_batch if callable(process_batch) else _one_by_one(task.process)))
         self.window: Callable[[MessageCollector, TaskCoordinator], Any] | None = getattr(task, "window", None)
         for subscription in getattr(self, "subscriptions", ()):
             subscription.process = self.process
@@ -135,6 +155,22 @@ class TaskInstance:
             tell("after_process", batch)
 
         return observed
+
+    def _timed(self, process: Callable[[_Given, MessageCollector, TaskCoordinator], Any]) -> Callable[..., Any]:
+        """The same callback, timed where every call is to be."""
+        timer = self._timer
+        if timer is None:
+            return process
+        read, update = time.perf_counter_ns, timer.update
+
+        def timed(given: _Given, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+            began = read()
+            try:
+                process(given, collector, coordinator)
+            finally:
+                update(read() - began)
+
+        return timed
 
     def init(self) -> None:
         """Call the listeners' before_init, the task's init, the listeners' after_init. Raises TaskError."""

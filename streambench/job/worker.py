@@ -26,6 +26,7 @@ from streambench.job.order import Again, CaughtUp, Order, Report, Stop, Surround
 from streambench.job.result import ContainerRun
 from streambench.job.shipping import bring_names, unshipped
 from streambench.job.signals import StopSignals
+from streambench.metrics.log_reporter import show_on_stderr
 
 
 def main() -> None:
@@ -33,6 +34,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
     _settle(connection.recv())
+    show_on_stderr()
     order: Order = pickle.loads(connection.recv_bytes())
     desk = _Desk(connection)
     try:

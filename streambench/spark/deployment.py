@@ -24,7 +24,7 @@ from streambench.spark.plan import DeployPlan, make_plan, open_generation, reach
 from streambench.spark.progress import Listener
 from streambench.spark.result import DeployedContainer, DeployError, DeployProgress, DeployResult, failed
 from streambench.spark.session import Lease, lease, require
-from streambench.spark.shipment import directories, pack, sources
+from streambench.spark.shipment import directories, pack, sources, without_endpoints
 from streambench.spark.spark_job import SparkJob
 from streambench.spark.worker import Report, Shipment
 
@@ -162,10 +162,11 @@ class _Deployment:
         return result
 
     def _shipment(self, planned: DeployPlan, listener: Listener) -> Shipment:
-        names = {name: what for name, (_, what) in load.own_names(self._config).items()}
+        config = without_endpoints(self._config)
+        names = {name: what for name, (_, what) in load.own_names(config).items()}
         texts = sources(planned.task, *names.values())
         return Shipment(
-            self._config, planned.task, names, planned.model, planned.ends, directories(self._config), texts, listener.address
+            config, planned.task, names, planned.model, planned.ends, directories(config), texts, listener.address
         )
 
     def _wait(self, job: SparkJob, listener: Listener) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 
 from streambench.config import Config
 from streambench.errors import StreambenchError
+from streambench.metrics.reporter import is_builtin
 from streambench.spark.worker import RunContainers, Shipment
 from streambench.system.systems import Systems
 
@@ -45,6 +46,14 @@ def directories(config: Config) -> dict[str, str]:
         keys.append("task.checkpoint.path")
     paths = {key: config.path(key) for key in keys if config.text(key)}
     return {key: str(path) for key, path in paths.items() if path.is_dir()}
+
+
+def without_endpoints(config: Config) -> Config:
+    """The configuration without Prometheus reporters: a container on Spark lives too short to be scraped, on a machine nobody knows
+    beforehand. The other reporters report from the executors."""
+    names = config.names("metrics.reporters")
+    kept = [name for name in names if not is_builtin(config, name, "prometheus")]
+    return config if kept == names else config.with_values({"metrics.reporters": kept or None})
 
 
 def sources(*code: Any) -> dict[str, str]:

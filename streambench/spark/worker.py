@@ -28,6 +28,7 @@ from streambench.container.snapshot import ContainerSnapshot
 from streambench.errors import StreambenchError
 from streambench.job.drive import Driver
 from streambench.job.failure import Failure
+from streambench.metrics.log_reporter import show_on_stderr
 from streambench.model import SystemStreamPartition
 from streambench.planning.model import JobModel
 from streambench.spark.progress import Address, Teller
@@ -133,6 +134,8 @@ def _run(shipment: Shipment, generation: int, report: Report) -> None:
     warnings = _Warnings()
     logger = logging.getLogger("streambench")
     logger.addHandler(warnings)
+    if shipment.config.names("metrics.reporters"):
+        show_on_stderr()
     teller.tell("active", 0)
     try:
         ran = Driver(container, on_snapshot=lambda snapshot: _tell(teller, snapshot), every_s=_PROGRESS_S).run("caught-up")

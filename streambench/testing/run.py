@@ -14,6 +14,7 @@ from streambench.checkpoint.memory import MemoryCheckpointManager
 from streambench.clock import Clock
 from streambench.config import Config
 from streambench.container.container import Container
+from streambench.container.readings import flat_metrics
 from streambench.container.task_instance import check_task, is_ignored, task_object
 from streambench.container.writer import writing
 from streambench.errors import ConfigError, TaskError
@@ -202,9 +203,7 @@ class _Run:
             if str(stream) not in self.inputs:
                 result.outputs[str(stream)] = self._outputs(stream, changelogs.get(stream) or self.serdes.for_stream(stream))
         if container is not None:
-            result.metrics = {"container.processed": container.processed, **container.metrics.snapshot()}
-            for task in container.tasks:
-                result.metrics.update({f"{task.name}.{name}": value for name, value in task.metrics.snapshot().items()})
+            result.metrics = flat_metrics(container)
         return result
 
     def _changelog_serdes(self) -> dict[SystemStream, tuple[Serde | None, Serde | None]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -168,7 +169,10 @@ class Project:
         """The command line in this process (a new one takes a second only to start), from its beginning to its end, whatever that is."""
         out, errors = _Text(), _Text()
         given = _Text(stdin)
-        with contextlib.chdir(self.directory), contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors), _stdin(given):
+        with (
+            contextlib.chdir(self.directory), contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors), _stdin(given),
+            _logging_as_before(),
+        ):  # fmt: skip
             try:
                 main(list(arguments))
             except SystemExit as end:
@@ -239,6 +243,19 @@ class _Text(io.TextIOWrapper):
     def getvalue(self) -> str:
         assert isinstance(self.buffer, io.BytesIO)
         return self.buffer.getvalue().decode()
+
+
+@contextlib.contextmanager
+def _logging_as_before() -> Iterator[None]:
+    """The command line takes over the logging of its process, which is here that of other tests, too."""
+    loggers = [logging.getLogger(name) for name in ("", "streambench", "streambench.metrics")]
+    before = [(logger, list(logger.handlers), logger.level, logger.propagate) for logger in loggers]
+    try:
+        yield
+    finally:
+        for logger, handlers, level, propagate in before:
+            logger.handlers[:], logger.propagate = handlers, propagate
+            logger.setLevel(level)
 
 
 @contextlib.contextmanager

@@ -178,7 +178,7 @@ def test_metrics_are_numbers_by_name_and_hold_those_of_the_tasks() -> None:
     run = run_job(Metered, None, {"mem.a": {0: [1, 2], 1: [3]}})
     assert all(isinstance(value, (int, float)) for value in run.metrics.values())
     assert run.metrics["container.processed"] == 3
-    assert (run.metrics["Partition 0.user.seen"], run.metrics["Partition 1.user.seen"]) == (2, 1)
+    assert (run.metrics["Partition 0.Metered.seen"], run.metrics["Partition 1.Metered.seen"]) == (2, 1)
 
 
 # Calls

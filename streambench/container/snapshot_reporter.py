@@ -1,0 +1,54 @@
+"""The reporter that writes metrics to a stream, as Samza's MetricsSnapshotReporter does."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import orjson
+
+from streambench.errors import ConfigError
+from streambench.metrics.registry import Reading, flat
+from streambench.metrics.reporter import MetricsReport, MetricsReporter, Surroundings
+from streambench.model import SystemStream
+
+
+class SnapshotReporter(MetricsReporter):
+    """Sends a message per source (the container, each task) to ``metrics.reporter.<n>.stream``: a JSON object with a ``header`` and, by
+    group and name, ``metrics``. All of a container go to one partition.
+
+    They are no part of a commit, under whatever guarantee: they tell of the process, which a commit that fails does not undo."""
+
+    settings: ClassVar[frozenset[str] | None] = frozenset({"stream"})
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        key = surroundings.key("stream")
+        name = surroundings.config.required(key)
+        try:
+            stream = SystemStream.parse(name)
+        except ConfigError as error:
+            raise surroundings.config.error(key, str(error)) from None
+        self._write = surroundings.open_stream(stream, key)
+
+    def report(self, report: MetricsReport) -> None:
+        self._write([(report.container_name, _message(report, source)) for source in report.sources if report.sources[source]])
+
+
+def _message(report: MetricsReport, source: str) -> bytes:
+    groups: dict[str, list[Reading]] = {}
+    for each in report.sources[source]:
+        groups.setdefault(each.group, []).append(each)
+    header = {
+        "job-name": report.job, "job-id": report.job_id, "container-name": report.container_name, "source": source, "host": report.host,
+        "version": report.version, "time": report.time_ms, "reset-time": report.reset_time_ms,
+    }  # fmt: skip
+    metrics = {
+        group: {name.removeprefix(f"{group}."): _plain(value) for name, value in flat(readings).items()}
+        for group, readings in groups.items()
+    }
+    return orjson.dumps({"header": header, "metrics": metrics}, default=str)
+
+
+def _plain(value: float) -> float | None:
+    """JSON has no NaN."""
+    return value if math.isfinite(value) else None

@@ -1,0 +1,192 @@
+"""Reporters: who is told of a container's metrics, from time to time."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from msgspec import Struct
+
+from streambench import load
+from streambench.config import Config
+from streambench.errors import ConfigError
+from streambench.metrics.registry import Reading
+from streambench.model import SystemStream
+
+GROUP = "streambench.reporters"
+"""The group of entry points by which a package adds reporters."""
+
+BUILTIN = {
+    "log": "streambench.metrics.log_reporter:LogReporter",
+    "prometheus": "streambench.metrics.prometheus_reporter:PrometheusReporter",
+    "snapshot": "streambench.container.snapshot_reporter:SnapshotReporter",
+}
+
+_COMMON = ("class", "interval", "blacklist")
+
+
+class MetricsReport(Struct, frozen=True):
+    """The metrics of a container at ``time_ms``. ``sources``: what has metrics, the container (``samza-container-0``) first, then its tasks
+    (``TaskName-Partition 0``). ``reset_time_ms``: since when counters count."""
+
+    job: str
+    job_id: str
+    container: int
+    host: str
+    version: str
+    time_ms: int
+    reset_time_ms: int
+    sources: Mapping[str, Sequence[Reading]]
+
+    @property
+    def container_name(self) -> str:
+        """The container as Samza names it."""
+        return f"samza-container-{self.container}"
+
+
+Write = Callable[[Sequence[tuple[str, bytes]]], None]
+"""Sends messages, each with its key, to a stream; returns when they are durable. Raises what the stream's system raises."""
+
+OpenStream = Callable[[SystemStream, str], Write]
+"""From a stream, and the key that names it, to what writes to it, outside of any commit. Raises ConfigError where there is no such
+system."""
+
+
+class Surroundings(Struct, frozen=True):
+    """What a reporter is made with: its name in the configuration, the configuration, the job, and the number of the container."""
+
+    name: str
+    config: Config
+    job: str
+    container: int
+    open_stream: OpenStream
+
+    def key(self, setting: str) -> str:
+        """The configuration key of one of the reporter's settings."""
+        return f"metrics.reporter.{self.name}.{setting}"
+
+
+class MetricsReporter(ABC):
+    """Is told of the metrics of one container: ``start`` once, before anything else of the container; ``report`` again and again, and
+    once more at the end, be it a stop or a failure (but not a crash); ``stop`` once. All on the thread of the event loop, which waits
+    meanwhile: a reporter must be quick.
+
+    The class is called with Surroundings. What ``__init__`` and ``start`` raise fails the start of the container; what ``report``
+    raises is counted, and logged the first time, and the job goes on.
+
+    ``interval_s``: the seconds between two reports where the configuration gives none. ``settings``: the reporter's own keys below
+    ``metrics.reporter.<name>.``; None: whatever is there.
+    """
+
+    interval_s: ClassVar[float] = 60
+    settings: ClassVar[frozenset[str] | None] = None
+
+    def start(self) -> None:  # noqa: B027 - optional to override
+        """Open what is needed."""
+
+    @abstractmethod
+    def report(self, report: MetricsReport) -> None:
+        """Here are the metrics as they are now."""
+
+    def stop(self) -> None:  # noqa: B027 - optional to override
+        """Close what was opened."""
+
+
+class Reporter(Struct):
+    """A reporter in force: every so many nanoseconds it is told of what its blacklist (a regular expression over ``group.name``) leaves."""
+
+    name: str
+    made: MetricsReporter
+    every_ns: int
+    blacklist: re.Pattern[str] | None
+    due_ns: int = 0
+    has_failed: bool = False
+
+    def report(self, report: MetricsReport) -> None:
+        """Tell the reporter. Raises what it raises."""
+        self.made.report(report if self.blacklist is None else _without(report, self.blacklist))
+
+
+def reporters(config: Config, job: str, container: int, open_stream: OpenStream) -> list[Reporter]:
+    """The reporters of ``metrics.reporters``. ``metrics.reporter.<n>.class`` names a builtin one, an entry point, or a class (or factory)
+    that is called with Surroundings. Raises ConfigError, MissingExtraError."""
+    return [_reporter(Surroundings(name, config, job, container, open_stream)) for name in dict.fromkeys(config.names("metrics.reporters"))]
+
+
+def is_builtin(config: Config, name: str, kind: str) -> bool:
+    """Whether the reporter of this name is of this builtin kind, named by name or by path."""
+    named = (config.text(f"metrics.reporter.{name}.class") or "").replace(":", ".")
+    return named in (kind, BUILTIN[kind].replace(":", "."))
+
+
+def _reporter(surroundings: Surroundings) -> Reporter:
+    config, key = surroundings.config, surroundings.key("class")
+    if key not in config:
+        kinds = f"{', '.join(BUILTIN)}, or package.module.Class"
+        raise config.error(key, f"is missing, but metrics.reporters names {surroundings.name}; there are {kinds}")
+    made = _made(surroundings, key)
+    _check_settings(surroundings, made)
+    return Reporter(surroundings.name, made, _interval_ns(surroundings, made), _blacklist(surroundings))
+
+
+def _made(surroundings: Surroundings, key: str) -> MetricsReporter:
+    config = surroundings.config
+    name = config.required(key)
+    try:
+        kind = load.named(config, key, group=GROUP, builtin=BUILTIN)
+    except ConfigError:
+        near = difflib.get_close_matches(name.lower(), BUILTIN, n=1)
+        if near and "." not in name and ":" not in name:
+            raise config.error(key, f"there is no '{name}'; did you mean {near[0]}?") from None
+        raise
+    made: Any = load.called(config, key, kind, surroundings)
+    if not isinstance(made, MetricsReporter):
+        raise config.error(key, f"{name} gave a {type(made).__name__}, not a MetricsReporter")
+    return made
+
+
+def _check_settings(surroundings: Surroundings, made: MetricsReporter) -> None:
+    if made.settings is None:
+        return
+    known = [*_COMMON, *sorted(made.settings)]
+    for setting in surroundings.config.below(surroundings.key("")):
+        if setting not in known:
+            near = difflib.get_close_matches(setting, known, n=1)
+            hint = f"did you mean {surroundings.key(near[0])}?" if near else f"it has {', '.join(known)}"
+            raise surroundings.config.error(surroundings.key(setting), f"is not a setting of this kind of reporter; {hint}")
+
+
+def _interval_ns(surroundings: Surroundings, made: MetricsReporter) -> int:
+    key = surroundings.key("interval")
+    text = surroundings.config.text(key)
+    try:
+        seconds = made.interval_s if text is None else float(text)
+    except ValueError:
+        seconds = 0
+    if not 0 < seconds < 1e9:
+        raise surroundings.config.error(key, f"'{text}' is not a number of seconds above 0")
+    return int(seconds * 1e9)
+
+
+def _blacklist(surroundings: Surroundings) -> re.Pattern[str] | None:
+    key = surroundings.key("blacklist")
+    text = surroundings.config.text(key)
+    if text is None:
+        return None
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise surroundings.config.error(key, f"'{text}' is not a regular expression: {error}") from None
+
+
+def _without(report: MetricsReport, blacklist: re.Pattern[str]) -> MetricsReport:
+    sources = {
+        source: [each for each in readings if not blacklist.fullmatch(f"{each.group}.{each.name}")]
+        for source, readings in report.sources.items()
+    }
+    return MetricsReport(
+        report.job, report.job_id, report.container, report.host, report.version, report.time_ms, report.reset_time_ms, sources
+    )
