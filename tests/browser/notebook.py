@@ -65,13 +65,21 @@ class Notebook:
     def __init__(self, page: Page, name: str, closed: Callable[[Notebook], None]) -> None:
         self.page = page
         self.name = name
-        #: What JavaScript threw, uncaught, since the page was loaded: a panel's test wants it empty.
+        #: What JavaScript threw, uncaught, since the page was loaded, with its stack: a panel's test wants it empty.
         self.page_errors: list[str] = []
+        #: What JupyterLab's core threw with nothing else on the stack: its own affair, but worth a look when a test fails.
+        self.lab_errors: list[str] = []
         self._closed = closed
         self._is_open = True
         self._runs = 0
         page.set_default_timeout(TIMEOUT_SECONDS * 1000)
-        page.on("pageerror", lambda error: self.page_errors.append(str(error)))
+        page.on("pageerror", self._keep_error)
+
+    def _keep_error(self, error: BrowserError) -> None:
+        frames = [line for line in (error.stack or "").splitlines() if line.lstrip().startswith("at ")]
+        core = ["/static/lab/" in frame for frame in frames]
+        only_core = any(core) and all(here or "<anonymous>" in frame for here, frame in zip(core, frames, strict=True))
+        (self.lab_errors if only_core else self.page_errors).append(f"{error}\n{error.stack}")
 
     def load(self, url: str) -> None:
         """Loads the page and waits until the kernel is ready. Called by the lab."""

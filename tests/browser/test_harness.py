@@ -52,6 +52,20 @@ def test_a_widget_fed_by_a_thread_is_shown_and_ticks(lab: JupyterLab, tmp_path: 
     assert notebook.page_errors == []
 
 
+def test_what_a_page_throws_is_kept_and_what_jupyterlab_itself_throws_is_kept_apart(lab: JupyterLab) -> None:
+    notebook = lab.new("1 + 1")
+    throw = """([name, place]) => {
+        const error = new Error(name);
+        error.stack = `Error: ${name}\\n    at render (http://127.0.0.1:1/${place}.js:1:2)\\n    at new Promise (<anonymous>)`;
+        setTimeout(() => { throw error; });
+    }"""
+    for name, place in (("of a widget", "lab/extensions/widget"), ("of the core", "static/lab/jlab_core")):
+        with notebook.page.expect_event("pageerror"):
+            notebook.page.evaluate(throw, [name, place])
+    assert ["of a widget" in error for error in notebook.page_errors] == [True]
+    assert ["of the core" in error for error in notebook.lab_errors] == [True]
+
+
 def test_the_kernel_is_this_python(lab: JupyterLab) -> None:
     notebook = lab.new("import sys; print(sys.prefix)")
     notebook.run_all()
