@@ -122,7 +122,12 @@ KEYS = (
         "true: every call of process(), of the chooser and of stores is timed; sampled: some calls of process(), at no cost; false: none",
         ("true", "false", "sampled"),
     ),  # fmt: skip
-    Key("serializers.registry.<n>.class", "class", None, "a serde of one's own: a Serde class or factory"),
+    Key("serializers.registry.<n>.class", "class", None, "what a serde is: avro, json, ..., or a Serde class or factory of one's own"),
+    Key("serializers.registry.<n>.encoding", "text", "utf-8", "of a string serde: the encoding of texts"),
+    Key("serializers.registry.<n>.type", "class", None, "of a json or msgpack serde: the type of messages, a msgspec Struct for example"),
+    Key("serializers.registry.<n>.schema", "text", None, "of an avro serde: the schema, as JSON or a file relative to the configuration"),
+    Key("serializers.registry.<n>.reader.schema", "text", None, "of an avro serde: the schema to read by, where it is another"),
+    Key("serializers.registry.<n>.confluent.schema.id", "integer", None, "of an avro serde: the id in the header of each message"),
 )
 
 # A plug-in's keys below systems.<s>., serializers.registry.<n>., stores.<n>.engine. and metrics.reporter.<n>. are its own; it checks them.

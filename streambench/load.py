@@ -16,7 +16,8 @@ from streambench.config import Config
 from streambench.errors import ConfigError, MissingExtraError, StreambenchError, described
 
 _EXTRAS = {
-    "kafka": "kafka", "pika": "amqp", "prometheus_client": "prometheus", "pyspark": "spark", "rocksdict": "rocksdb", "ipywidgets": "jupyter"
+    "fastavro": "avro", "ipywidgets": "jupyter", "kafka": "kafka", "pika": "amqp", "prometheus_client": "prometheus", "pyspark": "spark",
+    "rocksdict": "rocksdb",
 }  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
+import pyarrow as pa
 
 from streambench.config import Config
 from streambench.container.writer import writing
@@ -66,6 +67,7 @@ def peek(config: Config, stream: SystemStream, *, limit: int, partition: int | N
                 "timestamp": found[ssp][index].timestamp,
                 "key": readable(key_serde, found[ssp][index].key),
                 "message": readable(message_serde, found[ssp][index].message),
+                **({"headers": dict(found[ssp][index].headers or {})} if found[ssp][index].headers else {}),
             }
             for ssp, index in taken
         ]
@@ -88,7 +90,7 @@ def messages_in(value: Any, key: Any, key_field: str | None) -> list[tuple[Any, 
         rows: Sequence[Any] = value.to_dicts()
     elif hasattr(value, "columns") and hasattr(value, "to_json"):
         rows = json.loads(value.to_json(orient="records", date_format="iso"))
-    elif isinstance(value, (Mapping, str, bytes)) or not isinstance(value, Iterable):
+    elif isinstance(value, (Mapping, str, bytes, pa.RecordBatch, pa.Table)) or not isinstance(value, Iterable):
         rows = [value]
     else:
         rows = list(value)

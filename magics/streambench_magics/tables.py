@@ -11,6 +11,8 @@ from rich.console import Console, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from streambench.serde.plain import plain
+
 WIDTH = 120
 """Columns of the text form; fixed, so that a notebook says the same wherever it is run."""
 
@@ -84,7 +86,8 @@ def message_text(value: Any, limit: int = 1000) -> str:
         try:
             text = json.dumps(value, ensure_ascii=False)
         except (TypeError, ValueError, RecursionError):
-            text = repr(value)
+            shown = plain(value)
+            text = shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 

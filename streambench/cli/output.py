@@ -17,6 +17,7 @@ from rich.text import Text
 from streambench.errors import StreambenchError, described
 from streambench.job.failure import user_frames
 from streambench.metrics.log_reporter import LinesOnStderr, show_on_stderr
+from streambench.serde.plain import plain
 
 # Where nobody looks at a screen, nothing is cut off to fit one.
 _NO_SCREEN = 10_000
@@ -57,7 +58,11 @@ def show_rows(
 
 def print_json(row: Mapping[str, Any]) -> None:
     """One row as one line."""
-    sys.stdout.write(orjson.dumps(row, default=_as_json, option=orjson.OPT_NON_STR_KEYS).decode() + "\n")
+    try:
+        line = orjson.dumps(row, default=plain, option=orjson.OPT_NON_STR_KEYS)
+    except TypeError:  # names that are bytes, numbers beyond 64 bits, ...
+        line = orjson.dumps(plain(row))
+    sys.stdout.write(line.decode() + "\n")
 
 
 def cell(value: Any) -> str:
@@ -104,9 +109,3 @@ class _Lines(LinesOnStderr):
         if record.module == "java_gateway" and record.exc_info is not None and isinstance(record.exc_info[1], KeyboardInterrupt):
             return  # py4j reports a Ctrl-C as an error before it passes it on
         super().emit(record)
-
-
-def _as_json(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return value.decode(errors="backslashreplace")
-    return repr(value)

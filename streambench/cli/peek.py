@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import select
 import sys
 from collections.abc import Generator, Mapping
 from contextlib import closing
@@ -18,6 +19,7 @@ from streambench.errors import OffsetError, UnknownStreamError, described
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, PartitionMetadata, SystemStream, SystemStreamPartition
 from streambench.serde.api import Serde
+from streambench.serde.plain import printable
 from streambench.serde.streams import StreamSerdes, readable
 from streambench.system import reader
 from streambench.system.api import SystemAdmin, SystemConsumer
@@ -64,6 +66,7 @@ def peek(
     if len(names) != 1:
         raise typer.BadParameter("which stream? Give one, as SYSTEM.STREAM" if not names else f"one stream, not {len(names)}")
     stream = stream_named(names[0])
+    shown = 0
     with systems_of(settings) as systems:
         starts = _starts(systems, stream, start, partition)
         at_most = limit if limit is not None or follow else _LIMIT
@@ -73,8 +76,12 @@ def peek(
             with closing(_as_they_come(consumer, starts) if follow else _by_time(consumer, starts, at_most or _LIMIT)) as found:
                 for envelope in itertools.islice(found, at_most):
                     view.show(envelope, as_json=json)
+                    shown += 1
         except KeyboardInterrupt:
             return
+    if not shown and not follow:
+        places = ", ".join(f"{ssp.partition} from {offset}" for ssp, offset in starts.items())
+        print(f"there is nothing yet in {stream} (partition {places})", file=sys.stderr)
 
 
 def _starts(systems: Systems, stream: SystemStream, start: str, only: int | None) -> dict[SystemStreamPartition, str]:
@@ -90,6 +97,9 @@ def _starts(systems: Systems, stream: SystemStream, start: str, only: int | None
             offset = _start(admin, ssp, here, start, exactly=only is not None)
             if offset is not None:
                 starts[ssp] = offset
+    if not starts:
+        ends = ", ".join(f"{number} at {here.upcoming}" for number, here in sorted(metadata.items()))
+        raise OffsetError(f"{stream}: {start} is beyond the end of all partitions, which is (the next offset): partition {ends}")
     return starts
 
 
@@ -118,6 +128,18 @@ def _as_they_come(consumer: SystemConsumer, starts: Mapping[SystemStreamPartitio
         for arrived in arrivals:
             yield from arrived
             sys.stdout.flush()
+            if not arrived and _nobody_reads():
+                raise BrokenPipeError
+
+
+def _nobody_reads() -> bool:
+    """Whether standard output is a pipe whose other end is closed: without a message to write, nothing else would tell."""
+    try:
+        pipe = select.poll()
+        pipe.register(sys.stdout.fileno(), 0)
+    except (AttributeError, OSError, ValueError):  # no poll() on this system, or no file
+        return False
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in pipe.poll(0))
 
 
 class _View:
@@ -141,14 +163,9 @@ class _View:
             print_json(row)
         else:
             when = moment(envelope.timestamp) if envelope.timestamp else "-"
-            note = f"  [{row['error']}]" if problems else ""
-            print(f"{envelope.ssp}@{envelope.offset}  {when}  {_plain(key)}  {_plain(message)}{note}")
+            note = f"  [{printable(row['error'])}]" if problems else ""
+            headers = "".join(f"  {printable(name)}={printable(value)}" for name, value in (envelope.headers or {}).items())
+            print(f"{envelope.ssp}@{envelope.offset}  {when}  {printable(key)}  {printable(message)}{headers}{note}")
 
     def _decoded(self, what: str, data: Any, problems: list[str]) -> Any:
         return readable(self._serdes[what], data, lambda error: problems.append(f"the {what} cannot be decoded: {described(error)}"))
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, bytes):
-        return value.decode(errors="backslashreplace")
-    return "-" if value is None else str(value)

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from streambench.cli.job import JobOption, JsonOption, all_streams, complete_words, is_job, split_job, stream_named, systems_of
-from streambench.cli.output import say, show_rows
+from streambench.cli.output import say, show_rows, tell_error
 from streambench.config import Config
-from streambench.errors import StreamExistsError, UnknownStreamError
+from streambench.errors import CorruptDataError, StreamExistsError, UnknownStreamError
 from streambench.model import PartitionMetadata, SystemStream
 from streambench.system.systems import Systems
 
@@ -66,7 +66,7 @@ def streams(
     elif partitions is not None and verb == "grow":
         _grow(settings, names[0], partitions)
     else:
-        _delete(settings, names[0], ask=not yes and sys.stdin.isatty())
+        _delete(settings, names[0], ask=not yes)
 
 
 def _understood(option: Any, words: list[str]) -> tuple[Config, str, list[SystemStream]]:
@@ -84,23 +84,38 @@ def _understood(option: Any, words: list[str]) -> tuple[Config, str, list[System
 
 def _list(config: Config, only: SystemStream | None, *, as_json: bool) -> None:
     with systems_of(config) as systems:
-        metadata = systems.metadata([only]) if only is not None else _present(systems, all_streams(config, systems))
+        damaged: list[CorruptDataError] = []
+        if only is not None:
+            metadata = systems.metadata([only])
+        else:
+            metadata, damaged = _present(systems, all_streams(config, systems))
 
     def rows() -> Iterator[dict[str, Any]]:
         for stream, partitions in metadata.items():
             for partition, here in sorted(partitions.items()):
                 yield dict(zip(_COLUMNS, (str(stream), partition, here.oldest, here.newest, here.upcoming), strict=True))
 
-    show_rows(rows(), _COLUMNS, as_json=as_json, empty="there are no streams yet", right=_COLUMNS[1:])
+    if metadata or not damaged:
+        show_rows(rows(), _COLUMNS, as_json=as_json, empty="there are no streams yet", right=_COLUMNS[1:])
+    for error in damaged:
+        tell_error(error)
+    if damaged:
+        raise typer.Exit(1)
 
 
-def _present(systems: Systems, streams: list[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
-    """The streams that are there: one that is only named as an input need not be."""
+def _present(
+    systems: Systems, streams: list[SystemStream]
+) -> tuple[dict[SystemStream, dict[int, PartitionMetadata]], list[CorruptDataError]]:
+    """The streams that are there (one that is only named as an input need not be), and what is wrong with the others."""
     found = {}
+    damaged = []
     for stream in streams:
         with contextlib.suppress(UnknownStreamError):
-            found.update(systems.metadata([stream]))
-    return found
+            try:
+                found.update(systems.metadata([stream]))
+            except CorruptDataError as error:
+                damaged.append(error)
+    return found, damaged
 
 
 def _create(config: Config, stream: SystemStream, partitions: int | None) -> None:
@@ -122,6 +137,8 @@ def _grow(config: Config, stream: SystemStream, partitions: int) -> None:
 def _delete(config: Config, stream: SystemStream, *, ask: bool) -> None:
     with systems_of(config) as systems:
         systems.metadata([stream])
+        if ask and not sys.stdin.isatty():
+            raise typer.BadParameter(f"{stream} would be deleted with all it holds, and there is no terminal to ask at: give --yes")
         if ask and not typer.confirm(f"Delete {stream} with all it holds?"):
             raise typer.Exit(1)
         systems.admin(stream.system).delete(stream)

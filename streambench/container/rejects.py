@@ -11,10 +11,11 @@ from msgspec import Struct
 
 from streambench.config import Config
 from streambench.container.handles import Outgoing
-from streambench.errors import ConfigError, SerdeError, described, represented, shortened
+from streambench.errors import ConfigError, SerdeError, described, shortened
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream
 from streambench.planning.plan import all_inputs
+from streambench.serde.plain import plain
 from streambench.serde.streams import DEAD_LETTERS, dead_letter_stream
 from streambench.system.systems import Systems, builtin_kind
 
@@ -175,18 +176,13 @@ def _checked_stream(config: Config, systems: Systems) -> SystemStream | None:
 
 
 def _as_bytes(value: Any) -> bytes | None:
-    """Bytes as they are; of an object that has none, what comes closest: text as UTF-8, else JSON (with the repr of what JSON does not
-    know), else the repr."""
+    """Bytes as they are; of an object that has none, what comes closest: text as UTF-8, JSON of dicts and lists, else the repr."""
     if value is None or type(value) is bytes:
         return value
-    if isinstance(value, (bytes, bytearray, memoryview)):
+    if isinstance(value, (bytearray, memoryview)):
         return bytes(value)
-    if isinstance(value, str):
-        return value.encode(errors="backslashreplace")
-    try:
-        return orjson.dumps(value, default=repr, option=orjson.OPT_NON_STR_KEYS)
-    except Exception:
-        return represented(value).encode(errors="backslashreplace")
+    shown = plain(value)
+    return shown.encode() if isinstance(shown, str) else orjson.dumps(shown)
 
 
 def _dotted(kind: type) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from streambench import load
 from streambench.config import Config
+from streambench.errors import StreambenchError, described
 from streambench.serde.api import Serde
 from streambench.serde.builtin import EncodedStringSerde, StringSerde
 
@@ -18,11 +19,22 @@ GROUP = "streambench.serdes"
 BUILTIN = {
     "bytes": "streambench.serde.builtin:BytesSerde",
     "string": "streambench.serde.builtin:StringSerde",
-    "json": "streambench.serde.builtin:JsonSerde",
+    "json": "streambench.serde.typed:JsonSerdeFactory",
     "integer": "streambench.serde.builtin:IntegerSerde",
     "long": "streambench.serde.builtin:LongSerde",
     "double": "streambench.serde.builtin:DoubleSerde",
+    "msgpack": "streambench.serde.typed:MsgpackSerdeFactory",
+    "avro": "streambench.serde.avro:AvroSerdeFactory",
+    "arrow": "streambench.serde.arrow:ArrowSerde",
 }
+
+_SETTINGS = {
+    "string": ["encoding"],
+    "json": ["type"],
+    "msgpack": ["type"],
+    "avro": ["schema", "reader.schema", "confluent.schema.id"],
+}
+"""What may be set for the builtin serdes below ``serializers.registry.<n>.``; a serde of somebody else's knows its own."""
 
 
 @runtime_checkable
@@ -40,6 +52,7 @@ def serde_named(config: Config, name: str, *, key: str) -> Serde:
     Raises ConfigError that names ``key``, where the name stands, if there is none; or the registry's key, if that is wrong.
     """
     registered = f"serializers.registry.{name}.class"
+    _check_settings(config, name, config.text(registered) or name)
     if config.text(registered) is not None:
         return _made(config, registered, name, load.named(config, registered, group=GROUP, builtin=BUILTIN))
     # Packages are asked only for what is not builtin: that costs as much as all else in the start of a job.
@@ -57,11 +70,28 @@ def _made(config: Config, key: str, name: str, named: Any) -> Serde:
         made = named() if isinstance(named, type) else named
         if isinstance(made, SerdeFactory):
             made = made.get_serde(name, config)
-    except TypeError as error:
-        raise config.error(key, f"cannot make the serde '{name}': {error}") from error
+    except StreambenchError:
+        raise
+    except Exception as error:
+        hint = ""
+        if isinstance(named, type) and not isinstance(named, SerdeFactory) and isinstance(error, TypeError):
+            hint = "; a serde is made without arguments: for one that needs its configuration name a class with get_serde(name, config)"
+        raise config.error(key, f"cannot make the serde '{name}': {described(error)}{hint}") from error
     if not isinstance(made, Serde):
         raise config.error(key, f"{config.get(key, name)} is neither a Serde nor has it get_serde(name, config)")
     return _with_encoding(config, name) or made if isinstance(made, StringSerde) else made
+
+
+def _check_settings(config: Config, name: str, kind: str) -> None:
+    if kind not in BUILTIN:
+        return
+    known = _SETTINGS.get(kind, [])
+    prefix = f"serializers.registry.{name}."
+    for setting in config.below(prefix):
+        if setting != "class" and setting not in known:
+            near = difflib.get_close_matches(setting, known, n=1)
+            hint = f"did you mean {prefix}{near[0]}?" if near else f"it has {', '.join(known)}" if known else "it has none"
+            raise config.error(prefix + setting, f"is not a setting of the serde {kind}; {hint}")
 
 
 def _with_encoding(config: Config, name: str) -> Serde | None:

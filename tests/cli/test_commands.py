@@ -57,7 +57,8 @@ def test_a_deleted_stream_is_gone(project: Project) -> None:
     project.ok("streams", "grow", "log.numbers", "--partitions", "5", *C)
     assert "can get more of them, not fewer" in project.fails("streams", "grow", "log.numbers", "--partitions", "4", *C)
     assert len(project.rows("streams", "list")) == 5
-    project.ok("streams", "delete", "log.numbers", *C)
+    assert "--yes" in project.run("streams", "delete", "log.numbers", *C).stderr
+    project.ok("streams", "delete", "log.numbers", "--yes", *C)
     assert project.rows("streams", "list") == []
 
 

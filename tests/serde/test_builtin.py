@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from datetime import UTC
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from streambench.config import Config
 from streambench.serde.api import Serde
 from streambench.serde.builtin import key_encoder
-from streambench.serde.registry import BUILTIN, serde_named
+from streambench.serde.registry import serde_named
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -26,6 +27,7 @@ VALUES = {
     "integer": st.integers(-(2**31), 2**31 - 1),
     "long": st.integers(-(2**63), 2**63 - 1),
     "double": st.floats(allow_nan=False),
+    "msgpack": JSON | st.binary() | st.datetimes(timezones=st.just(UTC)),
 }
 
 
@@ -33,7 +35,7 @@ def serde(name: str) -> Serde:
     return serde_named(Config(), name, key="systems.log.samza.msg.serde")
 
 
-@pytest.mark.parametrize("name", sorted(BUILTIN))
+@pytest.mark.parametrize("name", sorted(VALUES))
 @given(data=st.data())
 def test_what_was_encoded_comes_back_equal(name: str, data: st.DataObject) -> None:
     value = data.draw(VALUES[name])

@@ -93,9 +93,7 @@ def test_an_unknown_encoding_is_an_error_that_names_its_key() -> None:
 
 
 def test_a_streams_own_serde_comes_before_that_of_its_system() -> None:
-    serdes = StreamSerdes(
-        Config({KEY: "json", "systems.log.samza.key.serde": "string", "systems.log.streams.a.b.samza.msg.serde": "long"})
-    )
+    serdes = StreamSerdes(Config({KEY: "json", "systems.log.samza.key.serde": "string", "systems.log.streams.a.b.samza.msg.serde": "long"}))
     key, message = serdes.for_stream(SystemStream("log", "a.b"))
     assert isinstance(key, StringSerde) and isinstance(message, LongSerde)
     key, message = serdes.for_stream(SystemStream("log", "other"))

@@ -1,0 +1,215 @@
+"""Avro: each message is one datum, without its schema, which the configuration names.
+
+The bytes are the plain binary encoding. With ``confluent.schema.id`` they have the five bytes before them that Confluent's serializers
+write (a zero and the schema's id), and only messages with that id are read: no registry is asked.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import fastavro
+from fastavro import _read_py, _validation_py, _write_py
+from fastavro.schema import load_schema, parse_schema
+
+from streambench.config import Config
+from streambench.errors import SerdeError, described
+from streambench.serde.api import Serde
+
+_HEADER_BYTES = 5
+
+
+class AvroSerde(Serde):
+    """Objects of one schema: records as dicts, and logical types (timestamps, decimals, uuids) as Python's own.
+
+    A record must have the schema's fields and no others; those with a default may be missing. ``reader_schema``: how messages are to look
+    when they are read, where that is not as they are written. Raises ValueError for a schema that is none.
+    """
+
+    def __init__(self, schema: Any, reader_schema: Any = None, *, confluent_schema_id: int | None = None) -> None:
+        written = _Schema(schema)
+        read = None if reader_schema is None else _Schema(reader_schema)
+        self._schema = written.parsed
+        self._reader_schema = None if read is None else read.parsed
+        self._header = b"" if confluent_schema_id is None else b"\0" + confluent_schema_id.to_bytes(4, "big")
+        # What fastavro does in C has no limit of depth: bytes that nest deeply, or an object that holds itself, would end the process.
+        in_python = written.is_recursive or (read is not None and read.is_recursive)
+        self._read: Callable[..., Any] = _read_py.schemaless_reader if in_python else fastavro.schemaless_reader
+        self._write: Callable[..., None] = _write_py.schemaless_writer if in_python else fastavro.schemaless_writer
+        self._check = partial(_validation_py.validate, schema=self._schema) if in_python else _numbers(self._schema, {})
+
+    def to_bytes(self, value: Any) -> bytes:
+        out = io.BytesIO()
+        out.write(self._header)
+        try:
+            if self._check is not None:
+                self._check(value)
+            self._write(out, self._schema, value, strict_allow_default=True)
+        except RecursionError:
+            raise SerdeError("the object nests too deeply") from None
+        return out.getvalue()
+
+    def from_bytes(self, data: bytes) -> Any:
+        source = io.BytesIO(data)
+        if self._header:
+            header = source.read(_HEADER_BYTES)
+            if header != self._header:
+                raise SerdeError(f"the message begins with {header!r}; with the id of the configured schema it would be {self._header!r}")
+        try:
+            value = self._read(source, self._schema, self._reader_schema)
+        except RecursionError:
+            raise SerdeError("the message nests too deeply") from None
+        if source.tell() != len(data):
+            raise SerdeError(f"{len(data) - source.tell()} bytes are left over behind the datum: this is another schema's")
+        return value
+
+
+class AvroSerdeFactory:
+    """Makes Avro serdes of ``serializers.registry.<n>.schema``, ``.reader.schema`` and ``.confluent.schema.id``."""
+
+    def get_serde(self, name: str, config: Config) -> AvroSerde:
+        prefix = f"serializers.registry.{name}."
+        schema = _schema(config, prefix + "schema")
+        reader = _schema(config, prefix + "reader.schema") if config.text(prefix + "reader.schema") is not None else None
+        key = prefix + "confluent.schema.id"
+        number = config.integer(key) if config.text(key) is not None else None
+        if number is not None and not 0 <= number < 2**31:
+            raise config.error(key, f"{number} is not the id of a schema: those are numbers from 0 to {2**31 - 1}")
+        return AvroSerde(schema, reader, confluent_schema_id=number)
+
+
+def _schema(config: Config, key: str) -> Any:
+    """The schema that stands there, or in the file that is named there. Raises ConfigError."""
+    text = config.required(key)
+    path: Path | None = None if text[0] in '{["' else config.path(key)
+    if path is not None and not path.is_file():
+        raise config.error(key, f"there is no file {path} (a schema may also stand here itself, as JSON)")
+    try:
+        schema = json.loads(text) if path is None else load_schema(str(path))
+        _Schema(schema)
+    except json.JSONDecodeError as error:
+        raise config.error(key, f"{path or 'the schema'} is not JSON: {error}") from None
+    except Exception as error:
+        raise config.error(key, f"{path or 'this'} is not an Avro schema that can be used: {described(error)}") from error
+    return schema
+
+
+class _Schema:
+    """A schema, found to be one. Raises what fastavro raises, and ValueError where a few bytes of it could be read without end.
+
+    ``is_recursive``: whether a record may hold another one of its own kind."""
+
+    def __init__(self, definition: Any) -> None:
+        self.parsed = parse_schema(definition)
+        self.is_recursive = False
+        self._takes_none: dict[str, bool | None] = {}
+        self._look(self.parsed, frozenset())
+
+    def _look(self, schema: Any, around: frozenset[str]) -> bool:
+        """Whether a datum takes no bytes at all. ``around``: the records that it is a part of, with nothing but records in between."""
+        if isinstance(schema, str):
+            if schema in around:
+                raise ValueError(f"the record {schema} is a part of itself, without end")
+            known = self._takes_none.get(schema, False)
+            self.is_recursive |= known is None
+            return schema == "null" or bool(known)
+        if isinstance(schema, list):
+            if not schema:
+                raise ValueError("a union of nothing")
+            for branch in schema:
+                self._look(branch, frozenset())
+            return False
+        kind = schema["type"]
+        if kind in ("record", "error"):
+            name = schema["name"]
+            self._takes_none[name] = None
+            for field in schema["fields"]:
+                _mend_default(field)
+            nothing = all([self._look(field["type"], around | {name}) for field in schema["fields"]])
+            self._takes_none[name] = nothing
+            return nothing
+        if kind == "array":
+            if self._look(schema["items"], frozenset()):
+                raise ValueError("an array of what takes no bytes: a few bytes could announce any number of them")
+            return False
+        if kind == "map":
+            self._look(schema["values"], frozenset())
+            return False
+        if kind in ("fixed", "enum"):
+            self._takes_none[schema["name"]] = nothing = kind == "fixed" and int(schema["size"]) == 0
+            return nothing
+        return self._look(kind, around)
+
+
+def _mend_default(field: dict[str, Any]) -> None:
+    """The default of bytes stands in a schema as text; fastavro would write and return that text."""
+    kind = field["type"][0] if isinstance(field["type"], list) else field["type"]
+    kind = kind["type"] if isinstance(kind, dict) else kind
+    if kind in ("bytes", "fixed") and isinstance(field.get("default"), str):
+        field["default"] = field["default"].encode("latin-1")
+
+
+_Check = Callable[[Any], object]
+
+_INTEGERS = {"int": range(-(2**31), 2**31), "long": range(-(2**63), 2**63)}
+
+
+def _numbers(schema: Any, named: dict[str, _Check | None]) -> _Check | None:
+    """What refuses the values that fastavro's writer would change without a word: it makes 3 of 3.7, true of any text, and an int of a
+    larger number. None where there is nothing to look at. (Its ``validate`` does it too, for four times the price of writing.)"""
+    if isinstance(schema, list):
+        return None  # to find the branch, the writer validates
+    if isinstance(schema, str):
+        return named[schema] if schema in named else _number(schema, is_logical=False)
+    kind = schema["type"]
+    check: _Check | None
+    if kind in ("record", "error"):
+        fields = [(field["name"], _numbers(field["type"], named)) for field in schema["fields"]]
+        check = named[schema["name"]] = _each_field([(name, each) for name, each in fields if each is not None])
+        return check
+    if kind in ("array", "map"):
+        inside = _numbers(schema["items" if kind == "array" else "values"], named)
+        return None if inside is None else _each_item(inside)
+    if isinstance(kind, str):
+        return _number(kind, is_logical="logicalType" in schema)
+    return _numbers(kind, named)
+
+
+def _number(kind: str, *, is_logical: bool) -> _Check | None:
+    if kind not in ("int", "long", "float", "double", "boolean"):
+        return None
+    allowed = _INTEGERS.get(kind)
+
+    def check(value: Any) -> None:
+        if isinstance(value, bool) != (kind == "boolean"):
+            raise TypeError(f"{value!r} is not of the type {kind}")
+        if allowed is not None and (value not in allowed if isinstance(value, int) else not is_logical or isinstance(value, float)):
+            raise ValueError(f"{value!r} is not of the type {kind}")
+
+    return check
+
+
+def _each_field(checks: list[tuple[str, _Check]]) -> _Check | None:
+    def check(record: Any) -> None:
+        if isinstance(record, dict):
+            for name, each in checks:
+                if name in record:
+                    try:
+                        each(record[name])
+                    except (TypeError, ValueError) as error:
+                        raise type(error)(f"{name}: {error}") from None
+
+    return check if checks else None
+
+
+def _each_item(check_item: _Check) -> _Check:
+    def check(items: Any) -> None:
+        for each in items.values() if isinstance(items, dict) else items:
+            check_item(each)
+
+    return check
