@@ -7,6 +7,7 @@ through a container without an object per message as long as nobody asks for one
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -167,10 +168,8 @@ class ArrowChunk(Struct, gc=False):
         if not rows:
             return Chunk(self.ssp, [], [], [])
         first = offsets[0].as_py()
-        if offsets[rows - 1].as_py() - first == rows - 1:
-            numbers = list(map(str, range(first, first + rows)))
-        else:
-            numbers = list(map(str, offsets.to_pylist()))
+        in_a_row = offsets[rows - 1].as_py() - first == rows - 1
+        numbers = numbered(first, first + rows) if in_a_row else list(map(str, offsets.to_pylist()))
         return Chunk(
             self.ssp,
             numbers,
@@ -179,3 +178,29 @@ class ArrowChunk(Struct, gc=False):
             timestamps.to_pylist(),
             None if headers.null_count == rows else [None if header is None else dict(header) for header in headers.to_pylist()],
         )
+
+
+_THOUSAND = 1000
+_ENDINGS = [f"{number:03}" for number in range(_THOUSAND)]
+
+
+def numbered(start: int, stop: int) -> list[str]:
+    """The whole numbers from ``start`` to before ``stop`` as text: offsets in a row.
+
+    Made a thousand at a time and kept for a while: partitions that are read side by side share them, and to make them costs a consumer as
+    much as all else it does."""
+    first, last = start // _THOUSAND, stop // _THOUSAND
+    if first == last:
+        return _thousand(first)[start % _THOUSAND : stop % _THOUSAND]
+    texts = _thousand(first)[start % _THOUSAND :]
+    for number in range(first + 1, last):
+        texts += _thousand(number)
+    if stop % _THOUSAND:
+        texts += _thousand(last)[: stop % _THOUSAND]
+    return texts
+
+
+@lru_cache(maxsize=64)
+def _thousand(number: int) -> list[str]:
+    """The numbers of one thousand; not to be changed."""
+    return list(map(str(number).__add__, _ENDINGS)) if number else list(map(str, range(_THOUSAND)))

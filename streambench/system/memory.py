@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
+from streambench.chunk import numbered
 from streambench.config import Config
 from streambench.errors import OffsetError, StreamExistsError, UnknownStreamError
 from streambench.metrics.registry import MetricsRegistry
@@ -75,7 +76,7 @@ class Partition:
         """The messages from index ``start`` on."""
         fields = self.fields[start * _FIELDS : (start + at_most) * _FIELDS]
         messages = fields[1::_FIELDS]
-        chunk = Chunk(ssp, _offsets(start, start + len(messages)), fields[0::_FIELDS], messages)
+        chunk = Chunk(ssp, numbered(start, start + len(messages)), fields[0::_FIELDS], messages)
         if self._has_extras:
             extras = [extra or (None, None) for extra in fields[2::_FIELDS]]
             chunk.timestamps = [timestamp for timestamp, _ in extras]
@@ -285,22 +286,6 @@ class MemorySystemFactory(SystemFactory):
 
     def get_admin(self, system: str, config: Config) -> MemoryAdmin:
         return MemoryAdmin(self._streams(system))
-
-
-_SHARED = 100_000
-_texts: list[str] = []
-
-
-def _offsets(start: int, end: int) -> list[str]:
-    """The numbers as text. The first are made once and shared by all partitions: making them costs as much as all else in a poll."""
-    global _texts
-    if end > _SHARED:
-        return list(map(str, range(start, end)))
-    texts = _texts
-    if end > len(texts):
-        # A new list, not a longer one: another thread may be at the same.
-        texts = _texts = list(map(str, range(min(2 * end, _SHARED))))
-    return texts[start:end]
 
 
 def _metadata(partition: Partition) -> PartitionMetadata:

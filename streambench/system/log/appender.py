@@ -18,7 +18,6 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from filelock import FileLock
 from msgspec import Struct
 
 from streambench.durable import make_durable
@@ -36,7 +35,7 @@ from streambench.system.log.frame import (
     parse,
     schema_bytes,
 )
-from streambench.system.log.handles import Handles, create_durably
+from streambench.system.log.handles import Handles, create_durably, locked
 from streambench.system.log.segment import Segment, cut_index, find, frames, last_noted, note, segment_of, segments, start_of
 from streambench.system.log.settings import Settings
 
@@ -77,7 +76,7 @@ class Appender:
         self._handles = handles
         self._settings = settings
         self._fences = Fences(place.directory, place.name)
-        self._lock = FileLock(place.directory / ".lock", poll_interval=0.001)
+        self._lock = place.directory / ".lock"
         self._active: Segment | None = None
         self._inode = 0
         self._created_ms = 0
@@ -155,7 +154,7 @@ class Appender:
                 place.directory.mkdir(exist_ok=True)
                 if self._settings.fsync != "never":
                     make_durable(place.directory.parent)
-            with self._lock:
+            with locked(self._lock):
                 place.check()
                 yield
         except FileNotFoundError as error:
