@@ -133,7 +133,7 @@ class SystemProducer(ABC):
 
     def appends(self, stream: SystemStream) -> Sequence[Append] | None:
         """Per partition of a stream, what takes the messages that have neither timestamp nor headers, if that is quicker than ``sender``
-        and it is all the same who sent them; None (the default) where it is not."""
+        and it is all the same who sent them; None (the default) where it is not. Asked for after ``fence``."""
         return None
 
     def fence(self, source: str, partitions: Collection[SystemStreamPartition], generation: int, epoch: int) -> None:  # noqa: B027

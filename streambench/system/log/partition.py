@@ -46,6 +46,11 @@ class Partition:
         """As ``system.stream.partition``."""
         return self._place.name
 
+    @property
+    def stream(self) -> str:
+        """The stream's name in its system."""
+        return self._place.stream
+
     def append(
         self,
         keys: Bytes | None,

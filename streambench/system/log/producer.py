@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from streambench.errors import MessageTooLargeError, SerdeError, StreambenchError, StreamSystemError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
-from streambench.system.api import Sender, SystemProducer
+from streambench.system.api import Append, Sender, SystemProducer
 from streambench.system.log.partition import Bytes, Partition, as_columns
 from streambench.system.log.streams import Log
 from streambench.system.rows import Rows
@@ -27,38 +27,99 @@ class _Identity(NamedTuple):
     epoch: int
 
 
+_Extras = tuple[int | None, Mapping[str, bytes] | None]
+"""Timestamp and headers."""
+
+
 class _Pending:
-    """What waits to be appended to one partition.
+    """What waits to be appended to one partition. ``timestamps`` and ``headers`` end where no later message has any."""
 
-    ``timestamps`` and ``headers`` stay empty as long as no message has any.
-    """
+    __slots__ = ("_producer", "_stream", "headers", "identity", "keys", "partition", "size", "timestamps", "values")
 
-    __slots__ = ("bytes", "headers", "identity", "keys", "partition", "timestamps", "values")
-
-    def __init__(self, partition: Partition, identity: _Identity | None) -> None:
+    def __init__(self, producer: LogProducer, stream: SystemStream, partition: Partition, identity: _Identity | None) -> None:
+        self._producer = producer
+        self._stream = stream
         self.partition = partition
         self.identity = identity
-        self.keys: list[bytes | None] = []
-        self.values: list[bytes | None] = []
-        self.timestamps: list[int | None] = []
-        self.headers: list[Mapping[str, bytes] | None] = []
-        self.bytes = 0
+        self.size = 0
+        self._clear()
+
+    def add(self, message: tuple[Any, Any, _Extras | None]) -> None:
+        """Take a message: key, value, and timestamp with headers where it has one of them. It runs with every message."""
+        key, value, extras = message
+        producer = self._producer
+        size = 0
+        if key is not None:
+            if type(key) is not bytes:
+                raise self._not_bytes("key", key)
+            size = len(key)
+        if value is not None:
+            if type(value) is not bytes:
+                raise self._not_bytes("message", value)
+            size += len(value)
+        if extras is not None:
+            size += _headers_size(self._stream, extras[1])
+        if size > producer.largest:
+            raise producer.too_large(self.partition, size)
+        values = self.values
+        if extras is not None:
+            self._add_extras(len(values), *extras)
+        self.keys.append(key)
+        values.append(value)
+        self.size = size = self.size + size
+        count = len(values)
+        now = monotonic()
+        if count == 1:
+            producer.wait_for(self, now)
+        if size >= producer.batch_bytes or count >= producer.batch_messages:
+            producer.append(self)
+        elif now >= producer.due:
+            producer.append_all()
 
     def append(self) -> None:
         """Append everything as one batch. What cannot be appended is gone; the error says so to whoever sent it."""
-        keys, values, timestamps, headers = self.keys, self.values, self.timestamps, self.headers
-        self.keys, self.values, self.timestamps, self.headers, self.bytes = [], [], [], [], 0
-        if values:
-            batch, newest = as_columns(keys, values, timestamps or None, headers or None, checked=True)
+        if self.values:
+            columns = self._columns()
+            self._clear()
+            batch, newest = as_columns(*columns, checked=True)
             producer, generation, epoch = self.identity or (None, 0, 0)
             self.partition.append_columns(batch, newest, producer=producer, generation=generation, epoch=epoch)
 
     def take(self) -> Rows:
         """Everything, as rows; nothing waits any more."""
-        rows = Rows(SystemStreamPartition.parse(self.partition.name), [], [])
-        rows.extend(Rows(rows.ssp, self.keys, self.values, self.timestamps or None, self.headers or None))
-        self.keys, self.values, self.timestamps, self.headers, self.bytes = [], [], [], [], 0
+        rows = Rows(SystemStreamPartition.parse(self.partition.name), *self._columns())
+        self._clear()
         return rows
+
+    def _clear(self) -> None:
+        self.keys: list[bytes | None] = []
+        self.values: list[bytes | None] = []
+        self.timestamps: list[int | None] = []
+        self.headers: list[Mapping[str, bytes] | None] = []
+        self.size = 0
+
+    def _add_extras(self, count: int, timestamp: int | None, headers: Mapping[str, bytes] | None) -> None:
+        if timestamp is not None:
+            self.timestamps.extend([None] * (count - len(self.timestamps)))
+            self.timestamps.append(timestamp)
+        if headers:
+            self.headers.extend([None] * (count - len(self.headers)))
+            self.headers.append(headers)
+
+    def _columns(self) -> tuple[Any, Any, Any, Any]:
+        """Keys, values, timestamps, headers; None for one of the latter that no message has."""
+        for column in (self.timestamps, self.headers):
+            if column:
+                column.extend([None] * (len(self.values) - len(column)))
+        return self.keys, self.values, self.timestamps or None, self.headers or None
+
+    def _not_bytes(self, what: str, value: object) -> SerdeError:
+        setting = "samza.key.serde" if what == "key" else "samza.msg.serde"
+        stream = self._stream
+        return SerdeError(
+            f"{stream}: a {what} that goes to a log must be bytes, not {type(value).__name__}; set systems.{stream.system}.{setting} "
+            f"or systems.{stream.system}.streams.{stream.stream}.{setting}, to json for example"
+        )
 
 
 class LogProducer(SystemProducer):
@@ -74,9 +135,9 @@ class LogProducer(SystemProducer):
     def __init__(self, system: str, log: Log, metrics: MetricsRegistry) -> None:
         self._system = system
         self._log = log
-        self._largest = log.settings.max_message_bytes
-        self._batch_bytes = log.settings.batch_bytes
-        self._batch_messages = log.settings.batch_messages
+        self.largest = log.settings.max_message_bytes
+        self.batch_bytes = log.settings.batch_bytes
+        self.batch_messages = log.settings.batch_messages
         self._senders: dict[SystemStream, Sender] = {}
         self._caches: list[dict[tuple[str, int] | int, _Pending]] = []
         self._pendings: dict[tuple[Partition, _Identity | None], _Pending] = {}
@@ -84,7 +145,7 @@ class LogProducer(SystemProducer):
         self._unforced: dict[Partition, None] = {}
         self._fenced: dict[tuple[str, Partition], _Identity] = {}
         self._linger = log.settings.linger_ms / 1000
-        self._due = float("inf")
+        self.due = float("inf")
         self._failed: StreambenchError | None = None
         self._batches = metrics.counter(f"{system}-batches-written", "log")
 
@@ -103,7 +164,7 @@ class LogProducer(SystemProducer):
         """Every source is welcome."""
 
     def fence(self, source: str, partitions: Collection[SystemStreamPartition], generation: int, epoch: int) -> None:
-        self._append_all()
+        self.append_all()
         for ssp in partitions:
             partition = self._log.partition(ssp.stream, ssp.partition)
             partition.fence(source, generation, epoch)
@@ -112,7 +173,7 @@ class LogProducer(SystemProducer):
             known.clear()
 
     def hold(self) -> None:
-        self._batch_messages = self._batch_bytes = sys.maxsize
+        self.batch_messages = self.batch_bytes = sys.maxsize
         self._linger = float("inf")
 
     def take(self) -> list[Rows]:
@@ -154,59 +215,29 @@ class LogProducer(SystemProducer):
         send(source, envelope, envelope.key, envelope.message, partition)
 
     def sender(self, stream: SystemStream) -> Sender:
-        # One closure with all that happens per message: each look-up and call that is spared here is spared a million times.
         pendings: dict[tuple[str, int] | int, _Pending] = {}
         self._caches.append(pendings)
         fenced = self._fenced
-        waiting = self._waiting
-        largest, batch_bytes, batch_messages, linger = self._largest, self._batch_bytes, self._batch_messages, self._linger
 
         def send(source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int) -> None:
             place = (source, partition) if fenced else partition
             pending = pendings.get(place)
             if pending is None:
                 pending = pendings[place] = self._pending(source, stream, partition)
-            if type(key) is bytes:
-                size = len(key)
-            elif key is None:
-                size = 0
-            else:
-                raise self._not_bytes(stream, "key", key)
             if type(message) is bytes:
-                size += len(message)
                 # Some encoders (orjson) return bytes from a buffer of 4 kB that lives as long as they do. A copy costs little; to go
                 # through so much memory with every batch costs more than all else here.
                 message = b"%b" % message
-            elif message is not None:
-                raise self._not_bytes(stream, "message", message)
-            timestamp, headers = envelope.timestamp, envelope.headers
-            if headers:
-                size += _headers_size(stream, headers)
-            if size > largest:
-                raise self._too_large(pending.partition, size)
-            values = pending.values
-            count = len(values)
-            if timestamp is not None or pending.timestamps:
-                pending.timestamps.extend([None] * (count - len(pending.timestamps)))
-                pending.timestamps.append(timestamp)
-            if headers or pending.headers:
-                pending.headers.extend([None] * (count - len(pending.headers)))
-                pending.headers.append(headers)
-            pending.keys.append(key)
-            values.append(message)
-            pending.bytes = size = pending.bytes + size
-            now = monotonic()
-            if not count:
-                waiting[pending] = None
-                if now + linger < self._due:
-                    self._due = now + linger
-            if size >= batch_bytes or count + 1 >= batch_messages:
-                self._append(pending)
-            elif now >= self._due:
-                self._append_all()
+            plain = envelope.timestamp is None and not envelope.headers
+            pending.add((key, message, None if plain else (envelope.timestamp, envelope.headers)))
 
         self._senders[stream] = send
         return send
+
+    def appends(self, stream: SystemStream) -> list[Append] | None:
+        if any(partition.stream == stream.stream for _, partition in self._fenced):
+            return None
+        return [self._pending("", stream, number).add for number in range(self._log.stream(stream.stream).partitions)]
 
     def send_columns(
         self,
@@ -220,12 +251,12 @@ class LogProducer(SystemProducer):
         """Append many messages at once, behind what was sent before: the fast way to load data. Returns their offsets.
 
         ``flush`` makes them durable. Raises MessageTooLargeError where one of them is too large; nothing is written then."""
-        self._append_all()
+        self.append_all()
         target = self._log.partition(stream.stream, partition)
         columns, newest = as_columns(keys, values, timestamps, headers)
         self._check_sizes(target, columns)
         begin = end = None
-        rows = max(1, min(columns.num_rows, self._batch_bytes * max(1, columns.num_rows) // max(1, columns.nbytes)))
+        rows = max(1, min(columns.num_rows, self.batch_bytes * max(1, columns.num_rows) // max(1, columns.nbytes)))
         for at in range(0, columns.num_rows, rows):
             offsets = target.append_columns(columns.slice(at, rows), newest)
             assert offsets is not None
@@ -235,7 +266,7 @@ class LogProducer(SystemProducer):
         return range(begin or 0, end or 0)
 
     def flush(self, source: str) -> None:
-        self._append_all()
+        self.append_all()
         for partition in list(self._unforced):
             try:
                 partition.flush()
@@ -244,14 +275,21 @@ class LogProducer(SystemProducer):
                 raise
             del self._unforced[partition]
 
-    def _append_all(self) -> None:
+    def append_all(self) -> None:
+        """Append what waits for any partition."""
         if self._failed is not None:
             raise StreamSystemError(f"{self._system}: an earlier write failed, not all is there: {self._failed}") from self._failed
         for pending in list(self._waiting):
-            self._append(pending)
-        self._due = float("inf")
+            self.append(pending)
+        self.due = float("inf")
 
-    def _append(self, pending: _Pending) -> None:
+    def wait_for(self, pending: _Pending, now: float) -> None:
+        """Note that something waits since ``now``."""
+        self._waiting[pending] = None
+        self.due = min(self.due, now + self._linger)
+
+    def append(self, pending: _Pending) -> None:
+        """Append what waits for one partition."""
         self._waiting.pop(pending, None)
         try:
             pending.append()
@@ -267,34 +305,27 @@ class LogProducer(SystemProducer):
         identity = self._fenced.get((source, partition))
         place = (partition, identity)
         if place not in self._pendings:
-            self._pendings[place] = _Pending(partition, identity)
+            self._pendings[place] = _Pending(self, stream, partition, identity)
         return self._pendings[place]
 
-    def _too_large(self, partition: Partition, size: int) -> MessageTooLargeError:
+    def too_large(self, partition: Partition, size: int) -> MessageTooLargeError:
         return MessageTooLargeError(
-            f"{partition.name}: a message of {size} bytes is larger than systems.{self._system}.max.message.bytes={self._largest}; "
+            f"{partition.name}: a message of {size} bytes is larger than systems.{self._system}.max.message.bytes={self.largest}; "
             "nothing of it was written. Raise the limit, or send less at once"
         )
 
-    def _not_bytes(self, stream: SystemStream, what: str, value: object) -> SerdeError:
-        setting = "samza.key.serde" if what == "key" else "samza.msg.serde"
-        return SerdeError(
-            f"{stream}: a {what} that goes to a log must be bytes, not {type(value).__name__}; set systems.{stream.system}.{setting} "
-            f"or systems.{stream.system}.streams.{stream.stream}.{setting}, to json for example"
-        )
-
     def _check_sizes(self, partition: Partition, columns: pa.RecordBatch) -> None:
-        limit = self._largest
+        limit = self.largest
         if columns.nbytes > limit:
             lengths = pc.add(pc.fill_null(pc.binary_length(columns["key"]), 0), pc.fill_null(pc.binary_length(columns["value"]), 0))
             largest = pc.max(lengths).as_py() or 0
             if largest > limit:
-                raise self._too_large(partition, largest)
+                raise self.too_large(partition, largest)
 
 
-def _headers_size(stream: SystemStream, headers: Mapping[str, bytes]) -> int:
+def _headers_size(stream: SystemStream, headers: Mapping[str, bytes] | None) -> int:
     size = 0
-    for name, value in headers.items():
+    for name, value in (headers or {}).items():
         if type(name) is not str or type(value) is not bytes:
             raise SerdeError(f"{stream}: the header '{name}' must map a name to bytes, not to {type(value).__name__}")
         size += len(name) + len(value)

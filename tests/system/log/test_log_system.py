@@ -146,6 +146,30 @@ def test_many_messages_to_many_partitions_keep_their_order(tmp_path: Path) -> No
             assert (envelope.timestamp == number) == (number % 3 == 0)
 
 
+def test_messages_with_and_without_timestamps_stay_apart_whichever_way_they_are_sent(parts: Parts) -> None:
+    producer = parts.producer()
+    appends = producer.appends(CLICKS)
+    assert appends is not None
+    appends[0]((b"k", b"0", None))
+    producer.send("task", OutgoingMessageEnvelope(CLICKS, b"1", partition=0, timestamp=7))
+    appends[0]((None, b"2", None))
+    producer.send("task", outgoing(b"3", headers={"h": b"x"}))
+    appends[0]((None, None, None))
+    producer.flush("task")
+    read = parts.consumer({P0: "0"}).poll({P0: 10}, 0)
+    assert [(envelope.message, envelope.headers) for envelope in read] == [
+        (b"0", None), (b"1", None), (b"2", None), (b"3", {"h": b"x"}), (None, None)
+    ]  # fmt: skip
+    assert [envelope.timestamp == 7 for envelope in read] == [False, True, False, False, False]
+    assert read[0].key == b"k"
+
+
+def test_to_a_stream_that_is_fenced_one_says_who_sends(parts: Parts) -> None:
+    producer = parts.producer()
+    producer.fence("job/task", [P0], 1, 1)
+    assert producer.appends(CLICKS) is None
+
+
 def test_columns_are_appended_behind_what_was_sent_before(parts: Parts) -> None:
     producer = parts.producer()
     producer.send("task", outgoing(b"0"))
