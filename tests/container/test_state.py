@@ -1,0 +1,394 @@
+"""The state of a job over its restarts: after stops and crashes, on this disk and elsewhere, as old as it may be."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import streambench as sb
+from streambench.checkpoint.choice import checkpoint_manager
+from streambench.clock import Clock
+from streambench.container.state import RestoreProgress, State
+from streambench.errors import ConfigError, StoreError
+from streambench.metrics.registry import MetricsRegistry
+from streambench.system.systems import Systems
+from streambench.testing import ManualClock, run_job
+
+INPUT = sb.SystemStream("log", "in")
+CHANGELOG = sb.SystemStream("log", "job-1-s-changelog")
+
+
+class Keep(sb.StreamTask):
+    """Keeps the last message of each key; an empty one removes it, ``commit`` commits."""
+
+    def init(self, context: sb.TaskContext) -> None:
+        self.store = context.store("s")
+
+    def process(self, envelope: sb.IncomingMessageEnvelope, collector: sb.MessageCollector, coordinator: sb.TaskCoordinator) -> None:
+        if envelope.message == "commit":
+            coordinator.commit(sb.RequestScope.ALL_TASKS_IN_CONTAINER)
+        elif envelope.message:
+            self.store.put(envelope.key, envelope.message)
+        else:
+            self.store.delete(envelope.key)
+
+
+class Job:
+    """A job with one store, whose streams, checkpoints and files are below one directory."""
+
+    def __init__(self, directory: Path, values: Mapping[str, Any], clock: Clock | None = None) -> None:
+        self.directory = directory
+        self.clock = clock
+        self.config = sb.Config(
+            {
+                "job.name": "job",
+                "task.inputs": INPUT,
+                "task.commit.ms": -1,
+                "systems.log.samza.factory": "log",
+                "systems.log.path": directory / "log",
+                "systems.log.samza.offset.default": "oldest",
+                "systems.log.samza.key.serde": "string",
+                "systems.log.samza.msg.serde": "string",
+                "stores.s.factory": "rocksdb",
+                "stores.s.msg.serde": "string",
+                **values,
+            }
+        )
+        with_systems(self.config, lambda systems: systems.create(INPUT, 1))
+
+    def send(self, *entries: tuple[str, str] | str) -> None:
+        """Messages with their keys; a text alone is a message without one."""
+
+        def send(systems: Systems) -> None:
+            producer = systems.producer("log", MetricsRegistry())
+            producer.register("test")
+            producer.start()
+            for entry in entries:
+                key, message = entry if isinstance(entry, tuple) else ("", entry)
+                producer.send("test", sb.OutgoingMessageEnvelope(INPUT, message.encode(), key.encode(), partition=0))
+            producer.flush("test")
+            producer.stop()
+
+        with_systems(self.config, send)
+
+    def container(self, values: Mapping[str, Any] | None = None) -> sb.Container:
+        """A container of the job, started."""
+        container = sb.Container(self.config.with_values(values or {}), Keep, clock=self.clock)
+        container.start()
+        return container
+
+    def run(self, *entries: tuple[str, str] | str, crash: bool = False, values: Mapping[str, Any] | None = None) -> dict[str, str]:
+        """Process messages in one start of the job; the state at the end."""
+        self.send(*entries)
+        container = self.container(values)
+        container.run("caught-up")
+        state = held(container)
+        if crash:
+            container.abandon()
+        else:
+            container.stop()
+        return state
+
+    def rewind(self, back: int) -> None:
+        """Go back to the checkpoint so many commits ago."""
+        manager = checkpoint_manager(self.config, "job-1")
+        [(task, kept)] = manager.history().items()
+        manager.rewind({task: kept[-1 - back]}, now_ms=0)
+        manager.close()
+
+    def changelog(self) -> list[tuple[bytes, bytes | None]]:
+        """All that the changelog holds."""
+        found: list[tuple[bytes, bytes | None]] = []
+
+        def read(systems: Systems) -> None:
+            for batch in systems.admin("log").log.partition(CHANGELOG.stream, 0).read(0):  # type: ignore[attr-defined]
+                found.extend(zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True))
+
+        with_systems(self.config, read)
+        return found
+
+    def compact(self) -> None:
+        """Compact the changelog as far as its settings let it."""
+
+        def compact(systems: Systems) -> None:
+            partition = systems.admin("log").log.partition(CHANGELOG.stream, 0)  # type: ignore[attr-defined]
+            partition.roll()
+            partition.clean()
+
+        with_systems(self.config, compact)
+
+
+def with_systems(config: sb.Config, use: Callable[[Systems], object]) -> None:
+    systems = Systems(config)
+    try:
+        use(systems)
+    finally:
+        systems.close()
+
+
+def held(container: sb.Container) -> dict[str, str]:
+    """The state of the only task."""
+    return dict(container.tasks[0].context.store("s").all())
+
+
+def restored(container: sb.Container) -> float:
+    """How many entries of the changelog a start has read."""
+    return container.metrics.snapshot()["store-s.entries-restored"]
+
+
+@pytest.fixture(params=["memory", "rocksdb"])
+def engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_a_crash_takes_state_back_to_the_last_commit(engine: str, guarantee: str, tmp_path: Path) -> None:
+    batch = {"stores.s.write.batch.size": 1, "task.processing.guarantee": guarantee}
+    job = Job(tmp_path, {"stores.s.factory": engine, **batch})
+    job.send(("a", "1"), ("b", "1"), "commit", ("a", "2"), ("b", ""), ("c", "1"))
+    container = job.container()
+    container.step(5)
+    assert held(container) == {"a": "2"}
+    container.abandon()
+    again = job.container()
+    assert held(again) == {"a": "1", "b": "1"}
+    again.run("caught-up")
+    assert held(again) == {"a": "2", "c": "1"}
+    again.stop()
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_files_of_the_last_commit_make_a_start_that_reads_nothing(crash: bool, tmp_path: Path) -> None:
+    job = Job(tmp_path, {})
+    assert job.run(("a", "1"), ("b", "1"), "commit", crash=crash) == {"a": "1", "b": "1"}
+    again = job.container()
+    assert held(again) == {"a": "1", "b": "1"}
+    assert restored(again) == 0
+    again.stop()
+
+
+def test_the_files_lie_beside_the_checkpoints_unless_the_configuration_says_where(tmp_path: Path) -> None:
+    job = Job(tmp_path, {})
+    job.run(("a", "1"))
+    assert (tmp_path / "log" / "_jobs" / "job-1" / "stores" / "s" / "Partition 0" / "CURRENT").is_file()
+    job.run(("a", "2"), values={"job.logged.store.base.dir": tmp_path / "elsewhere"})
+    assert (tmp_path / "elsewhere" / "job-1" / "s" / "Partition 0" / "CURRENT").is_file()
+
+
+def test_where_checkpoints_have_no_directory_files_go_with_the_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    config = {"stores.s.factory": "rocksdb", "stores.s.msg.serde": "string", "stores.s.changelog": "mem.changelog"}
+    first = run_job(Keep, config, {"mem.in": {0: [("a", "1"), ("b", "1")]}})
+    second = run_job(Keep, config, {"mem.in": {0: [("a", "")]}}, previous=first)
+    assert second.outputs["mem.changelog"][0] == [("a", "1"), ("b", "1"), ("a", None)]
+    assert not list(tmp_path.iterdir())
+
+
+def test_files_that_are_older_than_the_checkpoint_are_made_anew(tmp_path: Path) -> None:
+    """The job has run on another machine meanwhile."""
+    job = Job(tmp_path, {})
+    elsewhere = {"job.logged.store.base.dir": tmp_path / "elsewhere"}
+    job.run(("a", "1"), ("b", "1"))
+    job.run(("a", "2"), ("b", ""), values=elsewhere)
+    again = job.container()
+    assert held(again) == {"a": "2"}
+    assert restored(again) > 0
+    again.stop()
+    assert job.run(("c", "1"), values=elsewhere) == {"a": "2", "c": "1"}
+
+
+def test_files_that_are_newer_than_the_checkpoint_are_made_anew(tmp_path: Path) -> None:
+    job = Job(tmp_path, {})
+    job.run(("a", "1"), "commit", ("a", "2"), ("b", "1"))
+    job.rewind(1)
+    again = job.container()
+    assert held(again) == {"a": "1"}
+    again.run("caught-up")
+    assert held(again) == {"a": "2", "b": "1"}
+    again.stop()
+
+
+def test_files_of_another_job_of_the_same_name_are_made_anew(tmp_path: Path) -> None:
+    values = {"job.logged.store.base.dir": tmp_path / "files"}
+    Job(tmp_path, values).run(("a", "1"))
+    shutil.rmtree(tmp_path / "log")
+    assert Job(tmp_path, values).run(("b", "1")) == {"b": "1"}
+
+
+def test_files_of_a_store_that_expired_are_none_of_one_that_does_not(tmp_path: Path) -> None:
+    job = Job(tmp_path, {})
+    job.run(("a", "1"), values={"stores.s.ttl.ms": 1_000_000_000})
+    assert job.run(("b", "1")) == {"a": "1", "b": "1"}
+    assert job.run(("c", "1"), values={"stores.s.ttl.ms": 1_000_000_000}) == {"a": "1", "b": "1", "c": "1"}
+
+
+def test_a_commit_that_the_files_have_missed_comes_from_the_changelog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job(tmp_path, {})
+    job.run(("a", "1"))
+    with monkeypatch.context() as patched:
+        patched.setattr(State, "committed", lambda *arguments: (_ for _ in ()).throw(OSError("killed here")))
+        with pytest.raises(OSError, match="killed here"):
+            job.run(("a", "2"), ("b", "1"), "commit")
+    assert job.run() == {"a": "2", "b": "1"}
+
+
+def test_files_that_are_damaged_are_made_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    job = Job(tmp_path, {})
+    job.run(("a", "1"))
+    for manifest in tmp_path.glob("log/_jobs/job-1/stores/s/*/MANIFEST-*"):
+        manifest.write_bytes(b"nonsense")
+    with caplog.at_level(logging.WARNING):
+        assert job.run() == {"a": "1"}
+    assert "store 's' of Partition 0: the files in" in caplog.text
+
+
+def test_clean_on_container_start_does_without_the_files(tmp_path: Path) -> None:
+    job = Job(tmp_path, {"stores.s.clean.on.container.start": True})
+    job.run(("a", "1"))
+    again = job.container()
+    assert held(again) == {"a": "1"}
+    assert restored(again) == 1
+    again.stop()
+
+
+def test_a_store_without_a_changelog_is_empty_at_every_start(tmp_path: Path) -> None:
+    job = Job(tmp_path, {"stores.s.changelog": "none", "job.non-logged.store.base.dir": tmp_path / "files"})
+    assert job.run(("a", "1"), "commit") == {"a": "1"}
+    assert (tmp_path / "files" / "job-1" / "s").is_dir()
+    assert job.run(("b", "1"), "commit", crash=True) == {"b": "1"}
+    assert job.run(("c", "1")) == {"c": "1"}
+
+
+def test_files_in_use_are_an_error_that_names_them(tmp_path: Path) -> None:
+    job = Job(tmp_path, {"job.logged.store.base.dir": tmp_path / "files"})
+    first = job.container()
+    with pytest.raises(StoreError, match=r"store 's' of Partition 0: .*files.* is in use by another process.*stop it first"):
+        job.container()
+    first.abandon()
+    assert job.run(("a", "1")) == {"a": "1"}
+
+
+def test_a_start_that_fails_lets_go_of_the_files(tmp_path: Path) -> None:
+    job = Job(tmp_path, {"job.logged.store.base.dir": tmp_path / "files"})
+    with pytest.raises(ConfigError):
+        job.container({"stores.t.factory": "memory", "stores.t.changelog": "nowhere.changelog"})
+    assert job.run(("a", "1")) == {"a": "1"}
+
+
+def test_an_entry_expires_also_over_restarts(engine: str, tmp_path: Path) -> None:
+    clock = ManualClock(1_000)
+    job = Job(tmp_path, {"stores.s.factory": engine, "stores.s.ttl.ms": 100, "job.logged.store.base.dir": tmp_path / "files"}, clock)
+    job.run(("old", "1"), ("rewritten", "1"))
+    clock.advance(60)
+    assert job.run(("young", "1"), ("rewritten", "2"), crash=True) == {"old": "1", "young": "1", "rewritten": "2"}
+    clock.advance(39)
+    assert job.run() == {"old": "1", "young": "1", "rewritten": "2"}
+    clock.advance(1)
+    shutil.rmtree(tmp_path / "files", ignore_errors=True)
+    assert job.run() == {"young": "1", "rewritten": "2"}
+    clock.advance(98)
+    assert job.run() == {"young": "1", "rewritten": "2"}
+    clock.advance(1)
+    assert job.run() == {}
+
+
+def test_what_has_expired_leaves_the_changelog(engine: str, tmp_path: Path) -> None:
+    clock = ManualClock(1_000)
+    job = Job(tmp_path, {"stores.s.factory": engine, "stores.s.ttl.ms": 100}, clock)
+    job.run(("a", "1"))
+    clock.advance(100)
+    job.run(("b", "1"))
+    assert job.changelog() == [(b"a", b"1"), (b"b", b"1"), (b"a", None)]
+
+
+def test_state_is_as_it_was_at_any_checkpoint_that_is_kept_whatever_is_compacted(engine: str, tmp_path: Path) -> None:
+    clock = ManualClock(1_000_000_000_000)
+    values = {"stores.s.factory": engine, "stores.s.changelog.min.compaction.lag.ms": 0, "task.checkpoint.history": 3}
+    job = Job(tmp_path, values, clock)
+    states = []
+    for at in range(6):
+        states.append(job.run(("hot", str(at)), (f"key{at}", "1"), "commit"))
+        job.compact()
+        clock.advance(60_001)
+    hot = [value for key, value in job.changelog() if key == b"hot"]
+    assert len(hot) < 6, "it is compacted"
+    manager = checkpoint_manager(job.config, "job-1")
+    [(task, kept)] = manager.history().items()
+    manager.close()
+    assert len(kept) < 6
+    for checkpoint in kept[:3]:
+        manager = checkpoint_manager(job.config, "job-1")
+        manager.rewind({task: checkpoint}, now_ms=0)
+        manager.close()
+        container = job.container()
+        assert held(container) in states
+        assert held(container)["hot"] == str(len(held(container)) - 2)
+        container.run("caught-up")
+        assert held(container) == states[-1]
+        container.stop()
+
+
+def test_a_state_that_cannot_be_rebuilt_any_more_is_an_error_and_not_another_state(tmp_path: Path) -> None:
+    job = Job(tmp_path, {"stores.s.factory": "memory", "stores.s.changelog.min.compaction.lag.ms": 0})
+    job.run(("a", "1"), "commit", ("a", "2"), "commit", ("b", "1"))
+    [keep] = tmp_path.glob("log/job-1-s-changelog/0/keep.json")
+    keep.unlink()
+    job.compact()
+    assert job.run() == {"a": "2", "b": "1"}
+    job.rewind(2)
+    with pytest.raises(StoreError, match=r"job-1-s-changelog\.0: the state as of offset 1 .* cannot be rebuilt any more.*rewind oldest"):
+        job.container()
+
+
+def test_a_restore_tells_how_far_it_is(tmp_path: Path) -> None:
+    job = Job(tmp_path, {"stores.s.factory": "memory"})
+    job.run(*((f"k{at}", "1") for at in range(100)))
+    container = sb.Container(job.config, Keep)
+    told: list[RestoreProgress | None] = []
+    container.on_restore = lambda: told.append(container.snapshot().restoring)
+    container.start()
+    assert told[-1] == RestoreProgress(100, 100)
+    assert container.snapshot().restoring is None
+    container.stop()
+
+
+def test_calls_are_counted(tmp_path: Path) -> None:
+    job = Job(tmp_path, {})
+    job.send(("a", "1"), ("a", "2"), ("a", ""))
+    container = job.container()
+    container.run("caught-up")
+    held(container)
+    counts = {name.partition(".")[2]: count for name, count in container.metrics.snapshot().items() if name.startswith("stores.")}
+    assert (counts["s-puts"], counts["s-deletes"], counts["s-alls"], counts["s-gets"]) == (2, 1, 1, 0)
+    container.stop()
+
+
+def test_a_large_value_is_refused_or_dropped_where_the_configuration_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    limit = {"stores.s.factory": "memory", "stores.s.changelog.max.message.size.bytes": 10}
+    job = Job(tmp_path, limit)
+    assert job.run(("a", "x" * 11)) == {"a": "x" * 11}
+    with pytest.raises(sb.StreambenchError, match=r"store 's': the value of the key 'b' has 11 bytes, more than .*=10"):
+        job.run(("b", "x" * 11), values={"stores.s.disallow.large.messages": True})
+    dropping = {"stores.s.drop.large.messages": True}
+    assert job.run(("c", "x" * 11), ("c", "y" * 10), ("c", "x" * 12), values=dropping) == {"a": "x" * 11, "c": "y" * 10}
+    assert caplog.text.count("it was not put") == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "why"),
+    [
+        ("object.cache.size", 10, "the cache must hold a full batch"), ("object.cache.size", -1, "give 0 or more"),
+        ("write.batch.size", 0, "give 1 or more"), ("container.cache.size.bytes", 1, "give 1048576"),
+        ("rocksdb.ttl.ms", "soon", "not a whole number"),
+    ],
+)  # fmt: skip
+def test_settings_that_make_no_sense_are_errors(key: str, value: object, why: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=why) as raised:
+        Job(tmp_path, {f"stores.s.{key}": value}).container()
+    assert raised.value.key == f"stores.s.{key}"
