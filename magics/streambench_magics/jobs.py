@@ -17,6 +17,7 @@ from streambench.errors import ConfigError
 from streambench.model import SystemStream
 from streambench.system.systems import Systems
 from streambench_magics.errors import MagicError
+from streambench_magics.restoring import restore_shown
 
 DEFAULT_CONFIG = """\
 systems.log.samza.factory=log
@@ -90,7 +91,8 @@ class Job:
             if not self._inputs and not self.config.names("task.broadcast.inputs"):
                 raise MagicError(f"{self.name} has no inputs: %stream attach {self.name} SYSTEM.STREAM")
             session = Session(Container(self.config, self.task, remember_choices=CHOICES), self.name)
-            session.start()
+            with restore_shown(session.container):
+                session.start()
             session.on_change(self._changed)
             self.session = session
         self._changed()

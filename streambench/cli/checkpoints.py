@@ -22,6 +22,8 @@ from streambench.errors import CheckpointError, ConfigError, UnknownStreamError
 from streambench.model import SystemStream, SystemStreamPartition
 from streambench.planning.model import JobModel, natural
 from streambench.planning.plan import Metadata, all_inputs, job_name, plan
+from streambench.store.definitions import store_definitions
+from streambench.store.restore import check_not_compacted
 from streambench.system.systems import Systems
 
 _FIGURES = ("partition", "processed", "start", "next", "upcoming", "lag", "again")
@@ -147,6 +149,7 @@ class _Job:
         self.name = name
         self.manager = manager
         self.systems = systems
+        self.config = config
         inputs = all_inputs(config)
         self.metadata: Metadata = systems.metadata(inputs)
         self.model: JobModel = plan(config, name, self.metadata)
@@ -166,6 +169,7 @@ def _rewind(job: _Job, wishes: Sequence[str], *, yes: bool) -> None:
     for wish in wishes:
         task, equals, where = wish.rpartition("=")
         wanted.update(_goal(job, task if equals else None, where, wanted))
+    _check_state(job, wanted)
     for task in sorted(wanted, key=natural):
         places = ", ".join(f"{ssp} at {_next(job.systems, wanted[task], ssp)}" for ssp in _partitions(wanted[task]))
         say(f"{task}: goes on with {places}")
@@ -176,6 +180,19 @@ def _rewind(job: _Job, wishes: Sequence[str], *, yes: bool) -> None:
             raise typer.Exit(1)
     generation = job.manager.rewind(wanted, now_ms=SystemClock().now_ms())
     say(f"{job.name} goes on from there (generation {generation.number})")
+
+
+def _check_state(job: _Job, wanted: Mapping[str, Checkpoint]) -> None:
+    """Raise StoreError where the state as of one of these checkpoints cannot be rebuilt any more."""
+    numbers = {task.name: task.number for task in job.model.tasks}
+    stores = store_definitions(job.config, job.name, job.systems)
+    for task, checkpoint in wanted.items():
+        for store, offset in checkpoint.changelogs.items():
+            stream = stores[store].changelog if store in stores else None
+            if stream is not None and task in numbers:
+                ssp = SystemStreamPartition(stream.system, stream.stream, numbers[task])
+                admin = job.systems.admin(ssp.system)
+                check_not_compacted(ssp, offset, admin.compacted_to(ssp), admin.compare)
 
 
 def _goal(job: _Job, only: str | None, where: str, so_far: Mapping[str, Checkpoint]) -> dict[str, Checkpoint]:

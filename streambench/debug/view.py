@@ -16,6 +16,7 @@ from rich.text import Text
 
 from streambench.container.rejects import PassedOver
 from streambench.container.snapshot import ContainerSnapshot, PartitionSnapshot
+from streambench.container.state import RestoreProgress
 from streambench.model import SystemStream, SystemStreamPartition
 
 Place = tuple[int, SystemStreamPartition]
@@ -147,6 +148,8 @@ def headline(snapshots: Snapshots, rates: Rates | None = None, *, elapsed_s: flo
     line.append(f"  {_figure(sum(each.processed for each in every))} processed")
     if passed_over := sum((each.passed_over for each in every), PassedOver()):
         line.append(f"  {passed_over}", style="yellow")
+    if restoring := [each.restoring for each in every if each.restoring is not None]:
+        line.append(f"  {restored(restoring)}", style="cyan")
     lag = total_lag(every)
     line.append(f"  lag {_figure(lag)}")
     rate = rates.total() if rates is not None else None
@@ -158,6 +161,15 @@ def headline(snapshots: Snapshots, rates: Rates | None = None, *, elapsed_s: flo
         if each.reason:
             line.append(f"\n{each.reason}", style="red" if each.state == "failed" else "dim")
     return line
+
+
+def restored(progress: Sequence[RestoreProgress]) -> str:
+    """How far a restore of state has come, in words."""
+    done = _figure(sum(each.restored for each in progress))
+    totals = [each.total for each in progress]
+    if None in totals:
+        return f"restoring state: {done} changes read"
+    return f"restoring state: {done} of {_figure(sum(total for total in totals if total is not None))} changes read"
 
 
 def total_lag(snapshots: Snapshots) -> int | None:

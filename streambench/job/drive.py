@@ -41,6 +41,7 @@ class Driver:
         self._taken = threading.Event()
         self._latest: ContainerSnapshot | None = None
         self._pause_s = every_s
+        self._restore_shown = time.monotonic()
         self._problem: BaseException | None = None
 
     def stop_soon(self) -> None:
@@ -54,6 +55,8 @@ class Driver:
         began = time.monotonic()
         container = self._container
         watcher = threading.Thread(target=self._watch, name="snapshots", daemon=True)
+        if self._on_snapshot is not None:
+            container.on_restore = self._show_restore
         try:
             container.start()
             first = _positions(container.snapshot())
@@ -104,6 +107,13 @@ class Driver:
                 self._problem = error
                 self.stop_soon()
                 return
+
+    def _show_restore(self) -> None:
+        """While the container starts, its own thread has nothing better to do than to show how far it is, now and then."""
+        now = time.monotonic()
+        if self._on_snapshot is not None and now - self._restore_shown >= self._every_s:
+            self._on_snapshot(self._container.snapshot())
+            self._restore_shown = time.monotonic()
 
     def _take(self) -> None:
         began = time.perf_counter()

@@ -11,8 +11,11 @@ import linecache
 import logging
 import os
 import pickle
+import shutil
 import socket
+import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +40,7 @@ SCHEMA = "report binary"
 """The columns of what ``RunContainers`` returns: a pickled Report per container."""
 
 _MOST_WARNINGS = 100
+_STORE_PLACES = ("job.logged.store.base.dir", "job.non-logged.store.base.dir")
 _PROGRESS_S = 0.25
 
 
@@ -127,8 +131,34 @@ def _run(shipment: Shipment, generation: int, report: Report) -> None:
     for file, text in shipment.sources.items():
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     load.bring(shipment.names)
+    with local_files(shipment.config) as config:
+        _drive(shipment, config, generation, report)
+
+
+@contextmanager
+def local_files(config: Config) -> Iterator[Config]:
+    """The configuration with a directory for the files of stores that is this attempt's own, on a disk of this machine: an attempt that
+    Spark has given up may be alive for a while, and holds its own. It goes afterwards; if it cannot, with Spark's other local files."""
+    if not config.names_below("stores."):
+        yield config
+        return
+    local = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
+    places = {}
+    for key in _STORE_PLACES:
+        base = str(config.path(key)) if config.text(key) is not None else local or None
+        if base is not None:
+            os.makedirs(base, exist_ok=True)
+        places[key] = tempfile.mkdtemp(prefix="streambench-stores-", dir=base)
+    try:
+        yield config.with_values(places)
+    finally:
+        for place in places.values():
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _drive(shipment: Shipment, config: Config, generation: int, report: Report) -> None:
     container = Container(
-        shipment.config, shipment.task, model=shipment.model, number=report.number, generation=generation, ends=shipment.ends
+        config, shipment.task, model=shipment.model, number=report.number, generation=generation, ends=shipment.ends
     )
     teller = Teller(shipment.progress, report.number, report.attempt)
     warnings = _Warnings()

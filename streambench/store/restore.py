@@ -53,8 +53,8 @@ class Restore:
                 f"{ssp}: the checkpoint goes up to offset {committed} of this changelog, but it ends at {here.upcoming}: it was deleted or "
                 "written anew. Bring it back, or rewind the job to a checkpoint that fits it"
             )
-        if committed is not None and compacted is not None and not is_there and self._order(committed, compacted) < 0:
-            raise StoreError(too_old(ssp, committed, compacted))
+        if committed is not None and not is_there:
+            check_not_compacted(ssp, committed, compacted, compare)
         self.start = here.oldest
         if is_there and here.oldest is not None and committed is not None and self._order(committed, here.oldest) > 0:
             self.start = committed
@@ -113,12 +113,14 @@ class Restore:
                 )
 
 
-def too_old(ssp: SystemStreamPartition, committed: str, compacted: str) -> str:
-    """Why a state cannot be rebuilt, and what can be done."""
-    return (
-        f"{ssp}: the state as of offset {committed} of this changelog cannot be rebuilt any more: compaction has removed what newer "
-        f"entries up to {compacted} replaced. Go back to a later commit, or to the beginning (streambench checkpoints --rewind oldest)"
-    )
+def check_not_compacted(ssp: SystemStreamPartition, committed: str, compacted: str | None, compare: Compare) -> None:
+    """Raise StoreError where the state as of an offset of a changelog cannot be rebuilt any more. ``compacted``: see
+    ``SystemAdmin.compacted_to``."""
+    if compacted is not None and (compare(committed, compacted) or 0) < 0:
+        raise StoreError(
+            f"{ssp}: the state as of offset {committed} of this changelog cannot be rebuilt any more: compaction has removed what newer "
+            f"entries up to {compacted} replaced. Go back to a later commit, or to the beginning (streambench checkpoints --rewind oldest)"
+        )
 
 
 def restore_all(consumer: SystemConsumer, restores: Iterable[Restore], progress: Callable[[], object] | None = None) -> None:
