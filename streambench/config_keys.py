@@ -89,6 +89,10 @@ KEYS = (
         "false",
         "true: begin at samza.offset.default whatever the checkpoint says. What is neither true nor false counts as false, with a warning",
     ),  # fmt: skip
+    Key(
+        "systems.<s>.streams.<t>.samza.bounded", "boolean", "false",
+        "all of the stream is there when the job starts: where it ends then, the input is at its end (see end_of_stream)",
+    ),
     Key("systems.<s>.streams.<t>.samza.priority", "integer", "-1", "higher comes first; negative: after all that have one"),
     Key("systems.<s>.streams.<t>.samza.bootstrap", "boolean", "false", "read this stream to its end before any other"),
     Key("systems.<s>.streams.<t>.partitions", "integer", "1", "how many partitions the stream gets when the job creates it"),

@@ -20,6 +20,7 @@ _CALLBACKS = {
     "process_batch": ("batch", "collector", "coordinator"),
     "init": ("context",),
     "window": ("collector", "coordinator"),
+    "end_of_stream": ("collector", "coordinator"),
     "close": (),
 }
 

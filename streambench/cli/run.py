@@ -29,6 +29,7 @@ _LINES_AROUND = 8
 
 _ENDINGS = {
     "caught-up": "caught up with its inputs",
+    "end-of-stream": "its inputs have come to their end",
     "count": "reached the number of messages",
     "condition": "reached the condition",
     "shutdown": "shut down by its tasks",

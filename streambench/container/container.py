@@ -134,7 +134,8 @@ class Container:
     def run(self, until: Until = None) -> int:
         """Process messages; how many. ``"caught-up"``: to the head of all inputs; an int: so many; a callable: until it returns true (it
         is asked between messages, or runs of them, and again and again while there are none; what it raises ends the run, not the
-        container); None: until paused or shut down by a task."""
+        container); None: until paused or shut down by a task. Each of them returns as well when all inputs have come to their end
+        (``at_end``)."""
         if until is None:
             return self._advance(lambda: self._loop.run())
         if until == "caught-up":
@@ -199,6 +200,11 @@ class Container:
     def shut_down(self) -> bool:
         """Whether the tasks have asked the container to stop."""
         return self.state == "running" and self._loop.shutdown_requested
+
+    @property
+    def at_end(self) -> bool:
+        """Whether all inputs have come to their end: nothing more will ever be processed, and ``run`` returns at once."""
+        return hasattr(self, "_loop") and self._loop.at_end
 
     @property
     def processed(self) -> int:
@@ -372,7 +378,7 @@ class Container:
         for model in container.tasks:
             stores = self._state_of_tasks.stores(model.name)
             metrics = MetricsRegistry(getattr(self.factory, "__name__", "user"))
-            context = Context(model.name, model.partitions, self.config, metrics, stores)
+            context = Context(model.name, model.partitions, self.config, metrics, stores, self._owner)
             self._tasks.append(
                 TaskInstance(
                     model, task_object(self.factory), context,
@@ -406,7 +412,7 @@ class Container:
 
     def _begin_to_read(self, metadata: Metadata) -> None:
         config = self.config
-        lanes = self._lanes()
+        lanes = self._lanes(metadata)
         takes_batches = any(task.takes_batches for task in self._tasks)
         longest = self._longest_run()
         if takes_batches:
@@ -431,7 +437,7 @@ class Container:
         self._reporting.begin()
         self._loop.start()
 
-    def _lanes(self) -> dict[SystemStreamPartition, Lane]:
+    def _lanes(self, metadata: Metadata) -> dict[SystemStreamPartition, Lane]:
         lanes: dict[SystemStreamPartition, Lane] = {}
         for task in self._tasks:
             for subscription in task.subscriptions:
@@ -444,12 +450,21 @@ class Container:
                 lane.subscriptions = (*lane.subscriptions, subscription)
         for ssp, lane in lanes.items():
             lane.key_serde, lane.message_serde = self._serdes.for_stream(ssp.system_stream)
-            lane.end = self._ends.get(ssp)
+            lane.bounded = self.config.boolean(f"systems.{ssp.system}.streams.{ssp.stream}.samza.bounded")
+            lane.end = self._ends.get(ssp) or (self._end_of(ssp, metadata) if lane.bounded else None)
             for subscription in lane.subscriptions:
                 if subscription.start != lane.start:
                     subscription.skip_before = subscription.start
             lane.find_single()
         return lanes
+
+    def _end_of(self, ssp: SystemStreamPartition, metadata: Metadata) -> str:
+        """Where a partition ends of which all is there."""
+        upcoming = metadata[ssp.system_stream][ssp.partition].upcoming
+        if upcoming is None:
+            key = f"systems.{ssp.system}.streams.{ssp.stream}.samza.bounded"
+            raise self.config.error(key, f"{ssp} cannot be bounded: this kind of system cannot tell where its streams end")
+        return upcoming
 
     def _room(self, system: str) -> int:
         key = f"systems.{system}.samza.fetch.threshold"

@@ -101,12 +101,14 @@ class Context:
         config: Config,
         metrics: MetricsRegistry,
         stores: dict[str, TaskStore],
+        owner: Owner,
     ) -> None:
         self.task_name = task_name
         self.partitions = tuple(partitions)
         self.config = config
         self.metrics = metrics
         self._stores = stores
+        self._owner = owner
         self.start_at: Callable[[SystemStreamPartition, str], None] | None = None
 
     def store(self, name: str) -> TaskStore:
@@ -117,6 +119,7 @@ class Context:
             raise StoreError(f"there is no store '{name}': define it with stores.{name}.factory=memory (there are: {known})") from None
 
     def set_starting_offset(self, ssp: SystemStreamPartition, offset: str) -> None:
+        self._owner.check(f"set_starting_offset of {self.task_name}")
         if self.start_at is None:
             raise ContainerStateError(f"{self.task_name}: set_starting_offset may only be called in init(): reading has begun")
         if ssp not in self.partitions:

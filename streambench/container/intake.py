@@ -26,11 +26,12 @@ _READER_POLL_MS = 100
 
 
 class Arrival(Struct):
-    """What a reader thread brought: messages, and which of its partitions had no more to give when it looked."""
+    """What a reader thread brought: messages, and which of its partitions had no more to give when it looked, or never will have."""
 
     system: str
     chunks: Sequence[Messages]
     at_head: frozenset[SystemStreamPartition]
+    at_end: frozenset[SystemStreamPartition] = frozenset()
 
 
 class ReaderFailure(Struct):
@@ -54,6 +55,7 @@ class Intake:
         self._polled: dict[str, SystemConsumer] = {}
         self._polls: dict[str, _Poll] = {}
         self._readers: dict[str, _Reader] = {}
+        self._ending: set[str] = set()
 
     def add(
         self, system: str, consumer: SystemConsumer, starts: Mapping[SystemStreamPartition, str], room: int, *, runs: bool = False
@@ -63,6 +65,8 @@ class Intake:
 
         Raises what the consumer raises."""
         self.polls[system] = 0
+        if type(consumer).at_end is not SystemConsumer.at_end:
+            self._ending.add(system)
         poll = consumer.poll_runs if runs else consumer.poll_chunks
         if consumer.polled_by_loop:
             for ssp, offset in starts.items():
@@ -86,6 +90,14 @@ class Intake:
     def at_head(self, ssp: SystemStreamPartition) -> bool:
         """Whether a partition of a polled system had no more to give at its last poll."""
         return self._polled[ssp.system].at_head(ssp)
+
+    def at_end(self, ssp: SystemStreamPartition) -> bool:
+        """Whether a partition of a polled system has come to its end."""
+        return self._polled[ssp.system].at_end(ssp)
+
+    def may_end(self, system: str) -> bool:
+        """Whether the partitions of this system may come to an end. Known of all systems once they are added."""
+        return system in self._ending
 
     def consumed(self, ssp: SystemStreamPartition, messages: int) -> None:
         """Tell the reader of this partition that so many of its messages no longer wait."""
@@ -191,7 +203,9 @@ class _Reader:
             self._stop_error = error
 
     def _read(self) -> None:
-        told: frozenset[SystemStreamPartition] = frozenset()
+        nothing: frozenset[SystemStreamPartition] = frozenset()
+        told = nothing, nothing
+        may_end = self._intake.may_end(self._system)
         while wanted := self._wanted():
             chunks = self._poll(wanted, _READER_POLL_MS)
             self._intake.polls[self._system] += 1
@@ -199,9 +213,10 @@ class _Reader:
                 for chunk in chunks:
                     self._room[chunk.ssp] -= len(chunk)
             at_head = frozenset(ssp for ssp in self._starts if self._consumer.at_head(ssp))
-            if chunks or at_head != told:
-                told = at_head
-                self._intake.arrive(Arrival(self._system, chunks, at_head))
+            at_end = frozenset(filter(self._consumer.at_end, at_head)) if may_end else nothing
+            if chunks or (at_head, at_end) != told:
+                told = at_head, at_end
+                self._intake.arrive(Arrival(self._system, chunks, at_head, at_end))
 
     def _wanted(self) -> dict[SystemStreamPartition, int]:
         """The partitions that have room; empty only when it is time to stop."""

@@ -79,6 +79,7 @@ class EventLoop:
         self.unfinished_count = 0
         self.on_choice: ChoiceObserver | None = None
         self.shutdown_requested = False
+        self.at_end = False
         self._tasks = tasks
         self._windowed = [task for task in tasks if task.window is not None]
         self._multiplexer = multiplexer
@@ -99,6 +100,7 @@ class EventLoop:
         self.ignored = 0
         self._served: Lane | None = None
         self._wants_shutdown: set[str] = set()
+        self._ended: set[str] = set()
         self._windows = metrics.counter("window-calls", "container")
         self._commits = metrics.counter("commit-calls", "container")
         self._metrics = metrics
@@ -128,8 +130,8 @@ class EventLoop:
 
     def run(self, *, limit: int | None = None, until: Callable[[], object] | None = None, stop_at_head: bool = False) -> int:
         """Process messages; how many. Returns after ``limit`` of them, once ``until()`` is true (asked between messages and when idle),
-        with ``stop_at_head`` once all inputs are caught up, when paused, or when a task has shut the container down. Raises TaskError
-        and others."""
+        with ``stop_at_head`` once all inputs are caught up, when paused, when a task has shut the container down, or when all inputs have
+        come to their end. Raises TaskError and others."""
         if limit is not None and limit <= 0:
             return 0
         choose = self._multiplexer.chooser.choose if self._choose_ns is None else _timed(self._multiplexer.chooser.choose, self._choose_ns)
@@ -168,6 +170,8 @@ class EventLoop:
                     lane = None
                     self.nulls += 1
                     found = self._multiplexer.look()
+                    if self._multiplexer.ended:
+                        self._end_inputs()
                 else:
                     lane = lanes[envelope.ssp]
                     if on_choice is not None:
@@ -195,9 +199,9 @@ class EventLoop:
                 if requests:
                     self._serve(requests)
                 if envelope is None:
-                    if found or self._look_again():
+                    if found or self._look_again() or self._multiplexer.ended:
                         continue
-                    if stop_at_head and not inbox and self._multiplexer.caught_up():
+                    if self.at_end or (stop_at_head and not inbox and self._multiplexer.caught_up()):
                         break
                     if until is not None and self._is_reached(until, base + processed, lane):
                         break
@@ -291,6 +295,9 @@ class EventLoop:
         """As ``_failed``, for a run as a whole."""
         if not is_ignored(error, self._ignored):
             raise subscription.task.failure_at_run(error, batch) from error
+        if self._observer:
+            for at in range(len(batch)):
+                self._observer("ignored", subscription.task.name, f"{batch.ssp}@{batch.offset(at)}")
         self._pass_over(error, subscription.coordinator, mark)
 
     def _begins_at(self, subscription: Subscription, offset: str) -> bool:
@@ -302,6 +309,8 @@ class EventLoop:
         task = subscription.task
         if not is_ignored(error, self._ignored):
             raise task.failure(error, "", envelope) from error
+        if self._observer:
+            self._observer("ignored", task.name, f"{envelope.ssp}@{envelope.offset}")
         self._pass_over(error, subscription.coordinator, mark)
 
     def _pass_over(self, error: Exception, coordinator: Coordinator, mark: int) -> None:
@@ -327,6 +336,8 @@ class EventLoop:
             self._outbox.check()
             if self._multiplexer.has_dry:
                 self._multiplexer.look()
+                if self._multiplexer.ended:
+                    self._end_inputs()
             if envelope is not None and self._sampled_ns is not None:
                 for subscription in self._multiplexer.lanes[envelope.ssp].subscriptions:
                     subscription.time_next(self._sampled_ns)
@@ -354,6 +365,42 @@ class EventLoop:
                     raise task.failure(error, "in window()") from error
                 self._pass_over(error, task.window_coordinator, mark)
 
+    def _end_inputs(self) -> None:
+        """See to the partitions that have come to their end: a task whose last one that was is told so, once."""
+        ended, self._multiplexer.ended = self._multiplexer.ended, []
+        for lane in ended:
+            for subscription in lane.subscriptions:
+                subscription.task.open_inputs -= 1
+        done = {subscription.task for lane in ended for subscription in lane.subscriptions if not subscription.task.open_inputs}
+        for task in self._tasks:
+            if task in done:
+                self._end(task)
+        self.at_end = len(self._ended) == len(self._tasks)
+        self._find_consensus()
+
+    def _end(self, task: TaskInstance) -> None:
+        """Tell a task that nothing will come any more, and have what it sends now committed."""
+        self._ended.add(task.name)
+        if task.end_of_stream is None:
+            return
+        mark = len(self._outgoing)
+        self._rejects.input = None
+        if self._observer:
+            self._observer("end_of_stream", task.name, None)
+        try:
+            task.end_of_stream(task.collector, task.end_coordinator)
+        except Exception as error:
+            if not is_ignored(error, self._ignored):
+                raise task.failure(error, "in end_of_stream()") from error
+            self._pass_over(error, task.end_coordinator, mark)
+        if task.end_coordinator.commit_scope is None:
+            task.end_coordinator.commit()
+
+    def _find_consensus(self) -> None:
+        """Every task has asked for a shutdown, or has nothing more to do while the others have asked."""
+        if self._wants_shutdown and len(self._wants_shutdown | self._ended) == len(self._tasks):
+            self.shutdown_requested = True
+
     def _placed(self, error: SerdeError, envelope: IncomingMessageEnvelope | None) -> SerdeError:
         """The error of an output with the message that led to it; an input that cannot be decoded names its own place."""
         if envelope is None or not self._outgoing:
@@ -379,8 +426,7 @@ class EventLoop:
         requests.clear()
         if tasks:
             self._run_commit([task for task in self._tasks if task.name in tasks])
-        if len(self._wants_shutdown) == len(self._tasks):
-            self.shutdown_requested = True
+        self._find_consensus()
 
     def _run_commit(self, tasks: Sequence[TaskInstance]) -> None:
         self._commits.inc()

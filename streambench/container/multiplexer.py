@@ -42,13 +42,13 @@ class Lane:
 
     ``subscriptions``: the tasks that get its messages (several for a broadcast input); ``single`` is the only one, None where they are
     several, where one of them begins later than the lane does, and while a message that cannot be decoded waits. ``end``: the first
-    offset that is no longer read, None for no end. ``at_most``: how many messages are asked for at once. ``waiting`` is the buffer where
-    the tasks take batches, else None.
+    offset that is no longer read, None for no end; ``bounded``: the partition ends there, what follows is not just left for the next
+    time. ``at_most``: how many messages are asked for at once. ``waiting`` is the buffer where the tasks take batches, else None.
     """
 
     __slots__ = (
-        "at_head", "at_most", "buffer", "chunks", "delivered", "end", "finished", "key_serde", "message_serde", "owed", "polled", "single",
-        "ssp", "start", "subscriptions", "undecodable", "waiting",
+        "at_end", "at_head", "at_most", "bounded", "buffer", "chunks", "delivered", "end", "finished", "key_serde", "may_end",
+        "message_serde", "owed", "polled", "single", "ssp", "start", "subscriptions", "undecodable", "waiting",
     )  # fmt: skip
 
     def __init__(self, ssp: SystemStreamPartition, start: str, room: int) -> None:
@@ -64,6 +64,7 @@ class Lane:
         self.key_serde: Serde | None = None
         self.message_serde: Serde | None = None
         self.end: str | None = None
+        self.bounded = self.may_end = self.at_end = False
         self.finished = False
         self.polled = True
         self.at_head = False
@@ -102,11 +103,14 @@ class Multiplexer:
         self._dry: dict[Lane, None] = {}
         self._refills = 0
         self._is_started = False
+        self.ended: list[Lane] = []
+        """The lanes that have come to their end since somebody looked here: everything of them was processed, and nothing will follow."""
 
     def start(self) -> None:
         """Register the lanes with the chooser and offer what is there, in the order of system, stream and partition."""
         for ssp, lane in self.lanes.items():
             lane.polled = self._intake.is_polled(ssp.system)
+            lane.may_end = lane.bounded or (lane.end is None and self._intake.may_end(ssp.system))
             self.chooser.register(ssp, lane.start)
             if lane.end is not None and (self._compare(ssp.system, lane.start, lane.end) or 0) >= 0:
                 lane.finished = True
@@ -168,6 +172,9 @@ class Multiplexer:
         for lane in self._dry:
             if self._is_at_head(lane):
                 self.chooser.at_head(lane.ssp)
+                if lane.may_end and self._is_at_end(lane):
+                    lane.may_end = False
+                    self.ended.append(lane)
         return len(self._dry) < before
 
     def accept(self, arrival: Arrival) -> None:
@@ -182,6 +189,7 @@ class Multiplexer:
         for ssp, lane in self.lanes.items():
             if ssp.system == arrival.system:
                 lane.at_head = ssp in arrival.at_head
+                lane.at_end = ssp in arrival.at_end
 
     def caught_up(self) -> bool:
         """Whether nothing waits anywhere, and every partition had nothing more to give when it was last asked."""
@@ -214,6 +222,12 @@ class Multiplexer:
         if lane.finished:
             return True
         return self._intake.at_head(lane.ssp) if lane.polled else lane.at_head and not lane.chunks
+
+    def _is_at_end(self, lane: Lane) -> bool:
+        """Of a lane that is dry and at its head."""
+        if lane.bounded:
+            return True
+        return self._intake.at_end(lane.ssp) if lane.polled else lane.at_end
 
     def _poll(self, system: str, lanes: Collection[Lane]) -> None:
         for chunk in self._intake.poll(system, {lane.ssp: lane.at_most for lane in lanes}):

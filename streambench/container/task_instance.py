@@ -21,7 +21,8 @@ Process = Callable[[IncomingMessageEnvelope, MessageCollector, TaskCoordinator],
 ProcessBatch = Callable[[MessageBatch, MessageCollector, TaskCoordinator], Any]
 _Given = TypeVar("_Given", IncomingMessageEnvelope, MessageBatch)
 EventObserver = Callable[[str, str, str | None], None]
-"""Called with event, task and detail as ``streambench.testing.Call`` describes them."""
+"""Called with event, task and detail as ``streambench.testing.Call`` describes them; and with ``ignored`` for each message at which an
+exception was passed over."""
 
 
 class Subscription:
@@ -86,6 +87,7 @@ class TaskInstance:
         self.collector = collector(self)
         self.coordinator = coordinator(self)
         self.window_coordinator = coordinator(self)
+        self.end_coordinator = coordinator(self)
         self._listeners = listeners
         self._observer = observer
         self._has_begun = self._was_called = False
@@ -94,6 +96,8 @@ class TaskInstance:
         self.committed: dict[SystemStreamPartition, str] = {}
         self.bind(task)
         self.subscriptions = tuple(Subscription(self, ssp) for ssp in model.partitions)
+        self.open_inputs = len(self.subscriptions)
+        """How many of its partitions have not come to their end."""
 
     def bind(self, task: Any) -> None:
         """Take ``task``'s methods as the callbacks from now on."""
@@ -104,6 +108,7 @@ class TaskInstance:
         self.process = self._timed(self._with_hooks(_as_run(process_batch) if callable(process_batch) else task.process))
         self.process_batch = self._timed(self._with_hooks_of_runs(process_batch if callable(process_batch) else _one_by_one(task.process)))
         self.window: Callable[[MessageCollector, TaskCoordinator], Any] | None = getattr(task, "window", None)
+        self.end_of_stream: Callable[[MessageCollector, TaskCoordinator], Any] | None = getattr(task, "end_of_stream", None)
         for subscription in getattr(self, "subscriptions", ()):
             subscription.process = self.process
 

@@ -83,6 +83,8 @@ class Driver:
             container.run(until)
             if self._stopping.is_set() or container.shut_down:
                 break
+            if container.at_end:
+                return "end-of-stream"
             if next_round is None or until != "caught-up":
                 return _goal(until)
             container.commit()

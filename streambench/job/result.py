@@ -10,8 +10,9 @@ from msgspec import Struct
 from streambench.container.rejects import PassedOver
 from streambench.model import SystemStreamPartition
 
-Ended = Literal["caught-up", "count", "condition", "shutdown", "signal"]
-"""Why a run ended: all inputs were at their head; so many messages were processed; the given function said so; the tasks shut it down; a
+Ended = Literal["caught-up", "end-of-stream", "count", "condition", "shutdown", "signal"]
+"""Why a run ended: all inputs have come to their end; all inputs were at their head; so many messages were processed; the given function
+said so; the tasks shut it down; a
 signal (Ctrl-C) or another process asked for it."""
 
 
@@ -53,5 +54,5 @@ class RunResult(Struct, frozen=True):
     def ended(self) -> Ended:
         """Why the run ended; of several containers that differ, the reason that cut it short."""
         reasons = {each.ended for each in self.containers}
-        order: tuple[Ended, ...] = ("signal", "shutdown", "condition", "count", "caught-up")
+        order: tuple[Ended, ...] = ("signal", "shutdown", "condition", "count", "caught-up", "end-of-stream")
         return next(reason for reason in order if reason in reasons)

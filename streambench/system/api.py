@@ -67,6 +67,11 @@ class SystemConsumer(ABC):
     def at_head(self, ssp: SystemStreamPartition) -> bool:
         """Whether everything that was there at the last ``poll`` of this partition has been returned. False as long as nobody knows."""
 
+    def at_end(self, ssp: SystemStreamPartition) -> bool:
+        """Whether nothing will ever come behind what was returned. False, unless a system has partitions that end, as files do that are
+        not followed. Asked where ``at_head`` is true; what was once at its end stays there."""
+        return False
+
     def poll_chunks(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[Chunk]:
         """As ``poll``, by the column. Override it where messages are read in columns anyway; the container calls only this one."""
         by_ssp: dict[SystemStreamPartition, list[IncomingMessageEnvelope]] = {}

@@ -97,6 +97,8 @@ class _Run:
             _checkpoints(checkpoints) if checkpoints is not None else previous._last if previous else {},
             last=previous._generation if previous else None,
         )
+        self._called: set[tuple[str, str]] = set()
+        self._chosen: dict[str, tuple[str, str, Any, Any]] = {}
         factory = task if task is not None else load.by_path(self.config, "task.class", self.config.required("task.class"))
         check_task(factory)
         self.factory = self._recording(factory)
@@ -109,6 +111,8 @@ class _Run:
                 self.config, self.factory, systems=self.systems, checkpoints=self.checkpoints, clock=self.clock, observer=self._observe,
             )  # fmt: skip
             container.start()
+            if self.config.names("task.lifecycle.listeners"):
+                container.on_choice(self._note_choice)
             if max_messages is None:
                 container.run("caught-up")
             else:
@@ -121,7 +125,17 @@ class _Run:
         return self._finish(container)
 
     def _observe(self, event: str, task: str, detail: str | None) -> None:
+        if event == "ignored":
+            # Where the task was called, it has noted the message itself; where a listener raised before that, nobody has.
+            if detail is not None and (task, detail) not in self._called:
+                self.result.processed.append(self._chosen[detail])
+            return
+        if event == "process" and detail is not None:
+            self._called.add((task, detail))
         self.result.calls.append(Call(event, task, detail))
+
+    def _note_choice(self, envelope: IncomingMessageEnvelope) -> None:
+        self._chosen[f"{envelope.ssp}@{envelope.offset}"] = _row(envelope)
 
     def _recording(self, factory: Any) -> Any:
         """A task class whose objects are the user's, with a note of each message that they processed."""

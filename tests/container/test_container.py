@@ -335,6 +335,26 @@ def test_collector_coordinator_and_stores_belong_to_the_thread_of_the_loop() -> 
     assert bench.outputs() == []
 
 
+def test_an_iterator_of_a_store_and_a_starting_offset_belong_to_that_thread_too_and_metrics_to_all() -> None:
+    errors: dict[str, BaseException | None] = {}
+
+    class Sharing(Counter):
+        def init(self, context: TaskContext) -> None:
+            super().init(context)
+            self.counts.put("a", 1)
+            entries, few = self.counts.all(), self.counts.range("a", "b")
+            errors["all"] = in_another_thread(lambda: next(entries))
+            errors["range"] = in_another_thread(lambda: next(few))
+            errors["offset"] = in_another_thread(lambda: context.set_starting_offset(context.partitions[0], "0"))
+            assert in_another_thread(lambda: context.metrics.counter("seen").inc()) is None
+
+    bench = Bench(Sharing, {"mem.a": {0: ["x"]}}, STORE)
+    container = bench.started()
+    assert all(isinstance(error, WrongThreadError) for error in errors.values()), errors
+    assert len(errors) == 3
+    assert container.tasks[0].metrics.counter("seen").count == 1
+
+
 def test_the_loop_may_be_driven_from_one_thread_after_the_other() -> None:
     bench = Bench(Counter, {"mem.a": {0: ["x", "y"]}}, STORE)
     container = bench.started()

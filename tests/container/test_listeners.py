@@ -245,6 +245,24 @@ def test_a_listener_that_fails_before_keeps_the_message_from_the_task() -> None:
     assert len(run.processed) == 1
 
 
+def test_a_message_that_is_passed_over_before_the_task_saw_it_is_processed_all_the_same() -> None:
+    config = listening("a") | {"task.ignored.exceptions": "ValueError"}
+    run = run_job(Task, config, {"mem.a": {0: ["good", "a fails before", "a fails after", "task fails", "a fails before"]}})
+    assert [message for _, _, _, message in run.processed] == ["good", "a fails before", "a fails after", "task fails", "a fails before"]
+    assert run.checkpoints == {"Partition 0": {"mem.a.0": "4"}}
+    assert "ignored" not in {call.event for call in run.calls}
+
+
+def test_a_run_of_messages_that_is_passed_over_is_processed_all_the_same() -> None:
+    class Batches:
+        def process_batch(self, batch: Any, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+            told.append(f"{len(batch)} messages")
+
+    config = listening("a") | {"task.ignored.exceptions": "ValueError"}
+    run = run_job(Batches, config, {"mem.a": {0: ["good", "a fails before"], 1: ["good"]}})
+    assert sorted(message for _, _, _, message in run.processed) == ["a fails before", "good", "good"]
+
+
 def test_a_listener_that_fails_afterwards_fails_the_message() -> None:
     error, run = failing("a fails after")
     assert (str(error.ssp), error.offset) == ("mem.a.0", "1")

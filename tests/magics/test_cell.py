@@ -36,6 +36,16 @@ def test_functions_become_a_task_that_shares_the_variables_of_the_notebook(ip_em
     assert ip_empty.names["seen"] == ["Partition 0", 1, 2]
 
 
+def test_a_function_may_see_to_the_end_of_the_stream(ip_empty: Shell) -> None:
+    ip_empty.run("seen = []")
+    ip_empty.run(
+        "%%streamtask copy\ndef process(envelope, collector, coordinator):\n    seen.append(envelope.message)\n"
+        "def end_of_stream(collector, coordinator):\n    seen.append('end')\n"
+    )
+    run_job(ip_empty.names["copy"], {"systems.mem.streams.a.samza.bounded": True}, {"mem.a": {0: [1, 2]}})
+    assert ip_empty.names["seen"] == [1, 2, "end"]
+
+
 def test_a_function_for_runs_of_messages_becomes_a_task_as_well(ip_empty: Shell) -> None:
     ip_empty.run("seen = []")
     ip_empty.run("%%streamtask copy\ndef process_batch(batch, collector, coordinator):\n    seen.append(batch.messages())\n")

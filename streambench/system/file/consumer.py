@@ -52,6 +52,10 @@ class FileConsumer(SystemConsumer):
         reader = self._readers.get(ssp)
         return reader is not None and reader.at_head
 
+    def at_end(self, ssp: SystemStreamPartition) -> bool:
+        reader = self._readers.get(ssp)
+        return reader is not None and reader.at_head and reader.is_bounded
+
 
 def to_position(offset: str, where: str) -> int:
     """An offset of a file as a number. Raises OffsetError where it is none."""

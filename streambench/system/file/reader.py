@@ -49,6 +49,11 @@ class Reader:
         """Whether everything that was there at the last ``read`` has been returned."""
         return self._ended and (self._dry or not self._text)
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether reading ends where the file ended when it began."""
+        return not self._place.follow
+
     def read(self, at_most: int) -> Messages | None:
         """The next messages, at most so many, None where there are none. Raises CorruptDataError that names file and line."""
         lines = self._peek(at_most)
