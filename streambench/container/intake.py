@@ -7,6 +7,7 @@ was recorded; nothing else in the container looks at the outside world.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -23,6 +24,10 @@ Command = Callable[[], None]
 _Poll = Callable[[Mapping[SystemStreamPartition, int], int], Sequence[Messages]]
 
 _READER_POLL_MS = 100
+
+# Idle, a container is awake for a twentieth of the time at most, unless that would keep a message waiting for too long.
+_REST = 19
+_LONGEST_REST_S = 0.2
 
 
 class Arrival(Struct):
@@ -56,6 +61,7 @@ class Intake:
         self._polls: dict[str, _Poll] = {}
         self._readers: dict[str, _Reader] = {}
         self._ending: set[str] = set()
+        self._awake_since = 0.0
 
     def add(
         self, system: str, consumer: SystemConsumer, starts: Mapping[SystemStreamPartition, str], room: int, *, runs: bool = False
@@ -113,11 +119,16 @@ class Intake:
         self.inbox.append(what)
         self.wake.set()
 
-    def wait(self, milliseconds: float) -> None:
-        """Sleep until something is in the inbox, at most so long."""
+    def wait(self, milliseconds: float, at_most: float = 0) -> None:
+        """Sleep until something is in the inbox, for so long; for longer, though not beyond ``at_most`` (nor for much longer than anybody
+        would notice), where what was done since the last wait would else take more than a small part of the time: with very many
+        partitions it takes a while to see that none of them has any news."""
+        busy = time.perf_counter() - self._awake_since
+        rest = max(milliseconds / 1000, min(at_most / 1000, busy * _REST, _LONGEST_REST_S))
         if not self.inbox:
-            self.wake.wait(milliseconds / 1000)
+            self.wake.wait(rest)
         self.wake.clear()
+        self._awake_since = time.perf_counter()
 
     def stop(self, timeout_ms: int) -> None:
         """Stop all consumers, whatever one of them raises; that is raised at the end."""

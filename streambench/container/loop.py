@@ -148,6 +148,7 @@ class EventLoop:
         processed = 0
         due = self._next_due()
         lane, self._served = self._served, None
+        idle_at = -1
         envelope: IncomingMessageEnvelope | None = None
         found = False
         try:
@@ -205,8 +206,10 @@ class EventLoop:
                         break
                     if until is not None and self._is_reached(until, base + processed, lane):
                         break
+                    left = max(0, (self._next_chore() - now) / _MS)
                     with self._blocked.time():
-                        self._intake.wait(min(self._idle_ms, max(0, (due - now) / _MS)))
+                        self._intake.wait(min(self._idle_ms, left), left if processed == idle_at else 0)
+                    idle_at = processed
                 elif processed == last or (until is not None and self._is_reached(until, base + processed, lane)):
                     break
         except BaseException as error:
@@ -334,7 +337,8 @@ class EventLoop:
         if now - self._last_look >= self._look_every:
             self._last_look = now
             self._outbox.check()
-            if self._multiplexer.has_dry:
+            # Without a message, this iteration has looked already.
+            if envelope is not None and self._multiplexer.has_dry:
                 self._multiplexer.look()
                 if self._multiplexer.ended:
                     self._end_inputs()
@@ -346,10 +350,11 @@ class EventLoop:
         return self._next_due()
 
     def _next_due(self) -> int:
-        return min(
-            self._last_window + self._window_every, self._last_commit + self._commit_every, self._last_look + self._look_every,
-            self._report_at,
-        )  # fmt: skip
+        return min(self._next_chore(), self._last_look + self._look_every)
+
+    def _next_chore(self) -> int:
+        """When there is something to do even if no message comes."""
+        return min(self._last_window + self._window_every, self._last_commit + self._commit_every, self._report_at)
 
     def _window(self) -> None:
         self._windows.inc()
