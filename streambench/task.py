@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from streambench.batch import MessageBatch
 from streambench.config import Config
 from streambench.metrics.registry import MetricsRegistry
-from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStreamPartition
+from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
 
 
 class RequestScope(enum.Enum):
@@ -33,6 +33,32 @@ class MessageCollector(Protocol):
     def send(self, envelope: OutgoingMessageEnvelope) -> None:
         """Collect a message. It is sent after ``process`` and ``window`` of this iteration have returned, in order; if one of
         them raises, none of the iteration's messages is sent. Raises WrongThreadError off the container's thread."""
+        ...
+
+
+    def send_batch(
+        self,
+        system_stream: SystemStream,
+        messages: Any,
+        keys: Any = None,
+        *,
+        partition_keys: Any = None,
+        partitions: Any = None,
+        timestamps: Any = None,
+        headers: Any = None,
+    ) -> None:
+        """Collect many messages for one stream, by the column: what ``send`` is for one message, without a call for each.
+
+        A column is an Arrow array, a polars or pandas Series, or a list. ``messages`` may also be a table (of Arrow, polars, pandas): with
+        a column ``message``, its columns ``key``, ``timestamp`` and ``headers`` are taken, too (so that ``batch.to_arrow()`` sends on
+        what came in); without one, each row is a message, with the columns as its fields. ``partitions`` may be a single number.
+
+        Columns of bytes go as they are: they are taken to be encoded, whatever the serde. Text goes as UTF-8 where the stream's serde is
+        string or none; on a json stream it is refused, because nobody can tell whether it is JSON already. Other values are encoded by the
+        stream's serde one by one; so are rows of a table. Nulls are None. Where messages go is decided as for ``send``.
+
+        Raises SerdeError for what is no column, or where lengths differ, WrongThreadError off the container's thread.
+        """
         ...
 
 

@@ -13,7 +13,7 @@ from streambench.errors import ConfigError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.store.definitions import store_definitions
-from streambench.system.api import Sender, SystemProducer
+from streambench.system.api import SendColumns, Sender, SystemProducer, row_by_row
 from streambench.system.rows import Rows
 from streambench.system.systems import Systems
 
@@ -116,6 +116,9 @@ class AtomicOutbox(ProducingOutbox):
         _check(self._config, system, producer, self._checkpoints, f"systems.{system}.samza.factory")
         producer.hold()
         return producer
+
+    def _sender_of_columns(self, stream: SystemStream) -> SendColumns:
+        return row_by_row(stream, self._sender(stream))
 
     def _sender(self, stream: SystemStream) -> Sender:
         hold = super()._sender(stream)

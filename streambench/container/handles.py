@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from streambench.config import Config
+from streambench.container.columns import OutgoingBatch
 from streambench.errors import ContainerStateError, StoreError, WrongThreadError
 from streambench.metrics.registry import MetricsRegistry
-from streambench.model import OutgoingMessageEnvelope, SystemStreamPartition
+from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.store.task_store import TaskStore
 from streambench.task import RequestScope
 
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
 _get_ident = threading.get_ident
 
-Outgoing = list[tuple[str, OutgoingMessageEnvelope]]
-"""What was collected in the current iteration, and by which task."""
+Outgoing = list[tuple[str, Any]]
+"""What was collected in the current iteration, and by which task: OutgoingMessageEnvelopes, and the OutgoingBatches of ``send_batch``."""
 
 
 class Owner:
@@ -57,6 +58,12 @@ class Collector:
         if _get_ident() != self._owner.ident:
             self._owner.check(f"the collector of {self._source}")
         self._outgoing.append((self._source, envelope))
+
+    def send_batch(self, system_stream: SystemStream, messages: Any, keys: Any = None, **columns: Any) -> None:
+        self._owner.check(f"the collector of {self._source}")
+        batch = OutgoingBatch(system_stream, messages, keys, **columns)
+        if len(batch):
+            self._outgoing.append((self._source, batch))
 
 
 class Coordinator:

@@ -14,6 +14,7 @@ import orjson
 from msgspec import Struct
 
 from streambench.checkpoint.api import Checkpoint, CheckpointManager
+from streambench.container.columns import Columns, OutgoingBatch, columns_outlet
 from streambench.container.handles import Outgoing
 from streambench.container.rejects import Rejects
 from streambench.errors import ConfigError, SerdeError, UnknownStreamError, do_all, shortened
@@ -21,7 +22,7 @@ from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.serde.api import Serde
 from streambench.serde.streams import StreamSerdes
-from streambench.system.api import Append, Sender, SystemProducer
+from streambench.system.api import Append, SendColumns, Sender, SystemProducer
 from streambench.system.partitioner import key_bytes, partition_for
 from streambench.system.systems import Systems
 
@@ -105,7 +106,8 @@ class ProducingOutbox:
         self._metrics = metrics
         self._on_send = on_send
         self._producers: dict[str, SystemProducer] = {}
-        self._puts: dict[SystemStream, Put] = {}
+        self._puts: dict[SystemStream | Columns, Put] = {}
+        self._partitions: dict[SystemStream, int] = {}
         self._sources: list[str] = []
         self._generation = self._sequence = 0
         self._sent = metrics.counter("sends", "producers")
@@ -171,6 +173,10 @@ class ProducingOutbox:
         """Quicker ways than the sender's for plain messages, if there are any and nothing of the sender is needed."""
         return None
 
+    def _sender_of_columns(self, stream: SystemStream) -> SendColumns:
+        """The same for messages by the column."""
+        return self._producer(stream.system).sender_of_columns(stream)
+
     def _producer(self, system: str) -> SystemProducer:
         if system not in self._producers:
             producer = self._made(system)
@@ -182,6 +188,8 @@ class ProducingOutbox:
 
     def _outlet(self, task: str, envelope: Any) -> Put:
         """What takes the messages for the stream of the first of them."""
+        if isinstance(envelope, OutgoingBatch):
+            return self._outlet_of_columns(task, envelope)
         if not isinstance(envelope, OutgoingMessageEnvelope) or not isinstance(envelope.system_stream, SystemStream):
             raise SerdeError(f"{task} sent {shortened(envelope)}; what can be sent is OutgoingMessageEnvelope(SystemStream(...), message)")
         stream = envelope.system_stream
@@ -195,11 +203,26 @@ class ProducingOutbox:
         except UnknownStreamError:
             self._systems.create(stream)
             partitions = admin.metadata([stream])[stream]
+        self._partitions[stream] = len(partitions)
         key_serde, message_serde = self._serdes.for_stream(stream)
         ways = self._sender(stream), self._appends(stream)
         put = outlet(stream, *ways, len(partitions), key_serde, message_serde, self._unserialisable)
         self._puts[stream] = self._observed(stream, put)
         return self._puts[stream]
+
+    def _outlet_of_columns(self, task: str, batch: OutgoingBatch) -> Put:
+        stream = batch.stream
+        single = self._puts.get(stream) or self._outlet(task, OutgoingMessageEnvelope(stream, None))
+        send = self._observed_columns(stream, self._sender_of_columns(stream))
+        serdes = self._serdes.for_stream(stream)
+        put = columns_outlet(stream, send, single, self._partitions[stream], *serdes, self._unserialisable)
+
+        def counted(source: str, batch: Any) -> None:
+            self._unflushed += len(batch) - 1
+            put(source, batch)
+
+        self._puts[batch.system_stream] = counted
+        return counted
 
     def _observed(self, stream: SystemStream, put: Put) -> Put:
         on_send = self._on_send
@@ -210,6 +233,18 @@ class ProducingOutbox:
             passed_over = self._rejects.outputs
             put(source, envelope)
             if self._rejects.outputs == passed_over:
+                on_send(source, stream)
+
+        return observed
+
+    def _observed_columns(self, stream: SystemStream, send: SendColumns) -> SendColumns:
+        on_send = self._on_send
+        if on_send is None:
+            return send
+
+        def observed(source: str, partition: int, columns: Any) -> None:
+            send(source, partition, columns)
+            for _ in range(columns.num_rows):
                 on_send(source, stream)
 
         return observed

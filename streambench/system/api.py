@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from streambench.chunk import Chunk as Chunk  # plug-ins look for it here
 from streambench.chunk import Messages
@@ -24,6 +24,9 @@ from streambench.model import (
     SystemStreamPartition,
 )
 from streambench.system.rows import Rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class SystemConsumer(ABC):
@@ -93,6 +96,23 @@ Append = Callable[[tuple[Any, Any, None]], object]
 """Takes a message for one partition, as (key, message, None)."""
 
 
+SendColumns = Callable[[str, int, "pa.RecordBatch"], None]
+"""Takes encoded messages for one partition of one stream: source, partition, and the columns key and message (binary), timestamp (int64,
+in ms) and headers."""
+
+
+def row_by_row(stream: SystemStream, send: Sender) -> SendColumns:
+    """A SendColumns that hands over each message by itself."""
+
+    def send_columns(source: str, partition: int, columns: pa.RecordBatch) -> None:
+        keys, messages, timestamps, headers = (column.to_pylist() for column in columns.columns)
+        for key, message, timestamp, named in zip(keys, messages, timestamps, headers, strict=True):
+            kept = None if named is None else dict(named)
+            send(source, OutgoingMessageEnvelope(stream, message, key, None, partition, timestamp, kept), key, message, partition)
+
+    return send_columns
+
+
 class SystemProducer(ABC):
     """Writes to the streams of one system for one container.
 
@@ -140,6 +160,11 @@ class SystemProducer(ABC):
         """Per partition of a stream, what takes the messages that have neither timestamp nor headers, if that is quicker than ``sender``
         and it is all the same who sent them; None (the default) where it is not. Asked for after ``fence``."""
         return None
+
+    def sender_of_columns(self, stream: SystemStream) -> SendColumns:
+        """What takes columns of encoded messages for one stream from now on, in order with what ``sender`` takes: override it where they
+        are written as columns anyway."""
+        return row_by_row(stream, self.sender(stream))
 
     def fence(self, source: str, partitions: Collection[SystemStreamPartition], generation: int, epoch: int) -> None:  # noqa: B027
         """Take what ``source`` writes to these partitions only from this holder on: writes of one with a lower generation (or, in the

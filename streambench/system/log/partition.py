@@ -179,7 +179,7 @@ def as_columns(
     keys: Bytes | None,
     values: Bytes,
     timestamps: Sequence[int | None] | pa.Array | None = None,
-    headers: Sequence[Mapping[str, bytes] | None] | None = None,
+    headers: Sequence[Mapping[str, bytes] | None] | pa.Array | None = None,
     *,
     checked: bool = False,
 ) -> tuple[pa.RecordBatch, int]:
@@ -227,7 +227,9 @@ def _binary(column: Any, what: str, checked: bool) -> pa.Array:
     return binaries(column) if len(column) <= FEW else pa.array(column, pa.binary())
 
 
-def _headers(headers: Sequence[Mapping[str, bytes] | None]) -> pa.Array:
+def _headers(headers: Sequence[Mapping[str, bytes] | None] | pa.Array) -> pa.Array:
+    if isinstance(headers, pa.Array):
+        return headers if headers.type == _HEADERS else headers.cast(_HEADERS)
     wrong = {type(value) for header in headers if header for value in header.values()} - {bytes}
     if wrong:
         raise SerdeError(f"the headers of a message must map names to bytes, not to {wrong.pop().__name__}")

@@ -1,0 +1,289 @@
+"""Messages sent by the column: ``collector.send_batch``.
+
+What one ``send`` does for a message is done here for a whole column: serialised, dealt out to partitions by key, and handed to the
+producer as Arrow arrays. A log appends them as they are. Where something is only known message by message (a key that is no bytes in a
+stream without a serde, a system that takes envelopes), it goes the way of single messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from msgspec import Struct
+
+from streambench.errors import SerdeError
+from streambench.model import OutgoingMessageEnvelope, SystemStream
+from streambench.serde.api import Serde
+from streambench.serde.builtin import JsonSerde, StringSerde
+from streambench.system.api import SendColumns
+from streambench.system.partitioner import key_bytes, partition_for
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Column: TypeAlias = Any
+"""An Arrow array, or a list of Python objects."""
+
+Put = Callable[[str, Any], None]
+Unserialisable = Callable[[str, OutgoingMessageEnvelope, Exception], None]
+
+_TAKEN_OVER = ("key", "timestamp", "headers")
+
+
+class Columns(Struct, frozen=True):
+    """The name by which an outbox knows the way of batches to a stream, apart from that of its single messages."""
+
+    stream: SystemStream
+
+
+class OutgoingBatch:
+    """Messages for one stream, by the column. All columns are None or of one length."""
+
+    __slots__ = ("headers", "keys", "messages", "partition_keys", "partitions", "system_stream", "timestamps")
+
+    def __init__(
+        self, stream: SystemStream, messages: Any, keys: Any = None, *,
+        partition_keys: Any = None, partitions: Any = None, timestamps: Any = None, headers: Any = None,
+    ) -> None:  # fmt: skip
+        """The arguments of ``MessageCollector.send_batch``. Raises SerdeError for what cannot be sent."""
+        if not isinstance(stream, SystemStream):
+            raise SerdeError(f"send_batch takes a SystemStream(system, stream) first, not {stream!r}")
+        taken: dict[str, Any] = {"key": keys, "timestamp": timestamps, "headers": headers}
+        if _is_table(messages):
+            messages, found = _of_table(messages)
+            taken = {name: found.get(name) if given is None else given for name, given in taken.items()}
+        self.system_stream = Columns(stream)
+        if messages is None:
+            raise SerdeError("send_batch takes the messages as a column or a table, not None")
+        self.messages = column = _column("messages", messages)
+        self.keys: Column | None = _column("keys", taken["key"])
+        self.timestamps: Column | None = _column("timestamps", taken["timestamp"])
+        self.headers: Column | None = _column("headers", taken["headers"])
+        self.partition_keys: Column | None = _column("partition_keys", partition_keys)
+        assert column is not None
+        count = len(column)
+        self.partitions: Column | None = _column("partitions", [partitions] * count if type(partitions) is int else partitions)
+        for name in ("keys", "timestamps", "headers", "partition_keys", "partitions"):
+            column = getattr(self, name)
+            if column is not None and len(column) != count:
+                raise SerdeError(f"{count} messages cannot be sent with {len(column)} {name}")
+
+    @property
+    def stream(self) -> SystemStream:
+        """Where they go."""
+        return self.system_stream.stream
+
+    def __len__(self) -> int:
+        return 0 if self.messages is None else len(self.messages)
+
+    def envelopes(self, start: int = 0, stop: int | None = None) -> Iterator[OutgoingMessageEnvelope]:
+        """The messages one by one, from place ``start`` to before ``stop``."""
+        stop = len(self) if stop is None else stop
+        columns = (self.messages, self.keys, self.partition_keys, self.partitions, self.timestamps, self.headers)
+        for message, key, partition_key, partition, timestamp, headers in zip(
+            *([None] * (stop - start) if column is None else _objects(column[start:stop]) for column in columns), strict=True
+        ):
+            named = headers if headers is None or isinstance(headers, Mapping) else dict(headers)
+            yield OutgoingMessageEnvelope(self.stream, message, key, partition_key, partition, timestamp, named)
+
+
+def columns_outlet(
+    stream: SystemStream, send: SendColumns, put: Put, partitions: int, key_serde: Serde | None, message_serde: Serde | None,
+    unserialisable: Unserialisable,
+) -> Put:  # fmt: skip
+    """What takes the batches for one output stream: as ``outlet`` does for its messages, which ``put`` is for.
+
+    ``send`` takes what is encoded, for one partition."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    turn = 0
+
+    def put_batch(source: str, batch: OutgoingBatch) -> None:
+        if not (_is_encodable(batch.keys, key_serde) and _is_encodable(batch.messages, message_serde)):
+            for envelope in batch.envelopes():
+                put(source, envelope)
+            return
+        bad: dict[int, Exception] = {}
+        keys = _encoded("key", batch.keys, key_serde, len(batch), bad, stream)
+        messages = _encoded("message", batch.messages, message_serde, len(batch), bad, stream)
+        to = _partitions(batch, keys, bad)
+        for at in sorted(bad):
+            unserialisable(source, next(batch.envelopes(at, at + 1)), bad[at])
+        timestamps = pa.nulls(len(batch), pa.int64()) if batch.timestamps is None else _cast("timestamps", batch.timestamps, pa.int64())
+        headers = pa.map_(pa.string(), pa.binary())
+        arrays = [
+            keys, messages, timestamps,
+            pa.nulls(len(batch), headers) if batch.headers is None else _cast("headers", batch.headers, headers),
+        ]  # fmt: skip
+        rows = pa.RecordBatch.from_arrays(arrays, names=["key", "message", "timestamp", "headers"])
+        if bad:
+            good = pa.array([at for at in range(len(batch)) if at not in bad], pa.int32())
+            rows, to = rows.take(good), to.take(good)
+        if partitions == 1:
+            if rows.num_rows:
+                send(source, 0, rows)
+            return
+        order = pc.sort_indices(to)  # stable: each partition gets its messages in the order in which they were sent
+        rows, to = rows.take(order), to.take(order)
+        start = 0
+        for number, count in zip(*_lengths(to), strict=True):
+            send(source, number, rows.slice(start, count))
+            start += count
+
+    def _partitions(batch: OutgoingBatch, keys: pa.Array, bad: dict[int, Exception]) -> pa.Array:
+        nonlocal turn
+        found: list[pa.Array] = []
+        if batch.partitions is not None:
+            found.append(_cast("partitions", batch.partitions, pa.int32()))
+            wrong = pc.fill_null(pc.or_(pc.less(found[0], 0), pc.greater_equal(found[0], partitions)), False)
+            for at in pc.indices_nonzero(wrong).to_pylist():
+                bad[at] = SerdeError(
+                    f"partition {found[0][at].as_py()!r} is out of range: {stream} has {partitions}, numbered from 0"
+                )
+        if partitions == 1:
+            return pa.nulls(len(batch), pa.int32())
+        for column in (batch.partition_keys, keys):
+            if column is not None and (not found or found[-1].null_count):
+                known = _hashed(column, partitions)
+                found.append(known if not found else pc.coalesce(found[-1], known))
+        to = found[-1] if found else pa.nulls(len(batch), pa.int32())
+        if to.null_count:
+            turns = pa.array([(turn + at) % partitions for at in range(to.null_count)], pa.int32())
+            turn = (turn + to.null_count) % partitions
+            to = turns if to.null_count == len(to) else pc.replace_with_mask(to, pc.is_null(to), turns)
+        return to
+
+    return put_batch
+
+
+def _lengths(sorted_partitions: pa.Array) -> tuple[list[int], list[int]]:
+    import pyarrow.compute as pc
+
+    counted = pc.value_counts(sorted_partitions)
+    return counted.field("values").to_pylist(), counted.field("counts").to_pylist()
+
+
+def _hashed(column: Column, partitions: int) -> pa.Array:
+    """The partition of each key, null where there is none: worked out once for each different key."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not isinstance(column, pa.Array):
+        column = pa.array([None if key is None else key_bytes(key) for key in column], pa.binary())
+    coded = column if pa.types.is_dictionary(column.type) else pc.dictionary_encode(column)
+    places = [None if key is None else partition_for(key_bytes(key), partitions) for key in coded.dictionary.to_pylist()]
+    return pa.array(places, pa.int32()).take(coded.indices)
+
+
+def _is_encodable(column: Column | None, serde: Serde | None) -> bool:
+    """Whether a column can become bytes as a whole: objects without a serde cannot."""
+    import pyarrow as pa
+
+    if column is None or serde is not None:
+        return True
+    return isinstance(column, pa.Array) and (_is_bytes(column) or _is_text(column))
+
+
+def _encoded(
+    what: str, column: Column | None, serde: Serde | None, count: int, bad: dict[int, Exception], stream: SystemStream
+) -> pa.Array:
+    """The column as bytes. What cannot be encoded is null and noted in ``bad``."""
+    import pyarrow as pa
+
+    if column is None:
+        return pa.nulls(count, pa.binary())
+    if isinstance(column, pa.Array):
+        if _is_bytes(column):
+            return _cast(what, column, pa.binary())
+        if _is_text(column):
+            if serde is None or type(serde) is StringSerde:
+                return _cast(what, column, pa.binary())
+            if isinstance(serde, JsonSerde):
+                raise SerdeError(
+                    f"a column of text was sent as {what} to {stream}, whose serde is json: if it is JSON already, cast it to binary; "
+                    "if it is to become JSON, give a list"
+                )
+    assert serde is not None
+    encode = serde.to_bytes
+    encoded: list[bytes | None] = []
+    for at, value in enumerate(_objects(column)):
+        try:
+            encoded.append(None if value is None else encode(value))
+        except Exception as error:
+            bad.setdefault(at, error)
+            encoded.append(None)
+    return pa.array(encoded, pa.binary())
+
+
+def _objects(column: Column) -> Sequence[Any]:
+    values: Sequence[Any] = column if isinstance(column, list) else column.to_pylist()
+    return values
+
+
+def _cast(what: str, column: Column, kind: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
+    try:
+        if not isinstance(column, pa.Array):
+            entries = [list(each.items()) if isinstance(each, Mapping) else each for each in column]
+            return pa.array(entries, kind)
+        return column if column.type == kind else column.cast(kind)
+    except (pa.ArrowException, OverflowError) as error:
+        raise SerdeError(f"{what} cannot be made {kind}: {error}") from error
+
+
+def _is_bytes(column: pa.Array) -> bool:
+    import pyarrow as pa
+
+    kind = column.type
+    return any(
+        test(kind)
+        for test in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary, pa.types.is_null)
+    )
+
+
+def _is_text(column: pa.Array) -> bool:
+    import pyarrow as pa
+
+    return any(test(column.type) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
+
+
+def _is_table(given: Any) -> bool:
+    """Arrow's own, and the data frames that give themselves as Arrow (polars, pandas); a Series has no columns."""
+    return hasattr(given, "schema") and hasattr(given, "column_names") or (
+        hasattr(given, "__arrow_c_stream__") and hasattr(given, "columns")
+    )
+
+
+def _of_table(given: Any) -> tuple[Any, dict[str, Any]]:
+    """Messages, and what else is there by name. A table without a column ``message`` holds the fields of messages that are objects."""
+    import pyarrow as pa
+
+    table = given if isinstance(given, (pa.Table, pa.RecordBatch)) else pa.table(given)
+    if "message" not in table.schema.names:
+        return table.to_pylist(), {}
+    return table["message"], {name: table[name] for name in _TAKEN_OVER if name in table.schema.names}
+
+
+def _column(what: str, given: Any) -> Column | None:
+    """A column as an Arrow array, or as a list where that is how it was given and it is not bytes."""
+    import pyarrow as pa
+
+    if given is None:
+        return None
+    if isinstance(given, (list, tuple)):
+        return pa.array(given, pa.binary()) if set(map(type, given)) <= {bytes, type(None)} and what in ("keys", "messages") else [*given]
+    try:
+        if not isinstance(given, (pa.Array, pa.ChunkedArray)):
+            if not hasattr(given, "__arrow_c_stream__") and not hasattr(given, "__arrow_c_array__"):
+                raise SerdeError(f"{what} of a batch must be an Arrow array, a Series or a list, not {type(given).__name__}")
+            given = pa.chunked_array(given) if hasattr(given, "__arrow_c_stream__") else pa.array(given)
+        if isinstance(given, pa.ChunkedArray):
+            given = given.combine_chunks()
+        if isinstance(given, pa.ChunkedArray):
+            raise SerdeError(f"{what} of a batch: more than the 2 GiB that fit into one array; send it in parts")
+        return given.dictionary_decode() if pa.types.is_dictionary(given.type) else given
+    except pa.ArrowException as error:
+        raise SerdeError(f"{what} of a batch cannot be read as Arrow: {error}") from error
