@@ -6,7 +6,7 @@ import gc
 import itertools
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,7 +31,6 @@ def measure(count: int, rounds: int, directory: Path) -> Iterator[Figure]:
     """The ratios of container and bare loop."""
     made = messages(count)
     _fill_memory(made.partitions)
-    best: dict[str, float] = {}
     runs: dict[str, Callable[[], float]] = {
         "bare count": lambda: bare_json_count(made.all, directory),
         "empty": lambda: _in_memory(Empty, count),
@@ -40,10 +39,7 @@ def measure(count: int, rounds: int, directory: Path) -> Iterator[Figure]:
         "bare pass": lambda: bare_pass_through(made.all, directory),
         "pass": lambda: _in_memory(PassThrough, count),
     }
-    for _ in range(rounds):
-        for name, run in runs.items():
-            with _no_collector():
-                best[name] = min(best.get(name, float("inf")), run() / count * 1e9)
+    best = in_turns(runs, rounds, count)
     bare_count, bare_pass = best["bare count"], best["bare pass"]
     yield Figure("bare loop, JSON count", bare_count, "ns a message")
     yield Figure(
@@ -58,6 +54,16 @@ def measure(count: int, rounds: int, directory: Path) -> Iterator[Figure]:
     )
 
 
+def in_turns(runs: Mapping[str, Callable[[], float]], rounds: int, count: int) -> dict[str, float]:
+    """Nanoseconds per message of the best round of each, where one after the other has its turn in each round."""
+    best: dict[str, float] = {}
+    for _ in range(rounds):
+        for name, run in runs.items():
+            with _no_collector():
+                best[name] = min(best.get(name, float("inf")), run() / count * 1e9)
+    return best
+
+
 def _fill_memory(partitions: list[list[bytes]]) -> None:
     streams = memory_streams(IN.system)
     for stream in (IN, OUT):
@@ -70,17 +76,21 @@ def _fill_memory(partitions: list[list[bytes]]) -> None:
 def _in_memory(task: type[sb.StreamTask], count: int) -> float:
     for partition in memory_streams(OUT.system).of(OUT):
         partition.fields.clear()
-    return _run(sb.Config({**_JOB, "systems.bench.samza.factory": "memory"}), task, count)
+    return run_job(sb.Config({**_JOB, "systems.bench.samza.factory": "memory"}), task, count)
 
 
 def _log_to_log(partitions: list[list[bytes]], count: int, directory: Path) -> float:
-    """A commit every second, an fsync with each: what a job does that may not lose anything."""
     path = directory / "log"
     shutil.rmtree(path, ignore_errors=True)
-    streams = {f"systems.bench.streams.{name}.partitions": PARTITIONS for name in ("in", "out")}
-    config = sb.Config({**_JOB, **streams, "systems.bench.samza.factory": "log", "systems.bench.path": path, "task.commit.ms": 1000})
+    config = log_job(path)
     fill_log(config, partitions)
-    return _run(config, JsonCount, count)
+    return run_job(config, JsonCount, count)
+
+
+def log_job(path: Path) -> sb.Config:
+    """A job from log to log: a commit every second, an fsync with each, as one does that may not lose anything."""
+    streams = {f"systems.bench.streams.{name}.partitions": PARTITIONS for name in ("in", "out")}
+    return sb.Config({**_JOB, **streams, "systems.bench.samza.factory": "log", "systems.bench.path": path, "task.commit.ms": 1000})
 
 
 def fill_log(config: sb.Config, partitions: list[list[bytes]]) -> None:
@@ -98,7 +108,8 @@ def fill_log(config: sb.Config, partitions: list[list[bytes]]) -> None:
     systems.close()
 
 
-def _run(config: sb.Config, task: type[sb.StreamTask], count: int) -> float:
+def run_job(config: sb.Config, task: type[sb.StreamTask], count: int) -> float:
+    """Seconds of CPU that a job takes for all its messages, from its start on to its last commit."""
     # A name of its own: a job of the same name would go on from the checkpoints of the run before.
     container = Container(config.with_values({"job.name": f"bench-{next(_runs)}"}), task)
     container.start()

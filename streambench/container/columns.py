@@ -150,7 +150,8 @@ def columns_outlet(
                 found.append(known if not found else pc.coalesce(found[-1], known))
         to = found[-1] if found else pa.nulls(len(batch), pa.int32())
         if to.null_count:
-            turns = pa.array([(turn + at) % partitions for at in range(to.null_count)], pa.int32())
+            round_ = [(turn + at) % partitions for at in range(partitions)]
+            turns = pa.array((round_ * (to.null_count // partitions + 1))[: to.null_count], pa.int32())
             turn = (turn + to.null_count) % partitions
             to = turns if to.null_count == len(to) else pc.replace_with_mask(to, pc.is_null(to), turns)
         return to
