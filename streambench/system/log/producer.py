@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 from streambench.errors import MessageTooLargeError, SerdeError, StreambenchError, StreamSystemError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
-from streambench.system.api import Append, Sender, SystemProducer
+from streambench.system.api import Append, SendColumns, Sender, SystemProducer
+from streambench.system.log.frame import SCHEMA
 from streambench.system.log.partition import Bytes, Partition, as_columns
 from streambench.system.log.streams import Log
 from streambench.system.rows import Rows
@@ -32,9 +33,10 @@ _Extras = tuple[int | None, Mapping[str, bytes] | None]
 
 
 class _Pending:
-    """What waits to be appended to one partition. ``timestamps`` and ``headers`` end where no later message has any."""
+    """What waits to be appended to one partition. ``timestamps`` and ``headers`` end where no later message has any. What came by the
+    column stands in ``pieces``, before the single messages."""
 
-    __slots__ = ("_producer", "_stream", "headers", "identity", "keys", "partition", "size", "timestamps", "values")
+    __slots__ = ("_producer", "_stream", "headers", "identity", "keys", "partition", "pieces", "size", "timestamps", "values")
 
     def __init__(self, producer: LogProducer, stream: SystemStream, partition: Partition, identity: _Identity | None) -> None:
         self._producer = producer
@@ -42,6 +44,7 @@ class _Pending:
         self.partition = partition
         self.identity = identity
         self.size = 0
+        self.pieces: list[pa.RecordBatch] = []
         self._clear()
 
     def add(self, message: tuple[Any, Any, _Extras | None]) -> None:
@@ -76,9 +79,24 @@ class _Pending:
         elif now >= producer.due:
             producer.append_all()
 
+    def add_columns(self, columns: pa.RecordBatch) -> None:
+        """Take messages by the column: key, message, timestamp, headers."""
+        if self.values:
+            self.pieces.append(_piece(*self._rows()))
+            self._clear_rows()
+        self.pieces.append(columns)
+        self.size += columns.nbytes
+        producer = self._producer
+        now = monotonic()
+        producer.wait_for(self, now)
+        if self.size >= producer.batch_bytes or sum(piece.num_rows for piece in self.pieces) >= producer.batch_messages:
+            producer.append(self)
+        elif now >= producer.due:
+            producer.append_all()
+
     def append(self) -> None:
         """Append everything as one batch. What cannot be appended is gone; the error says so to whoever sent it."""
-        if self.values:
+        if self.values or self.pieces:
             columns = self._columns()
             self._clear()
             batch, newest = as_columns(*columns, checked=True)
@@ -92,11 +110,15 @@ class _Pending:
         return rows
 
     def _clear(self) -> None:
+        self._clear_rows()
+        self.pieces = []
+        self.size = 0
+
+    def _clear_rows(self) -> None:
         self.keys: list[bytes | None] = []
         self.values: list[bytes | None] = []
         self.timestamps: list[int | None] = []
         self.headers: list[Mapping[str, bytes] | None] = []
-        self.size = 0
 
     def _add_extras(self, count: int, timestamp: int | None, headers: Mapping[str, bytes] | None) -> None:
         if timestamp is not None:
@@ -108,6 +130,16 @@ class _Pending:
 
     def _columns(self) -> tuple[Any, Any, Any, Any]:
         """Keys, values, timestamps, headers; None for one of the latter that no message has."""
+        if not self.pieces:
+            return self._rows()
+        pieces = [*self.pieces, _piece(*self._rows())] if self.values else self.pieces
+        whole = pieces[0] if len(pieces) == 1 else pa.Table.from_batches(pieces).combine_chunks().to_batches()[0]
+        keys, values, timestamps, headers = whole.columns
+        has_times, has_headers = (column.null_count < len(column) for column in (timestamps, headers))
+        return keys, values, timestamps if has_times else None, headers if has_headers else None
+
+    def _rows(self) -> tuple[Any, Any, Any, Any]:
+        """The same of the single messages."""
         for column in (self.timestamps, self.headers):
             if column:
                 column.extend([None] * (len(self.values) - len(column)))
@@ -239,6 +271,20 @@ class LogProducer(SystemProducer):
             return None
         return [self._pending("", stream, number).add for number in range(self._log.stream(stream.stream).partitions)]
 
+    def sender_of_columns(self, stream: SystemStream) -> SendColumns:
+        if self.batch_messages == sys.maxsize:
+            return super().sender_of_columns(stream)  # what is held back is kept as rows
+
+        def send(source: str, partition: int, columns: pa.RecordBatch) -> None:
+            pending = self._pending(source, stream, partition)
+            self._check_sizes(pending.partition, columns.nbytes, columns.column(0), columns.column(1))
+            # One append takes at most so much; a column may be of any length.
+            rows = max(1, min(columns.num_rows, self.batch_bytes * columns.num_rows // max(1, columns.nbytes)))
+            for at in range(0, columns.num_rows, rows):
+                pending.add_columns(columns.slice(at, rows))
+
+        return send
+
     def send_columns(
         self,
         stream: SystemStream,
@@ -254,7 +300,7 @@ class LogProducer(SystemProducer):
         self.append_all()
         target = self._log.partition(stream.stream, partition)
         columns, newest = as_columns(keys, values, timestamps, headers)
-        self._check_sizes(target, columns)
+        self._check_sizes(target, columns.nbytes, columns["key"], columns["value"])
         begin = end = None
         rows = max(1, min(columns.num_rows, self.batch_bytes * max(1, columns.num_rows) // max(1, columns.nbytes)))
         for at in range(0, columns.num_rows, rows):
@@ -314,13 +360,24 @@ class LogProducer(SystemProducer):
             "nothing of it was written. Raise the limit, or send less at once"
         )
 
-    def _check_sizes(self, partition: Partition, columns: pa.RecordBatch) -> None:
+    def _check_sizes(self, partition: Partition, size: int, keys: pa.Array, values: pa.Array) -> None:
         limit = self.largest
-        if columns.nbytes > limit:
-            lengths = pc.add(pc.fill_null(pc.binary_length(columns["key"]), 0), pc.fill_null(pc.binary_length(columns["value"]), 0))
+        if size > limit:
+            lengths = pc.add(pc.fill_null(pc.binary_length(keys), 0), pc.fill_null(pc.binary_length(values), 0))
             largest = pc.max(lengths).as_py() or 0
             if largest > limit:
                 raise self.too_large(partition, largest)
+
+
+def _piece(keys: Any, values: Any, timestamps: Any, headers: Any) -> pa.RecordBatch:
+    """Single messages by the column."""
+    times = pa.nulls(len(values), pa.int64()) if timestamps is None else pa.array(timestamps, pa.int64())
+    kind = SCHEMA.field("headers").type
+    named = pa.nulls(len(values), kind)
+    if headers is not None:
+        named = pa.array([None if each is None else list(each.items()) for each in headers], kind)
+    arrays = [pa.array(keys, pa.binary()), pa.array(values, pa.binary()), times, named]
+    return pa.RecordBatch.from_arrays(arrays, names=["key", "message", "timestamp", "headers"])
 
 
 def _headers_size(stream: SystemStream, headers: Mapping[str, bytes] | None) -> int:
