@@ -6,11 +6,12 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping
 from pathlib import PurePath
+from typing import Any
 
 from streambench import load
 from streambench.checkpoint.api import Generation
 from streambench.config import Config
-from streambench.errors import ConfigError
+from streambench.errors import ConfigError, described
 from streambench.model import PartitionMetadata, SystemStream, SystemStreamPartition
 from streambench.planning.groupers import GroupByPartition, GroupBySystemStreamPartition, Grouper, deal
 from streambench.planning.model import ContainerModel, JobModel, TaskModel
@@ -80,12 +81,7 @@ def plan(config: Config, name: str, metadata: Metadata, former: Generation | Non
     ordinary = {
         SystemStreamPartition(stream.system, stream.stream, partition) for stream in input_streams(config) for partition in metadata[stream]
     }.difference(broadcast)
-    made = load.named(config, _GROUPER, group="streambench.groupers", builtin=_GROUPERS)
-    grouper = load.called(config, _GROUPER, made) if isinstance(made, type) else made
-    if not isinstance(grouper, Grouper):
-        raise config.error(_GROUPER, f"{config.text(_GROUPER)} is not a Grouper")
-    groups = grouper.group(ordinary)
-    _check_groups(config, groups, ordinary)
+    groups = _groups(config, ordinary)
     if not groups:
         raise config.error("task.inputs", "the inputs have no partitions of their own; broadcast inputs alone make no task")
     containers = config.integer("job.container.count")
@@ -104,13 +100,29 @@ def _stream(config: Config, key: str, name: str) -> SystemStream:
         raise config.error(key, str(error)) from None
 
 
-def _check_groups(
-    config: Config, groups: Mapping[str, Collection[SystemStreamPartition]], wanted: Collection[SystemStreamPartition]
-) -> None:
-    """Each partition in one task: a grouper that forgets one would lose its messages, one that doubles it would process them twice."""
+def _groups(config: Config, wanted: Collection[SystemStreamPartition]) -> Mapping[str, Collection[SystemStreamPartition]]:
+    """The tasks that the configured grouper makes: a Grouper class or object, or a function that makes one of the configuration.
+
+    Each partition is in one task: a grouper that forgets one would lose its messages, one that doubles it would process them twice."""
+    made = load.named(config, _GROUPER, group="streambench.groupers", builtin=_GROUPERS)
+    if isinstance(made, type):
+        made = load.called(config, _GROUPER, made)
+    elif not isinstance(made, Grouper) and callable(made):
+        made = load.called(config, _GROUPER, made, config)
+    name = config.text(_GROUPER)
+    if not isinstance(made, Grouper):
+        raise config.error(_GROUPER, f"{name} is not a Grouper")
+    try:
+        groups: dict[Any, tuple[SystemStreamPartition, ...]] = {task: tuple(ssps) for task, ssps in made.group(wanted).items()}
+    except Exception as error:
+        raise config.error(_GROUPER, f"{name} cannot group the partitions: {described(error)}") from error
+    for task, partitions in groups.items():
+        if not isinstance(task, str) or not partitions:
+            raise config.error(_GROUPER, f"{name} made a task {task!r} of {len(partitions)} partitions: a task has a name and at least one")
     counts = Counter(ssp for partitions in groups.values() for ssp in partitions)
     wrong = sorted(ssp for ssp in {*counts, *wanted} if counts[ssp] != (ssp in wanted))
     if wrong:
         raise config.error(
             _GROUPER, f"a grouper puts each input partition into one task and nothing else; {wrong[0]} is in {counts[wrong[0]]}"
         )
+    return groups

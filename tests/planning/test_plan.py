@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Collection, Mapping, Sequence
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streambench import load
 from streambench.checkpoint.api import Generation
 from streambench.config import Config
 from streambench.errors import ConfigError
@@ -236,6 +238,60 @@ def test_a_grouper_that_loses_or_doubles_a_partition_is_an_error(grouper: type[G
     with pytest.raises(ConfigError, match=problem) as caught:
         planned({"job.systemstreampartition.grouper.factory": grouper}, partitions(a=2))
     assert caught.value.key == "job.systemstreampartition.grouper.factory"
+
+
+def by_parity(config: Config) -> Grouper:
+    return ByParity()
+
+
+def test_a_function_may_make_the_grouper() -> None:
+    model = planned({"job.systemstreampartition.grouper.factory": by_parity}, partitions(a=4))
+    assert tasks(model) == {"even": ["m.a.0", "m.a.2"], "odd": ["m.a.1", "m.a.3"]}
+
+
+def test_a_grouper_may_stand_in_a_file_beside_the_configuration(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from streambench.planning.groupers import Grouper\n\n\n"
+        "class All(Grouper):\n    def group(self, partitions):\n        return {'all': sorted(partitions)}\n"
+    )
+    text = "task.inputs=m.a\njob.systemstreampartition.grouper.factory=mine.py:All\ntask.broadcast.inputs=m.r#[0-1]\n"
+    (tmp_path / "job.properties").write_text(text)
+    model = plan(Config.from_file(tmp_path / "job.properties"), "job-1", partitions(a=2, r=2))
+    assert tasks(model) == {"all": ["m.a.0", "m.a.1", "m.r.0", "m.r.1"]}
+
+
+def test_a_package_adds_a_grouper_by_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("parity", "tests.planning.test_plan:ByParity", "streambench.groupers")
+    monkeypatch.setattr(load, "entry_points", lambda group: [point] if group == point.group else [])
+    assert set(tasks(planned({"job.systemstreampartition.grouper.factory": "parity"}, partitions(a=2)))) == {"even", "odd"}
+
+
+class Raising(Grouper):
+    def group(self, partitions: Collection[SystemStreamPartition]) -> Mapping[str, Sequence[SystemStreamPartition]]:
+        raise KeyError("shard")
+
+
+class Vacant(Grouper):
+    def group(self, partitions: Collection[SystemStreamPartition]) -> Mapping[str, Sequence[SystemStreamPartition]]:
+        return {"all": list(partitions), "none": []}
+
+
+@pytest.mark.parametrize(
+    ("grouper", "problem"), [(Raising, "cannot group the partitions: KeyError: 'shard'"), (Vacant, "a task 'none' of 0 partitions")]
+)
+def test_what_goes_wrong_in_a_grouper_names_the_key(grouper: type[Grouper], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem) as caught:
+        planned({"job.systemstreampartition.grouper.factory": grouper}, partitions(a=2))
+    assert caught.value.key == "job.systemstreampartition.grouper.factory"
+
+
+def test_ranges_and_single_partitions_of_several_streams_are_broadcast_to_the_tasks_of_each_partition() -> None:
+    values = {
+        "job.systemstreampartition.grouper.factory": "ssp", "task.inputs": "m.a,m.b",
+        "task.broadcast.inputs": "m.a#0, m.rules#[1-2], m.b#1,m.rules#[2-3]",
+    }  # fmt: skip
+    shared = ["m.a.0", "m.b.1", "m.rules.1", "m.rules.2", "m.rules.3"]
+    assert tasks(planned(values, partitions(a=2, b=2, rules=4))) == {each: sorted([each, *shared]) for each in ("m.a.1", "m.b.0")}
 
 
 def test_what_is_no_grouper_is_an_error() -> None:
