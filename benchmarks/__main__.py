@@ -10,10 +10,16 @@ import orjson
 import typer
 from rich.console import Console
 
-from benchmarks import batches, container, log, on_spark
+from benchmarks import batches, container, log, on_spark, stores
 from benchmarks.report import Figure, as_json, table
 
-_PARTS = {"container": container.measure, "batches": batches.measure, "log": log.measure, "spark": on_spark.measure}
+_PARTS = {
+    "container": container.measure,
+    "batches": batches.measure,
+    "log": log.measure,
+    "stores": stores.measure,
+    "spark": on_spark.measure,
+}
 
 
 def main(

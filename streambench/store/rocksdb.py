@@ -56,7 +56,17 @@ class RocksDbEngine(RewindableEngine):
         return found
 
     def put(self, key: bytes, value: bytes) -> None:
-        self.load((key,), (value,))
+        if self._newest() is not None or (self._marker is not None and key not in self._overwritten):
+            self.load((key,), (value,))
+            return
+        try:
+            if self._marker is None:
+                self._has_unlogged = True
+                self._db.put(key, value, self._unlogged)
+            else:
+                self._db.put(key, value)
+        except Exception as error:
+            raise self._unwritable(error) from error
 
     def delete(self, key: bytes) -> None:
         self.load((key,), (None,))
@@ -134,7 +144,10 @@ class RocksDbEngine(RewindableEngine):
         try:
             self._db.write(batch, options)
         except Exception as error:
-            raise StoreError(f"{self._what}: cannot write to {self._directory}: {error}") from error
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: Exception) -> StoreError:
+        return StoreError(f"{self._what}: cannot write to {self._directory}: {error}")
 
     def _open(self) -> None:
         try:

@@ -7,7 +7,8 @@ from rich.console import Console
 
 from streambench.chooser import Candidate, Explanation
 from streambench.container.snapshot import Choice, ContainerSnapshot, PartitionSnapshot
-from streambench.debug.view import Rates, counted, rows, snapshot_table
+from streambench.container.state import RestoreProgress
+from streambench.debug.view import Rates, counted, headline, rows, snapshot_table
 from streambench.model import SystemStreamPartition
 
 
@@ -121,3 +122,10 @@ def test_a_partition_says_when_its_turn_comes() -> None:
 
 def test_things_are_counted_in_words() -> None:
     assert [counted(number, "message") for number in (0, 1, 2, 1000)] == ["0 messages", "1 message", "2 messages", "1,000 messages"]
+
+
+def test_a_restore_of_state_is_told_in_the_headline() -> None:
+    restoring = [replace(snapshot(container=at), state="new", restoring=RestoreProgress(1_500, 4_000)) for at in range(2)]
+    assert "new  2 containers  0 processed  restoring state: 3,000 of 8,000 changes read" in headline(restoring).plain
+    unknown = replace(snapshot(), restoring=RestoreProgress(1_500, None))
+    assert "restoring state: 1,500 changes read" in headline(unknown).plain

@@ -16,7 +16,7 @@ from streambench import OutgoingMessageEnvelope, StreamTask, SystemStream
 from streambench.model import SystemStreamPartition
 from streambench.spark.plan import DeployPlan, make_plan, open_generation
 from streambench.spark.shipment import directories, sources
-from streambench.spark.worker import Report, RunContainers, Shipment
+from streambench.spark.worker import Report, RunContainers, Shipment, local_files
 from tests.spark.conftest import Job
 
 IN = [SystemStreamPartition("log", "in", number) for number in (0, 1)]
@@ -137,3 +137,18 @@ def test_an_executor_without_a_module_of_the_task_names_it(job: Job, tmp_path: P
     failure = containers.run(0).failure
     assert failure is not None
     assert "needs the module only_on_the_driver" in failure.text
+
+
+def test_files_of_stores_lie_on_a_disk_of_the_executor_apart_from_those_of_other_attempts(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path / 'local'},/elsewhere")
+    config = job.config.with_values({"stores.s.factory": "rocksdb", "job.non-logged.store.base.dir": tmp_path / "asked"})
+    keys = ("job.logged.store.base.dir", "job.non-logged.store.base.dir")
+    with local_files(config) as one, local_files(config) as other:
+        places = [each.path(key) for each in (one, other) for key in keys]
+        assert [place.parent for place in places] == [tmp_path / "local", tmp_path / "asked"] * 2
+        assert len(set(places)) == 4
+    assert not any(place.exists() for place in places)
+    with local_files(job.config) as untouched:
+        assert untouched is job.config
