@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from streambench.chooser.explanation import Candidate
 from streambench.container.snapshot import Choice, ContainerSnapshot, PartitionSnapshot
 from streambench.debug.view import Row, counted, snapshot_table
 from streambench.model import SystemStream
@@ -181,7 +182,13 @@ def _others(picture: Picture) -> list[str]:
     snapshot = picture.snapshot
     why = snapshot.choices[-1].explanation if snapshot.choices else None
     gate = [f"gate closed, {snapshot.gate}"] if snapshot.gate else []
-    return [*(why.others() if why is not None else []), *gate]
+    return [*(why.others(lambda candidate: _short_name(picture, candidate)) if why is not None else []), *gate]
+
+
+def _short_name(picture: Picture, candidate: Candidate) -> str:
+    """As it prints, without the system where there is only one."""
+    one_system = len({each.system for each in picture.streams}) == 1
+    return str(candidate).removeprefix(f"{candidate.ssp.system}.") if one_system else str(candidate)
 
 
 def _checkpoints(snapshot: ContainerSnapshot) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -56,15 +56,15 @@ class Explanation(Struct, frozen=True):
         gate = [f"gate closed, {self.gate}"] if self.gate else []
         return [f"{self.winner or 'nothing was chosen'} ({self.rule})", *self.others(), *gate]
 
-    def others(self) -> list[str]:
-        """Of ``lines``, those about the candidates that were not chosen."""
+    def others(self, named: Callable[[Candidate], str] = str) -> list[str]:
+        """Of ``lines``, those about the candidates that were not chosen, each ``named`` so."""
         by_reason: dict[str, list[Candidate]] = {}
         for each in self.waiting:
             if each.ssp in self.held:
                 by_reason.setdefault(self.held[each.ssp], []).append(each)
         count = len(self.candidates)
-        following = f", next {_listed(self.queue)}" if self.queue else ""
-        held = [f"held back: {_listed(places)} ({reason})" for reason, places in by_reason.items()]
+        following = f", next {_listed(self.queue, named)}" if self.queue else ""
+        held = [f"held back: {_listed(places, named)} ({reason})" for reason, places in by_reason.items()]
         return [f"{count} candidate{'' if count == 1 else 's'}{following}", *held]
 
     def __str__(self) -> str:
@@ -78,8 +78,8 @@ def all_held(
     return {ssp: reason for ssp in partitions if ssp not in but}
 
 
-def _listed(candidates: Collection[Candidate]) -> str:
-    names = [str(each) for each in candidates]
+def _listed(candidates: Collection[Candidate], named: Callable[[Candidate], str]) -> str:
+    names = [named(each) for each in candidates]
     if len(names) <= _NAMED:
         return ", ".join(names)
     return f"{', '.join(names[: _NAMED - 1])} and {len(names) - _NAMED + 1:,} more"

@@ -285,3 +285,11 @@ def test_what_streams_hold_cannot_become_markup(page: Page) -> None:
     page.ip.run("%stream show --static")
     for html in (page.html, page.ip.displayed[-1]["text/html"]):
         assert "<script" not in html and "<b>k" not in html
+
+
+def test_the_panel_says_who_else_was_there_and_whose_turn_comes_when(page: Page) -> None:
+    page.ip.run("%stream step")
+    wait_until(lambda: page.updates and "message 1" in page.html)
+    told = shown(page.html)
+    assert "2 candidates, next clicks.1@0" in told
+    assert "next in 1" in told
