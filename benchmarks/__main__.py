@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -10,13 +11,16 @@ import orjson
 import typer
 from rich.console import Console
 
-from benchmarks import batches, container, log, on_spark, stores
+from benchmarks import batches, container, latency, log, metrics, on_spark, partitions, stores
 from benchmarks.report import Figure, as_json, table
 
 _PARTS = {
     "container": container.measure,
     "batches": batches.measure,
+    "metrics": metrics.measure,
+    "partitions": partitions.measure,
     "log": log.measure,
+    "latency": latency.measure,
     "stores": stores.measure,
     "spark": on_spark.measure,
 }
@@ -26,6 +30,7 @@ def main(
     parts: Annotated[list[str] | None, typer.Argument(help=f"What to measure: {', '.join(_PARTS)}. Default: all of it.")] = None,
     messages: Annotated[int, typer.Option(min=12_000, help="How many messages each run has.")] = 500_000,
     rounds: Annotated[int, typer.Option(min=1, help="How often each is run; the best counts.")] = 3,
+    full: Annotated[bool, typer.Option("--full", help="Latency: let the stream grow to 1 GB, not only to 10 MB.")] = False,
     json: Annotated[Path | None, typer.Option(help="Write the figures to this file, too.")] = None,
 ) -> None:
     """Measure streambench against bare Python on this machine, as ratios of runs that take turns in one process."""
@@ -36,7 +41,8 @@ def main(
     figures: list[Figure] = []
     for part in parts or list(_PARTS):
         with tempfile.TemporaryDirectory(prefix="streambench-bench-") as directory, console.status(f"measuring: {part}"):
-            figures.extend(_PARTS[part](messages, rounds, Path(directory)))
+            measure = partial(latency.measure, full=full) if part == "latency" else _PARTS[part]
+            figures.extend(measure(messages, rounds, Path(directory)))
     console.print(table(figures))
     if json is not None:
         json.write_bytes(orjson.dumps(as_json(figures), option=orjson.OPT_INDENT_2))

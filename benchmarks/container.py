@@ -93,16 +93,16 @@ def log_job(path: Path) -> sb.Config:
     return sb.Config({**_JOB, **streams, "systems.bench.samza.factory": "log", "systems.bench.path": path, "task.commit.ms": 1000})
 
 
-def fill_log(config: sb.Config, partitions: list[list[bytes]]) -> None:
-    """Write the messages to the input stream in the log."""
+def fill_log(config: sb.Config, partitions: list[list[bytes]], stream: sb.SystemStream = IN) -> None:
+    """Write the messages to a stream in the log."""
     systems = Systems(config)
-    systems.create(IN, len(partitions))
-    producer = LogSystemFactory().get_producer(IN.system, config, MetricsRegistry())
+    systems.create(stream, len(partitions))
+    producer = LogSystemFactory().get_producer(stream.system, config, MetricsRegistry())
     producer.register("bench")
     producer.start()
     for number, of_partition in enumerate(partitions):
         for start in range(0, len(of_partition), 10_000):
-            producer.send_columns(IN, number, None, of_partition[start : start + 10_000])
+            producer.send_columns(stream, number, None, of_partition[start : start + 10_000])
     producer.flush("bench")
     producer.stop()
     systems.close()
