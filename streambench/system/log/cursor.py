@@ -222,12 +222,33 @@ class Cursor:
         assert self._segment is not None
         present = segments(self._place.directory)
         if torn.garbage or (present and present[-1].base > self._segment.base):
+            if self._has_grown():
+                return
             if torn.garbage and not self._zeros(torn.position):
                 raise self._corrupt(torn.position, torn.reason)
             if present and present[-1].base > self._segment.base:
                 raise self._corrupt(torn.position, torn.reason)
         self._block = memoryview(b"")
         self._dry = True
+
+    def _has_grown(self) -> bool:
+        """Whether the file is another than when it was last looked at: a writer may have finished its batch, and gone on to the next
+        segment, since."""
+        assert self._segment is not None
+        try:
+            stat = os.stat(self._segment.path)
+        except FileNotFoundError:
+            self._segment = None
+            return True
+        stamp = (stat.st_size, stat.st_mtime_ns)
+        if stat.st_ino == self._inode and stat.st_size == self._size and stamp == self._stamp:
+            return False
+        self._size, self._stamp = stat.st_size, stamp
+        self._block = memoryview(b"")
+        if stat.st_ino != self._inode:
+            self._handles.close(self._segment.path)
+            self._segment = None
+        return True
 
     def _check_reached(self, upcoming: int) -> None:
         """At the end: what is waited for must be what comes next, or the partition is not the one that it was."""

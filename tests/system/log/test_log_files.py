@@ -155,6 +155,32 @@ def test_a_reader_that_saw_a_torn_end_goes_on_when_a_writer_has_repaired_it(tmp_
     assert [batch["value"].to_pylist() for batch in cursor.read(10)] == [[b"3"]]
 
 
+def test_a_batch_that_is_finished_while_a_reader_looks_at_its_torn_end_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writer is in the middle of a batch; before the reader has looked for the next segment, it is done with it and has gone on to
+    that."""
+    partition = new_partition(tmp_path)
+    partition.append(None, [b"1"])
+    partition.append(None, [b"2" * 500])
+    first, whole = frames_of(tmp_path)[0], only_segment(tmp_path).read_bytes()
+    os.truncate(only_segment(tmp_path), first.end + (len(whole) - first.end) // 2)
+
+    def finished(directory: Path) -> object:
+        monkeypatch.undo()
+        with only_segment(tmp_path).open("r+b") as file:
+            file.write(whole)
+        writer = open_log(tmp_path).partition("clicks", 0)
+        writer.roll()
+        writer.append(None, [b"3"])
+        return segments(directory)
+
+    cursor = open_log(tmp_path).partition("clicks", 0).cursor(0)
+    assert [batch["value"].to_pylist() for batch in cursor.read(1)] == [[b"1"]]
+    monkeypatch.setattr("streambench.system.log.cursor.segments", finished)
+    assert [batch["value"].to_pylist() for batch in cursor.read(10)] == [[b"2" * 500], [b"3"]]
+
+
 @given(st.data())
 def test_damage_in_the_middle_is_told_with_the_file_and_the_place(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     directory = tmp_path_factory.mktemp("log")
