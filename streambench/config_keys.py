@@ -53,7 +53,7 @@ KEYS = (
     Key("task.chooser.class", "class", "round-robin", "which message comes next: round-robin, or a chooser class or factory"),
     Key("task.consumer.batch.size", "integer", "1", "how many messages in a row come from one partition"),
     Key("task.batch.messages", "integer", "10000", "how many messages process_batch gets at most in one run"),
-    Key("task.poll.interval.ms", "integer", "50", "how long a partition that ran dry may wait for another look while others are busy"),
+    Key("task.poll.interval.ms", "integer", "50", "how long a partition that ran dry waits while others are busy; longer if 250 did"),
     Key("task.max.idle.ms", "integer", "10", "how long the event loop sleeps when there is nothing to do; with many partitions longer"),
     Key("task.shutdown.ms", "integer", "30000", "how long a stop waits for threads and processes"),
     Key("task.ignored.exceptions", "names", None, "exceptions of the task that are counted and passed over: class names, or *"),

@@ -33,6 +33,7 @@ from streambench.task import RequestScope
 
 _NEVER = sys.maxsize
 _MS = 1_000_000
+_LOOKED_AT = 250
 
 ChoiceObserver = Callable[[IncomingMessageEnvelope], object]
 
@@ -335,10 +336,12 @@ class EventLoop:
             self._outgoing.clear()
             self._run_commit(self._tasks)
         if now - self._last_look >= self._look_every:
-            self._last_look = now
+            dry = self._multiplexer.dry
+            # A look takes longer the more partitions there are to poll: with very many, it comes less often.
+            self._last_look = now + dry // _LOOKED_AT * self._look_every
             self._outbox.check()
             # Without a message, this iteration has looked already.
-            if envelope is not None and self._multiplexer.has_dry:
+            if envelope is not None and dry:
                 self._multiplexer.look()
                 if self._multiplexer.ended:
                     self._end_inputs()

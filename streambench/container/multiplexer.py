@@ -127,9 +127,9 @@ class Multiplexer:
             self.chooser.stop()
 
     @property
-    def has_dry(self) -> bool:
-        """Whether a lane waits for messages: ``look`` is due from time to time."""
-        return bool(self._dry)
+    def dry(self) -> int:
+        """How many lanes wait for messages: where any does, ``look`` is due from time to time."""
+        return len(self._dry)
 
     def offer(self, lane: Lane) -> None:
         """Give the chooser the next message of a lane whose candidate has been chosen; where there is none the lane runs dry."""
@@ -146,7 +146,9 @@ class Multiplexer:
                 return
         if lane.polled and not lane.finished:
             self._refills += 1
-            if self._refills % _REFILLS_PER_LOOK == 0:
+            # A look polls every lane that ran dry: as many refills as there are of these pay for it.
+            if self._refills >= max(_REFILLS_PER_LOOK, len(self._dry)):
+                self._refills = 0
                 self.look()
             else:
                 self._poll(lane.ssp.system, [lane])
