@@ -28,6 +28,7 @@ class Failure(Struct, frozen=True):
     ssp: SystemStreamPartition | None = None
     offset: str | None = None
     key: str | None = None
+    last_offset: str | None = None
 
     @classmethod
     def of(cls, error: BaseException, container: int) -> Failure:
@@ -37,14 +38,14 @@ class Failure(Struct, frozen=True):
         if not isinstance(error, TaskError):
             return cls(container, kind, text, user_frames(error))
         key = error.key if error.key is None or isinstance(error.key, str) else repr(error.key)
-        return cls(container, kind, text, user_frames(error), error.task, error.ssp, error.offset, key)
+        return cls(container, kind, text, user_frames(error), error.task, error.ssp, error.offset, key, error.last_offset)
 
     def error(self) -> StreambenchError:
         """An exception of the same kind that names the container, with the frames as its note."""
         text = f"container {self.container}: {self.text}"
         raised: StreambenchError
         if self.task is not None:
-            raised = TaskError(text, task=self.task, ssp=self.ssp, offset=self.offset, key=self.key)
+            raised = TaskError(text, task=self.task, ssp=self.ssp, offset=self.offset, key=self.key, last_offset=self.last_offset)
         else:
             kind = getattr(errors, self.kind, None)
             plain = isinstance(kind, type) and issubclass(kind, StreambenchError) and (kind is ConfigError or "__init__" not in vars(kind))

@@ -16,7 +16,10 @@ from streambench.task import MessageCollector, StreamTask, TaskCoordinator
 from streambench.testing import JobRun, run_job
 from tests.container.test_properties import CONFIGS, CUTS, INPUTS, STORE, CountsAndCommits, Inputs, everything, in_order, sent, state
 
-BOUNDS = st.fixed_dictionaries({"task.batch.messages": st.integers(1, 6)})
+BOUNDS = st.fixed_dictionaries(
+    {"task.batch.messages": st.integers(1, 6)},
+    optional={"task.processing.guarantee": st.sampled_from(["at-least-once", "exactly-once"])},
+)
 
 
 def in_runs(runs: list[MessageBatch]) -> type[StreamTask]:
@@ -155,6 +158,8 @@ def test_whatever_run_fails_nothing_is_lost_and_state_fits_the_messages(
     whole = run_job(CountsAndCommits, config, inputs)
     assert state(last) == state(whole)
     assert sent(last) >= sent(whole)
+    if config.get("task.processing.guarantee") == "exactly-once":
+        assert sent(last) == sent(whole)
 
 
 @given(

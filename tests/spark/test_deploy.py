@@ -31,6 +31,20 @@ class Forward(StreamTask):
         collector.send(OutgoingMessageEnvelope(OUT, envelope.message, envelope.key, partition=envelope.ssp.partition))
 
 
+class ForwardInRuns(StreamTask):
+    """The same by the column."""
+
+    def process_batch(self, batch, collector, coordinator):
+        collector.send_batch(OUT, batch.to_arrow(), partitions=batch.ssp.partition)
+
+
+class RunFails(StreamTask):
+    """Raises at the first run."""
+
+    def process_batch(self, batch, collector, coordinator):
+        raise ValueError(f"I do not like {len(batch)} messages")
+
+
 class Total(StreamTask):
     """Sends the sum so far with each message: it depends on the order, and on every message being there once."""
 
@@ -118,6 +132,20 @@ def test_each_container_is_a_spark_task_and_together_they_process_everything(spa
     assert result.generation == job.generation() == 1
     assert job.numbers() == list(range(100))
     assert job.checkpoints() == {"Partition 0": {str(IN[0]): "49"}, "Partition 1": {str(IN[1]): "49"}}
+
+
+def test_runs_of_messages_end_where_planning_saw_the_end(spark: Any, job: Job) -> None:
+    job.send(0, 100)
+    result = deploy(job.config.with_values({"task.batch.messages": 7}), ForwardInRuns, spark=spark)
+    assert [each.messages for each in result.containers] == [50, 50]
+    assert job.numbers() == list(range(100))
+    assert job.checkpoints() == {"Partition 0": {str(IN[0]): "49"}, "Partition 1": {str(IN[1]): "49"}}
+
+
+def test_a_run_that_fails_names_its_first_and_its_last_message(spark: Any, job: Job) -> None:
+    job.send(0, 20)
+    with pytest.raises(DeployTaskError, match=r"log\.in\.[01]@0\.\.9 \(a run of 10 messages\): ValueError: I do not like 10"):
+        deploy(job.config, RunFails, spark=spark)
 
 
 def test_outputs_are_the_same_as_of_a_run_in_memory(spark: Any, job: Job) -> None:
