@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from streambench.errors import (
     CheckpointError,
+    ChooserError,
     ConfigError,
     ContainerStateError,
     FencedError,
@@ -68,6 +69,7 @@ _LATER = {
 __all__ = [
     "Checkpoint",
     "CheckpointError",
+    "ChooserError",
     "Config",
     "ConfigError",
     "Container",

@@ -89,6 +89,10 @@ class ContainerStateError(StreambenchError):
     """A container was asked for something its state does not allow: stepping a stopped one, starting it twice."""
 
 
+class ChooserError(StreambenchError):
+    """A message chooser raised; the container has stopped without a commit. The original exception is ``__cause__``."""
+
+
 class TaskError(StreambenchError):
     """A task (or one of its lifecycle listeners) raised; the container has stopped without a commit.
 

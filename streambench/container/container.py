@@ -10,12 +10,13 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence, Set
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar
 
 from streambench import load
 from streambench.checkpoint.api import Checkpoint, CheckpointManager
 from streambench.checkpoint.choice import checkpoint_manager
 from streambench.chooser.explanation import Explanation
+from streambench.chooser.failure import chooser_failure
 from streambench.chooser.wiring import wire_chooser
 from streambench.clock import Clock, SystemClock
 from streambench.config import Config
@@ -47,6 +48,10 @@ log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 ContainerState = Literal["new", "running", "stopped", "failed"]
+# Explaining a choice looks at every candidate: of a step over many partitions only the last choices are explained.
+_EXPLAINED_LEAST = 10
+_CANDIDATES_PER_STEP = 20_000
+
 Until = Literal["caught-up"] | int | Callable[[], object] | None
 
 
@@ -121,8 +126,7 @@ class Container:
         try:
             self._start()
         except BaseException as error:
-            self._fail(error)
-            raise
+            self._fail_and_raise(error)
         self.state = "running"
 
     def step(self, n: int = 1, *, runs: bool = False) -> int:
@@ -262,8 +266,7 @@ class Container:
         try:
             return what()
         except BaseException as error:
-            self._fail(error)
-            raise
+            self._fail_and_raise(error)
 
     def _advance(self, what: Callable[[], int], *, one_by_one: bool = False) -> int:
         self.require_running()
@@ -289,7 +292,7 @@ class Container:
 
     def _step(self, n: int) -> int:
         """Of the last messages of a step the chooser explains itself, one by one: while it still stands as it did when it chose."""
-        explained = self.choices.maxlen or 0
+        explained = min(self.choices.maxlen or 0, max(_EXPLAINED_LEAST, _CANDIDATES_PER_STEP // len(self._multiplexer.lanes)))
         done = self._loop.run(limit=n - explained, stop_at_head=True)
         observe = self._loop.on_choice
         if self._loop.paused or observe is None or not explained:
@@ -524,6 +527,13 @@ class Container:
     def _observe_send(self, task: str, stream: Any) -> None:
         assert self._observer is not None
         self._observer("send", task, str(stream))
+
+    def _fail_and_raise(self, error: BaseException) -> NoReturn:
+        failure = chooser_failure(error)
+        self._fail(failure or error)
+        if failure is not None:
+            raise failure from error
+        raise error
 
     def _fail(self, error: BaseException) -> None:
         """Close without a commit. What closing raises is only logged: the failure that led here is what the caller must see."""

@@ -9,7 +9,7 @@ import pytest
 
 from streambench.chooser import Explanation, MessageChooser
 from streambench.container.snapshot import ContainerSnapshot, PartitionSnapshot, lag_between
-from streambench.errors import SerdeError, TaskError
+from streambench.errors import ChooserError, SerdeError, TaskError
 from streambench.model import IncomingMessageEnvelope
 from streambench.task import MessageCollector, RequestScope, TaskCoordinator
 from tests.container.jobs import Bench, echo, ignore
@@ -285,3 +285,26 @@ def test_a_snapshot_does_not_change_and_can_be_sent_elsewhere() -> None:
     assert snapshot.processed == 1
     with pytest.raises(AttributeError):
         snapshot.processed = 5  # type: ignore[misc]
+
+
+def test_of_a_step_over_very_many_partitions_only_the_last_choices_are_explained() -> None:
+    bench = Bench(ignore, {"mem.a": {number: [1] for number in range(1000)}}, remember_choices=100)
+    container = bench.started()
+    container.step(50)
+    assert [bool(choice.rule) for choice in container.snapshot().choices] == [False] * 30 + [True] * 20
+
+
+class Stumbling(Foreign):
+    def choose(self) -> IncomingMessageEnvelope | None:
+        return max(self.inside, key=lambda envelope: envelope.message["no such"])
+
+
+@pytest.mark.parametrize("config", [{}, {"systems.mem.streams.a.samza.priority": 1, "task.consumer.batch.size": 2}])
+def test_a_chooser_that_raises_is_named_with_the_place(config: dict[str, Any]) -> None:
+    inputs = {"mem.a": {0: [{"n": 1}], 1: [{"n": 2}]}, "mem.b": {0: [{"n": 3}]}}
+    container = Bench(ignore, inputs, {"task.chooser.class": Stumbling, **config}, remember_choices=3).started()
+    says = r"the chooser failed in Stumbling\.choose \(test_snapshot\.py:\d+\): KeyError: 'no such'"
+    with pytest.raises(ChooserError, match=says) as caught:
+        container.step()
+    assert isinstance(caught.value.__cause__, KeyError)
+    assert (container.state, container.reason) == ("failed", str(caught.value))
