@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 _SECRET = re.compile(r"password|passwd|secret|token|credential|sasl\.jaas|\.hmac|api[._-]?key|private[._-]?key", re.IGNORECASE)
 _USER_INFO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 _TOKEN = re.compile(r"(?<=token=)[^;&\s]+", re.IGNORECASE)
+_SEPARATED = re.compile(r"(\\.|[^\\=:\s])+\s*[=:]")
 _TRUE_FALSE = {"true": True, "false": False}
 
 
@@ -76,8 +77,12 @@ class Config(Mapping[str, str]):
 
     def _add(self, element: javaproperties.KeyValue, line: int) -> None:
         key, value = element.key.strip(), element.value.strip()
-        if not re.search(r"[=:\s]", element.source.strip()):
+        source = element.source.strip()
+        if not re.search(r"[=:\s]", source):
             raise ConfigError(f"{self._origin or 'the configuration'}, line {line}: '{key}' has no value: write {key}=...", key=key)
+        # A blank may stand for the =, but words in a row are hardly meant so.
+        if "." not in key and not _SEPARATED.match(source):
+            raise ConfigError(f"{self._origin or 'the configuration'}, line {line}: '{source}' is no setting: write key=value", key=key)
         if self._values.get(key, value) != value:
             first = self._lines[key]
             raise ConfigError(f"{self._origin or 'the configuration'}, line {line}: {key} is already set in line {first}", key=key)

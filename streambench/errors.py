@@ -14,8 +14,8 @@ class StreambenchError(Exception):
     """The base of all errors of streambench: catch this to catch them all."""
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows: the message alone, since the frames of streambench say nothing to a user."""
-        return [f"{type(self).__name__}: {self}"]
+        """What IPython shows: the message and its notes, without the frames of streambench, which say nothing to a user."""
+        return [f"{type(self).__name__}: {self}", *getattr(self, "__notes__", [])]
 
 
 class ConfigError(StreambenchError):

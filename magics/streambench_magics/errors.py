@@ -42,6 +42,17 @@ class TaskFailed(TaskError):
         return self._shown
 
 
+class Interrupted(KeyboardInterrupt):
+    """A KeyboardInterrupt that says what it means for a job, and shows where the task was, instead of where the magics were."""
+
+    def __init__(self, shown: list[str]) -> None:
+        super().__init__(shown[-1])
+        self._shown = shown
+
+    def _render_traceback_(self) -> list[str]:
+        return self._shown
+
+
 def cell_error(shell: InteractiveShell, error: Exception) -> TaskCellError:
     """The error to raise, from ``error``, where a cell cannot be compiled or run."""
     text = f"{type(error).__name__}: {error}"
@@ -55,6 +66,16 @@ def task_failed(shell: InteractiveShell, error: TaskError, job: str) -> TaskFail
     lines = shown(shell, error.__cause__) if error.__cause__ is not None else []
     remedy = f"{job} has failed; nothing since its last checkpoint is committed. Mend the task, run its cell, and %stream step {job}."
     return TaskFailed(error, [*lines, f"TaskError: {error}", remedy])
+
+
+def interrupted(shell: InteractiveShell, error: KeyboardInterrupt, job: str, state: str) -> Interrupted:
+    """The error to raise where somebody lost patience. ``state``: that of the job, afterwards."""
+    if state == "failed":
+        lines = shown(shell, error) if users_frames(error.__traceback__) is not None else []
+        said = f"interrupted: {job} has failed; nothing since its last checkpoint is committed, and %stream step {job} goes on from there."
+        return Interrupted([*lines, said])
+    busy = " Its task may still be busy with one message." if state == "running" else ""
+    return Interrupted([f"interrupted: {job} is {state}.{busy}"])
 
 
 def shown(shell: InteractiveShell, error: BaseException) -> list[str]:

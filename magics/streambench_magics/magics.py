@@ -22,14 +22,15 @@ from streambench.container.container import Until
 from streambench.container.snapshot import lag_between
 from streambench.debug.view import counted
 from streambench.errors import StreambenchError, TaskError, UnknownStreamError
+from streambench.job.failure import user_frames
 from streambench.model import SystemStream
 from streambench.planning.model import natural
 from streambench.planning.plan import job_name
 from streambench.serde.streams import StreamSerdes
-from streambench.system.systems import Systems
+from streambench.system.systems import Systems, builtin_kind
 from streambench_magics.cell import task_from_cell
 from streambench_magics.commands import CONFIG, PARSERS, TASK, Parser, overview, words
-from streambench_magics.errors import MagicError, task_failed
+from streambench_magics.errors import MagicError, interrupted, task_failed
 from streambench_magics.jobs import Job, Workbench, parsed_config
 from streambench_magics.panel import Panel, show, static
 from streambench_magics.picture import still, to_do_again, why
@@ -40,6 +41,7 @@ _FOLD_ABOVE = 24
 _SHOWN_STEPS = 10
 _END_S = 2.0
 _STOPPED = "stopped"
+_HERE = ("log", "memory", "file")
 _TEXT_SERDES = ("string", None)
 
 
@@ -114,6 +116,7 @@ class StreamMagics(Magics):
         if again:
             raise MagicError(f"{job.name} reads {', '.join(again)} already")
         self._set_inputs(job, [*job.inputs, *streams])
+        self._warn_of_missing(job, streams)
 
     def _detach(self, args: Namespace) -> None:
         job, streams = self._job_and_streams(args.names)
@@ -121,6 +124,19 @@ class StreamMagics(Magics):
         if unknown:
             raise MagicError(f"{job.name} does not read {', '.join(unknown)}; it reads {', '.join(job.inputs) or 'nothing'}")
         self._set_inputs(job, [each for each in job.inputs if each not in streams])
+
+    def _warn_of_missing(self, job: Job, streams: list[str]) -> None:
+        """A job that is not started takes any names; it would find out at its start. Systems elsewhere are not asked before that."""
+        systems = Systems(job.config)
+        try:
+            for stream in map(SystemStream.parse, [] if job.alive else streams):
+                try:
+                    if builtin_kind(job.config, stream.system) in _HERE:
+                        systems.metadata([stream])
+                except UnknownStreamError:
+                    print(f"there is no {stream} yet: %stream streams create {stream} --partitions N makes it")
+        finally:
+            systems.close()
 
     def _set_inputs(self, job: Job, inputs: list[str]) -> None:
         with self._running(job):
@@ -389,11 +405,18 @@ class StreamMagics(Magics):
 
     @contextlib.contextmanager
     def _running(self, job: Job) -> Iterator[None]:
-        """Show a task's failure with the user's own frames."""
+        """Show a failure, or where the task was when it was interrupted, with the user's own frames alone."""
         try:
             yield
         except TaskError as error:
             raise task_failed(self.shell, error, job.name) from error.__cause__
+        except StreambenchError as error:
+            # A serde or a chooser of the user's, in a cell.
+            if (frames := user_frames(error)) and frames not in getattr(error, "__notes__", []):
+                error.add_note(frames)
+            raise
+        except KeyboardInterrupt as error:
+            raise interrupted(self.shell, error, job.name, job.state) from None
 
     @contextlib.contextmanager
     def _known_stream(self, stream: SystemStream) -> Iterator[None]:

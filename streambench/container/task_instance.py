@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from streambench.batch import MessageBatch
 from streambench.container.batches import place_of
 from streambench.container.handles import Collector, Context, Coordinator
-from streambench.errors import ConfigError, TaskError, described
+from streambench.errors import ConfigError, StreambenchError, TaskError, described
 from streambench.metrics.registry import MetricsRegistry, Timer
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.planning.model import TaskModel
@@ -276,8 +276,10 @@ def task_object(factory: Any) -> Any:
         return FunctionTask(factory)
     try:
         return factory()
-    except TypeError as error:
-        raise ConfigError(f"cannot make a {factory.__name__}: {error}", key="task.class") from error
+    except StreambenchError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"cannot make a {factory.__name__}: {described(error)}", key="task.class") from error
 
 
 class FunctionTask:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sysconfig
 import traceback
 from pathlib import Path
@@ -62,9 +63,10 @@ def user_frames(error: BaseException) -> str:
         return "\n".join(notes)
     if isinstance(error, TaskError) and error.__cause__ is not None:
         return _formatted(error.__cause__.__traceback__)
-    if isinstance(error, StreambenchError):
-        return ""
-    return _formatted(error.__traceback__, after_ours=True)
+    culprit: BaseException | None = error
+    while isinstance(culprit, StreambenchError):
+        culprit = culprit.__cause__
+    return "" if culprit is None else _formatted(culprit.__traceback__, after_ours=True)
 
 
 def _formatted(trace: TracebackType | None, *, after_ours: bool = False) -> str:
@@ -73,7 +75,8 @@ def _formatted(trace: TracebackType | None, *, after_ours: bool = False) -> str:
     if after_ours:
         last = max((at for at, frame in enumerate(frames) if frame.filename.startswith(_OURS)), default=-1)
         frames = frames[last + 1 :]
-        if not frames or frames[0].filename.startswith(_INSTALLED):
+        # What was compiled (Cython) gives names of files that stand nowhere.
+        if not frames or frames[0].filename.startswith(_INSTALLED) or not frames[0].filename.startswith(("<", os.sep)):
             return ""
     shown = [frame for frame in frames if not frame.filename.startswith(_OURS)]
     return "".join(traceback.format_list(shown)).rstrip()

@@ -170,7 +170,7 @@ def _numbers(schema: Any, named: dict[str, _Check | None]) -> _Check | None:
     check: _Check | None
     if kind in ("record", "error"):
         fields = [(field["name"], _numbers(field["type"], named)) for field in schema["fields"]]
-        check = named[schema["name"]] = _each_field([(name, each) for name, each in fields if each is not None])
+        check = named[schema["name"]] = _each_field(schema["name"], [(name, each) for name, each in fields if each is not None])
         return check
     if kind in ("array", "map"):
         inside = _numbers(schema["items" if kind == "array" else "values"], named)
@@ -194,17 +194,18 @@ def _number(kind: str, *, is_logical: bool) -> _Check | None:
     return check
 
 
-def _each_field(checks: list[tuple[str, _Check]]) -> _Check | None:
+def _each_field(kind: str, checks: list[tuple[str, _Check]]) -> _Check:
     def check(record: Any) -> None:
-        if isinstance(record, dict):
-            for name, each in checks:
-                if name in record:
-                    try:
-                        each(record[name])
-                    except (TypeError, ValueError) as error:
-                        raise type(error)(f"{name}: {error}") from None
+        if not isinstance(record, dict):
+            raise TypeError(f"a dict is wanted for the record {kind}, not {type(record).__name__}")
+        for name, each in checks:
+            if name in record:
+                try:
+                    each(record[name])
+                except (TypeError, ValueError) as error:
+                    raise type(error)(f"{name}: {error}") from None
 
-    return check if checks else None
+    return check
 
 
 def _each_item(check_item: _Check) -> _Check:

@@ -23,7 +23,7 @@ from streambench.model import SystemStreamPartition
 from streambench.spark.plan import DeployPlan, make_plan, open_generation, reached, unfinished
 from streambench.spark.progress import Listener
 from streambench.spark.result import DeployedContainer, DeployError, DeployProgress, DeployResult, failed
-from streambench.spark.session import Lease, lease, require
+from streambench.spark.session import Lease, check_master, lease, require
 from streambench.spark.shipment import directories, pack, sources, without_endpoints
 from streambench.spark.spark_job import SparkJob
 from streambench.spark.worker import Report, Shipment
@@ -69,6 +69,7 @@ def deploy(
     """
     if every is not None and every <= 0:
         raise ConfigError(f"every={every}: give the seconds from one round to the next, or nothing")
+    check_master(master)
     config = settled(config)
     if dry_run:
         began = time.monotonic()

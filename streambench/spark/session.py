@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 
 import streambench
 from streambench.config import Config
-from streambench.errors import MissingExtraError, StreambenchError
+from streambench.errors import ConfigError, MissingExtraError, StreambenchError
 from streambench.spark.shipment import installation
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_MASTER = re.compile(r"local(\[\s*(\*|\d+)\s*(,\s*\d+\s*)?\])?|local-cluster\[.+\]|yarn|(spark|k8s|mesos|sc)://.+")
 _LOCAL = re.compile(r"local(\[(?P<threads>\*|\d+)(?P<failures>,\d+)?\])?")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*(?P<memory>\d+)\s*\]")
 _LOOPBACK = re.compile(r"(spark|sc)://(localhost|127\.[\d.]+|\[::1\])(:|/|$)")
@@ -72,6 +73,14 @@ class Lease:
 
     def close(self) -> None:
         """Let go of the session; may be called more than once."""
+
+
+def check_master(master: str | None) -> None:
+    """Raise ConfigError for what is no address of a Spark, whether or not there is anything to do for it."""
+    if master is not None and not _MASTER.fullmatch(master):
+        raise ConfigError(
+            f"'{master}' is not a Spark master: give local[4] or local[*], spark://HOST:7077, yarn, k8s://https://HOST:PORT or sc://HOST"
+        )
 
 
 def lease(spark: SparkSession | None, master: str | None, config: Config) -> Lease:

@@ -1,0 +1,95 @@
+"""What a notebook shows when something of the user's goes wrong: their own lines, and none of ours."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.magics.conftest import CONFIG, Shell
+
+TASKS = {
+    "process": "    def process(self, envelope, collector, coordinator):\n        helper()\n",
+    "init": "    def init(self, context):\n        helper()\n    def process(self, envelope, collector, coordinator): pass\n",
+    "window": (
+        "    def process(self, envelope, collector, coordinator): pass\n    def window(self, collector, coordinator):\n        helper()\n"
+    ),
+    "a constructor": "    def __init__(self):\n        helper()\n    def process(self, envelope, collector, coordinator): pass\n",
+}
+CLASSES = """
+import streambench as sb
+from streambench.chooser import RoundRobinChooser
+class BadSerde(sb.Serde):
+    def to_bytes(self, value): return value
+    def from_bytes(self, data): return {}["from my serde"]
+class BadChooser(RoundRobinChooser):
+    def __init__(self): {}["from my chooser"]
+"""
+
+
+def shows_users_lines_only(text: str, *lines: str) -> None:
+    for line in lines:
+        assert line in text
+    for ours in ("container/loop.py", "debug/session.py", "magics.py", "multiplexer.py"):
+        assert ours not in text
+
+
+@pytest.mark.parametrize("where", sorted(TASKS))
+def test_a_failure_shows_the_lines_of_the_cell(ip: Shell, where: str) -> None:
+    ip.run("%%streamtask Fails\ndef helper():\n    return {}['missing']\nclass Fails:\n" + TASKS[where])
+    ip.run(CONFIG.replace("inputs", "fast", 1) + "task.window.ms=1")
+    ip.run("%stream create fails --task Fails --config fast")
+    if where == "window":
+        ip.run("%stream run fails")
+        shown = ip.fails("%stream wait fails")
+    else:
+        shown = ip.fails("%stream step fails")
+    shows_users_lines_only(shown, "return {}['missing']", "KeyError: 'missing'")
+
+
+def test_a_serde_of_a_cell_that_raises_is_shown_with_its_line(ip: Shell) -> None:
+    ip.run(CLASSES)
+    ip.run(
+        "%%streamconfig odd\nsystems.mem.samza.factory=memory\nsystems.mem.samza.offset.default=oldest\ntask.inputs=mem.clicks\n"
+        "systems.mem.samza.msg.serde=bad\nserializers.registry.bad.class=__main__:BadSerde"
+    )
+    ip.run("%stream create odd --task Count --config odd")
+    shown = ip.fails("%stream step odd")
+    shows_users_lines_only(shown, "cannot decode this message: KeyError: 'from my serde'", "line 5, in from_bytes")
+
+
+def test_a_chooser_of_a_cell_that_cannot_be_made_is_shown_with_its_line(ip: Shell) -> None:
+    ip.run(CLASSES)
+    ip.run("%%streamconfig odd\nsystems.mem.samza.factory=memory\ntask.inputs=mem.clicks\ntask.chooser.class=__main__:BadChooser")
+    ip.run("%stream create odd --task Count --config odd")
+    shown = ip.fails("%stream step odd")
+    shows_users_lines_only(shown, "task.chooser.class", "KeyError: 'from my chooser'", "line 7, in __init__")
+
+
+def test_a_step_that_is_interrupted_shows_where_the_task_was(ip: Shell) -> None:
+    ip.run("%%streamtask Stuck\nimport signal\ndef process(envelope, collector, coordinator):\n    signal.raise_signal(signal.SIGINT)\n")
+    ip.run("%stream create stuck --task Stuck --config inputs")
+    shown = ip.fails("%stream step stuck")
+    shows_users_lines_only(shown, "signal.raise_signal(signal.SIGINT)", "interrupted: stuck has failed; nothing since its last checkpoint")
+    assert isinstance(ip.error, KeyboardInterrupt)
+
+
+def test_a_stop_that_is_interrupted_says_so_in_a_line(ip: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    ip.run("%stream create it --task Count --config inputs")
+    ip.run("%stream step it")
+
+    def impatient(timeout: float | None = None) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ip.magics.bench.job("it"), "pause", impatient)
+    shown = ip.fails("%stream stop it")
+    assert shown.strip() == "interrupted: it is paused."
+    monkeypatch.undo()
+
+
+def test_attaching_what_is_not_there_yet_is_said(ip: Shell) -> None:
+    ip.run("%stream create it --task Count --config inputs")
+    assert "there is no mem.nothing yet: %stream streams create mem.nothing" in ip.run("%stream attach it mem.nothing")
+
+
+@pytest.mark.parametrize("junk", ["this is no setting", "junk"])
+def test_words_in_a_row_are_no_configuration(ip: Shell, junk: str) -> None:
+    assert "line 3" in ip.fails(f"%%streamconfig odd\nsystems.mem.samza.factory=memory\n{junk}\n")
