@@ -31,6 +31,8 @@ from streambench.system.systems import Systems
 log = logging.getLogger(__name__)
 
 _KEEP_EVERY_NS = 60_000_000_000
+_KEEP_SHARE = 200
+"""Reading all checkpoints that are kept takes at most one part in so many of the time."""
 
 
 class RestoreProgress(Struct, frozen=True):
@@ -60,7 +62,7 @@ class State:
         self._metrics = metrics
         self._directory = directory
         self._temporary: Path | None = None
-        self._told_to_keep_ns: int | None = None
+        self._keep_at_ns = clock.monotonic_ns()
         self._stores: dict[str, dict[str, TaskStore]] = {task.name: {} for task in self._tasks}
         try:
             for task in self._tasks:
@@ -153,9 +155,10 @@ class State:
             for store in self._changelogs[task]:
                 self._mark(task, store, checkpoint)
         now_ns = self._clock.monotonic_ns()
-        if self._told_to_keep_ns is None or now_ns - self._told_to_keep_ns >= _KEEP_EVERY_NS:
-            self._told_to_keep_ns = now_ns
+        if now_ns >= self._keep_at_ns:
             self._keep(manager)
+            took_ns = self._clock.monotonic_ns() - now_ns
+            self._keep_at_ns = now_ns + max(_KEEP_EVERY_NS, took_ns * _KEEP_SHARE)
 
     def close(self) -> None:
         """Close all stores."""

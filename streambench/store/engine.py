@@ -85,9 +85,10 @@ class StoreEngine(ABC):
 
 
 class StoreEngineFactory(ABC):
-    """Makes engines: what ``stores.<n>.factory`` names."""
+    """Makes engines: what ``stores.<n>.factory`` names, by a dotted path or as an entry point of ``streambench.stores``. One object makes
+    the engines of all tasks of a container. Its own settings stand below ``stores.<n>.engine.``; it checks them itself."""
 
     @abstractmethod
     def get_engine(self, store: str, task: str, config: Config, directory: Path) -> StoreEngine:
-        """An engine for one store of one task; its own settings stand below ``stores.<store>.``. ``directory``, which need not exist, is
-        where it may keep files; it is this task's and store's alone. Raises ConfigError, StoreError."""
+        """An engine for one store of one task. ``directory``, which need not exist, is where it may keep files; it is this task's and
+        store's alone. Raises ConfigError, StoreError."""

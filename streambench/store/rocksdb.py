@@ -6,7 +6,9 @@ has overwritten. Whoever opens them after a crash undoes the latter, and finds t
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import shutil
 import weakref
 from collections.abc import Iterator, Sequence
@@ -26,7 +28,10 @@ _NOTES = "streambench"
 _MARKER = b"m"
 _UNDO = b"u"
 _OPEN_FILES = 256
-_AT_ONCE = 1_000
+#: What is no fault of the files, which must not be thrown away for it.
+_OF_THE_MACHINE = tuple(
+    map(os.strerror, (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOMEM))
+)
 
 
 class RocksDbEngine(RewindableEngine):
@@ -157,17 +162,24 @@ class RocksDbEngine(RewindableEngine):
                 raise StoreError(
                     f"{self._what}: {self._directory} is in use by another process, or by another container in this one: stop it first"
                 ) from None
+            if any(reason in str(error) for reason in _OF_THE_MACHINE):
+                raise self._unusable(error) from error
             log.warning("%s: the files in %s cannot be used (%s); they are made anew", self._what, self._directory, error)
             shutil.rmtree(self._directory, ignore_errors=True)
             try:
                 self._db = self._opened()
             except Exception as again:
-                raise StoreError(f"{self._what}: cannot keep files in {self._directory}: {again}") from again
+                raise self._unusable(again) from again
         self._notes_handle = self._db.get_column_family_handle(_NOTES)
         self._marker = self._db.get_column_family(_NOTES).get(_MARKER)
         self._undo()
         if self._marker is None and next(iter(self._db.keys()), None) is not None:
             self.clear()
+
+    def _unusable(self, error: Exception) -> StoreError:
+        hint = "; each store of each task has files open: allow more (ulimit -n), or spread the tasks over more containers"
+        too_many = os.strerror(errno.EMFILE) in str(error)
+        return StoreError(f"{self._what}: cannot keep files in {self._directory}: {error}{hint if too_many else ''}")
 
     def _opened(self) -> Rdict:
         self._directory.mkdir(parents=True, exist_ok=True)

@@ -211,6 +211,7 @@ class TaskStore(KeyValueStore):
                 except Exception as error:
                     raise self._undecodable(key, error) from error
                 yield entry
+            self._check()  # that it was their end, and not that of the store
         finally:
             close = getattr(entries, "close", None)
             if close is not None:

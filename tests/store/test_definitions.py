@@ -11,8 +11,11 @@ from streambench.config import Config
 from streambench.errors import ConfigError
 from streambench.model import SystemStream
 from streambench.serde.builtin import JsonSerde, LongSerde, StringSerde
+from streambench.store.cache import CachedEngine
 from streambench.store.definitions import store_definitions
-from streambench.store.memory import MemoryEngineFactory
+from streambench.store.expiry import ExpiringEngine
+from streambench.store.memory import MemoryEngine, MemoryEngineFactory
+from streambench.store.rocksdb import RocksDbEngine
 from streambench.system.memory import MemorySystemFactory
 from streambench.system.systems import Systems
 
@@ -100,3 +103,43 @@ def test_systems_that_are_known_without_configuration_will_do(tmp_path: Path) ->
     config = Config({"stores.counts.changelog": "mem.x"})
     definitions = store_definitions(config, "job-1", Systems(config, MemorySystemFactory()))
     assert definitions["counts"].changelog == SystemStream("mem", "x")
+
+
+class Deep(MemoryEngineFactory):
+    def get_engine(self, store: str, task: str, config: Config, directory: Path) -> MemoryEngine:
+        if config.get(f"stores.{store}.engine.depth") != "3":
+            raise config.error(f"stores.{store}.engine.depth", "must be 3")
+        return super().get_engine(store, task, config, directory)
+
+
+def test_a_factory_has_settings_of_its_own() -> None:
+    config = Config({"stores.c.factory": f"{__name__}.Deep", "stores.c.engine.depth": "3"})
+    config.validate()
+    store_definitions(config, "job-1")["c"].engine("Partition 0", config, Path(), lambda: 0).put(b"a", b"1")
+    wrong = config.with_values({"stores.c.engine.depth": "4"})
+    with pytest.raises(ConfigError, match=r"stores\.c\.engine\.depth: must be 3"):
+        store_definitions(wrong, "job-1")["c"].engine("Partition 0", wrong, Path(), lambda: 0)
+
+
+@pytest.mark.parametrize(
+    ("values", "layers"),
+    [
+        ({"factory": "memory"}, [MemoryEngine]),
+        ({"factory": "memory", "object.cache.size": 1_000}, [CachedEngine, MemoryEngine]),
+        ({"factory": "memory", "ttl.ms": 5}, [ExpiringEngine, MemoryEngine]),
+        ({"factory": "memory", "ttl.ms": 0}, [MemoryEngine]),
+        ({"factory": "rocksdb"}, [CachedEngine, RocksDbEngine]),
+        ({"factory": "rocksdb", "object.cache.size": 0}, [RocksDbEngine]),
+        ({"factory": "rocksdb", "rocksdb.ttl.ms": 5}, [ExpiringEngine, CachedEngine, RocksDbEngine]),
+    ],
+)
+def test_layers_stand_above_an_engine_where_they_are_of_use(values: dict[str, object], layers: list[type], tmp_path: Path) -> None:
+    config = Config({f"stores.c.{key}": value for key, value in values.items()})
+    config.validate()
+    made = engine = store_definitions(config, "job-1")["c"].engine("Partition 0", config, tmp_path / "files", lambda: 0)
+    found = [type(engine)]
+    while hasattr(engine, "_engine"):
+        engine = engine._engine
+        found.append(type(engine))
+    made.close()
+    assert found == layers

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -11,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streambench.errors import SerdeError, StoreError, WrongThreadError
-from streambench.serde.builtin import JsonSerde, LongSerde
+from streambench.serde.builtin import JsonSerde, LongSerde, StringSerde
 from streambench.store.memory import MemoryEngine
+from streambench.store.rocksdb import RocksDbEngine
 from streambench.store.task_store import TaskStore
 from tests.store.fakes import store
 
@@ -255,3 +258,37 @@ def test_a_changelog_of_all_that_was_drained_leads_to_the_same_state(changes: li
     for entry in counts.drain():
         changelog.load([entry[0]], [entry[1]])
     assert list(changelog.range(None, None)) == list(counts.engine.range(None, None))
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+@pytest.mark.parametrize(
+    ("serde", "keys", "in_order"),
+    [
+        (LongSerde(), [300, 2, 1 << 40, 0], [0, 2, 300, 1 << 40]),
+        (LongSerde(), [-1, 1, 0], [0, 1, -1]),  # as in Samza: bytes are compared, and those of negative numbers are the greater ones
+        (JsonSerde(), [{"b": 1}, "b", [1], 10, 9, True], ["b", 10, 9, [1], True, {"b": 1}]),
+        (StringSerde(), ["ä", "z", "a", "Z", ""], ["", "Z", "a", "z", "ä"]),
+    ],
+)
+def test_keys_of_any_serde_are_in_the_order_of_their_bytes(
+    on_disk: bool, serde: Any, keys: list[Any], in_order: list[Any], tmp_path: Path
+) -> None:
+    by_bytes = TaskStore("s", RocksDbEngine(tmp_path / "db") if on_disk else MemoryEngine(), serde, JsonSerde(), changelog=False)
+    by_bytes.put_all((key, 1) for key in keys)
+    assert [key for key, _ in by_bytes.all()] == in_order
+    assert [key for key, _ in by_bytes.range(in_order[1], in_order[-1])] == in_order[1:-1]
+    by_bytes.close()
+
+
+def test_entries_can_be_let_go_before_the_end(tmp_path: Path) -> None:
+    counts = TaskStore("s", RocksDbEngine(tmp_path / "db"), StringSerde(), JsonSerde(), changelog=False)
+    counts.put_all({"a": 1, "b": 2})
+    with contextlib.closing(counts.all()) as entries:
+        assert next(entries) == ("a", 1)
+    assert list(entries) == []
+    left_open = counts.all()
+    next(left_open)
+    counts.close()
+    with pytest.raises(StoreError, match="store 's' is closed"):
+        list(left_open)
+    RocksDbEngine(tmp_path / "db").close()
