@@ -83,6 +83,7 @@ def findings() -> Iterator[Finding]:
     yield _package("kafka-python", "Kafka systems", extra="kafka", module="kafka")
     yield _package("pika", "AMQP systems (RabbitMQ)", extra="amqp")
     yield _package("rocksdict", "stores larger than memory", extra="rocksdb")
+    yield _package("prometheus-client", "metrics for Prometheus", extra="prometheus", module="prometheus_client")
     yield _program("mvn", "a real Kafka broker (for tests)", "apt install maven")
     yield _program("rabbitmq-server", "a real RabbitMQ (for tests)", "apt install rabbitmq-server", also=_SBIN)
     yield _browser()

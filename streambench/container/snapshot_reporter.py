@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from numbers import Real
+from typing import Any, ClassVar
 
 import orjson
 
@@ -49,6 +50,8 @@ def _message(report: MetricsReport, source: str) -> bytes:
     return orjson.dumps({"header": header, "metrics": metrics}, default=str)
 
 
-def _plain(value: float) -> float | None:
-    """JSON has no NaN."""
-    return value if math.isfinite(value) else None
+def _plain(value: Any) -> Any:
+    """A user may have set a gauge to anything: numbers of other libraries become Python's, and JSON has no NaN."""
+    if isinstance(value, Real) and not isinstance(value, int | float):
+        value = float(value)
+    return None if isinstance(value, float) and not math.isfinite(value) else value

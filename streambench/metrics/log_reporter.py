@@ -43,5 +43,5 @@ def show_on_stderr() -> None:
     log.propagate = False
 
 
-def _figure(value: float) -> str:
-    return str(value) if isinstance(value, int) else f"{value:.6g}"
+def _figure(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -7,6 +7,7 @@ import math
 import re
 import zlib
 from collections.abc import Iterable, Mapping
+from numbers import Real
 from typing import ClassVar
 
 from prometheus_client import CollectorRegistry, start_http_server
@@ -90,8 +91,8 @@ def families(report: MetricsReport) -> Iterable[Metric]:
         if source != report.container_name:
             own["task"] = source.removeprefix("TaskName-")
         for each in readings:
-            if not isinstance(each.value, int | float):
-                continue
+            if not isinstance(each.value, Real):
+                continue  # a user may have set a gauge to anything
             pattern, labels, unit, meaning = _known(each)
             what = (each.group if pattern is None else pattern[0], each.name if pattern is None else pattern[1], each.kind)
             name = _name(f"streambench_{what[0]}_{what[1]}")

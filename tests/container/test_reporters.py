@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import urllib.request
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from streambench.config import Config
@@ -77,8 +80,9 @@ def test_snapshots_are_messages_of_a_stream_with_a_header_and_metrics_by_group(t
     assert container.metrics.snapshot()["producers.sends"] == 0
 
 
-def test_snapshots_of_a_run_that_fails_are_written_although_it_commits_nothing(tmp_path: Path) -> None:
-    config = log_config(tmp_path, **SNAPSHOT)
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_snapshots_of_a_run_that_fails_are_written_although_it_commits_nothing(tmp_path: Path, guarantee: str) -> None:
+    config = log_config(tmp_path, **SNAPSHOT, **{"task.processing.guarantee": guarantee})
     send(config, 1)
 
     def fails(envelope, collector, coordinator):
@@ -135,6 +139,24 @@ def test_prometheus_scrapes_a_container_until_it_stops(tmp_path: Path, caplog: p
     container.stop()
     with pytest.raises(OSError):
         urllib.request.urlopen(url, timeout=10)
+
+
+def test_a_gauge_may_hold_anything() -> None:
+    clock, slow = advancing(1000)
+
+    class Odd(slow):
+        def init(self, context):
+            for name, value in (("text", "x"), ("nothing", None), ("nan", math.nan), ("numpy", np.int64(3)), ("half", Fraction(1, 2))):
+                context.metrics.gauge(name).set(value)
+
+    settings = {
+        "metrics.reporters": "s,l,p", "metrics.reporter.s.class": "snapshot", "metrics.reporter.s.stream": "mem.metrics",
+        "metrics.reporter.l.class": "log", "metrics.reporter.p.class": "prometheus",
+    }  # fmt: skip
+    run = run_job(Odd, settings, {"mem.a": {0: [1]}}, clock=clock)
+    assert run.metrics["container.report-exceptions"] == 0
+    told = json.loads(run.outputs["mem.metrics"][0][-1][1])
+    assert told["metrics"]["Odd"] == {"text": "x", "nothing": None, "nan": None, "numpy": 3, "half": 0.5}
 
 
 def test_the_log_gets_a_line_per_source_without_what_every_partition_has(caplog: pytest.LogCaptureFixture) -> None:
