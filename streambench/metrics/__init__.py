@@ -1,5 +1,6 @@
-"""Counters, gauges and timers, by group and name."""
+"""Counters, gauges, histograms and timers, by group and name, and the reporters that tell of them."""
 
-from streambench.metrics.registry import Counter, Gauge, MetricsRegistry, Timer
+from streambench.metrics.registry import Counter, Gauge, Histogram, MetricsRegistry, Timer
+from streambench.metrics.reporter import MetricsReport, MetricsReporter
 
-__all__ = ["Counter", "Gauge", "MetricsRegistry", "Timer"]
+__all__ = ["Counter", "Gauge", "Histogram", "MetricsRegistry", "MetricsReport", "MetricsReporter", "Timer"]
