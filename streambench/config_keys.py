@@ -50,7 +50,7 @@ KEYS = (
     Key("task.broadcast.inputs", "names", None, "partitions that every task gets, as system.stream#3 or system.stream#[1-4]"),
     Key("task.window.ms", "integer", "-1", "milliseconds between calls of window(); 0 or less: never"),
     Key("task.commit.ms", "integer", "60000", "milliseconds between commits; 0 or less: only when asked for, and at a clean stop"),
-    Key("task.chooser.class", "class", "round-robin", "which message comes next: round-robin, or a chooser class or factory"),
+    Key("task.chooser.class", "class", "round-robin", "which message comes next: round-robin, or a chooser (__main__.Class in a notebook)"),
     Key("task.consumer.batch.size", "integer", "1", "how many messages in a row come from one partition"),
     Key("task.batch.messages", "integer", "10000", "how many messages process_batch gets at most in one run"),
     Key("task.poll.interval.ms", "integer", "50", "how long a partition that ran dry waits while others are busy; longer if 250 did"),

@@ -64,6 +64,9 @@ class Explanation(Struct, frozen=True):
                 by_reason.setdefault(self.held[each.ssp], []).append(each)
         count = len(self.candidates)
         following = f", next {_listed(self.queue, named)}" if self.queue else ""
+        # Of these the chooser did not tell when they come.
+        if unordered := [each for each in self.waiting if each.offset is None and each.ssp not in self.held]:
+            following += f", others {_listed(unordered, named)}"
         held = [f"held back: {_listed(places, named)} ({reason})" for reason, places in by_reason.items()]
         return [f"{count} candidate{'' if count == 1 else 's'}{following}", *held]
 

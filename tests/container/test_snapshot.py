@@ -167,7 +167,7 @@ def test_of_a_chooser_that_tells_nothing_the_container_knows_the_candidates() ->
     container.step(2)
     first, second = (choice.explanation for choice in container.snapshot().choices)
     assert first is not None
-    assert first.lines() == ["mem.a.1@0 (Foreign: whoever came last goes first)", "2 candidates"]
+    assert first.lines() == ["mem.a.1@0 (Foreign: whoever came last goes first)", "2 candidates, others mem.a.0"]
     assert [str(each) for each in first.candidates] == ["mem.a.1@0", "mem.a.0"]
     assert second is not None
     assert [str(each) for each in second.candidates] == ["mem.a.0@0"]
