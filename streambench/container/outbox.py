@@ -305,7 +305,7 @@ def outlet(
     """
     key_to_bytes = None if key_serde is None else key_serde.to_bytes
     message_to_bytes = None if message_serde is None else message_serde.to_bytes
-    known: dict[Any, tuple[int, Any]] = {}
+    known: dict[Any, int] = {}
     turns = itertools.cycle(range(partitions))
     only_one = partitions == 1
 
@@ -320,17 +320,15 @@ def outlet(
             if partition is None:
                 if only_one:
                     partition = 0
-                elif envelope.partition_key is not None:
-                    partition = _place(envelope.partition_key, partitions, known)[0]
-                elif key is None:
-                    partition = next(turns)
                 else:
-                    try:
-                        partition, same = known[key]
-                        if type(same) is type(key):
-                            key = same  # what is kept needs no second copy of it
-                    except (KeyError, TypeError):
-                        partition = _place(key, partitions, known)[0]
+                    hashed = key if envelope.partition_key is None else envelope.partition_key
+                    if hashed is None:
+                        partition = next(turns)
+                    else:
+                        try:
+                            partition = known[hashed]
+                        except (KeyError, TypeError):
+                            partition = _partition(hashed, partitions, known)
             elif not isinstance(partition, int) or not 0 <= partition < partitions:
                 raise SerdeError(f"partition {partition!r} is out of range: {stream} has {partitions}, numbered from 0")
         except Exception as error:
@@ -348,18 +346,14 @@ def outlet(
     return put
 
 
-def _place(key: Any, partitions: int, known: dict[Any, tuple[int, Any]]) -> tuple[int, Any]:
-    """The partition of a key, and an equal key to be kept instead of it."""
-    try:
-        return known[key]
-    except (KeyError, TypeError):
-        place = partition_for(_partition_bytes(key), partitions), key
+def _partition(key: Any, partitions: int, known: dict[Any, int]) -> int:
+    partition = partition_for(_partition_bytes(key), partitions)
     # Only keys whose equality is that of their bytes: 1 == 1.0 == True, but they are not hashed alike.
     if type(key) in (bytes, str):
         if len(known) >= _REMEMBERED_KEYS:
             known.clear()
-        known[key] = place
-    return place
+        known[key] = partition
+    return partition
 
 
 def _partition_bytes(key: Any) -> bytes:
