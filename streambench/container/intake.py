@@ -16,8 +16,8 @@ from msgspec import Struct
 
 from streambench.chunk import Messages
 from streambench.clock import Clock
-from streambench.errors import StreambenchError, do_all
-from streambench.model import SystemStreamPartition
+from streambench.errors import SerdeError, StreambenchError, do_all
+from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.system.api import SystemConsumer
 
 Command = Callable[[], None]
@@ -43,6 +43,13 @@ class ReaderFailure(Struct):
     """A reader thread has ended with this error."""
 
     error: BaseException
+
+
+class Undecodable(IncomingMessageEnvelope, frozen=True, gc=False, kw_only=True):
+    """A message that cannot be decoded, with key and message as they were read. It waits for its turn like any other, so that what
+    stands before it is processed first; what becomes of it then is the event loop's business."""
+
+    error: SerdeError
 
 
 class Intake:

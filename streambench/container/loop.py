@@ -20,8 +20,8 @@ from streambench.batch import MessageBatch
 from streambench.clock import Clock
 from streambench.container.batches import Runs, place_of
 from streambench.container.handles import Coordinator, Outgoing
-from streambench.container.intake import Arrival, Intake, ReaderFailure
-from streambench.container.multiplexer import Lane, Multiplexer, Undecodable
+from streambench.container.intake import Arrival, Intake, ReaderFailure, Undecodable
+from streambench.container.multiplexer import Lane, Multiplexer
 from streambench.container.outbox import Outbox
 from streambench.container.rejects import Rejects, noting
 from streambench.container.task_instance import EventObserver, Subscription, TaskInstance, is_ignored

@@ -17,7 +17,7 @@ from streambench.chooser.api import MessageChooser
 from streambench.chooser.explanation import Candidate, Explanation
 from streambench.chunk import Chunk, Messages
 from streambench.container.batches import Waiting
-from streambench.container.intake import Arrival, Intake
+from streambench.container.intake import Arrival, Intake, Undecodable
 from streambench.errors import SerdeError, described, shortened
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.serde.api import Serde
@@ -28,13 +28,6 @@ if TYPE_CHECKING:
 _CHUNK = 1000
 _REFILLS_PER_LOOK = 16
 _LOOK = 40
-
-
-class Undecodable(IncomingMessageEnvelope, frozen=True, gc=False, kw_only=True):
-    """A message that cannot be decoded, with key and message as they were read. It waits for its turn like any other, so that what
-    stands before it is processed first; what becomes of it then is the event loop's business."""
-
-    error: SerdeError
 
 
 class Lane:

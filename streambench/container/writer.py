@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from streambench.container.outbox import Put, outlet
+from streambench.container.outlet import Put, outlet
 from streambench.errors import SerdeError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream

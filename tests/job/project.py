@@ -15,7 +15,7 @@ from typing import Any
 
 import streambench as sb
 from streambench.cli.app import main
-from streambench.container.outbox import outlet
+from streambench.container.outlet import outlet
 from streambench.metrics.registry import MetricsRegistry
 from streambench.serde.streams import StreamSerdes
 from streambench.system.systems import Systems
