@@ -113,9 +113,7 @@ class EventLoop:
         self._report = report
         self._report_at = _NEVER
         self._last_window = self._last_commit = self._last_look = 0
-        self.runs = Runs(
-            longest_run, multiplexer, outgoing, reject=rejects.undecodable, failed=self._failed_at_run, begins=self._begins_at
-        )
+        self.runs = Runs(longest_run, multiplexer, outgoing, reject=rejects.undecodable, failed=self._failed_at_run, begins=self._begins_at)
 
     def start(self) -> None:
         """Let the time of windows and commits run from now on."""
@@ -216,7 +214,9 @@ class EventLoop:
         except BaseException as error:
             self.unfinished = self._unfinished(envelope)
             if isinstance(error, SerdeError):
-                raise self._placed(error, envelope) from error.__cause__
+                placed = self._placed(error, envelope)
+                placed.__cause__ = error.__cause__  # not by ``from``, which mypyc does not know
+                raise placed  # noqa: B904
             raise
         finally:
             outgoing.clear()

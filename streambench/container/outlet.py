@@ -36,9 +36,9 @@ def outlet(
     turns = itertools.cycle(range(partitions))
     only_one = partitions == 1
 
-    def put(source: str, envelope: OutgoingMessageEnvelope) -> None:
-        key, message = envelope.key, envelope.message
-        partition: Any = envelope.partition
+    # Any, not OutgoingMessageEnvelope: what users have put into one may be of any type, which a compiled module would not bear.
+    def put(source: str, envelope: Any) -> None:
+        key, message, partition = envelope.key, envelope.message, envelope.partition
         try:
             if key_to_bytes is not None and key is not None:
                 key = key_to_bytes(key)

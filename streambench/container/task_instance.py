@@ -219,21 +219,23 @@ class TaskInstance:
     def failure(self, error: BaseException, where: str, envelope: IncomingMessageEnvelope | None = None) -> TaskError:
         """The TaskError for what the task raised, to be raised ``from`` it."""
         if envelope is None:
-            return TaskError(f"{self.name} failed {where}: {described(error)}", task=self.name)
+            return _caused(TaskError(f"{self.name} failed {where}: {described(error)}", task=self.name), error)
         key = "" if envelope.key is None else f", key {envelope.key!r}"
-        return TaskError(
+        failure = TaskError(
             f"{self.name} failed at {envelope.ssp}@{envelope.offset}{key}: {described(error)}",
             task=self.name, ssp=envelope.ssp, offset=envelope.offset, key=envelope.key,
         )  # fmt: skip
+        return _caused(failure, error)
 
     def failure_at_run(self, error: BaseException, batch: MessageBatch) -> TaskError:
         """The TaskError for what the task raised at a run, nothing of which counts as processed."""
         keys = [each.key for each in batch.peek(1)]
-        return TaskError(
+        failure = TaskError(
             f"{self.name} failed at {place_of(batch)}: {described(error)}",
             task=self.name, ssp=batch.ssp, offset=batch.first_offset, key=keys[0] if len(batch) == len(keys) else None,
             last_offset=batch.last_offset,
         )  # fmt: skip
+        return _caused(failure, error)
 
     def start_at(self, ssp: SystemStreamPartition, offset: str) -> None:
         """Begin to read a partition at ``offset``, whatever was processed before."""
@@ -248,6 +250,12 @@ class TaskInstance:
     def starts(self) -> dict[SystemStreamPartition, str]:
         """Where the task began, for the partitions of which nothing was processed yet."""
         return {each.ssp: each.start for each in self.subscriptions if each.offset is None}
+
+
+def _caused(failure: TaskError, error: BaseException) -> TaskError:
+    """``raise ... from`` would do, but not in a compiled module: mypyc does not know it."""
+    failure.__cause__ = error
+    return failure
 
 
 def check_task(factory: Any) -> None:
