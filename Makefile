@@ -22,7 +22,7 @@ NBVAL := --nbval --nbval-current-env --nbval-cell-timeout=120 --nbval-sanitize-w
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup browser prerequisites lint test soak bench demo lab clean
+.PHONY: help setup browser prerequisites lint test soak bench compiled plain demo lab clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -71,11 +71,20 @@ soak: prerequisites setup browser  ## the same tests with larger figures
 bench: setup  ## the figures of the README
 	$(V)/bin/python -m benchmarks $(ARGS)
 
+compiled: setup  ## compile the hot modules in place (a C compiler is needed); edits to them then take another "make compiled"
+	STREAMBENCH_COMPILE=1 $(V)/bin/python setup.py -q build_ext --inplace
+	$(V)/bin/python -c 'from streambench.container import loop; print("compiled:", loop.__file__)'
+
+plain:  ## remove what "make compiled" made: plain Python again, which does the same
+	find streambench -name '*.so' -delete
+	rm -f streambench__mypyc.*.so
+	rm -rf build
+
 demo: $(V)/.ready-run  ## the demo in a terminal
 	$(V)/bin/streambench demo $(ARGS)
 
 lab: $(V)/.ready-run  ## JupyterLab on the notebooks, on this machine only
 	$(V)/bin/jupyter lab --ip=127.0.0.1 --notebook-dir=notebooks $(if $(filter 0,$(shell id -u)),--allow-root) $(ARGS)
 
-clean:  ## remove what was set up and built
+clean: plain  ## remove what was set up and built
 	rm -rf $(V) .tools build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis *.egg-info magics/*.egg-info

@@ -29,7 +29,7 @@ _PARTS = {
 def main(
     parts: Annotated[list[str] | None, typer.Argument(help=f"What to measure: {', '.join(_PARTS)}. Default: all of it.")] = None,
     messages: Annotated[int, typer.Option(min=12_000, help="How many messages each run has.")] = 500_000,
-    rounds: Annotated[int, typer.Option(min=1, help="How often each is run; the best counts.")] = 3,
+    rounds: Annotated[int, typer.Option(min=1, help="How often each is run; the best counts.")] = 5,
     full: Annotated[bool, typer.Option("--full", help="Latency: let the stream grow to 1 GB, not only to 10 MB.")] = False,
     json: Annotated[Path | None, typer.Option(help="Write the figures to this file, too.")] = None,
 ) -> None:

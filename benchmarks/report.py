@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass
 
 from rich.table import Table
 
+from streambench.container import loop
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -32,7 +34,8 @@ class Figure:
 def machine() -> str:
     """The machine in a line: figures mean nothing without it."""
     load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
-    return f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.machine()}{load}"
+    compiled = "yes" if loop.__file__.endswith(".so") else "no"
+    return f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.machine()}{load}; compiled: {compiled}"
 
 
 def table(figures: Sequence[Figure]) -> Table:
