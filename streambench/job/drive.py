@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from streambench.container.container import Container, Until
 from streambench.container.snapshot import ContainerSnapshot
+from streambench.errors import StreambenchError
 from streambench.job.result import ContainerRun, Ended
 from streambench.model import SystemStreamPartition
 
@@ -23,6 +24,10 @@ EVERY_S = 0.25
 
 # A picture of very many partitions takes a while, during which no message is processed: pictures get at most this part of the time.
 _SHARE = 0.05
+
+
+class _StoppedEarlyError(StreambenchError):
+    """A run was asked to stop before the container had started."""
 
 
 class Driver:
@@ -55,10 +60,12 @@ class Driver:
         began = time.monotonic()
         container = self._container
         watcher = threading.Thread(target=self._watch, name="snapshots", daemon=True)
-        if self._on_snapshot is not None:
-            container.on_restore = self._show_restore
+        container.on_restore = self._restoring
         try:
-            container.start()
+            try:
+                container.start()
+            except _StoppedEarlyError:
+                return ContainerRun(container.number, 0, {}, time.monotonic() - began, "signal")
             first = _positions(container.snapshot())
             if self._on_snapshot is not None:
                 watcher.start()
@@ -110,8 +117,10 @@ class Driver:
                 self.stop_soon()
                 return
 
-    def _show_restore(self) -> None:
-        """While the container starts, its own thread has nothing better to do than to show how far it is, now and then."""
+    def _restoring(self) -> None:
+        """While the container restores state, its own thread shows how far it is, now and then, and hears of a stop."""
+        if self._stopping.is_set():
+            raise _StoppedEarlyError("stopped while its state was restored")
         now = time.monotonic()
         if self._on_snapshot is not None and now - self._restore_shown >= self._every_s:
             self._on_snapshot(self._container.snapshot())

@@ -27,6 +27,7 @@ from streambench.job.drive import Driver
 from streambench.job.restarts import Restart
 from streambench.job.shipping import shipped
 from streambench.system.systems import Systems
+from tests.container.stateful import Job, Keep
 from tests.job.project import CHECKOUT, Project
 
 
@@ -262,6 +263,25 @@ def test_a_stop_that_comes_before_the_start_is_heeded(project: Project) -> None:
     driver.stop_soon()
     run = driver.run(None)
     assert (run.ended, run.messages) == ("signal", 0)
+
+
+def test_a_restore_is_shown_and_a_stop_need_not_wait_for_its_end(tmp_path: Path) -> None:
+    job = Job(tmp_path, {"stores.s.factory": "memory"})
+    state = job.run(*((f"k{at}", "1") for at in range(25_000)))  # more than is read at once
+    shown: list[ContainerSnapshot] = []
+
+    def show(snapshot: ContainerSnapshot) -> None:
+        shown.append(snapshot)
+        driver.stop_soon()
+
+    driver = Driver(Container(job.config, Keep), on_snapshot=show, every_s=0)
+    run = driver.run(None)
+    assert (run.ended, run.messages) == ("signal", 0)
+    [first, last] = shown
+    assert first.restoring is not None and first.restoring.total == 25_000
+    assert 0 < first.restoring.restored < 25_000
+    assert last.reason == "stopped while its state was restored"
+    assert job.run() == state
 
 
 def children_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
