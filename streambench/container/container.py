@@ -377,7 +377,9 @@ class Container:
     def _make_tasks(self, container: ContainerModel) -> None:
         outgoing, requests = self._outgoing, self._requests
         listeners = lifecycle_listeners(self.config)
-        timer = None if self._meter is None else self._meter.timer("process-ns", "container")
+        # A run of messages takes so long that to time it costs nothing.
+        run_timer = None if self.config.text("metrics.timer.enabled") == "false" else self.metrics.timer("process-ns", "container")
+        timer = None if self._meter is None else run_timer
         for model in container.tasks:
             stores = self._state_of_tasks.stores(model.name)
             metrics = MetricsRegistry(getattr(self.factory, "__name__", "user"))
@@ -387,7 +389,7 @@ class Container:
                     model, task_object(self.factory), context,
                     lambda task: Collector(task, outgoing, self._owner),
                     lambda task: Coordinator(task, requests, self._owner),
-                    stores, metrics, listeners, self._observer, timer,
+                    stores, metrics, listeners, self._observer, timer, run_timer,
                 )
             )  # fmt: skip
 

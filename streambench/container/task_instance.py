@@ -77,8 +77,9 @@ class TaskInstance:
         listeners: Sequence[TaskLifecycleListener] = (),
         observer: EventObserver | None = None,
         timer: Timer | None = None,
+        run_timer: Timer | None = None,
     ) -> None:
-        """``timer``: times every call of process()."""
+        """``timer`` times every call of process(), ``run_timer`` every call of process_batch()."""
         self.name = model.name
         self.model = model
         self.context = context
@@ -91,7 +92,7 @@ class TaskInstance:
         self._listeners = listeners
         self._observer = observer
         self._has_begun = self._was_called = False
-        self._timer = timer
+        self._timer, self._run_timer = timer, run_timer
         self.commits = 0
         self.committed: dict[SystemStreamPartition, str] = {}
         self.bind(task)
@@ -105,8 +106,10 @@ class TaskInstance:
         process_batch = getattr(task, "process_batch", None)
         self.takes_batches = callable(process_batch)
         # Each stands in for the other: code may be exchanged for code that has the other one.
-        self.process = self._timed(self._with_hooks(_as_run(process_batch) if callable(process_batch) else task.process))
-        self.process_batch = self._timed(self._with_hooks_of_runs(process_batch if callable(process_batch) else _one_by_one(task.process)))
+        process = self._with_hooks(_as_run(process_batch) if callable(process_batch) else task.process)
+        self.process = process if self._timer is None else _timed(process, self._timer)
+        process_batch = self._with_hooks_of_runs(process_batch if callable(process_batch) else _one_by_one(task.process))
+        self.process_batch = process_batch if self._run_timer is None else _timed(process_batch, self._run_timer)
         self.window: Callable[[MessageCollector, TaskCoordinator], Any] | None = getattr(task, "window", None)
         self.end_of_stream: Callable[[MessageCollector, TaskCoordinator], Any] | None = getattr(task, "end_of_stream", None)
         for subscription in getattr(self, "subscriptions", ()):
@@ -160,22 +163,6 @@ class TaskInstance:
             tell("after_process", batch)
 
         return observed
-
-    def _timed(self, process: Callable[[_Given, MessageCollector, TaskCoordinator], Any]) -> Callable[..., Any]:
-        """The same callback, timed where every call is to be."""
-        timer = self._timer
-        if timer is None:
-            return process
-        read, update = time.perf_counter_ns, timer.update
-
-        def timed(given: _Given, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
-            began = read()
-            try:
-                process(given, collector, coordinator)
-            finally:
-                update(read() - began)
-
-        return timed
 
     def init(self) -> None:
         """Call the listeners' before_init, the task's init, the listeners' after_init. Raises TaskError."""
@@ -316,3 +303,17 @@ def is_ignored(error: BaseException, ignored: Collection[str]) -> bool:
     """Whether ``task.ignored.exceptions`` names this exception: its exact class, bare or dotted, or ``*``."""
     kind = type(error)
     return "*" in ignored or kind.__name__ in ignored or f"{kind.__module__}.{kind.__qualname__}" in ignored
+
+
+def _timed(process: Callable[[_Given, MessageCollector, TaskCoordinator], Any], timer: Timer) -> Callable[..., None]:
+    """The same callback, with every call of it timed."""
+    read, update = time.perf_counter_ns, timer.update
+
+    def timed(given: _Given, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        began = read()
+        try:
+            process(given, collector, coordinator)
+        finally:
+            update(read() - began)
+
+    return timed

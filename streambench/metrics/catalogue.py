@@ -35,7 +35,7 @@ METRICS = (
     Metric("container", "container", "skipped-envelopes", "counter", "messages", "not given to a task that begins further on than another"),
     Metric("container", "container", "window-calls", "counter", "times", "that the tasks' window() was due"),
     Metric("container", "container", "commit-calls", "counter", "commits", "made by the event loop"),
-    Metric("container", "container", "process-ns", "timer", "nanoseconds", "in process(), listeners included (metrics.timer.enabled)"),
+    Metric("container", "container", "process-ns", "timer", "nanoseconds", "per process() or process_batch(), listeners included"),
     Metric("container", "container", "choose-ns", "timer", "nanoseconds", "to choose a message (with metrics.timer.enabled=true)"),
     Metric("container", "container", "window-ns", "timer", "nanoseconds", "in the window() of all tasks"),
     Metric("container", "container", "commit-ns", "timer", "nanoseconds", "per commit: flush, changelogs and checkpoint"),

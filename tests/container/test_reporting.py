@@ -331,6 +331,17 @@ def test_a_sample_of_calls_is_timed_without_being_asked_for() -> None:
     assert 5 <= run.metrics["container.process-ns.count"] <= 15
 
 
+def test_every_run_of_a_task_that_takes_batches_is_timed() -> None:
+    class Runs(StreamTask):
+        def process_batch(self, batch, collector, coordinator):
+            runs.append(len(batch))
+
+    runs: list[int] = []
+    run = run_job(Runs, {"task.batch.messages": "4"}, {"mem.a": {0: list(range(10))}})
+    assert sum(runs) == 10
+    assert run.metrics["container.process-ns.count"] == len(runs) < 10
+
+
 def test_a_sampled_call_that_raises_is_timed_and_raises() -> None:
     clock = ManualClock()
 
