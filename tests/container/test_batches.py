@@ -272,8 +272,10 @@ def test_who_reads_only_the_bytes_deals_with_all_messages() -> None:
 
 def test_every_broadcast_message_that_cannot_be_decoded_counts_once() -> None:
     config = JSON | {"task.drop.deserialization.errors": True, "task.broadcast.inputs": "mem.rules#0"}
-    run = run_job(batched(each_decoded), config, {"mem.in": {0: [1], 1: [2]}, "mem.rules": {0: [b"{", b"3"]}})
-    assert run.metrics["consumers.deserialization-errors"] == 1
+    inputs = {"mem.in": {0: [1], 1: [2]}, "mem.rules": {0: [0, b"{", b"3"]}}
+    for begins_later in ({}, {"Partition 1": {"mem.rules.0": "0"}}):
+        run = run_job(batched(each_decoded), config, inputs, checkpoints=begins_later)
+        assert run.metrics["consumers.deserialization-errors"] == 1
 
 
 def test_the_last_choices_are_the_last_messages_of_the_runs() -> None:

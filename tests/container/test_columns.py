@@ -90,16 +90,14 @@ def test_a_log_gets_columns_and_single_messages_in_order(
     tmp_path_factory: pytest.TempPathFactory, rows: list[Any], partitions: int
 ) -> None:
     def mixed(collector: MessageCollector) -> None:
-        for at, (key, message) in enumerate(rows):
-            if at % 3:
-                collector.send(OutgoingMessageEnvelope(SystemStream("log", "out"), message, key or b"k"))
-            else:
-                collector.send_batch(SystemStream("log", "out"), [message, message], [key or b"k"] * 2)
+        for at in range(0, len(rows), 5):
+            (key, message), *others = rows[at : at + 5]
+            collector.send(OutgoingMessageEnvelope(SystemStream("log", "out"), message, key or b"k"))
+            collector.send_batch(SystemStream("log", "out"), [message for _, message in others], [key or b"k" for key, _ in others])
 
     def single(collector: MessageCollector) -> None:
-        for at, (key, message) in enumerate(rows):
-            for _ in range(1 if at % 3 else 2):
-                collector.send(OutgoingMessageEnvelope(SystemStream("log", "out"), message, key or b"k"))
+        for key, message in rows:
+            collector.send(OutgoingMessageEnvelope(SystemStream("log", "out"), message, key or b"k"))
 
     found = []
     for send in (mixed, single):
