@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from streambench.container.container import Container
 from streambench.container.rejects import PassedOver
-from streambench.errors import ConfigError, SerdeError
+from streambench.errors import ConfigError, SerdeError, TaskError
 from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream
 from streambench.system.memory import MemoryProducer, memory_streams
 from streambench.task import MessageCollector, TaskCoordinator
@@ -281,3 +281,41 @@ def test_a_container_tells_what_it_passed_over() -> None:
     assert str(passed_over) == "2 undecodable messages dead-lettered, 1 unserialisable output dead-lettered, 1 failure ignored"
     container.stop()
     assert container.passed_over == passed_over
+
+
+# Whatever the guarantee, and whatever takes the messages
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_dead_letters_are_committed_with_the_rest(guarantee: str) -> None:
+    config = DEAD | {"task.processing.guarantee": guarantee, "systems.mem.streams.out.samza.msg.serde": "long"}
+    bad, good = OutgoingMessageEnvelope(OUT, "no number"), OutgoingMessageEnvelope(OUT, 1)
+    run = run_job(sends(bad, good), config, {"mem.a": {0: [b"{", 1]}})
+    assert [told["dead-letter.direction"] for told in reasons(run)] == ["in", "out"]
+    assert run.outputs["mem.out"] == {0: [(None, 1)]}
+    assert letters(run_job(sends(good), config, previous=run)) == letters(run)
+
+
+def test_exactly_once_a_dead_letter_of_a_run_that_failed_is_there_once() -> None:
+    def fails(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        raise ValueError(envelope.message)
+
+    config = DEAD | {"task.processing.guarantee": "exactly-once"}
+    with pytest.raises(TaskError) as caught:
+        run_job(fails, config, {"mem.a": {0: [b"{", 1]}})
+    assert letters(caught.value.job_run) == []  # type: ignore[attr-defined]
+    assert letters(run_job(ignore, config, previous=caught.value.job_run)) == [(None, b"{")]  # type: ignore[attr-defined]
+
+
+def test_of_a_batch_the_undecodable_messages_are_dead_letters_with_their_own_place() -> None:
+    seen: list[Any] = []
+
+    class Batches:
+        def process_batch(self, batch: Any, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+            seen.extend(envelope.message for envelope in batch)
+
+    run = run_job(Batches, DEAD, {"mem.a": {0: [1, b"{", 2, b"[", 3]}})
+    assert seen == [1, 2, 3]
+    assert letters(run) == [(None, b"{"), (None, b"[")]
+    assert [(told["dead-letter.source"], told["dead-letter.offset"]) for told in reasons(run)] == [("mem.a.0", "1"), ("mem.a.0", "3")]
+    assert run.checkpoints == {"Partition 0": {"mem.a.0": "4"}}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import io
 import json
+import sys
 import uuid
 from decimal import Decimal
 from pathlib import Path
@@ -16,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streambench.config import Config
-from streambench.errors import ConfigError, SerdeError
+from streambench.errors import ConfigError, MissingExtraError, SerdeError
 from streambench.serde.api import Serde
 from streambench.serde.avro import AvroSerde
 from streambench.serde.registry import serde_named
@@ -211,3 +212,10 @@ def test_wrong_settings_are_errors_that_name_them(settings: dict[str, str], key:
     with pytest.raises(ConfigError, match=what) as raised:
         serde_named(Config({f"serializers.registry.avro.{name}": value for name, value in settings.items()}), "avro", key=KEY)
     assert raised.value.key == f"serializers.registry.avro.{key}"
+
+
+def test_without_fastavro_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "streambench.serde.avro")
+    monkeypatch.setitem(sys.modules, "fastavro", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'streambench\[avro\]'"):
+        configured('"long"')
