@@ -167,7 +167,7 @@ class StreamMagics(Magics):
         with self._known_stream(stream):
             found = peek(config, stream, limit=args.limit, partition=args.partition, begin=args.begin)
         return Records(
-            ["partition", "offset", "key", "message", *(["headers"] if any("headers" in each for each in found) else [])],
+            ["partition", "offset", "key", "message", *(["reason"] if any("reason" in each for each in found) else [])],
             found,
             right=["partition", "offset"],
             note="" if found else f"{stream} is empty there",

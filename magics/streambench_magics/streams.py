@@ -10,9 +10,10 @@ import orjson
 import pyarrow as pa
 
 from streambench.config import Config
+from streambench.container.rejects import REASON
 from streambench.container.writer import writing
 from streambench.metrics.registry import MetricsRegistry
-from streambench.model import OutgoingMessageEnvelope, PartitionMetadata, SystemStream, SystemStreamPartition
+from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, PartitionMetadata, SystemStream, SystemStreamPartition
 from streambench.serde.streams import StreamSerdes, readable
 from streambench.system.memory import MemorySystemFactory
 from streambench.system.reader import read_to_head
@@ -67,12 +68,19 @@ def peek(config: Config, stream: SystemStream, *, limit: int, partition: int | N
                 "timestamp": found[ssp][index].timestamp,
                 "key": readable(key_serde, found[ssp][index].key),
                 "message": readable(message_serde, found[ssp][index].message),
-                **({"headers": dict(found[ssp][index].headers or {})} if found[ssp][index].headers else {}),
+                **_headers(found[ssp][index]),
             }
             for ssp, index in taken
         ]
     finally:
         systems.close()
+
+
+def _headers(envelope: IncomingMessageEnvelope) -> dict[str, Any]:
+    """The headers of a message that has any; of a dead letter also, by itself, why it is one."""
+    headers = dict(envelope.headers or {})
+    reason = headers.get(REASON)
+    return {**({"headers": headers} if headers else {}), **({"reason": reason.decode(errors="replace")} if reason is not None else {})}
 
 
 def _start(metadata: PartitionMetadata, begin: str, limit: int) -> str:

@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 _DROP_INPUTS = "task.drop.deserialization.errors"
 _DROP_OUTPUTS = "task.drop.serialization.errors"
 _HEADER = "dead-letter."
+REASON = f"{_HEADER}reason"
+"""The header of a dead letter that says why it is one."""
 _MOST_OF_A_REASON = 1_000
 
 

@@ -93,3 +93,14 @@ def test_attaching_what_is_not_there_yet_is_said(ip: Shell) -> None:
 @pytest.mark.parametrize("junk", ["this is no setting", "junk"])
 def test_words_in_a_row_are_no_configuration(ip: Shell, junk: str) -> None:
     assert "line 3" in ip.fails(f"%%streamconfig odd\nsystems.mem.samza.factory=memory\n{junk}\n")
+
+
+def test_dead_letters_are_shown_with_their_reasons(ip: Shell) -> None:
+    ip.run(CONFIG.replace("inputs", "dead", 1) + "systems.mem.samza.msg.serde=long\ntask.dead.letter.stream=mem.dead")
+    ip.run("%stream create it --task Count --config dead")
+    ip.run("%stream step it 10")
+    assert "4 undecodable messages dead-lettered" in ip.run("%stream wait it")
+    shown = ip.run("%stream peek mem.dead")
+    assert "reason" in shown.splitlines()[0] and "error: " in shown
+    assert {row["message"] for row in ip.value} == {b"a", b"b", b"c", b"d"}
+    assert all(row["headers"]["dead-letter.direction"] == b"in" for row in ip.value)
