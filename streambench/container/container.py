@@ -394,7 +394,7 @@ class Container:
             )  # fmt: skip
 
     def _place_tasks(self, last: Mapping[str, Checkpoint], metadata: Metadata) -> None:
-        starting = StartingOffsets(self.config, self._systems, metadata)
+        starting = StartingOffsets(self.config, self._systems, metadata, last)
         for task in self._tasks:
             for subscription in task.subscriptions:
                 subscription.start, subscription.offset = starting.of(task.name, subscription.ssp, last.get(task.name))

@@ -2,7 +2,9 @@
 
 The order of precedence (design of Samza's OffsetManager, with its silent cases made loud): what the task sets in ``init``; a start point
 that somebody asked for (``streambench checkpoints --rewind``); the checkpoint, unless ``samza.reset.offset``; ``samza.offset.default`` of
-the stream, then of its system; upcoming.
+the stream, then of its system; upcoming. A partition that a stream has got since the job was last started is read from its beginning: what
+arrived there before the job noticed was meant for it. A partition that another task had before (another grouper makes other tasks) goes on
+where that one has left it.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from streambench.config import Config
 from streambench.errors import OffsetError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import PartitionMetadata, SystemStreamPartition
-from streambench.planning.plan import Metadata
+from streambench.planning.plan import Metadata, broadcast_partitions
 from streambench.system import reader
 from streambench.system.systems import Systems
 
@@ -25,20 +27,29 @@ log = logging.getLogger(__name__)
 
 
 class StartingOffsets:
-    """Decides where tasks begin. ``metadata``: what the inputs held when the container started."""
+    """Decides where tasks begin. ``metadata``: what the inputs held when the container started; ``last``: the last checkpoints of all
+    tasks of the job."""
 
-    def __init__(self, config: Config, systems: Systems, metadata: Metadata) -> None:
+    def __init__(self, config: Config, systems: Systems, metadata: Metadata, last: Mapping[str, Checkpoint]) -> None:
         self._config = config
         self._systems = systems
         self._metadata = metadata
         self._warned: set[str] = set()
+        self._known = {ssp for each in last.values() for ssp in (*each.offsets, *each.starts)}
+        self._streams = {ssp.system_stream for ssp in self._known}
+        # The newest there is of each partition that only one task reads.
+        shared = set(broadcast_partitions(config))
+        newest = sorted(last.items(), key=lambda entry: (entry[1].generation, entry[1].sequence))
+        self._holders = {ssp: entry for entry in newest for ssp in (*entry[1].offsets, *entry[1].starts) if ssp not in shared}
 
     def of(self, task: str, ssp: SystemStreamPartition, checkpoint: Checkpoint | None) -> tuple[str, str | None]:
         """Where a task begins in a partition, and the last message it had processed there (None: none, or it begins anew)."""
         admin = self._systems.admin(ssp.system)
         here = self._metadata[ssp.system_stream][ssp.partition]
+        if checkpoint is None or not (ssp in checkpoint.offsets or ssp in checkpoint.starts):
+            checkpoint = self._taken_over(task, ssp) or checkpoint
         if checkpoint is None or (checkpoint.start_point(ssp) is None and self._is_reset(ssp)):
-            return self._default(ssp, here), None
+            return self._first(ssp, here), None
         processed = checkpoint.offsets.get(ssp)
         try:
             position = admin.after(processed) if processed is not None else checkpoint.starts.get(ssp)
@@ -46,7 +57,7 @@ class StartingOffsets:
         except OffsetError as error:
             raise OffsetError(f"{ssp}: the checkpoint of {task} cannot be used: {error}") from None
         if position is None:
-            return self._default(ssp, here), None
+            return self._first(ssp, here), None
         if is_outside:
             default = self._default(ssp, here)
             log.warning(
@@ -55,6 +66,14 @@ class StartingOffsets:
             )  # fmt: skip
             return default, None
         return position, processed
+
+    def _taken_over(self, task: str, ssp: SystemStreamPartition) -> Checkpoint | None:
+        """The checkpoint of the task that had a partition before it came to this one, as by another grouper."""
+        if ssp not in self._holders or self._is_reset(ssp):
+            return None
+        former, checkpoint = self._holders[ssp]
+        log.warning("%s goes on with %s where %s has left it; the state of %s stays behind", task, ssp, former, former)
+        return checkpoint
 
     def _is_outside(self, ssp: SystemStreamPartition, position: str, here: PartitionMetadata) -> bool:
         compare = self._systems.admin(ssp.system).compare
@@ -73,6 +92,16 @@ class StartingOffsets:
 
     def _setting(self, ssp: SystemStreamPartition) -> str:
         return self._config.required(self._config.stream_key(ssp.system, ssp.stream, "samza.offset.default"))
+
+    def _first(self, ssp: SystemStreamPartition, here: PartitionMetadata) -> str:
+        """Where reading begins of which nothing is known."""
+        default = self._default(ssp, here)
+        if ssp in self._known or ssp.system_stream not in self._streams or self._is_reset(ssp):
+            return default
+        oldest = here.oldest or default
+        if oldest != default:
+            log.warning("%s is new since the job was last started; it is read from its beginning, %s", ssp, oldest)
+        return oldest
 
     def _default(self, ssp: SystemStreamPartition, here: PartitionMetadata) -> str:
         upcoming = here.upcoming if here.upcoming is not None else "0"

@@ -19,6 +19,7 @@ from streambench.system.memory import MemorySystemFactory
 from streambench.system.systems import Systems
 from streambench.task import MessageCollector, StreamTask, TaskContext, TaskCoordinator
 from streambench.testing import JobRun, run_job
+from tests.container.jobs import ignore
 from tests.samza_traces import samza_traces
 
 SSP = SystemStreamPartition("sys", "a", 0)
@@ -33,7 +34,7 @@ def start(
     """Where the task begins, and the last message it had processed."""
     made = Config(config or {})
     made.validate()
-    starting = StartingOffsets(made, Systems(made, MemorySystemFactory()), {SSP.system_stream: {0: metadata}})
+    starting = StartingOffsets(made, Systems(made, MemorySystemFactory()), {SSP.system_stream: {0: metadata}}, {})
     return starting.of(TASK, SSP, checkpoint)
 
 
@@ -381,3 +382,28 @@ def test_what_retention_took_from_a_job_that_slept_is_reported_and_the_default_f
         "log.a.0: the checkpoint of Partition 0 goes on at 1, but the partition holds 4 to 5; reading begins at 4 "
         "(samza.offset.default=oldest)"
     ]
+
+
+def test_a_partition_that_is_new_to_a_job_is_read_from_its_beginning(caplog: pytest.LogCaptureFixture) -> None:
+    upcoming = {"systems.mem.samza.offset.default": "upcoming"}
+    first = run_job(ignore, upcoming, {"mem.a": {0: ["before the first start"]}})
+    second = run_job(ignore, upcoming, {"mem.a": {0: ["x"], 1: ["y", "z"]}}, previous=first)
+    assert {message for *_, message in second.processed} == {"x", "y", "z"}
+    assert "mem.a.1 is new since the job was last started; it is read from its beginning, 0" in caplog.text
+
+
+def test_a_stream_that_is_new_to_a_job_begins_where_its_configuration_says() -> None:
+    upcoming = {"systems.mem.samza.offset.default": "upcoming"}
+    first = run_job(ignore, upcoming, {"mem.a": {0: []}})
+    second = run_job(ignore, upcoming, {"mem.b": {0: ["before its first start"]}}, previous=first)
+    assert second.processed == []
+
+
+def test_another_grouper_goes_on_where_the_first_has_left_off(caplog: pytest.LogCaptureFixture) -> None:
+    by_ssp = {"job.systemstreampartition.grouper.factory": "ssp"}
+    first = run_job(ignore, None, {"mem.a": {0: ["one", "two"], 1: ["one"]}})
+    second = run_job(ignore, by_ssp, {"mem.a": {0: ["three"]}}, previous=first)
+    assert [message for *_, message in second.processed] == ["three"]
+    assert "mem.a.0 goes on with mem.a.0 where Partition 0 has left it; the state of Partition 0 stays behind" in caplog.text
+    third = run_job(ignore, None, {"mem.a": {0: ["four"]}}, previous=second)
+    assert {message for *_, message in third.processed} == {"three", "four"}

@@ -16,7 +16,7 @@ from tests.job.project import Project
 from tests.surroundings import SOAK
 
 # A soak has ten million messages waiting and takes a look at the memory again and again for a minute.
-MESSAGES, SIZE, SECONDS = (10_000_000, 100, 60.0) if SOAK else (100_000, 1_000, 0.0)
+MESSAGES, SIZE, SECONDS, AT_ONCE = (10_000_000, 100, 60.0, 1) if SOAK else (100_000, 1_000, 0.0, 10)
 AT_LEAST = 2_000
 GROWTH = 32 << 20
 
@@ -30,14 +30,14 @@ from streambench.system.api import SystemAdmin, SystemConsumer, SystemFactory
 
 
 class Slow(sb.StreamTask):
-    # After every tenth message it says so in the pipe "reached" and waits until somebody writes to the pipe "gate".
+    # After every message (or every few of them) it says so in the pipe "reached" and waits until somebody writes to the pipe "gate".
     def init(self, context):
         self.reached, self.gate = os.open("reached", os.O_WRONLY), os.open("gate", os.O_RDONLY)
         self.seen = 0
 
     def process(self, envelope, collector, coordinator):
         self.seen += 1
-        if self.seen % 10 == 0:
+        if self.seen % {AT_ONCE} == 0:
             os.write(self.reached, b"!")
             os.read(self.gate, 1)
 
@@ -126,15 +126,15 @@ def test_the_memory_of_a_slow_task_stays_flat_whatever_waits(project: Project, s
             job.communicate()
     settled = sizes[len(sizes) // 5]
     if SOAK:
-        print(f"\n{system}: {len(sizes)} looks while {10 * len(sizes):,} of {MESSAGES:,} messages were processed: ", end="")
+        print(f"\n{system}: {len(sizes)} looks while {AT_ONCE * len(sizes):,} of {MESSAGES:,} messages were processed: ", end="")
         print(f"{settled >> 20} MiB after a fifth of the time, {max(sizes) >> 20} MiB at most, {sizes[-1] >> 20} MiB at the end")
     assert max(sizes) - settled < GROWTH
     # What waits is several times as much as what may be added.
-    assert (MESSAGES - 10 * len(sizes)) * SIZE > 2 * GROWTH
+    assert (MESSAGES - AT_ONCE * len(sizes)) * SIZE > 2 * GROWTH
 
 
 def sampled(process: psutil.Process, reached: int, gate: int) -> list[int]:
-    """The resident size each time that the task has processed another ten messages, before it may go on."""
+    """The resident size each time that the task has processed some more messages, before it may go on."""
     sizes: list[int] = []
     began = time.monotonic()
     while len(sizes) < AT_LEAST or time.monotonic() - began < SECONDS:
