@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
@@ -62,12 +63,15 @@ class State:
         self._metrics = metrics
         self._directory = directory
         self._temporary: Path | None = None
+        self._remove_temporary: Callable[[], object] = lambda: None
         self._keep_at_ns = clock.monotonic_ns()
         self._stores: dict[str, dict[str, TaskStore]] = {task.name: {} for task in self._tasks}
         try:
             for task in self._tasks:
                 for name, definition in self._definitions.items():
                     self._stores[task.name][name] = self._store(definition, task, owner)
+            if self._temporary is not None and not any(self._temporary.iterdir()):
+                self._remove_temporary()
             self._create_changelogs(partitions)
         except BaseException:
             self.close()
@@ -163,10 +167,7 @@ class State:
     def close(self) -> None:
         """Close all stores."""
         steps: list[Callable[[], object]] = [store.close for stores in self._stores.values() for store in stores.values()]
-        if self._temporary is not None:
-            temporary, self._temporary = self._temporary, None
-            steps.append(lambda: shutil.rmtree(temporary, ignore_errors=True))
-        do_all(steps)
+        do_all([*steps, self._remove_temporary])
 
     def _changes(self, task: str, store: str, entries: list[tuple[bytes, bytes | None]]) -> StoreChanges:
         return StoreChanges(store, self._changelogs[task][store], entries, self._stores[task][store].written(entries))
@@ -221,6 +222,8 @@ class State:
         else:
             if self._temporary is None:
                 self._temporary = Path(tempfile.mkdtemp(prefix="streambench-stores-"))
+                # Also where nobody closes this.
+                self._remove_temporary = weakref.finalize(self, shutil.rmtree, self._temporary, ignore_errors=True)
             base = self._temporary
         return base / definition.name / quote(task.name, safe=" ")
 

@@ -14,7 +14,7 @@ from streambench.checkpoint.choice import checkpoint_manager
 from streambench.container.state import RestoreProgress, State
 from streambench.errors import ConfigError, StoreError
 from streambench.testing import ManualClock, run_job
-from tests.container.stateful import Job, Keep, held, restored
+from tests.container.stateful import Job, Keep, held, restored, with_systems
 
 
 @pytest.fixture(params=["memory", "rocksdb"])
@@ -63,6 +63,18 @@ def test_where_checkpoints_have_no_directory_files_go_with_the_container(tmp_pat
     second = run_job(Keep, config, {"mem.in": {0: [("a", "")]}}, previous=first)
     assert second.outputs["mem.changelog"][0] == [("a", "1"), ("b", "1"), ("a", None)]
     assert not list(tmp_path.iterdir())
+
+
+def test_stores_in_memory_leave_nothing_on_a_disk_not_even_where_nobody_closes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    config = {"task.inputs": "mem.in", "systems.mem.samza.factory": "memory", "stores.s.factory": "memory"}
+    container = sb.Container.from_config(config, Keep)
+    with_systems(container.config, lambda systems: systems.create(sb.SystemStream("mem", "in"), 1))
+    container.start()
+    assert not list(tmp_path.iterdir())
+    container.abandon()
 
 
 def test_files_that_are_older_than_the_checkpoint_are_made_anew(tmp_path: Path) -> None:
@@ -156,9 +168,11 @@ def test_a_start_that_fails_lets_go_of_the_files(tmp_path: Path) -> None:
     assert job.run(("a", "1")) == {"a": "1"}
 
 
-def test_an_entry_expires_also_over_restarts(engine: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_an_entry_expires_also_over_restarts(engine: str, guarantee: str, tmp_path: Path) -> None:
     clock = ManualClock(1_000)
-    job = Job(tmp_path, {"stores.s.factory": engine, "stores.s.ttl.ms": 100, "job.logged.store.base.dir": tmp_path / "files"}, clock)
+    values = {"stores.s.factory": engine, "stores.s.ttl.ms": 100, "job.logged.store.base.dir": tmp_path / "files"}
+    job = Job(tmp_path, {**values, "task.processing.guarantee": guarantee}, clock)
     job.run(("old", "1"), ("rewritten", "1"))
     clock.advance(60)
     assert job.run(("young", "1"), ("rewritten", "2"), crash=True) == {"old": "1", "young": "1", "rewritten": "2"}
