@@ -133,19 +133,23 @@ class Project:
 
     def fill(self, count: int, *, partitions: int = 2, stream: str = "numbers") -> None:
         """Create a stream and send ``{"n": 0}``, ``{"n": 1}``... to its partitions in turn."""
-        named = sb.SystemStream("log", stream)
         systems = Systems(self.config)
-        systems.create(named, partitions)
-        producer = systems.producer("log", MetricsRegistry())
+        systems.create(sb.SystemStream("log", stream), partitions)
+        systems.close()
+        self.fill_more(0, count, partitions=partitions, stream=stream)
+
+    def fill_more(self, begin: int, end: int, *, partitions: int = 2, stream: str = "numbers") -> None:
+        """Send ``{"n": begin}`` and so on up to ``end``, which is not sent any more."""
+        named = sb.SystemStream("log", stream)
+        producer = Systems(self.config).producer("log", MetricsRegistry())
         producer.register("test")
         producer.start()
         ways = producer.sender(named), producer.appends(named)
         put = outlet(named, *ways, partitions, *StreamSerdes(self.config).for_stream(named), _refuse)
-        for n in range(count):
+        for n in range(begin, end):
             put("test", sb.OutgoingMessageEnvelope(named, {"n": n}, f"k{n}", None, n % partitions))
         producer.flush("test")
         producer.stop()
-        systems.close()
 
     def pipes(self) -> None:
         """Make the named pipes that Waits and Tells use."""
