@@ -211,6 +211,11 @@ class Container:
         return hasattr(self, "_loop") and self._loop.at_end
 
     @property
+    def has_begun(self) -> bool:
+        """Whether it has come so far as to read its inputs."""
+        return hasattr(self, "_loop")
+
+    @property
     def processed(self) -> int:
         """How many messages were processed so far; a broadcast message counts once."""
         return self._loop.processed if hasattr(self, "_loop") else 0

@@ -13,7 +13,7 @@ from streambench.clock import SystemClock
 from streambench.config import Config
 from streambench.container.container import Container, Until
 from streambench.container.snapshot import ContainerSnapshot
-from streambench.errors import ConfigError, FencedError
+from streambench.errors import ConfigError, FencedError, ReplacedError
 from streambench.job.drive import EVERY_S, Driver
 from streambench.job.order import Order
 from streambench.job.processes import OnRestart, OnSnapshots, Processes
@@ -86,9 +86,10 @@ def _in_process(
         try:
             with StopSignals(driver.stop_soon):
                 return made.name, [driver.run(until)]
-        except FencedError:
-            # Containers that are started one by one may open a generation at the same time: this one then joins the last.
-            if number is None or made.processed or attempt == _ATTEMPTS - 1:
+        except FencedError as error:
+            # Containers that are started one by one may open a generation at the same time: this one then joins the last. But one that
+            # was at work, or whose own number was started elsewhere, must not take it back.
+            if number is None or made.has_begun or isinstance(error, ReplacedError) or attempt == _ATTEMPTS - 1:
                 raise
     raise AssertionError("the last attempt either returns or raises")
 

@@ -111,7 +111,7 @@ class Runs:
         victims = self._chance.choice(("container", "starter", "all"))
         if not self._progress(process, self._chance.choice((0, 1, 5, 50, 200))):
             return
-        children = psutil.Process(process.pid).children()
+        children = [each for each in psutil.Process(process.pid).children() if each.status() != psutil.STATUS_ZOMBIE]
         if victims == "container":
             targets = [each.pid for each in self._chance.sample(children, min(1, len(children)))]
         else:

@@ -73,6 +73,20 @@ def test_nothing_is_lost_when_an_executor_is_killed(job: Job) -> None:
     assert {each.name for each in installed.iterdir()} - {"__pycache__"} == before - {"__pycache__"}
 
 
+@pytest.mark.usefixtures("spark_installed", "no_process_left")
+def test_with_exactly_once_nothing_is_there_twice_either_when_an_executor_is_killed(tmp_path: Path) -> None:
+    job = Job(tmp_path, **{"task.processing.guarantee": "exactly-once"})
+    job.send(0, 400)
+    leased = lease(None, "local-cluster[2,1,1024]", job.config)
+    try:
+        # Message 215 is the 108th of its partition: seven before it were processed, sent, and not committed.
+        hit = deploy(job.config, kills_its_executor_at(215, job.directory), spark=leased.spark).containers[1]
+        assert (hit.attempt, hit.messages, hit.error) == (1, 100, None)
+    finally:
+        leased.close()
+    assert [[number for _, number in rows] for rows in job.read().values()] == [list(range(0, 400, 2)), list(range(1, 400, 2))]
+
+
 def run_script(directory: Path, text: str) -> list[str]:
     """Run a program of its own in this environment; the lines that it prints."""
     program = start(directory, text)
