@@ -45,6 +45,7 @@ from streambench.system.rows import Rows
 
 log = logging.getLogger(__name__)
 
+
 class _Claim(Struct):
     """A container that is held. ``last``: its last record; ``commits``: the numbers of those to be pruned one day."""
 

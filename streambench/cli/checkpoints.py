@@ -54,7 +54,8 @@ def checkpoints(
     stores. To a commit, as --history names it: what each task had committed by then, its stores included. To PLACE@OFFSET, a start point:
     that partition (or all partitions of that stream) goes on with this message, even where samza.reset.offset is set, until the task's next
     commit; the rest, and the stores, stay as they are. OFFSET may also be oldest, upcoming, or timestamp:TIME (milliseconds since 1970,
-    or a date): the first message that is not older. What still runs of the job is stopped by it. It asks first, or takes --yes.
+    or a date): the first message that is not older. What still runs of the job is stopped by it. Outputs that are in their streams stay
+    there, with exactly-once as well: what is done again is sent again. It asks first, or takes --yes.
 
     Examples:
 
