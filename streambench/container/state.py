@@ -145,7 +145,9 @@ class State:
         return restores
 
     def drain(self, task: str) -> list[StoreChanges]:
-        """What changed in the stores of a task since the last drain."""
+        """Flush the stores of a task; what changed in them since the last drain."""
+        for each in self._stores[task].values():
+            each.flush()
         changes = []
         for store in self.changelogs(task):
             entries = self._stores[task][store].drain()

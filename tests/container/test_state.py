@@ -255,6 +255,8 @@ def test_calls_are_counted(tmp_path: Path) -> None:
     held(container)
     counts = {name.partition(".")[2]: count for name, count in container.metrics.snapshot().items() if name.startswith("stores.")}
     assert (counts["s-puts"], counts["s-deletes"], counts["s-alls"], counts["s-gets"]) == (2, 1, 1, 0)
+    container.commit()
+    assert container.metrics.snapshot()["stores.s-flushes"] == counts["s-flushes"] + 1
     container.stop()
 
 
