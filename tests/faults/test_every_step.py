@@ -80,7 +80,9 @@ def test_the_job_does_all_that_a_crash_could_get_wrong(campaign: Campaign) -> No
 
 
 def test_a_crash_at_every_step(campaign: Campaign) -> None:
-    for at, name in enumerate(campaign.steps, start=1):
+    # What is at least once has fewer ways to go wrong: there, every third step is enough for each day.
+    every = 3 if campaign.guarantee == "at-least-once" and not SOAK else 1
+    for at, name in list(enumerate(campaign.steps, start=1))[::every]:
         for torn in (False, True) if name in ("write", "pwrite") else (False,):
             campaign.begin()
             assert campaign.dies(at, torn=torn)

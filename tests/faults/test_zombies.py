@@ -213,3 +213,27 @@ def test_a_process_that_was_only_asleep_stops_when_it_wakes_and_everything_is_th
     assert "a newer start of the job" in errors
     assert "this container must stop" in errors
     assert project.outputs() == list(range(1, 21))
+
+
+def test_who_was_idle_stops_soon_when_it_is_started_elsewhere_and_does_not_take_itself_back(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    project.configure({"job.container.count": 2})
+    project.fill(0)
+    idle = project.start("run", "job.properties", "--container", "0")
+    while not list(tmp_path.glob("streams/_jobs/up-1/g1/c0/*2.json")):
+        with suppress(TimeoutExpired):
+            idle.wait(0.02)
+            pytest.fail(f"it ended: {idle.communicate()}")
+    second = project.start("run", "job.properties", "--container", "0")
+    _, errors = idle.communicate()
+    assert idle.returncode == 1
+    assert "container 0: the container was started again" in errors
+    project.fill_more(0, 2)
+    while project.outputs() != [1]:
+        with suppress(TimeoutExpired):
+            second.wait(0.02)
+            pytest.fail(f"it ended: {second.communicate()}")
+    second.send_signal(signal.SIGINT)
+    said, _ = second.communicate()
+    assert second.returncode == 0
+    assert "stopped" in said
