@@ -151,7 +151,10 @@ class EventLoop:
         envelope: IncomingMessageEnvelope | None = None
         found = False
         try:
-            while not self.shutdown_requested:
+            # Not "while not ...": Python 3.11 specializes the code of a call that goes on only at a jump back without a condition.
+            while True:
+                if self.shutdown_requested:
+                    break
                 if inbox:
                     self.processed, self._served = base + processed, lane
                     self._take_in()
