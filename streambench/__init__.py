@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from streambench.job.run import run
     from streambench.serde.api import Serde
     from streambench.system.api import SystemAdmin, SystemConsumer, SystemFactory, SystemProducer
-    from streambench.system.pull import StreamConsumer, StreamProducer
+    from streambench.system.pull import PullSystemFactory, StreamConsumer, StreamMessage, StreamProducer
 
 __version__ = "0.1.0"
 
@@ -56,8 +56,10 @@ _LATER = {
     "Container": "streambench.container.container",
     "MessageChooser": "streambench.chooser.api",
     "MessageChooserFactory": "streambench.chooser.api",
+    "PullSystemFactory": "streambench.system.pull",
     "Serde": "streambench.serde.api",
     "StreamConsumer": "streambench.system.pull",
+    "StreamMessage": "streambench.system.pull",
     "StreamProducer": "streambench.system.pull",
     "SystemAdmin": "streambench.system.api",
     "SystemConsumer": "streambench.system.api",
@@ -83,11 +85,13 @@ __all__ = [
     "MessageCollector",
     "OutgoingMessageEnvelope",
     "PartitionMetadata",
+    "PullSystemFactory",
     "RequestScope",
     "Serde",
     "SerdeError",
     "StoreError",
     "StreamConsumer",
+    "StreamMessage",
     "StreamProducer",
     "StreamSystemError",
     "StreamTask",

@@ -89,11 +89,15 @@ class OutgoingMessageEnvelope(Struct, frozen=True, gc=False):
     headers: Mapping[str, bytes] | None = None
 
 
+OLDEST = "oldest"
+"""The beginning of a partition, wherever that is: what a system that cannot look it up gives instead of an offset."""
+
+
 class PartitionMetadata(Struct, frozen=True):
     """Where a partition begins and ends.
 
     ``oldest``: the first message there is, ``newest``: the last one, ``upcoming``: the offset that the next message will get.
-    An empty partition has neither oldest nor newest (None); a system that cannot tell has no upcoming either.
+    An empty partition has neither oldest nor newest (None); a system that cannot tell has no upcoming either, and may say ``OLDEST``.
     """
 
     oldest: str | None

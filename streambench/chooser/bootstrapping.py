@@ -24,8 +24,8 @@ class BootstrappingChooser(MessageChooser):
 
     A partition *lags* until a message with an offset at or beyond the newest one at the start (``bootstrap``) has been chosen. It has
     caught up from the start where nothing was there to read from its first offset on, and also once ``at_head`` says that all of it
-    has been read: the newest of then may not exist any more. Partitions that are never registered do not count, they belong to other
-    containers.
+    has been read: the newest of then may not exist any more, or nobody may have known it. Partitions that are never registered do not
+    count, they belong to other containers.
 
     The gate is exclusive by itself: everything else waits in it, even while the lagging streams have nothing. That goes for a
     partition that has caught up while another of its stream lags, too. Several bootstrap streams go one after the other by
@@ -50,6 +50,13 @@ class BootstrappingChooser(MessageChooser):
         self._compare = compare or _compare_numbers
         self._chosen: SystemStreamPartition | None = None
         self._offsets: dict[SystemStreamPartition, str] = {}
+        # Nobody can tell where these end.
+        self._endless = {
+            SystemStreamPartition(stream.system, stream.stream, partition)
+            for stream, partitions in bootstrap.items()
+            for partition, metadata in partitions.items()
+            if metadata.oldest is not None and metadata.newest is metadata.upcoming is None
+        }
         # Per lagging partition the newest offset of the start; ``_admitted`` are those of them whose turn it is.
         self._lagging = {
             SystemStreamPartition(stream.system, stream.stream, partition): metadata.newest
@@ -155,7 +162,7 @@ class BootstrappingChooser(MessageChooser):
 
     def _has_to_read(self, ssp: SystemStreamPartition, newest: str | None) -> bool:
         if newest is None or ssp not in self._offsets:
-            return False
+            return ssp in self._endless and ssp in self._offsets
         offset = self._offsets[ssp]
         return offset == newest or not self._reaches(offset, newest)
 

@@ -105,15 +105,15 @@ def _starts(systems: Systems, stream: SystemStream, start: str, only: int | None
 
 def _start(admin: SystemAdmin, ssp: SystemStreamPartition, here: PartitionMetadata, start: str, *, exactly: bool) -> str | None:
     """The first offset; None where the partition ends before it. ``exactly``: an offset that is not there is an error."""
-    upcoming = here.upcoming if here.upcoming is not None else "0"
+    oldest = here.oldest or here.upcoming or "0"
+    held = f"{oldest} to {here.upcoming}"
     if start in ("oldest", "newest"):
-        return (here.oldest if start == "oldest" else here.newest) or upcoming
-    oldest = here.oldest if here.oldest is not None else upcoming
-    before, after = admin.compare(start, oldest), admin.compare(start, upcoming)
+        return (here.newest if start == "newest" else None) or oldest
+    before, after = admin.compare(start, oldest), 0 if here.upcoming is None else admin.compare(start, here.upcoming)
     if before is None or after is None:
-        raise OffsetError(f"{ssp}: '{start}' is no offset of it; it holds {oldest} to {upcoming}. Write oldest, newest or such an offset")
+        raise OffsetError(f"{ssp}: '{start}' is no offset of it; it holds {held}. Write oldest, newest or such an offset")
     if exactly and (before < 0 or after > 0):
-        raise OffsetError(f"{ssp}: {start} is outside of what it holds: {oldest} to {upcoming} (the next)")
+        raise OffsetError(f"{ssp}: {start} is outside of what it holds: {held} (the next)")
     return oldest if before < 0 else None if after > 0 else start
 
 

@@ -26,7 +26,7 @@ from streambench.container.intake import Command, Intake, by_system
 from streambench.container.listeners import lifecycle_listeners
 from streambench.container.loop import EventLoop
 from streambench.container.multiplexer import Lane, Multiplexer
-from streambench.container.offsets import StartingOffsets
+from streambench.container.offsets import StartingOffsets, earlier
 from streambench.container.outbox import LiveOutbox, Outbox, TaskCommit
 from streambench.container.rejects import PassedOver, Rejects
 from streambench.container.reporting import Reporting
@@ -455,8 +455,7 @@ class Container:
                 if ssp not in lanes:
                     lanes[ssp] = Lane(ssp, subscription.start, self._room(ssp.system))
                 lane = lanes[ssp]
-                if (self._compare(ssp.system, subscription.start, lane.start) or 0) < 0:
-                    lane.start = subscription.start
+                lane.start = earlier(self._systems, ssp, lane.start, subscription.start)
                 lane.subscriptions = (*lane.subscriptions, subscription)
         for ssp, lane in lanes.items():
             lane.key_serde, lane.message_serde = self._serdes.for_stream(ssp.system_stream)

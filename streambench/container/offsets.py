@@ -18,7 +18,7 @@ from streambench.checkpoint.api import Checkpoint
 from streambench.config import Config
 from streambench.errors import OffsetError
 from streambench.metrics.registry import MetricsRegistry
-from streambench.model import PartitionMetadata, SystemStreamPartition
+from streambench.model import OLDEST, PartitionMetadata, SystemStreamPartition
 from streambench.planning.plan import Metadata, broadcast_partitions
 from streambench.system import reader
 from streambench.system.systems import Systems
@@ -53,6 +53,8 @@ class StartingOffsets:
         processed = checkpoint.offsets.get(ssp)
         try:
             position = admin.after(processed) if processed is not None else checkpoint.starts.get(ssp)
+            if position == OLDEST:
+                return self._beginning(here), None
             is_outside = position is not None and self._is_outside(ssp, position, here)
         except OffsetError as error:
             raise OffsetError(f"{ssp}: the checkpoint of {task} cannot be used: {error}") from None
@@ -104,9 +106,30 @@ class StartingOffsets:
         return oldest
 
     def _default(self, ssp: SystemStreamPartition, here: PartitionMetadata) -> str:
-        upcoming = here.upcoming if here.upcoming is not None else "0"
-        wanted: Mapping[str, str | None] = {"oldest": here.oldest, "newest": here.newest, "upcoming": upcoming}
-        return wanted[self._setting(ssp)] or upcoming
+        setting = self._setting(ssp)
+        wanted: Mapping[str, str | None] = {"oldest": here.oldest, "newest": here.newest, "upcoming": here.upcoming}
+        found = wanted[setting] or here.upcoming
+        if found is None and here.oldest is not None:
+            stream = str(ssp.system_stream)
+            if setting != "oldest" and stream not in self._warned:
+                self._warned.add(stream)
+                log.warning("%s cannot tell where it ends; it is read from its beginning (samza.offset.default=%s)", stream, setting)
+        return found or self._beginning(here)
+
+    @staticmethod
+    def _beginning(here: PartitionMetadata) -> str:
+        return here.oldest or here.upcoming or "0"
+
+
+def earlier(systems: Systems, ssp: SystemStreamPartition, one: str, other: str) -> str:
+    """Which of the places comes first at which tasks begin in a partition that they share. Raises OffsetError where nobody can tell."""
+    order = systems.admin(ssp.system).compare(one, other)
+    if order is None:
+        raise OffsetError(
+            f"{ssp}: its tasks begin at {one} and at {other}, and this kind of system cannot tell which comes first; have them go on at "
+            "the same place: streambench checkpoints --rewind"
+        )
+    return one if order <= 0 else other
 
 
 def start_point(systems: Systems, ssp: SystemStreamPartition, here: PartitionMetadata, where: str) -> str:

@@ -1,0 +1,65 @@
+"""The admin of a simple plug-in: what can be said of streams by what the plug-in tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from streambench.config import Config
+from streambench.errors import StreamExistsError, UnknownStreamError
+from streambench.model import OLDEST, PartitionMetadata, SystemStream
+from streambench.system.api import SystemAdmin
+from streambench.system.pull.positions import Positions
+
+if TYPE_CHECKING:
+    from streambench.system.pull.factory import PullSystemFactory
+
+
+class PullAdmin(SystemAdmin):
+    """Asks a PullSystemFactory."""
+
+    def __init__(self, factory: PullSystemFactory, system: str, config: Config, positions: Positions) -> None:
+        self._factory = factory
+        self._system = system
+        self._config = config
+        self._positions = positions
+
+    def partitions(self, stream: SystemStream) -> int:
+        """How many partitions a stream has. Raises UnknownStreamError."""
+        number = self._factory.partitions(stream.system, stream.stream, self._config)
+        if number < 1:
+            raise UnknownStreamError(f"there is no stream {stream}")
+        return number
+
+    def metadata(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
+        return {stream: {number: self._of(stream, number) for number in range(self.partitions(stream))} for stream in streams}
+
+    def create(self, stream: SystemStream, partitions: int, **settings: Any) -> bool:
+        try:
+            present = self.partitions(stream)
+        except UnknownStreamError:
+            self._factory.create(stream.system, stream.stream, partitions, self._config)
+            return True
+        if present != partitions:
+            raise StreamExistsError(f"{stream} is there already, with {present} partitions and not {partitions}")
+        return False
+
+    def compare(self, offset: str, other: str) -> int | None:
+        return self._positions.compare(offset, other)
+
+    def after(self, offset: str) -> str:
+        return self._positions.after(offset)
+
+    def streams(self) -> list[SystemStream]:
+        return sorted(SystemStream(self._system, name) for name in self._factory.streams(self._system, self._config))
+
+    def _of(self, stream: SystemStream, number: int) -> PartitionMetadata:
+        told = self._factory.bounds(stream.system, stream.stream, number, self._config)
+        if told is None:
+            return PartitionMetadata(OLDEST, None, None)
+        if not self._positions.are_ordered:
+            # With an end that nothing can be compared to, everything would count as lying behind it.
+            return PartitionMetadata(OLDEST, told.newest, None)
+        if told.upcoming is not None:
+            return told
+        return PartitionMetadata(told.oldest, told.newest, OLDEST if told.newest is None else self._positions.after(told.newest))

@@ -1,0 +1,231 @@
+"""The consumer of a simple plug-in: one reader thread for each partition, whose queues one ``poll`` empties."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from streambench.errors import OffsetError, StreambenchError, StreamSystemError, do_all, shortened
+from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
+from streambench.system.api import SystemConsumer
+from streambench.system.pull.api import StreamConsumer
+from streambench.system.pull.failure import named
+from streambench.system.pull.positions import Positions
+
+Make = Callable[[SystemStreamPartition, str | None], StreamConsumer]
+"""Makes the consumer of one partition from an offset on, or from its beginning."""
+
+_AHEAD = 100
+_SHORTEST_REST_S = 0.005
+_LONGEST_REST_S = 0.1
+_LONG_CALL_S = 0.05
+
+
+class PullConsumer(SystemConsumer):
+    """Reads partitions of one system, each by a StreamConsumer on a thread of its own.
+
+    A thread reads a little ahead (at most 100 messages) and then waits until a poll has made room.
+    """
+
+    def __init__(self, make: Make, positions: Positions) -> None:
+        self._make = make
+        self._positions = positions
+        self._lock = threading.Lock()
+        self._news = threading.Condition(self._lock)
+        self._readers: dict[SystemStreamPartition, _PartitionReader] = {}
+        self._ready: dict[_PartitionReader, None] = {}
+        """Those that have messages."""
+        self._failed: dict[_PartitionReader, None] = {}
+
+    def register(self, ssp: SystemStreamPartition, offset: str) -> None:
+        try:
+            start = self._positions.parsed(offset)
+        except OffsetError as error:
+            raise OffsetError(f"{ssp}: {error}") from None
+        self._readers[ssp] = _PartitionReader(ssp, start, self._make, self._positions, self._lock, self._tell)
+
+    def start(self) -> None:
+        for reader in self._readers.values():
+            reader.thread.start()
+        for reader in self._readers.values():
+            reader.is_made.wait()
+        for reader in self._readers.values():
+            if reader.failure is not None and not reader.waiting:
+                raise reader.failure
+
+    def stop(self) -> None:
+        for reader in self._readers.values():
+            reader.ask_to_stop()
+        do_all([reader.join for reader in self._readers.values()])
+
+    def poll(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[IncomingMessageEnvelope]:
+        readers = [self._readers[ssp] for ssp, at_most in wanted.items() if at_most > 0]
+        until = time.monotonic() + timeout_ms / 1000
+        with self._lock:
+            for reader in readers:
+                reader.ask()
+            while True:
+                for reader in self._failed:
+                    if wanted.get(reader.ssp, 0) > 0 and not reader.waiting:
+                        assert reader.failure is not None
+                        raise reader.failure
+                taken = self._take(wanted)
+                left = until - time.monotonic()
+                if taken or left <= 0:
+                    return taken
+                self._news.wait(left)
+
+    def at_head(self, ssp: SystemStreamPartition) -> bool:
+        reader = self._readers.get(ssp)
+        if reader is None:
+            return False
+        with self._lock:
+            return reader.is_at_head
+
+    def _take(self, wanted: Mapping[SystemStreamPartition, int]) -> list[IncomingMessageEnvelope]:
+        taken: list[IncomingMessageEnvelope] = []
+        for reader in list(self._ready):
+            at_most = wanted.get(reader.ssp, 0)
+            if at_most > 0:
+                taken += reader.take(at_most)
+                if not reader.waiting:
+                    del self._ready[reader]
+        return taken
+
+    def _tell(self, reader: _PartitionReader) -> None:
+        """A reader has a message, or has failed. Called with the lock held."""
+        (self._ready if reader.failure is None else self._failed)[reader] = None
+        self._news.notify()
+
+
+class _PartitionReader:
+    """The thread of one partition. Everything here is guarded by the consumer's one lock."""
+
+    def __init__(
+        self, ssp: SystemStreamPartition, start: tuple[str | None, bool], make: Make, positions: Positions, lock: threading.Lock,
+        tell: Callable[[_PartitionReader], None],
+    ) -> None:  # fmt: skip
+        self.ssp = ssp
+        self.waiting: deque[IncomingMessageEnvelope] = deque()
+        self.failure: StreambenchError | None = None
+        self.is_made = threading.Event()
+        self.thread = threading.Thread(target=self._live, name=f"reader of {ssp}", daemon=True)
+        self._start, self._is_behind = start
+        self._make = make
+        self._positions = positions
+        self._lock = lock
+        self._changed = threading.Condition(lock)
+        self._tell = tell
+        self._stopping = False
+        self._asked = 0
+        self._answered = -1
+        self._close_failure: StreambenchError | None = None
+
+    @property
+    def is_at_head(self) -> bool:
+        """Whether there was nothing more when the last poll began, or later."""
+        return not self.waiting and self._answered == self._asked
+
+    def ask(self) -> None:
+        """A poll begins: what is known of the head is out of date."""
+        self._asked += 1
+        self._changed.notify()
+
+    def take(self, at_most: int) -> list[IncomingMessageEnvelope]:
+        waiting = self.waiting
+        self._changed.notify()
+        if len(waiting) <= at_most:
+            taken = list(waiting)
+            waiting.clear()
+            return taken
+        return [waiting.popleft() for _ in range(at_most)]
+
+    def ask_to_stop(self) -> None:
+        with self._lock:
+            self._stopping = True
+            self._changed.notify()
+
+    def join(self) -> None:
+        """Wait for the thread. Raises what closing the consumer raised, once."""
+        if self.thread.ident is not None:
+            self.thread.join()
+        failure, self._close_failure = self._close_failure, None
+        if failure is not None:
+            raise failure
+
+    def _live(self) -> None:
+        consumer = None
+        try:
+            consumer = self._make(self.ssp, self._start)
+            self.is_made.set()
+            self._read(consumer)
+        except BaseException as error:
+            with self._lock:
+                self.failure = named(self.ssp, "cannot be read", error)
+                self._tell(self)
+        self.is_made.set()
+        try:
+            if consumer is not None:
+                consumer.close()
+        except BaseException as error:
+            self._close_failure = named(self.ssp, "was not closed properly", error)
+
+    def _read(self, consumer: StreamConsumer) -> None:
+        get_message, rest_s, is_first = consumer.get_message, _SHORTEST_REST_S, True
+        while (asked := self._wait_for_room()) is not None:
+            began = time.monotonic()
+            message = get_message()
+            if message is None:
+                # A call that lasts long waits for messages itself, and would have returned what came meanwhile; to be answered by a later
+                # one, a poll would have to last longer.
+                is_long = time.monotonic() - began > _LONG_CALL_S
+                with self._lock:
+                    self._answered = self._asked if is_long else asked
+                    if self._asked == asked and not self._stopping:
+                        self._changed.wait(rest_s)
+                rest_s = min(2 * rest_s, _LONGEST_REST_S)
+                continue
+            rest_s = _SHORTEST_REST_S
+            envelope = self._envelope(message)
+            if is_first:
+                is_first = False
+                if not self._is_wanted(envelope.offset):
+                    continue
+            with self._lock:
+                self._answered = -1
+                self.waiting.append(envelope)
+                self._tell(self)
+
+    def _wait_for_room(self) -> int | None:
+        """How often was asked so far; None when it is time to stop."""
+        with self._lock:
+            while len(self.waiting) >= _AHEAD and not self._stopping:
+                self._changed.wait()
+            return None if self._stopping else self._asked
+
+    def _envelope(self, message: Any) -> IncomingMessageEnvelope:
+        offset = message.offset_id
+        if not self._positions.is_id(offset):
+            raise StreamSystemError(
+                f"{self.ssp}: {shortened(offset)} cannot be the offset_id of a message: it is text, neither empty nor 'oldest' nor "
+                "beginning with 'after:', and where the system is numbered a whole number from 0 on"
+            )
+        return IncomingMessageEnvelope(
+            self.ssp, offset, getattr(message, "key", None), message.message, getattr(message, "timestamp", None)
+        )
+
+    def _is_wanted(self, first: str) -> bool:
+        """Whether the first message that was read is the first one wanted: not the one to begin behind. Raises OffsetError where the
+        consumer does not begin where it was to begin."""
+        if self._start is None:
+            return True
+        order = self._positions.compare(first, self._start)
+        if order is None or order < 0:
+            raise OffsetError(
+                f"{self.ssp}: reading was to begin at {self._start}, but the first message read is {first}; if {self._start} is gone, "
+                "choose another place to go on: streambench checkpoints --rewind"
+            )
+        return not (order == 0 and self._is_behind)

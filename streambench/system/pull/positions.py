@@ -1,0 +1,55 @@
+"""Positions: offsets whose meaning only a plug-in knows, and where reading goes on behind one of them.
+
+A position is the id of a message; or ``after:`` and an id, where nobody can tell which id comes next; or ``oldest``, the beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from streambench.errors import OffsetError
+from streambench.model import OLDEST
+
+AFTER = "after:"
+
+
+class Positions:
+    """The order of the positions of one system. ``compare`` and ``after`` are the plug-in's; ``numbered``: all ids are whole numbers."""
+
+    def __init__(
+        self, compare: Callable[[str, str], int | None], after: Callable[[str], str | None], *, numbered: bool, are_ordered: bool
+    ) -> None:
+        self._compare = compare
+        self._after = after
+        self._numbered = numbered
+        self.are_ordered = are_ordered
+
+    def parsed(self, position: str) -> tuple[str | None, bool]:
+        """The id that a position names (None: the beginning), and whether it is the place behind it. Raises OffsetError."""
+        if position == OLDEST:
+            return None, False
+        id = position.removeprefix(AFTER)
+        if not self.is_id(id):
+            raise OffsetError(f"'{position}' is no offset of this system{': those are whole numbers from 0 on' if self._numbered else ''}")
+        return id, id != position
+
+    def is_id(self, id: object) -> bool:
+        """Whether a plug-in may give a message this id."""
+        if not isinstance(id, str) or not id or id == OLDEST or id.startswith(AFTER):
+            return False
+        return not self._numbered or (id.isascii() and id.isdecimal())
+
+    def compare(self, position: str, other: str) -> int | None:
+        """How a position stands to another one; None where nobody can tell."""
+        (mine, is_behind), (others, is_other_behind) = self.parsed(position), self.parsed(other)
+        if mine is None or others is None:
+            return (mine is not None) - (others is not None)
+        order = 0 if mine == others else self._compare(mine, others)
+        return is_behind - is_other_behind if order == 0 else order
+
+    def after(self, position: str) -> str:
+        """The position behind a message."""
+        id, is_behind = self.parsed(position)
+        if id is None or is_behind:
+            raise OffsetError(f"'{position}' is no message, and nothing follows it")
+        return self._after(id) or AFTER + id

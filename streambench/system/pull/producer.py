@@ -1,0 +1,92 @@
+"""The producer of a simple plug-in: one StreamProducer for each stream that is written to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from streambench.errors import MessageTooLargeError, SerdeError, StreambenchError, UnknownStreamError, do_all
+from streambench.model import OutgoingMessageEnvelope, SystemStream
+from streambench.system.api import Sender, SystemProducer
+from streambench.system.pull.api import StreamProducer
+from streambench.system.pull.failure import named
+
+
+class PullProducer(SystemProducer):
+    """Hands messages to StreamProducers; a flush commits those that were sent to. They have no place for timestamps and headers.
+
+    Once one has failed, nobody knows what is missing: no flush succeeds any more.
+    """
+
+    def __init__(self, make: Callable[[SystemStream], StreamProducer], partitions: Callable[[SystemStream], int]) -> None:
+        self._make = make
+        self._partitions = partitions
+        self._producers: dict[SystemStream, StreamProducer] = {}
+        self._uncommitted: dict[SystemStream, None] = {}
+        self._senders: dict[SystemStream, Sender] = {}
+        self._failure: StreambenchError | None = None
+
+    def start(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        producers, self._producers = self._producers, {}
+        self._senders.clear()
+        do_all([producer.close for producer in producers.values()])
+
+    def register(self, source: str) -> None:
+        pass
+
+    def send(self, source: str, envelope: OutgoingMessageEnvelope) -> None:
+        stream = envelope.system_stream
+        if stream not in self._senders:
+            self._senders[stream] = self.sender(stream)
+        self._senders[stream](source, envelope, envelope.key, envelope.message, envelope.partition or 0)
+
+    def sender(self, stream: SystemStream) -> Sender:
+        partitions = self._partitions(stream)
+        producer = self._producers.get(stream)
+        if producer is None:
+            producer = self._producers[stream] = self._called(stream, "cannot be written to", self._make, stream)
+        chooses = type(producer).send_to is not StreamProducer.send_to
+        of_one = partitions == 1
+
+        def send(source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int) -> None:
+            _check(stream, key, "key")
+            _check(stream, message, "msg")
+            if not 0 <= partition < partitions:
+                raise UnknownStreamError(f"there is no partition {stream}.{partition}: the stream has {partitions}, numbered from 0")
+            self._uncommitted[stream] = None
+            if chooses or not (of_one or (envelope.partition is None and envelope.partition_key is None)):
+                self._called(stream, "cannot be written to", producer.send_to, partition, message, key)
+            else:
+                self._called(stream, "cannot be written to", producer.send, message, key)
+
+        return send
+
+    def flush(self, source: str) -> None:
+        if self._failure is not None:
+            raise self._failure
+        for stream in list(self._uncommitted):
+            self._called(stream, "was not written durably", self._producers[stream].commit)
+            del self._uncommitted[stream]
+
+    def _called(self, stream: SystemStream, what: str, call: Callable[..., Any], *arguments: Any) -> Any:
+        """What the plug-in's method returns; an error of it names the stream."""
+        try:
+            return call(*arguments)
+        except Exception as error:
+            if isinstance(error, SerdeError):
+                raise
+            failure = named(stream, what, error)
+            if not isinstance(failure, MessageTooLargeError):
+                self._failure = failure
+            raise failure from failure.__cause__
+
+
+def _check(stream: SystemStream, value: Any, part: str) -> None:
+    if type(value) is not bytes and not (part == "key" and value is None):
+        raise SerdeError(
+            f"{stream}: its {'keys' if part == 'key' else 'messages'} are bytes, and this is a {type(value).__name__}: set a serde, for "
+            f"example systems.{stream.system}.samza.{part}.serde={'string' if part == 'key' else 'json'}"
+        )

@@ -1,0 +1,23 @@
+"""What every system must do, as tests: for the systems of this package, and for those of whoever writes another."""
+
+from streambench.testing.systems.harness import SystemUnderTest
+from streambench.testing.systems.lives import Lives
+from streambench.testing.systems.messages import Messages
+from streambench.testing.systems.offsets import Offsets
+from streambench.testing.systems.polling import Polling
+
+__all__ = ["SystemContract", "SystemUnderTest"]
+
+
+class SystemContract(Messages, Offsets, Polling, Lives):
+    """The contract of a system. Derive a test class from it that says how it is configured, and pytest runs its tests::
+
+        class TestMySystem(SystemContract):
+            headers = False
+
+            def settings(self, directory):
+                return {"samza.factory": "my_package.MySystemFactory", "path": directory / "data"}
+
+    The class attributes say what the system has; tests of what it does not have are left out. Streams are made with ``create``: override
+    it where the system's admin cannot.
+    """

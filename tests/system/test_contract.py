@@ -1,0 +1,104 @@
+"""All systems keep the contract of a system."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from streambench.system.memory import memory_streams
+from streambench.testing.systems import SystemContract, SystemUnderTest
+from tests.conftest import CHECKOUT
+from tests.system import listed
+
+
+class TestMemory(SystemContract):
+    survives = False
+
+    def settings(self, directory: Path) -> Mapping[str, Any]:
+        memory_streams("sys").partitions.clear()
+        return {"samza.factory": "memory"}
+
+
+class TestLog(SystemContract):
+    def settings(self, directory: Path) -> Mapping[str, Any]:
+        return {"samza.factory": "log", "path": directory / "log"}
+
+
+class _Files(SystemContract):
+    keys = tombstones = any_bytes = timestamps = headers = False
+    deletes = grows = False
+
+
+class TestJsonLines(_Files):
+    empty_messages = False
+
+    def settings(self, directory: Path) -> Mapping[str, Any]:
+        return {"samza.factory": "file", "path": directory / "files", "follow": "true"}
+
+
+class TestText(_Files):
+    def settings(self, directory: Path) -> Mapping[str, Any]:
+        return {"samza.factory": "file", "path": directory / "files", "format": "text", "follow": "true"}
+
+
+class _Pulled(SystemContract):
+    """Simple plug-ins."""
+
+    tombstones = timestamps = headers = False
+    bounds = ordered = creates = deletes = grows = lists = False
+
+
+class TestTables(_Pulled):
+    """The example of the documentation."""
+
+    ordered = True
+    most_partitions = 1
+
+    def settings(self, directory: Path) -> Mapping[str, Any]:
+        return {"samza.factory": f"{CHECKOUT}/docs/examples/tables.py:TableSystem", "path": directory / "tables.db"}
+
+    def create(self, system: SystemUnderTest, name: str, partitions: int) -> None:
+        assert partitions == 1
+        with sqlite3.connect(system.directory / "tables.db") as db:
+            db.execute(f'CREATE TABLE "{name}" (id INTEGER PRIMARY KEY AUTOINCREMENT, key BLOB, message BLOB)')
+        db.close()
+
+
+class TestOpaqueOffsets(_Pulled):
+    """A plug-in that only its two methods know, and whose offsets say nothing of their order."""
+
+    chooses_partitions = survives = False
+
+    def settings(self, directory: Path) -> Mapping[str, Any]:
+        listed.streams.clear()
+        return {"samza.factory": "tests.system.listed.Opaque"}
+
+    def create(self, system: SystemUnderTest, name: str, partitions: int) -> None:
+        listed.streams[name] = [[] for _ in range(partitions)]
+
+
+class TestNumberedOffsets(_Pulled):
+    """A plug-in that has everything one may have."""
+
+    ordered = bounds = creates = lists = True
+    survives = False
+
+    def settings(self, directory: Path) -> Mapping[str, Any]:
+        listed.streams.clear()
+        return {"samza.factory": "tests.system.listed.Numbered"}
+
+
+class TestComparedOffsets(_Pulled):
+    """A plug-in whose offsets can be compared, though nobody knows which comes next."""
+
+    ordered = bounds = True
+    survives = False
+
+    def settings(self, directory: Path) -> Mapping[str, Any]:
+        listed.streams.clear()
+        return {"samza.factory": "tests.system.listed.Compared"}
+
+    def create(self, system: SystemUnderTest, name: str, partitions: int) -> None:
+        listed.streams[name] = [[] for _ in range(partitions)]
