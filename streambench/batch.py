@@ -113,7 +113,8 @@ class MessageBatch:
         unknown = [name for name in beside if name not in COLUMNS or name == "message"]
         if unknown:
             raise ValueError(f"there is no column {unknown[0]} to stand beside the fields; there are offset, timestamp, key, headers")
-        fields = json_table(self._columns["message"], schema) if type(self._message_serde) is JsonSerde else None
+        quickly = type(self._message_serde) is JsonSerde and not self._left_out
+        fields = json_table(self._columns["message"], schema) if quickly else None
         kept: list[int] | None = None
         if fields is None:
             decoded = list(self._decoded_messages())
@@ -183,6 +184,8 @@ class MessageBatch:
         for piece in self._pieces:
             for at, value in enumerate(piece.values()):
                 place += 1
+                if self._left_out and piece.offset(at) in self._left_out:
+                    continue
                 try:
                     message = decode(value)
                 except Exception as cause:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime as dt
 from typing import Any
 
+import msgspec
 import orjson
 import pyarrow as pa
 import pytest
@@ -14,7 +17,9 @@ from streambench.batch import MessageBatch
 from streambench.chunk import ArrowChunk, Chunk, Messages
 from streambench.errors import SerdeError
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
+from streambench.serde.api import Serde
 from streambench.serde.builtin import JsonSerde, StringSerde
+from streambench.serde.typed import MsgspecSerde
 
 P0 = SystemStreamPartition("log", "in", 0)
 HEADERS = pa.map_(pa.string(), pa.binary())
@@ -116,6 +121,23 @@ def test_no_message_of_a_table_runs_into_the_next_or_counts_twice(messages: list
         assert rows == [{"offset": at} | dict.fromkeys(rows[0].keys() - {"offset"}) | each for at, each in enumerate(decoded)]
 
 
+@pytest.mark.parametrize("text", [b'{"a":NaN}', b'{"a":[1.5,-Infinity]}', b'{"a":1,"b": Inf}'])
+def test_what_pyarrow_takes_for_a_number_and_the_serde_does_not_is_no_message(text: bytes) -> None:
+    for schema in (None, pa.schema([("a", pa.float64())])):
+        with pytest.raises(SerdeError, match="cannot decode this message"):
+            json_batch(b'{"a":1.5}', text).table(schema=schema)
+
+
+def test_text_may_speak_of_what_is_no_number() -> None:
+    assert json_batch(b'{"a":"NaN, Inf"}', b'{"a":", NaN"}').table()["a"].to_pylist() == ["NaN, Inf", ", NaN"]
+
+
+@pytest.mark.parametrize("values", [[2**63], [2**53 + 1, 1.5], [{"deep": [2**64 - 1]}]])
+def test_no_whole_number_is_rounded_without_a_word(values: list[Any]) -> None:
+    with pytest.raises(SerdeError, match="give table\\(\\) a schema"):
+        json_batch(*(orjson.dumps({"a": value}) for value in values)).table()
+
+
 def test_a_schema_says_which_fields_with_which_types() -> None:
     schema = pa.schema([("n", pa.float64()), ("gone", pa.string())])
     for messages in ([b'{"n":1,"x":2}', None], [b'{"n":1,"x":2}', b"null"]):
@@ -142,6 +164,35 @@ def test_columns_beside_the_fields_lack_what_was_left_out() -> None:
     assert (len(batch), batch.to_arrow().num_rows) == (3, 3)
 
 
+def test_messages_without_fields_are_rows_all_the_same() -> None:
+    """Deletions, say: nothing but keys."""
+    pieces: list[Messages] = [lists([(None, b"k", None, None), (None, b"l", b"null", None)])]
+    for serde in (JsonSerde(), MsgspecSerde(msgspec.json)):
+        assert MessageBatch(pieces, None, serde).table("key").to_pylist() == [{"key": b"k"}, {"key": b"l"}]
+
+
+class Reading(msgspec.Struct):
+    sensor: str
+    at: dt.datetime | None = None
+    parts: list[Part] = []
+
+
+@dataclasses.dataclass
+class Part:
+    value: float
+
+
+def test_messages_of_a_type_have_its_fields() -> None:
+    serde = MsgspecSerde(msgspec.json, Reading)
+    messages = [b'{"sensor":"a","at":"2024-01-01T10:00:00Z"}', None, b'{"sensor":"b","parts":[{"value":1.5}]}']
+    table = MessageBatch([lists([(None, None, message, None) for message in messages])], None, serde).table()
+    assert table.to_pylist() == [
+        {"sensor": "a", "at": dt.datetime(2024, 1, 1, 10, tzinfo=dt.UTC), "parts": []},
+        {"sensor": None, "at": None, "parts": None},
+        {"sensor": "b", "at": None, "parts": [{"value": 1.5}]},
+    ]
+
+
 def test_messages_of_another_serde_make_a_column() -> None:
     batch = MessageBatch([arrow([(None, None, b"a", None), (None, None, None, None)])], None, StringSerde())
     assert batch.table().to_pydict() == {"message": ["a", None]}
@@ -161,6 +212,16 @@ def test_what_cannot_be_decoded_names_its_place_and_what_stands_before_it_is_giv
             seen.append(envelope.message)
     assert seen == [1]
     assert [each.message for each in batch.peek()] == [1, b"{", 3]
+
+
+@pytest.mark.parametrize("serde", [JsonSerde(), MsgspecSerde(msgspec.json)])
+def test_what_was_left_out_for_its_key_is_missing_however_it_is_read_from_then_on(serde: Serde) -> None:
+    left_out: list[str] = []
+    pieces: list[Messages] = [lists([(None, b"\xff", b'{"a":1}', None), (None, b"k", b'{"a":2}', None)])]
+    batch = MessageBatch(pieces, StringSerde(), serde, lambda raw, error: left_out.append(raw.offset))
+    assert [each.key for each in batch] == ["k"]
+    assert (batch.messages(), batch.table("offset").to_pylist()) == ([{"a": 2}], [{"offset": 1, "a": 2}])
+    assert left_out == ["0"]
 
 
 def test_whoever_looks_on_leaves_nothing_out_and_is_told_nothing() -> None:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime as dt
+import re
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from streambench.errors import SerdeError
 
@@ -11,21 +17,29 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _LARGEST_BLOCK = (1 << 31) - 1
+_EXACT = 2.0**53
+# What pyarrow takes for a number, though it is no JSON.
+_NO_NUMBER = re.compile(rb"[:,\[]\s*-?(?:NaN|Inf)")
+_OF_ARROW = (bytes, bytearray, dt.datetime, dt.date, dt.time, dt.timedelta, Decimal)
 
 
 def table_of(objects: Sequence[Any], schema: pa.Schema | None = None) -> pa.Table:
-    """The table of objects; None is a row of nulls. Objects that have no fields make a column ``message``. Raises SerdeError."""
+    """The table of objects: dicts, msgspec Structs, dataclasses; None is a row of nulls. Objects that have no fields make a column
+    ``message``. Raises SerdeError."""
     import pyarrow as pa
 
     try:
-        if all(each is None or isinstance(each, dict) for each in objects):
-            rows = [each or {} for each in objects]
-            names = list(schema.names if schema is not None else dict.fromkeys(name for row in rows for name in row))
-            if schema is not None:
-                return pa.Table.from_pylist(rows, schema=schema)
-            return pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
-        return pa.table({"message": pa.array(objects)}) if schema is None else pa.table({"message": pa.array(objects)}, schema=schema)
-    except (pa.ArrowException, TypeError, OverflowError, KeyError) as error:
+        found = [each if isinstance(each, dict) else _fields(each) for each in objects]
+        rows = [each for each in found if each is not None]
+        if len(rows) < len(found):
+            return pa.table({"message": pa.array(objects)}, schema=schema)
+        if schema is not None:
+            return pa.Table.from_pylist(rows, schema=schema)
+        names = dict.fromkeys(name for row in rows for name in row)
+        if not names:  # so many rows all the same
+            return pa.table({"message": pa.nulls(len(rows))}).select([])
+        return pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
+    except (pa.ArrowException, TypeError, ValueError, OverflowError, KeyError) as error:
         hint = "they do not fit the schema" if schema is not None else "give table() a schema, or go over the batch one by one"
         raise SerdeError(f"these messages make no table ({error}): {hint}") from error
 
@@ -47,14 +61,42 @@ def json_table(messages: pa.Array, schema: pa.Schema | None = None) -> pa.Table 
         texts = messages.cast(pa.string())
         if not (pc.all(pc.starts_with(texts, "{")).as_py() and pc.all(pc.ends_with(texts, "}")).as_py()):
             return None
-        table = _read(_lines(texts), schema)
+        lines = _lines(texts)
+        raw = lines.to_pybytes()
+        if (b"NaN" in raw or b"Inf" in raw) and _NO_NUMBER.search(raw):
+            return None
+        table = _read(lines, schema)
         if schema is None:
             plain = pa.schema([field.with_type(_without_times(field.type)) for field in table.schema])
             if plain != table.schema:
-                table = _read(_lines(texts), plain)
+                table = _read(lines, plain)
+            if not all(_is_exact(column) for column in table.columns):
+                return None
     except pa.ArrowException:
         return None
     return table if table.num_rows == len(messages) else None
+
+
+def _fields(value: Any) -> dict[str, Any] | None:
+    """The fields of an object by name, None for one that has none."""
+    if value is None:
+        return {}
+    if not isinstance(value, msgspec.Struct) and not dataclasses.is_dataclass(value):
+        return None
+    fields = msgspec.to_builtins(value, builtin_types=_OF_ARROW)
+    return fields if isinstance(fields, dict) else None
+
+
+def _is_exact(column: pa.ChunkedArray) -> bool:
+    """Whether no number in it can have been a whole number that its float only comes close to."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_floating(column.type):
+        return pc.all(pc.less(pc.abs(column), _EXACT)).as_py() is not False
+    if pa.types.is_struct(column.type):
+        return all(_is_exact(field) for field in column.flatten())
+    return not pa.types.is_list(column.type) or _is_exact(pc.list_flatten(column))
 
 
 def _lines(texts: pa.Array) -> pa.Buffer:
