@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, overload
 
-from streambench.batch import MessageBatch, offset_in, parts
+from streambench.batch import MessageBatch, offset_in
 from streambench.chunk import Messages
 from streambench.errors import SerdeError
 from streambench.model import IncomingMessageEnvelope
@@ -65,16 +65,16 @@ class Waiting(deque[IncomingMessageEnvelope]):
 
     def take(self, count: int, undecodable: Callable[[IncomingMessageEnvelope, SerdeError], None]) -> MessageBatch:
         """A run: the message that was inside the chooser and those behind it, ``count`` in all."""
-        taken = parts(self._pieces, 0, count)
-        left = self._count = self._count - count
+        taken: list[Messages] = []
+        self._count -= count
         self._inside = 0
-        rest: deque[Messages] = deque()
-        while left:
-            piece = self._pieces.pop()
-            length = min(left, len(piece))
-            rest.appendleft(piece.part(len(piece) - length, len(piece)))
-            left -= length
-        self._pieces = rest
+        while count:
+            piece = self._pieces.popleft()
+            if len(piece) > count:
+                self._pieces.appendleft(piece.part(count, len(piece)))
+                piece = piece.part(0, count)
+            taken.append(piece)
+            count -= len(piece)
         batch = self.taken = MessageBatch(taken, self._lane.key_serde, self._lane.message_serde, undecodable)
         return batch
 
@@ -173,7 +173,9 @@ class Runs:
         for at in range(len(batch)):
             if self._begins(subscription, batch.offset(at)):
                 subscription.skip_before = None
+                subscription.skipped += at
                 return batch if at == 0 else batch.part(at, len(batch))
+        subscription.skipped += len(batch)
         return None
 
 
@@ -181,5 +183,6 @@ def place_of(batch: MessageBatch) -> str:
     """Which messages of which partition, in words; of a single one with its key."""
     if len(batch) > 1:
         return f"{batch.ssp}@{batch.first_offset}..{batch.last_offset} (a run of {len(batch)} messages)"
-    key = batch.peek()[0].key if batch.peek() else None
+    keys = [each.key for each in batch.peek()]
+    key = keys[0] if keys else None
     return f"{batch.ssp}@{batch.first_offset}" + ("" if key is None else f", key {key!r}")

@@ -265,10 +265,16 @@ def test_a_broadcast_message_is_one_message_and_a_call_per_task() -> None:
     assert run.metrics["Partition 1.task.process-calls"] == run.metrics["Partition 1.task.messages-actually-processed"] == 3
 
 
-def test_messages_before_the_beginning_of_a_task_are_skipped_and_counted() -> None:
-    config = {"task.inputs": "mem.a", "task.broadcast.inputs": "mem.b#0"}
+class InBatches(StreamTask):
+    def process_batch(self, batch, collector, coordinator):
+        pass
+
+
+@pytest.mark.parametrize(("task", "longest"), [(ignore, 1), (InBatches, 1), (InBatches, 2), (InBatches, 9)])
+def test_messages_before_the_beginning_of_a_task_are_skipped_and_counted(task: Any, longest: int) -> None:
+    config = {"task.inputs": "mem.a", "task.broadcast.inputs": "mem.b#0", "task.batch.messages": longest}
     inputs = {"mem.a": {0: [1], 1: [2]}, "mem.b": {0: ["x", "y", "z"]}}
-    run = run_job(ignore, config, inputs, checkpoints={"Partition 1": {"mem.b.0": "1"}})
+    run = run_job(task, config, inputs, checkpoints={"Partition 1": {"mem.b.0": "1"}})
     assert run.metrics["container.skipped-envelopes"] == 2
     assert run.metrics["Partition 1.task.messages-actually-processed"] == run.metrics["Partition 1.task.process-calls"] - 2 == 2
 
