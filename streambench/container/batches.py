@@ -153,7 +153,9 @@ class Runs:
             self._multiplexer.gather(lane, count)
             offsets = waiting.offsets(count)
             count = max(1, min(len(offsets), self._multiplexer.chooser.take_run(offsets))) if len(offsets) > 1 else 1
-        return waiting.take(count, self._undecodable)
+        batch = waiting.take(count, self._undecodable)
+        self._multiplexer.make_room(lane)
+        return batch
 
     def _undecodable(self, raw: IncomingMessageEnvelope, error: SerdeError) -> None:
         letters = len(self._outgoing)

@@ -155,6 +155,13 @@ class Multiplexer:
             for chunk in self._intake.poll(lane.ssp.system, {lane.ssp: missing}):
                 self._decode(lane, chunk)
 
+    def make_room(self, lane: Lane) -> None:
+        """Tell the reader of a lane that takes batches what no longer waits, so that it reads on while a run is processed."""
+        taken = lane.owed - len(lane.buffer)
+        if taken > 0:
+            self._intake.consumed(lane.ssp, taken)
+            lane.owed -= taken
+
     def look(self) -> bool:
         """Poll for the lanes that ran dry; whether the chooser got a candidate by it."""
         before = len(self._dry)

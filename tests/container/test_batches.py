@@ -336,6 +336,21 @@ def test_messages_that_a_thread_reads_come_in_runs_too() -> None:
     assert len(batches) < 40
 
 
+def test_a_thread_reads_on_while_a_run_is_processed() -> None:
+    taken = 0
+
+    def process_batch(batch: MessageBatch, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        nonlocal taken
+        taken += len(batch)
+        system.wait_for("mem.in.0", min(100, taken + 19))
+
+    bench, system = network(batched(process_batch), {"mem.in": {0: list(range(100))}}, {"systems.mem.samza.fetch.threshold": 20})
+    container = bench.started()
+    container.run(100)
+    container.stop()
+    assert taken == 100
+
+
 DEAD = {"task.dead.letter.stream": "mem.dead", "systems.mem.streams.dead.samza.msg.serde": ""}
 
 
