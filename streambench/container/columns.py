@@ -2,7 +2,7 @@
 
 What one ``send`` does for a message is done here for a whole column: serialised, dealt out to partitions by key, and handed to the
 producer as Arrow arrays. A log appends them as they are. Where something is only known message by message (a key that is no bytes in a
-stream without a serde, a system that takes envelopes), it goes the way of single messages.
+stream without a serde, a partition key of another type, a system that takes envelopes), it goes the way of single messages.
 """
 
 from __future__ import annotations
@@ -102,21 +102,24 @@ def columns_outlet(
 
     def put_batch(source: str, batch: OutgoingBatch) -> None:
         if not (_is_encodable(batch.keys, key_serde) and _is_encodable(batch.messages, message_serde)):
-            for envelope in batch.envelopes():
-                put(source, envelope)
+            put_each(source, batch)
             return
         bad: dict[int, Exception] = {}
         keys = _encoded("key", batch.keys, key_serde, len(batch), bad, stream)
         messages = _encoded("message", batch.messages, message_serde, len(batch), bad, stream)
-        to = _partitions(batch, keys, bad)
-        for at in sorted(bad):
-            unserialisable(source, next(batch.envelopes(at, at + 1)), bad[at])
         timestamps = pa.nulls(len(batch), pa.int64()) if batch.timestamps is None else _cast("timestamps", batch.timestamps, pa.int64())
         headers = pa.map_(pa.string(), pa.binary())
         arrays = [
             keys, messages, timestamps,
             pa.nulls(len(batch), headers) if batch.headers is None else _cast("headers", batch.headers, headers),
         ]  # fmt: skip
+        try:
+            to = _partitions(batch, keys, bad)
+        except SerdeError:
+            put_each(source, batch)  # which says of each where it goes, or that it goes nowhere
+            return
+        for at in sorted(bad):
+            unserialisable(source, next(batch.envelopes(at, at + 1)), bad[at])
         rows = pa.RecordBatch.from_arrays(arrays, names=["key", "message", "timestamp", "headers"])
         if bad:
             good = pa.array([at for at in range(len(batch)) if at not in bad], pa.int32())
@@ -131,6 +134,10 @@ def columns_outlet(
         for number, count in zip(*_lengths(to), strict=True):
             send(source, number, rows.slice(start, count))
             start += count
+
+    def put_each(source: str, batch: OutgoingBatch) -> None:
+        for envelope in batch.envelopes():
+            put(source, envelope)
 
     def _partitions(batch: OutgoingBatch, keys: pa.Array, bad: dict[int, Exception]) -> pa.Array:
         nonlocal turn
@@ -173,7 +180,7 @@ def _hashed(column: Column, partitions: int) -> pa.Array:
 
     if not isinstance(column, pa.Array):
         column = pa.array([None if key is None else key_bytes(key) for key in column], pa.binary())
-    coded = column if pa.types.is_dictionary(column.type) else pc.dictionary_encode(column)
+    coded = pc.dictionary_encode(column)
     places = [None if key is None else partition_for(key_bytes(key), partitions) for key in coded.dictionary.to_pylist()]
     return pa.array(places, pa.int32()).take(coded.indices)
 
