@@ -108,29 +108,33 @@ class Chunk(Struct, gc=False):
         import pyarrow as pa
 
         numbers = all(map(str.isdecimal, self.offsets))
-        offsets = pa.array(map(int, self.offsets), pa.int64()) if numbers else pa.array(self.offsets, pa.string())
-        headers = pa.map_(pa.string(), pa.binary())
-        given = self.headers if self.headers is not None else [None] * len(self)
+        nothing = [None] * len(self)
+        headers = [None if each is None else list(each.items()) for each in self.headers or nothing]
         arrays = [
-            offsets,
-            pa.array(self.timestamps if self.timestamps is not None else [None] * len(self), pa.int64()),
-            self._column("keys", self.keys),
-            self._column("messages", self.messages),
-            pa.array([None if each is None else list(each.items()) for each in given], headers),
+            self._column("offsets", [*map(int, self.offsets)], pa.int64()) if numbers else pa.array(self.offsets, pa.string()),
+            self._column("timestamps", self.timestamps or nothing, pa.int64()),
+            self._column("keys", self.keys, _objects(self.keys)),
+            self._column("messages", self.messages, _objects(self.messages)),
+            self._column("headers", headers, pa.map_(pa.string(), pa.binary())),
         ]
         return pa.RecordBatch.from_arrays(arrays, names=list(COLUMNS))
 
-    def _column(self, what: str, values: list[Any]) -> pa.Array:
-        """Bytes (and nothing at all) as binary, objects as Arrow takes them."""
+    def _column(self, what: str, values: Sequence[Any], kind: pa.DataType | None) -> pa.Array:
         import pyarrow as pa
 
-        kinds = set(map(type, values)) - {type(None)}
         try:
-            return pa.array(values, pa.binary() if kinds <= {bytes} else None)
+            return pa.array(values, kind)
         except (pa.ArrowException, OverflowError) as error:
             raise SerdeError(
                 f"{self.ssp}@{self.offsets[0]}..{self.offsets[-1]}: these {what} make no column ({error}); go over the batch one by one"
             ) from error
+
+
+def _objects(values: list[Any]) -> pa.DataType | None:
+    """The type of the column of these values: bytes (and nothing at all) as binary, objects (None) as Arrow takes them."""
+    import pyarrow as pa
+
+    return pa.binary() if set(map(type, values)) <= {bytes, type(None)} else None
 
 
 class ArrowChunk(Struct, gc=False):

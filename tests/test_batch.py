@@ -248,3 +248,16 @@ def test_objects_that_make_no_column_can_still_be_gone_over() -> None:
     with pytest.raises(SerdeError, match="go over the batch one by one"):
         batch.to_arrow()
     assert batch.messages() == [{"n": 1}, "text"]
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        Chunk(P0, ["0"], [None], [b"1"], None, [{"a": 1}]),  # type: ignore[dict-item]
+        Chunk(P0, ["0"], [None], [b"1"], ["now"]),  # type: ignore[list-item]
+        Chunk(P0, [str(2**64)], [None], [b"1"]),
+    ],
+)
+def test_whatever_makes_no_column_is_said_with_its_place(piece: Chunk) -> None:
+    with pytest.raises(SerdeError, match="log.in.0@.*make no column"):
+        MessageBatch([piece]).to_arrow()
