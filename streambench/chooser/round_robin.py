@@ -34,8 +34,8 @@ class RoundRobinChooser(MessageChooser):
             return None
 
     def take_run(self, offsets: Sequence[str]) -> int:
-        """A run is a turn: all of it."""
-        return len(offsets)
+        """A run is a turn: all of it, unless a subclass chooses otherwise."""
+        return len(offsets) if type(self).choose is RoundRobinChooser.choose else super().take_run(offsets)
 
     def explain(self, chosen: IncomingMessageEnvelope | None) -> Explanation:
         if type(self).choose is not RoundRobinChooser.choose:

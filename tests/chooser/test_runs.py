@@ -12,6 +12,13 @@ from streambench.model import IncomingMessageEnvelope
 from tests.chooser.messages import A, B, put, started, take, until
 
 
+class Choosy(RoundRobinChooser):
+    """Takes turns, but chooses itself whose turn it is."""
+
+    def choose(self) -> IncomingMessageEnvelope | None:
+        return super().choose()
+
+
 class OneByOne(MessageChooser):
     """Says nothing of runs."""
 
@@ -26,6 +33,7 @@ def offsets(start: int, stop: int) -> Sequence[str]:
 
 def test_a_chooser_that_says_nothing_decides_message_by_message() -> None:
     assert OneByOne().take_run(offsets(0, 5)) == 1
+    assert Choosy().take_run(offsets(0, 5)) == 1
 
 
 def test_for_round_robin_a_run_is_a_turn() -> None:
