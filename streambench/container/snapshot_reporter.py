@@ -12,6 +12,7 @@ from streambench.errors import ConfigError
 from streambench.metrics.registry import Reading, flat
 from streambench.metrics.reporter import MetricsReport, MetricsReporter, Surroundings
 from streambench.model import SystemStream
+from streambench.serde.plain import plain
 
 
 class SnapshotReporter(MetricsReporter):
@@ -47,11 +48,12 @@ def _message(report: MetricsReport, source: str) -> bytes:
         group: {name.removeprefix(f"{group}."): _plain(value) for name, value in flat(readings).items()}
         for group, readings in groups.items()
     }
-    return orjson.dumps({"header": header, "metrics": metrics}, default=str)
+    return orjson.dumps({"header": header, "metrics": metrics})
 
 
 def _plain(value: Any) -> Any:
     """A user may have set a gauge to anything: numbers of other libraries become Python's, and JSON has no NaN."""
-    if isinstance(value, Real) and not isinstance(value, int | float):
+    if isinstance(value, Real) and not isinstance(value, int):
         value = float(value)
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        return value if math.isfinite(value) else None
+    return plain(value)

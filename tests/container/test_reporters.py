@@ -141,12 +141,18 @@ def test_prometheus_scrapes_a_container_until_it_stops(tmp_path: Path, caplog: p
         urllib.request.urlopen(url, timeout=10)
 
 
+ODD = {
+    "text": "x", "nothing": None, "nan": math.nan, "numpy": np.int64(3), "half": Fraction(1, 2), "large": 2**70, "torn": "\udc80",
+    "bytes": b"ab",
+}  # fmt: skip
+
+
 def test_a_gauge_may_hold_anything() -> None:
     clock, slow = advancing(1000)
 
     class Odd(slow):
         def init(self, context):
-            for name, value in (("text", "x"), ("nothing", None), ("nan", math.nan), ("numpy", np.int64(3)), ("half", Fraction(1, 2))):
+            for name, value in ODD.items():
                 context.metrics.gauge(name).set(value)
 
     settings = {
@@ -156,7 +162,8 @@ def test_a_gauge_may_hold_anything() -> None:
     run = run_job(Odd, settings, {"mem.a": {0: [1]}}, clock=clock)
     assert run.metrics["container.report-exceptions"] == 0
     told = json.loads(run.outputs["mem.metrics"][0][-1][1])
-    assert told["metrics"]["Odd"] == {"text": "x", "nothing": None, "nan": None, "numpy": 3, "half": 0.5}
+    plain = {"text": "x", "nothing": None, "nan": None, "numpy": 3, "half": 0.5, "large": str(2**70), "torn": "\\udc80", "bytes": "ab"}
+    assert told["metrics"]["Odd"] == plain
 
 
 def test_the_log_gets_a_line_per_source_without_what_every_partition_has(caplog: pytest.LogCaptureFixture) -> None:
