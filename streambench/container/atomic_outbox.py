@@ -100,6 +100,7 @@ class AtomicOutbox(ProducingOutbox):
 
     def _add(self, changes: Sequence[StoreChanges]) -> None:
         for each in changes:
+            self._unflushed += len(each.entries)
             keys = [key for key, _ in each.entries]
             values = [value for _, value in each.entries]
             timestamps = None if each.written is None else list(each.written)

@@ -89,8 +89,8 @@ def _of_chooser(container: Container, partitions: Sequence[PartitionSnapshot]) -
 def _of_priorities(container: Container, inside: Sequence[SystemStreamPartition]) -> Iterator[Reading]:
     config = container.config
     streams = {ssp.system_stream for ssp in container._multiplexer.lanes}
-    levels = {stream: config.integer(f"systems.{stream.system}.streams.{stream.stream}.samza.priority") for stream in streams}
-    if all(level < 0 for level in levels.values()):
+    levels = {stream: max(-1, config.integer(f"systems.{stream.system}.streams.{stream.stream}.samza.priority")) for stream in streams}
+    if not any(level >= 0 for level in levels.values()):
         return
     for level in sorted(set(levels.values()), reverse=True):
         name = "none" if level < 0 else str(level)

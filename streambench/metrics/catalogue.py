@@ -102,5 +102,5 @@ def _matcher(metric: Metric) -> re.Pattern[str]:
     return re.compile(re.sub(r"<(\w+)>", lambda found: rf"(?P<{found[1]}>{_VALUES.get(found[1], '.+')})", escaped))
 
 
-# The name of a system has no dash in most configurations; where it has, labels say what is what and the name is not asked.
-_VALUES = {"system": "[^-]+", "partition": "[0-9]+", "store": "[^.]+", "priority": "-?[0-9]+|none"}
+# Where the name of a system has a dash, the name does not say what is what: labels do, and it is not asked.
+_VALUES = {"system": ".+?", "partition": "[0-9]+", "store": "[^.]+", "priority": "-?[0-9]+|none"}

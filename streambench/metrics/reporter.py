@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from streambench import load
 from streambench.config import Config
@@ -187,6 +188,4 @@ def _without(report: MetricsReport, blacklist: re.Pattern[str]) -> MetricsReport
         source: [each for each in readings if not blacklist.fullmatch(f"{each.group}.{each.name}")]
         for source, readings in report.sources.items()
     }
-    return MetricsReport(
-        report.job, report.job_id, report.container, report.host, report.version, report.time_ms, report.reset_time_ms, sources
-    )
+    return replace(report, sources=sources)

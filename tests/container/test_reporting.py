@@ -296,6 +296,30 @@ def test_the_chooser_tells_who_waits_at_which_priority() -> None:
     assert (values["chooser.held-partitions"], values["consumers.ssps-needed-by-chooser"]) == (1, 1)
 
 
+def test_streams_without_a_priority_are_one_level_however_that_is_said() -> None:
+    settings = {"systems.mem.streams.a.samza.priority": "7", "systems.mem.streams.c.samza.priority": "-5", **keeping("Keeps")}
+    clock, slow = advancing(1000)
+    container = Bench(slow, {"mem.a": {0: [1, 2]}, "mem.b": {0: [1]}, "mem.c": {0: [1]}}, settings, clock=clock).started()
+    container.step(2)
+    readings = [each for each in made[0].reports[-1].sources["samza-container-0"] if each.name == "priority-none-buffered-messages"]
+    container.stop()
+    assert [each.value for each in readings] == [2]
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_what_goes_to_changelogs_counts_as_sent(guarantee: str) -> None:
+    class Counts(StreamTask):
+        def init(self, context):
+            self.store = context.store("s")
+
+        def process(self, envelope, collector, coordinator):
+            self.store.put(envelope.message, 1)
+            echo(envelope, collector, coordinator)
+
+    config = {"stores.s.factory": "memory", "stores.s.changelog": "mem.s", "task.processing.guarantee": guarantee}
+    assert run_job(Counts, config, {"mem.a": {0: ["x", "y", "z"]}}).metrics["producers.sends"] == 6
+
+
 def test_bootstrap_streams_tell_how_far_they_are() -> None:
     settings = {"systems.mem.streams.b.samza.bootstrap": "true", **keeping("Keeps")}
     clock, slow = advancing(1000)

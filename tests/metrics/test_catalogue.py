@@ -95,6 +95,9 @@ def test_a_name_is_taken_apart() -> None:
     entry = find("consumers", "kafka-page-views-12-messages-behind-high-watermark")
     assert entry is not None
     assert entry[1] == {"system": "kafka", "stream": "page-views", "partition": "12"}
+    system = find("log", "my-log-messages-read")
+    assert system is not None
+    assert system[1] == {"system": "my-log"}
     store = find("stores", "counts-puts")
     assert store is not None
     assert store[1] == {"store": "counts"}
