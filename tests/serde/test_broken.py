@@ -127,7 +127,9 @@ def unending() -> list[Any]:
 
 @pytest.mark.parametrize("name", sorted(RIGHT))
 @pytest.mark.parametrize(
-    "value", [unending(), object(), {"a": object()}, 2**70, "\ud800", float("nan"), {b"k": 1}, partial(print)], ids=repr
+    "value",
+    [unending(), object(), {"a": object()}, 2**70, "\ud800", float("nan"), {b"k": 1}, partial(print)],
+    ids=["endless list", "object", "object inside", "beyond 64 bits", "half a surrogate", "nan", "bytes as a name", "partial"],
 )
 def test_any_object_is_written_or_refused(name: str, value: Any) -> None:
     from streambench.model import OutgoingMessageEnvelope, SystemStream
