@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -156,12 +157,13 @@ def _mend_default(field: dict[str, Any]) -> None:
 
 _Check = Callable[[Any], object]
 
+_LARGEST_FLOAT = (2 - 2**-23) * 2.0**127
 _INTEGERS = {"int": range(-(2**31), 2**31), "long": range(-(2**63), 2**63)}
 
 
 def _numbers(schema: Any, named: dict[str, _Check | None]) -> _Check | None:
-    """What refuses the values that fastavro's writer would change without a word: it makes 3 of 3.7, true of any text, and an int of a
-    larger number. None where there is nothing to look at. (Its ``validate`` does it too, for four times the price of writing.)"""
+    """What refuses the values that fastavro's writer would change without a word: it makes 3 of 3.7, true or 1.5 of text, an int of a
+    larger number, and infinity of what is too large for a float. None where there is nothing to look at. (Its ``validate`` does it too, for four times the price of writing.)"""
     if isinstance(schema, list):
         return None  # to find the branch, the writer validates
     if isinstance(schema, str):
@@ -190,6 +192,10 @@ def _number(kind: str, *, is_logical: bool) -> _Check | None:
             raise TypeError(f"{value!r} is not of the type {kind}")
         if allowed is not None and (value not in allowed if isinstance(value, int) else not is_logical or isinstance(value, float)):
             raise ValueError(f"{value!r} is not of the type {kind}")
+        if allowed is None and isinstance(value, str):
+            raise TypeError(f"{value!r} is not of the type {kind}")
+        if kind == "float" and _LARGEST_FLOAT < abs(value) < math.inf:
+            raise ValueError(f"{value!r} is too large for a float; a double would hold it")
 
     return check
 

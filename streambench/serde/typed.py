@@ -16,7 +16,7 @@ from streambench.serde.builtin import JsonSerde
 class MsgspecSerde(Serde):
     """Encodes and decodes objects of one type: a msgspec Struct, a dataclass, a TypedDict, ``list[int]``, ... or Any.
 
-    What is written must be of the type, or the plain dict or list of one; what is read is of the type. ``coding`` is ``msgspec.json`` or
+    What is written must be of the type, its fields too, or the plain dict or list of one; what is read is of the type. ``coding`` is ``msgspec.json`` or
     ``msgspec.msgpack``. Raises TypeError for a type that msgspec cannot decode.
     """
 
@@ -27,9 +27,12 @@ class MsgspecSerde(Serde):
 
     def to_bytes(self, value: Any) -> bytes:
         try:
-            if self._kind is not Any and type(value) is not self._kind:
+            is_given = type(value) is self._kind
+            if self._kind is not Any and not is_given:
                 value = msgspec.convert(value, self._kind)
             data: bytes = self._encode(value)
+            if is_given:
+                self._decode(data)  # an object may be of the type while its fields are not: nobody could read that
         except RecursionError:
             raise SerdeError("the object nests too deeply") from None
         return data

@@ -58,6 +58,13 @@ def test_what_is_not_of_the_type_is_neither_written_nor_read(kind: str, wrong: A
         typed(kind, "Click").from_bytes(getattr(msgspec, kind).encode(wrong))
 
 
+@pytest.mark.parametrize("kind", ["json", "msgpack"])
+@pytest.mark.parametrize(("of", "wrong"), [("Click", Click(5)), ("Place", Place(5))])  # type: ignore[arg-type]
+def test_an_object_whose_fields_are_not_of_their_types_is_not_written(kind: str, of: str, wrong: Any) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        typed(kind, of).to_bytes(wrong)
+
+
 @pytest.mark.parametrize(
     ("path", "what"),
     [("Click", "names no class"), (f"{__name__}:Nothing", "has no 'Nothing'"), (f"{__name__}:pytest", "not a type of messages")],
