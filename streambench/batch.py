@@ -110,21 +110,23 @@ class MessageBatch:
 
         Raises SerdeError where a message cannot be decoded, or where they make no table.
         """
+        import pyarrow as pa
+
         unknown = [name for name in beside if name not in COLUMNS or name == "message"]
         if unknown:
             raise ValueError(f"there is no column {unknown[0]} to stand beside the fields; there are offset, timestamp, key, headers")
         quickly = type(self._message_serde) is JsonSerde and not self._left_out
         fields = json_table(self._columns["message"], schema) if quickly else None
-        kept: list[int] | None = None
+        places = None
         if fields is None:
             decoded = list(self._decoded_messages())
             fields = table_of([message for _, message in decoded], schema)
-            kept = [place for place, _ in decoded] if len(decoded) < len(self) else None
+            places = pa.array([place for place, _ in decoded], pa.int64()) if len(decoded) < len(self) else None
         for name in reversed(beside):
             if name in fields.column_names:
                 raise SerdeError(f"{self}: the messages have a field '{name}' themselves; the column of that name is in to_arrow()")
             column = self._columns[name]
-            fields = fields.add_column(0, name, column if kept is None else column.take(kept))
+            fields = fields.add_column(0, name, column if places is None else column.take(places))
         return fields
 
     def peek(self, at_most: int | None = None) -> list[IncomingMessageEnvelope]:

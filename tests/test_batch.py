@@ -162,6 +162,7 @@ def test_columns_beside_the_fields_lack_what_was_left_out() -> None:
     batch = json_batch(b'{"n":1}', b"{", b'{"n":3}', undecodable=lambda raw, error: None)
     assert batch.table("key").to_pydict() == {"key": [b"k0", b"k2"], "n": [1, 3]}
     assert (len(batch), batch.to_arrow().num_rows) == (3, 3)
+    assert json_batch(b"{", b"[", undecodable=lambda raw, error: None).table("offset", "key").to_pylist() == []
 
 
 def test_messages_without_fields_are_rows_all_the_same() -> None:

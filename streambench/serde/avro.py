@@ -163,7 +163,8 @@ _INTEGERS = {"int": range(-(2**31), 2**31), "long": range(-(2**63), 2**63)}
 
 def _numbers(schema: Any, named: dict[str, _Check | None]) -> _Check | None:
     """What refuses the values that fastavro's writer would change without a word: it makes 3 of 3.7, true or 1.5 of text, an int of a
-    larger number, and infinity of what is too large for a float. None where there is nothing to look at. (Its ``validate`` does it too, for four times the price of writing.)"""
+    larger number, and infinity of what is too large for a float. None where there is nothing to look at. (Its ``validate`` sees to most
+    of it too, for four times the price of writing.)"""
     if isinstance(schema, list):
         return None  # to find the branch, the writer validates
     if isinstance(schema, str):

@@ -16,8 +16,8 @@ from streambench.serde.builtin import JsonSerde
 class MsgspecSerde(Serde):
     """Encodes and decodes objects of one type: a msgspec Struct, a dataclass, a TypedDict, ``list[int]``, ... or Any.
 
-    What is written must be of the type, its fields too, or the plain dict or list of one; what is read is of the type. ``coding`` is ``msgspec.json`` or
-    ``msgspec.msgpack``. Raises TypeError for a type that msgspec cannot decode.
+    What is written must be of the type, its fields too, or the plain dict or list of one; what is read is of the type. ``coding`` is
+    ``msgspec.json`` or ``msgspec.msgpack``. Raises TypeError for a type that msgspec cannot decode.
     """
 
     def __init__(self, coding: Any, kind: Any = Any) -> None:

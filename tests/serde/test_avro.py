@@ -41,6 +41,7 @@ LOGICAL = {
         {"name": "key", "type": {"type": "string", "logicalType": "uuid"}},
     ],
 }  # fmt: skip
+MEASURED = {"type": "record", "name": "Measured", "fields": [{"name": "at", "type": "double"}]}
 CHAIN = {"type": "record", "name": "Chain", "fields": [{"name": "next", "type": ["null", "Chain"]}]}
 
 FLIGHTS = st.fixed_dictionaries(
@@ -107,7 +108,7 @@ def test_the_header_of_confluent_is_written_and_wanted() -> None:
     ("schema", "value"),
     [
         ("int", 2**31), ("int", 3.5), ("long", 3.7), ("long", True), ("long", "3"), ("boolean", "x"), ("boolean", 1), ("double", True),
-        ("double", "1.5"), ("float", "nan"), ("float", 1e39), ("float", None),
+        ("double", "1.5"), (MEASURED, {"at": "nan"}), ("float", 1e39), ("float", None),
         ({"type": "array", "items": "int"}, [1, 2.5]), ({"type": "map", "values": "int"}, {"a": 2.5}),
         ({"type": "long", "logicalType": "timestamp-millis"}, 3.7), (["null", "int"], 2**31), ("string", b"x"), ("bytes", "x"),
         (FLIGHT, {"id": 1, "carrier": "AA"}), (FLIGHT, {"id": 1, "carrier": "AA", "delay": None, "dleay": 5}),
