@@ -148,12 +148,9 @@ class State:
         """Flush the stores of a task; what changed in them since the last drain."""
         for each in self._stores[task].values():
             each.flush()
-        changes = []
-        for store in self.changelogs(task):
-            entries = self._stores[task][store].drain()
-            if entries:
-                changes.append(self._changes(task, store, entries))
-        return changes
+        # Of stores without a changelog nothing comes, but what has expired in them goes.
+        drained = {name: store.drain() for name, store in self._stores[task].items()}
+        return [self._changes(task, name, entries) for name, entries in drained.items() if entries]
 
     def committed(self, checkpoints: Mapping[str, Checkpoint], manager: CheckpointManager) -> None:
         """What was drained is committed, by these checkpoints: stores on disk note it, and changelogs learn what they need not keep."""

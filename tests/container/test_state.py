@@ -196,6 +196,19 @@ def test_what_has_expired_leaves_the_changelog(engine: str, tmp_path: Path) -> N
     assert job.changelog() == [(b"a", b"1"), (b"b", b"1"), (b"a", None)]
 
 
+def test_what_has_expired_is_removed_also_where_there_is_no_changelog(engine: str, tmp_path: Path) -> None:
+    clock = ManualClock(1_000)
+    job = Job(tmp_path, {"stores.s.factory": engine, "stores.s.ttl.ms": 100, "stores.s.changelog": "none"}, clock)
+    job.send(("a", "1"))
+    container = job.container()
+    container.run("caught-up")
+    clock.advance(100)
+    container.commit()
+    below = container.tasks[0].stores["s"].engine._engine
+    assert len(below) == 0
+    container.stop()
+
+
 def test_state_is_as_it_was_at_any_checkpoint_that_is_kept_whatever_is_compacted(engine: str, tmp_path: Path) -> None:
     clock = ManualClock(1_000_000_000_000)
     values = {"stores.s.factory": engine, "stores.s.changelog.min.compaction.lag.ms": 0, "task.checkpoint.history": 3}

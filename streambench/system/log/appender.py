@@ -58,6 +58,14 @@ class Place(Struct, frozen=True):
     def stream_file(self) -> Path:
         return self.directory.parent / "stream.json"
 
+    def make(self, *, durable: bool) -> None:
+        """Make the directory, if it is not there. Raises UnknownStreamError."""
+        if not self.directory.exists():
+            self.check()
+            self.directory.mkdir(exist_ok=True)
+            if durable:
+                make_durable(self.directory.parent)
+
     def check(self) -> None:
         """Raises UnknownStreamError where the stream has been deleted since this was made (and perhaps created anew)."""
         try:
@@ -99,6 +107,8 @@ class Appender:
             if producer is not None:
                 self._fences.check(producer, generation, epoch)
                 if sequence is not None and self._last_of(producer) >= (generation, sequence):
+                    # Whoever appended it may have died before it was forced to the disk.
+                    self._must_force(self._active)
                     return None
             if self._roll_is_due():
                 self._roll()
@@ -149,11 +159,8 @@ class Appender:
     def _locked(self) -> Iterator[None]:
         place = self._place
         try:
-            if self._active is None and not place.directory.exists():
-                place.check()
-                place.directory.mkdir(exist_ok=True)
-                if self._settings.fsync != "never":
-                    make_durable(place.directory.parent)
+            if self._active is None:
+                place.make(durable=self._settings.fsync != "never")
             with locked(self._lock):
                 place.check()
                 yield
@@ -225,6 +232,8 @@ class Appender:
         """Go on behind a sealed segment. Who sealed it may have died before the next one was there."""
         following = [segment for segment in segments(self._place.directory) if segment.base > sealed.base]
         if not following:
+            self._must_force(sealed)
+            self.flush()
             self._begin(self._next)
             return
         for segment in following:
@@ -279,8 +288,13 @@ class Appender:
         except OSError as error:
             os.ftruncate(descriptor, self._end)
             raise StreamSystemError(f"{self._place.name}: {len(data)} bytes could not be written to {path}: {error.strerror}") from error
-        self._handles.mark_dirty(path)
-        self._written.add(path)
+        self._must_force(self._active)
+
+    def _must_force(self, segment: Segment | None) -> None:
+        """Have the next ``flush`` force a segment to the disk."""
+        assert segment is not None
+        self._handles.mark_dirty(segment.path)
+        self._written.add(segment.path)
 
     def _roll_is_due(self) -> bool:
         if self._end == self._start:

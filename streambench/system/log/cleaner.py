@@ -99,10 +99,9 @@ class Cleaner:
             write_durably(self._place.directory / _COMPACTED, msgspec.json.encode(sealed[-1].base))
 
     def keep_from(self, offset: int) -> None:
-        """From this offset on compaction leaves everything as it is, until it is told a later one. Where nothing was written yet, nothing
-        happens."""
-        if self._place.directory.is_dir():
-            write_durably(self._place.directory / _KEEP, msgspec.json.encode(offset))
+        """From this offset on compaction leaves everything as it is, until it is told a later one."""
+        self._place.make(durable=True)
+        write_durably(self._place.directory / _KEEP, msgspec.json.encode(offset))
 
     def compacted_to(self) -> int | None:
         """The first offset that compaction has not looked at; None where there was none yet."""

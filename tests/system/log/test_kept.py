@@ -12,7 +12,6 @@ def test_compaction_leaves_all_that_stands_at_or_after_the_offset_to_keep_from(t
         log.create("changes", 1, **{"cleanup.policy": "compact"})
         partition = log.partition("changes", 0)
         assert partition.compacted_to() is None
-        partition.keep_from(0)  # there is nothing yet: nothing happens
         for at in range(4):
             partition.append([b"a", b"b"], [b"%d" % at, b"%d" % at])
             partition.roll()
@@ -36,3 +35,14 @@ def test_what_to_keep_is_remembered_by_whoever_cleans(tmp_path: Path) -> None:
         log.partition("changes", 0).clean()
         assert sum(batch.num_rows for batch in log.partition("changes", 0).read(0)) == 2
         assert log.partition("changes", 0).compacted_to() is None
+
+
+def test_what_to_keep_is_remembered_before_anything_is_there(tmp_path: Path) -> None:
+    with open_log(tmp_path) as log:
+        log.create("changes", 1, **{"cleanup.policy": "compact"})
+        partition = log.partition("changes", 0)
+        partition.keep_from(0)
+        partition.append([b"a", b"a"], [b"1", b"2"])
+        partition.roll()
+        partition.clean()
+        assert sum(batch.num_rows for batch in partition.read(0)) == 2

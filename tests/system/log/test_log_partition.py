@@ -8,6 +8,7 @@ import shutil
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from streambench.errors import FencedError, OffsetError, SerdeError, StreamExistsError, StreamSystemError, UnknownStreamError
 from streambench.system.log import Log, Partition, open_log
+from streambench.system.log.appender import Appender
 from streambench.system.log.segment import segments
 from tests.surroundings import SOAK
 
@@ -501,3 +503,39 @@ def test_compaction_leaves_alone_what_is_younger_than_its_lag_and_what_that_woul
             partition.roll()
         partition.clean(now_ms=10_000)
         assert [value for batch in partition.read(0, 10) for value in batch.column("value").to_pylist()] == [b"newer", b"newest"]
+
+
+def forced(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """The files that are forced to the disk from now on."""
+    files: set[int] = set()
+    force = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        files.add(os.fstat(descriptor).st_ino)
+        force(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return files
+
+
+def test_what_is_there_already_is_durable_too_though_whoever_appended_it_died_before_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_partition(tmp_path).append(None, [b"1"], producer="p", generation=1, sequence=7)
+    files, heir = forced(monkeypatch), open_partition(tmp_path)
+    assert heir.append(None, [b"1"], producer="p", generation=1, sequence=7) is None
+    heir.flush()
+    assert os.stat(segments(tmp_path / "clicks" / "0")[-1].path).st_ino in files
+
+
+def test_a_segment_whose_writer_died_when_it_was_sealed_is_durable_before_the_next_one_is_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead = open_partition(tmp_path)
+    dead.append(None, [b"1"], producer="p", generation=1, sequence=7)
+    with mock.patch.object(Appender, "flush", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        dead.roll()
+    files, heir = forced(monkeypatch), open_partition(tmp_path)
+    assert heir.append(None, [b"1"], producer="p", generation=1, sequence=7) is None
+    sealed, _ = segments(tmp_path / "clicks" / "0")
+    assert os.stat(sealed.path).st_ino in files
