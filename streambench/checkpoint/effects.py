@@ -20,6 +20,8 @@ from streambench.system.rows import Rows
 from streambench.system.systems import Systems
 
 _LARGEST = 1 << 30
+_PER_MESSAGE = 32
+_PER_HEADER = 8
 
 
 class Effects(Struct):
@@ -58,7 +60,7 @@ class Applier:
         """Before a commit is made: can it be applied? Raises CheckpointError where a partition holds later commits of this producer,
         so that these would be taken for written already, and MessageTooLargeError where there is too much for one partition."""
         for rows in effects.rows:
-            size = sum(map(_size, rows.keys)) + sum(map(_size, rows.messages))
+            size = _size(rows)
             if size >= _LARGEST:
                 raise MessageTooLargeError(
                     f"{rows.ssp}: {size} bytes in one commit are too many (at most {_LARGEST}); let task.commit.max.output.mb be lower, or "
@@ -100,5 +102,14 @@ def apply_left(effects: Effects, systems: Systems) -> None:
         do_all([producer.stop for producer in producers.values()])
 
 
-def _size(value: Any) -> int:
+def _size(rows: Rows) -> int:
+    """How many bytes these messages take as columns, at most."""
+    size = _PER_MESSAGE * (len(rows) + 1) + sum(map(_length, rows.keys)) + sum(map(_length, rows.messages))
+    for headers in rows.headers or ():
+        if headers:
+            size += sum(_PER_HEADER + len(name.encode()) + len(value) for name, value in headers.items())
+    return size
+
+
+def _length(value: Any) -> int:
     return len(value) if isinstance(value, (bytes, str)) else 0

@@ -107,9 +107,12 @@ class Record:
 
     def _read(self) -> tuple[bytes, int, bytes]:
         """The line, where it ends, and what follows it."""
-        data = os.pread(self._handle, os.fstat(self._handle).st_size, 0)
+        size, data = os.fstat(self._handle).st_size, bytearray()
+        # One call reads 2 GiB at most.
+        while len(data) < size and (part := os.pread(self._handle, size - len(data), len(data))):
+            data += part
         end = data.find(b"\n") + 1 or len(data)
-        return data[:end], end, data[end:]
+        return bytes(data[:end]), end, bytes(data[end:])
 
     def stands(self) -> bool:
         """Whether the name still leads to this very file: it has not been pruned."""

@@ -153,7 +153,7 @@ class _Job:
         self.config = config
         inputs = all_inputs(config)
         self.metadata: Metadata = systems.metadata(inputs)
-        self.model: JobModel = plan(config, name, self.metadata)
+        self.model: JobModel = plan(config, name, self.metadata, manager.last_generation())
 
     def tasks(self, only: str | None) -> dict[str, tuple[SystemStreamPartition, ...]]:
         """The tasks with their partitions, or one of them."""

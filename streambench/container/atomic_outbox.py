@@ -9,7 +9,6 @@ from streambench.checkpoint.api import Checkpoint, CheckpointManager
 from streambench.checkpoint.effects import Applier
 from streambench.config import Config
 from streambench.container.outbox import ProducingOutbox, StoreChanges, TaskCommit
-from streambench.errors import ConfigError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.store.definitions import store_definitions
@@ -78,7 +77,7 @@ class AtomicOutbox(ProducingOutbox):
         for ssp, rows in self._changes.items():
             rows.base = int(ends[ssp])
             ends[ssp] = str(rows.base + len(rows))
-        effects = [*self._changes.values(), *self._taken()]
+        effects = [*self._changes.values(), *(rows for producer in self._producers.values() for rows in producer.take())]
         written = self._checkpoints_of(commits, ends, now_ms)
         if written or effects:
             self._checkpoints.commit(written, effects, self._applier)
@@ -89,14 +88,6 @@ class AtomicOutbox(ProducingOutbox):
         self._sent.inc(self._unflushed)
         self._unflushed = 0
         return written
-
-    def _taken(self) -> list[Rows]:
-        """What was sent since the last commit."""
-        taken = [rows for producer in self._producers.values() for rows in producer.take()]
-        for rows in taken:
-            if rows.ssp in self._ends or rows.ssp in self._changes:
-                raise ConfigError(f"a task sent to {rows.ssp.system_stream}, which is a changelog of this job; send to another stream")
-        return taken
 
     def _add(self, changes: Sequence[StoreChanges]) -> None:
         for each in changes:

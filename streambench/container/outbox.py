@@ -101,6 +101,7 @@ class ProducingOutbox:
         self._puts: dict[SystemStream | Columns, Put] = {}
         self._partitions: dict[SystemStream, int] = {}
         self._sources: list[str] = []
+        self._changelogs: set[SystemStream] = set()
         self._generation = self._sequence = 0
         self._sent = metrics.counter("sends", "producers")
         self._rejects = rejects
@@ -108,6 +109,7 @@ class ProducingOutbox:
 
     def start(self, sources: Sequence[str], fenced: Mapping[str, Sequence[SystemStreamPartition]], generation: int, epoch: int) -> None:
         self._sources = [*sources, *fenced]
+        self._changelogs = {ssp.system_stream for partitions in fenced.values() for ssp in partitions}
         # Epochs grow with each holder of a container, and so do the numbers of its commits.
         self._generation, self._sequence = generation, epoch
         for source, partitions in fenced.items():
@@ -185,6 +187,8 @@ class ProducingOutbox:
         if not isinstance(envelope, OutgoingMessageEnvelope) or not isinstance(envelope.system_stream, SystemStream):
             raise SerdeError(f"{task} sent {shortened(envelope)}; what can be sent is OutgoingMessageEnvelope(SystemStream(...), message)")
         stream = envelope.system_stream
+        if stream in self._changelogs:
+            raise ConfigError(f"{task} sent to {stream}, which is a changelog of this job; send to another stream")
         try:
             admin = self._systems.admin(stream.system)
         except ConfigError as error:

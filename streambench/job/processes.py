@@ -150,6 +150,8 @@ class Processes:
             self._failed(report)
         else:
             post.finish(report)
+            # What it sent since its last report may be news to others that have caught up.
+            self._is_unsure = True
             if report.ended == "signal":
                 # Somebody stopped this one process: a job without it would be half a job.
                 self.stop_soon()

@@ -98,9 +98,10 @@ class TaskStore(KeyValueStore):
             raise self._none_key()
         self._gets.count += 1
         try:
-            data = self._get(self._encode_key(key))
+            encoded = self._encode_key(key)
         except Exception as error:
             raise self._unencodable(key, "key", error) from error
+        data = self._get(encoded)
         if data is None:
             return None
         try:

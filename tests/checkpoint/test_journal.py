@@ -378,3 +378,12 @@ def test_any_checkpoint_comes_back_as_it_was(tmp_path_factory: pytest.TempPathFa
     manager.open_generation({}, now_ms=0)
     assert manager.read_last() == checkpoints
     manager.close()
+
+
+def test_a_record_is_read_whole_though_one_call_reads_only_a_part_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = Ledger(tmp_path / "c0").append(None, b'{"a":1}', payload=b"effects" * 10)
+    assert record is not None
+    read = os.pread
+    monkeypatch.setattr(ledger.os, "pread", lambda handle, size, at: read(handle, min(size, 30), at))
+    with record:
+        assert (record.body(), record.payload()) == (b'{"a":1}', b"effects" * 10)

@@ -109,9 +109,10 @@ class Job:
         """Compact the changelog as far as its settings let it."""
 
         def compact(systems: Systems) -> None:
-            partition = systems.admin("log").log.partition(CHANGELOG.stream, 0)  # type: ignore[attr-defined]
-            partition.roll()
-            partition.clean()
+            changelog = systems.admin("log").log.stream(CHANGELOG.stream)  # type: ignore[attr-defined]
+            for number in range(changelog.partitions):
+                changelog.partition(number).roll()
+                changelog.partition(number).clean()
 
         with_systems(self.config, compact)
 

@@ -8,11 +8,16 @@ from typing import Any
 
 import pytest
 
+from streambench.checkpoint import effects
+from streambench.checkpoint.effects import Applier, Effects
 from streambench.config import Config
 from streambench.container.container import Container
 from streambench.errors import CheckpointError, ConfigError, FencedError, MessageTooLargeError, SerdeError, StreambenchError
-from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream
-from streambench.system.log import open_log
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
+from streambench.system.log import appender, open_log
+from streambench.system.log.producer import LogProducer
+from streambench.system.rows import Rows
 from streambench.task import MessageCollector, RequestScope, StreamTask, TaskContext, TaskCoordinator
 from streambench.testing import JobRun, run_job
 from tests.container.jobs import OUT, Bench, echo, ignore
@@ -231,6 +236,40 @@ def test_a_task_cannot_send_to_the_changelog_of_its_own_job(tmp_path: Path) -> N
     config = log_job(tmp_path, **{"stores.s.factory": "memory", "stores.s.changelog": "log.changes"})
     with pytest.raises(ConfigError, match=r"sent to log\.changes, which is a changelog of this job"):
         run_log(config, to("log.changes"))
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_a_task_cannot_send_to_that_changelog_after_a_restart_either(guarantee: str, tmp_path: Path) -> None:
+    values = {"stores.s.factory": "memory", "stores.s.changelog": "log.changes", "task.processing.guarantee": guarantee}
+    config = log_job(tmp_path, **values)
+    run_log(config, ignore)
+    with open_log(tmp_path / "log") as streams:
+        streams.partition("in", 0).append(None, [b"3"])
+    with pytest.raises(ConfigError, match=r"sent to log\.changes, which is a changelog of this job"):
+        run_log(config, to("log.changes"))
+    with open_log(tmp_path / "log") as streams:
+        assert streams.partition("changes", 0).bounds() == (0, 0)
+
+
+def test_what_a_commit_lets_pass_can_be_appended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the commit would be made, and could never be applied."""
+    limit = 10_000
+    monkeypatch.setattr(effects, "_LARGEST", limit)
+    monkeypatch.setattr(appender, "_LARGEST_BATCH", limit)
+    rows = Rows(SystemStreamPartition("log", "out", 0), [], [])
+    with open_log(tmp_path) as streams:
+        streams.create("out")
+        producer = LogProducer("log", streams, MetricsRegistry())
+        for count in range(1, 400):
+            rows.extend(Rows(rows.ssp, [b"k" * (count % 3)], [b"v" * (count % 5)], None, [{"ä": b"h"}] if count % 2 else None))
+            rows.stamp(1)
+            effect = Effects("job", 1, count, [rows])
+            try:
+                Applier(lambda system: producer).check(effect)
+            except MessageTooLargeError:
+                break
+            producer.append_once(rows, "job", 1, count)
+    assert 50 < count < 400
 
 
 def test_checkpoints_that_are_older_than_the_streams_are_refused_before_anything_is_committed(tmp_path: Path) -> None:

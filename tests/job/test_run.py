@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -23,9 +24,13 @@ from streambench.chooser import RoundRobinChooser
 from streambench.container.container import Container
 from streambench.container.snapshot import ContainerSnapshot
 from streambench.errors import ConfigError, StreambenchError, TaskError
+from streambench.job import processes
 from streambench.job.drive import Driver
+from streambench.job.order import Again, CaughtUp, Enough, Order
 from streambench.job.restarts import Restart
+from streambench.job.result import ContainerRun
 from streambench.job.shipping import shipped
+from streambench.planning.model import JobModel
 from streambench.system.systems import Systems
 from tests.container.stateful import Job, Keep
 from tests.job.project import CHECKOUT, Project
@@ -372,6 +377,41 @@ def test_nobody_has_caught_up_while_a_container_is_started_again(project: Projec
     result = sb.run(config)
     assert sum(each.restarts for each in result.containers) == 1
     assert {(last, upcoming) for last, upcoming in ends(config)} == {(upcoming, upcoming) for _, upcoming in ends(config)}
+
+
+def test_nobody_has_caught_up_who_has_not_seen_what_another_sent_before_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One container has ended (its inputs have, or its task wanted to) when the other has caught up already."""
+    told: list[list[Any]] = []
+
+    class Child:
+        def __init__(self, order: Order) -> None:
+            self.connection, self._theirs = Pipe()
+            self._reports: list[Any] = [ContainerRun(0, 3, {}, 0.0, "end-of-stream")]
+            if order.number == 1:
+                self._reports = [CaughtUp(0, 0), CaughtUp(3, 0), ContainerRun(1, 3, {}, 0.0, "caught-up")]
+            self.told: list[Any] = []
+            told.append(self.told)
+            self._theirs.send(None)
+
+        def hear(self) -> Any:
+            self.connection.recv()
+            return self._reports.pop(0)
+
+        def tell(self, what: Any) -> None:
+            self.told.append(what)
+            self._theirs.send(None)
+
+        def end(self) -> None:
+            self.connection.close()
+            self._theirs.close()
+
+    monkeypatch.setattr(processes, "_Child", Child)
+    model = JobModel("up", ())
+    # What they report is heard in this order.
+    orders = [Order(sb.Config(), None, {}, model, number, 1, "caught-up", None) for number in (1, 0)]
+    runs = processes.Processes(orders).run()
+    assert [run.messages for run in runs] == [3, 3]
+    assert [type(what) for what in told[0]] == [Again, Enough]
 
 
 def ends(config: sb.Config) -> list[tuple[int, int]]:

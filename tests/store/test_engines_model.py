@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -22,6 +23,11 @@ KEYS = st.sampled_from([b"", b"a", b"b", b"c", b"\xff", b"\xff\xff"])
 VALUES = st.binary(max_size=3)
 TTL_MS = 100
 Model = dict[bytes, tuple[bytes, int]]
+
+
+def listed(directory: Path) -> dict[str, tuple[int, int]]:
+    """The files in a directory, with what tells whether they have changed."""
+    return {each.name: (each.stat().st_size, each.stat().st_mtime_ns) for each in os.scandir(directory)}
 
 
 class EngineMachine(RuleBasedStateMachine):
@@ -122,14 +128,16 @@ class EngineMachine(RuleBasedStateMachine):
     @rule()
     def crash(self) -> None:
         """What a killed process leaves is what its files hold while it lives."""
+        home, after = (self.root / str(number) for number in (self.homes, self.homes + 1))
         copied = False
         while not copied:
-            # A file that goes while it is copied is one that RocksDB has done with: the next copy does without it.
+            # RocksDB compacts, and deletes what it has done with, whenever it likes. Files of before and after that do not go together.
             with contextlib.suppress(shutil.Error, FileNotFoundError):
-                shutil.copytree(self.root / str(self.homes), self.root / str(self.homes + 1))
-                copied = True
+                before = listed(home)
+                shutil.copytree(home, after)
+                copied = before == listed(home)
             if not copied:
-                shutil.rmtree(self.root / str(self.homes + 1))
+                shutil.rmtree(after)
         self.engine.close()
         self.homes += 1
         self.find_again()

@@ -6,6 +6,7 @@ import contextlib
 import threading
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import orjson
 import pytest
@@ -101,6 +102,13 @@ def test_an_unserialisable_key_is_an_error_that_names_store_key_and_setting() ->
     assert isinstance(raised.value.__cause__, TypeError)
     with pytest.raises(SerdeError, match="cannot encode the key 5"):
         store().get(5)
+
+
+def test_what_the_engine_raises_is_not_taken_for_a_fault_of_the_serde(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = MemoryEngine()
+    monkeypatch.setattr(engine, "get", mock.Mock(side_effect=StoreError("the disk is gone")))
+    with pytest.raises(StoreError, match="^the disk is gone"):
+        TaskStore("s", engine, StringSerde(), JsonSerde(), changelog=False).get("a")
 
 
 def test_an_unserialisable_value_is_an_error_and_changes_nothing() -> None:
