@@ -113,10 +113,11 @@ class TaskError(StreambenchError):
 
 
 def described(error: BaseException) -> str:
-    """An exception in a few words: its text if it is one of ours, else its class and text."""
-    if isinstance(error, StreambenchError):
-        return str(error)
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    """An exception in a few words: its text if it is one of ours, else its class and text; always such that it can be written as UTF-8."""
+    text = str(error)
+    if not isinstance(error, StreambenchError):
+        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return text.encode(errors="backslashreplace").decode()
 
 
 def represented(value: object) -> str:

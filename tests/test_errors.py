@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streambench.errors import ConfigError, MissingExtraError, TaskError, described, do_all, shortened
+from streambench.errors import ConfigError, MissingExtraError, StreambenchError, TaskError, described, do_all, shortened
 
 
 def test_every_step_is_taken_and_the_first_failure_raised() -> None:
@@ -59,3 +59,8 @@ def test_long_values_are_shortened() -> None:
     assert shortened("short") == "'short'"
     assert len(shortened("x" * 1000)) == 80
     assert shortened("x" * 1000).endswith("...")
+
+
+def test_what_an_exception_says_of_broken_text_can_be_written() -> None:
+    assert described(ValueError("half of \ud800")) == "ValueError: half of \\ud800"
+    assert described(StreambenchError("half of \ud800")) == "half of \\ud800"
