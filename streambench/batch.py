@@ -12,12 +12,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from streambench.chunk import COLUMNS, Chunk, Messages
-from streambench.errors import SerdeError, described
+from streambench.errors import SerdeError
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.serde.api import Serde
 from streambench.serde.builtin import JsonSerde
 from streambench.serde.columns import json_table, table_of
-from streambench.serde.streams import readable
+from streambench.serde.streams import decoded, readable, undecodable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -119,9 +119,9 @@ class MessageBatch:
         fields = json_table(self._columns["message"], schema) if quickly else None
         places = None
         if fields is None:
-            decoded = list(self._decoded_messages())
-            fields = table_of([message for _, message in decoded], schema)
-            places = pa.array([place for place, _ in decoded], pa.int64()) if len(decoded) < len(self) else None
+            found = list(self._decoded_messages())
+            fields = table_of([message for _, message in found], schema)
+            places = pa.array([place for place, _ in found], pa.int64()) if len(found) < len(self) else None
         for name in reversed(beside):
             if name in fields.column_names:
                 raise SerdeError(f"{self}: the messages have a field '{name}' themselves; the column of that name is in to_arrow()")
@@ -165,19 +165,16 @@ class MessageBatch:
         try:
             return [IncomingMessageEnvelope(e.ssp, e.offset, key_of(e.key), message_of(e.message), e.timestamp, e.headers) for e in raw]
         except Exception:
-            return self._one_by_one(raw, key_of, message_of)
+            return self._one_by_one(raw)
 
-    def _one_by_one(
-        self, raw: list[IncomingMessageEnvelope], key_of: Callable[[Any], Any], message_of: Callable[[Any], Any]
-    ) -> Iterator[IncomingMessageEnvelope]:
+    def _one_by_one(self, raw: list[IncomingMessageEnvelope]) -> Iterator[IncomingMessageEnvelope]:
         """The messages of which one cannot be decoded, up to there or without it."""
         for each in raw:
-            try:
-                key, message = key_of(each.key), message_of(each.message)
-            except Exception as cause:
-                self._leave_out(each, cause)
+            found = decoded(each, self._key_serde, self._message_serde)
+            if isinstance(found, SerdeError):
+                self._leave_out(each, found)
             else:
-                yield IncomingMessageEnvelope(each.ssp, each.offset, key, message, each.timestamp, each.headers)
+                yield found
 
     def _decoded_messages(self) -> Iterator[tuple[int, Any]]:
         """Place and decoded message of each that can be decoded."""
@@ -191,7 +188,8 @@ class MessageBatch:
                 try:
                     message = decode(value)
                 except Exception as cause:
-                    self._leave_out(piece.part(at, at + 1).envelopes()[0], cause)
+                    raw = piece.part(at, at + 1).envelopes()[0]
+                    self._leave_out(raw, undecodable(raw, "message", self._message_serde, cause))
                 else:
                     yield place, message
 
@@ -199,14 +197,11 @@ class MessageBatch:
         key, message = readable(self._key_serde, raw.key), readable(self._message_serde, raw.message)
         return IncomingMessageEnvelope(raw.ssp, raw.offset, key, message, raw.timestamp, raw.headers)
 
-    def _leave_out(self, raw: IncomingMessageEnvelope, cause: Exception) -> None:
+    def _leave_out(self, raw: IncomingMessageEnvelope, error: SerdeError) -> None:
         """Once per message, however often it is read."""
-        if raw.offset in self._left_out:
-            return
-        error = SerdeError(f"{raw.ssp}@{raw.offset}, key {raw.key!r}: cannot decode this message: {described(cause)}")
-        error.__cause__ = cause
-        self._undecodable(raw, error)
-        self._left_out.add(raw.offset)
+        if raw.offset not in self._left_out:
+            self._undecodable(raw, error)
+            self._left_out.add(raw.offset)
 
 
 def parts(pieces: Sequence[Messages], start: int, stop: int) -> list[Messages]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, overload
 
 from streambench.batch import MessageBatch, offset_in
 from streambench.chunk import Messages
-from streambench.errors import SerdeError
+from streambench.errors import SerdeError, shortened
 from streambench.model import IncomingMessageEnvelope
 
 if TYPE_CHECKING:
@@ -187,4 +187,4 @@ def place_of(batch: MessageBatch) -> str:
         return f"{batch.ssp}@{batch.first_offset}..{batch.last_offset} (a run of {len(batch)} messages)"
     keys = [each.key for each in batch.peek()]
     key = keys[0] if keys else None
-    return f"{batch.ssp}@{batch.first_offset}" + ("" if key is None else f", key {key!r}")
+    return f"{batch.ssp}@{batch.first_offset}" + ("" if key is None else f", key {shortened(key)}")

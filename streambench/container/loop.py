@@ -25,7 +25,7 @@ from streambench.container.multiplexer import Lane, Multiplexer
 from streambench.container.outbox import Outbox
 from streambench.container.rejects import Rejects, noting
 from streambench.container.task_instance import EventObserver, Subscription, TaskInstance, is_ignored
-from streambench.errors import SerdeError
+from streambench.errors import SerdeError, shortened
 from streambench.metrics.registry import MetricsRegistry, Timer
 from streambench.metrics.utilization import Utilization
 from streambench.model import IncomingMessageEnvelope
@@ -419,7 +419,7 @@ class EventLoop:
         waiting = self._multiplexer.lanes[envelope.ssp].waiting
         if waiting is not None and waiting.taken is not None:
             return SerdeError(f"{error} (while processing {place_of(waiting.taken)})")
-        return SerdeError(f"{error} (while processing {envelope.ssp}@{envelope.offset}, key {envelope.key!r})")
+        return SerdeError(f"{error} (while processing {envelope.ssp}@{envelope.offset}, key {shortened(envelope.key)})")
 
     def _serve(self, requests: list[Coordinator]) -> None:
         """Do what tasks asked for in this iteration: commits first, then shutdowns."""

@@ -18,16 +18,16 @@ from streambench.chooser.explanation import Candidate, Explanation
 from streambench.chunk import Chunk, Messages
 from streambench.container.batches import Waiting
 from streambench.container.intake import Arrival, Intake, Undecodable
-from streambench.errors import SerdeError, described, shortened
+from streambench.errors import SerdeError, described
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.serde.api import Serde
+from streambench.serde.streams import decoded
 
 if TYPE_CHECKING:
     from streambench.container.task_instance import Subscription
 
 _CHUNK = 1000
 _REFILLS_PER_LOOK = 16
-_LOOK = 40
 
 
 class Lane:
@@ -279,18 +279,12 @@ class Multiplexer:
 
     def _decode_one_by_one(self, lane: Lane, chunk: Chunk) -> None:
         """The messages of a chunk that holds one that cannot be decoded."""
-        for each in chunk.envelopes():
-            part, serde = "key", lane.key_serde
-            try:
-                key = each.key if serde is None or each.key is None else serde.from_bytes(each.key)
-                part, serde = "message", lane.message_serde
-                message = each.message if serde is None or each.message is None else serde.from_bytes(each.message)
-            except Exception as cause:
-                error = _undecodable(each, part, serde, cause)
-                lane.buffer.append(Undecodable(each.ssp, each.offset, each.key, each.message, each.timestamp, each.headers, error=error))
+        for raw in chunk.envelopes():
+            found = decoded(raw, lane.key_serde, lane.message_serde)
+            if isinstance(found, SerdeError):
+                found = Undecodable(raw.ssp, raw.offset, raw.key, raw.message, raw.timestamp, raw.headers, error=found)
                 lane.undecodable += 1
-            else:
-                lane.buffer.append(IncomingMessageEnvelope(each.ssp, each.offset, key, message, each.timestamp, each.headers))
+            lane.buffer.append(found)
         lane.find_single()
 
     def _until_end(self, lane: Lane, chunk: Chunk) -> Chunk:
@@ -304,20 +298,6 @@ class Multiplexer:
     def _before(self, lane: Lane, offset: str) -> bool:
         order = self._compare(lane.ssp.system, offset, lane.end or "")
         return order is not None and order < 0
-
-
-def _undecodable(envelope: IncomingMessageEnvelope, part: str, serde: Serde | None, cause: Exception) -> SerdeError:
-    data = envelope.key if part == "key" else envelope.message
-    look = shortened(data)
-    if isinstance(data, bytes) and len(data) > _LOOK:
-        look = f"{data[:_LOOK]!r}... ({len(data)} bytes)"
-    error = SerdeError(
-        f"{envelope.ssp}@{envelope.offset}, key {shortened(envelope.key)}: cannot decode this message: {described(cause)} "
-        f"({type(serde).__name__} was given the {part} {look})"
-    )
-    # Without this frame, whose caller holds the whole chunk for as long as the error lives; what is left are those of the serde.
-    error.__cause__ = cause.with_traceback(cause.__traceback__ and cause.__traceback__.tb_next)
-    return error
 
 
 def _decoded(serde: Serde, values: list[Any]) -> list[Any]:

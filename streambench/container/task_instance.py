@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from streambench.batch import MessageBatch
 from streambench.container.batches import place_of
 from streambench.container.handles import Collector, Context, Coordinator
-from streambench.errors import ConfigError, StreambenchError, TaskError, described
+from streambench.errors import ConfigError, StreambenchError, TaskError, described, shortened
 from streambench.metrics.registry import MetricsRegistry, Timer
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.planning.model import TaskModel
@@ -207,7 +207,7 @@ class TaskInstance:
         """The TaskError for what the task raised, to be raised ``from`` it."""
         if envelope is None:
             return _caused(TaskError(f"{self.name} failed {where}: {described(error)}", task=self.name), error)
-        key = "" if envelope.key is None else f", key {envelope.key!r}"
+        key = "" if envelope.key is None else f", key {shortened(envelope.key)}"
         failure = TaskError(
             f"{self.name} failed at {envelope.ssp}@{envelope.offset}{key}: {described(error)}",
             task=self.name, ssp=envelope.ssp, offset=envelope.offset, key=envelope.key,

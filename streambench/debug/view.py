@@ -17,6 +17,7 @@ from rich.text import Text
 from streambench.container.rejects import PassedOver
 from streambench.container.snapshot import ContainerSnapshot, PartitionSnapshot
 from streambench.container.state import RestoreProgress
+from streambench.errors import shortened
 from streambench.model import SystemStream, SystemStreamPartition
 
 Place = tuple[int, SystemStreamPartition]
@@ -229,7 +230,7 @@ def _choice_lines(snapshot: ContainerSnapshot) -> Text:
     if snapshot.choices:
         last = snapshot.choices[-1]
         why = last.explanation
-        key = "" if last.key is None else f", key {last.key!r}"
+        key = "" if last.key is None else f", key {shortened(last.key)}"
         lines.append(f"last chosen: {last.ssp}@{last.offset}{key}" + (f" ({last.rule})" if last.rule else ""))
     if why is not None:
         lines += [f"  {line}" for line in why.others()]

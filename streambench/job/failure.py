@@ -11,7 +11,7 @@ from types import TracebackType
 from msgspec import Struct
 
 from streambench import errors
-from streambench.errors import ConfigError, StreambenchError, TaskError
+from streambench.errors import ConfigError, StreambenchError, TaskError, represented
 from streambench.model import SystemStreamPartition
 
 _OURS = str(Path(errors.__file__).parent)
@@ -38,7 +38,7 @@ class Failure(Struct, frozen=True):
         text = str(error) if isinstance(error, StreambenchError) else f"{kind}: {error}" if str(error) else kind
         if not isinstance(error, TaskError):
             return cls(container, kind, text, user_frames(error))
-        key = error.key if error.key is None or isinstance(error.key, str) else repr(error.key)
+        key = error.key if error.key is None or isinstance(error.key, str) else represented(error.key)
         return cls(container, kind, text, user_frames(error), error.task, error.ssp, error.offset, key, error.last_offset)
 
     def error(self) -> StreambenchError:

@@ -20,6 +20,7 @@ import msgspec
 
 from streambench.container.container import Container
 from streambench.container.snapshot import ContainerSnapshot
+from streambench.errors import represented
 from streambench.job.drive import Driver
 from streambench.job.failure import Failure
 from streambench.job.order import Again, CaughtUp, Order, Report, Stop, Surroundings
@@ -114,7 +115,7 @@ class _Desk:
 
 
 def _plain(key: Any) -> Any:
-    return key if key is None or type(key) in (str, bytes, int, float, bool) else repr(key)
+    return key if key is None or type(key) in (str, bytes, int, float, bool) else represented(key)
 
 
 if __name__ == "__main__":

@@ -6,13 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 from streambench.config import Config
-from streambench.errors import ConfigError
-from streambench.model import SystemStream
+from streambench.errors import ConfigError, SerdeError, described, shortened
+from streambench.model import IncomingMessageEnvelope, SystemStream
 from streambench.serde.api import Serde
 from streambench.serde.registry import serde_named
 
 DEAD_LETTERS = "task.dead.letter.stream"
 """The key that names the stream of what could not be decoded or encoded."""
+
+
+_LOOK = 40
 
 
 class StreamSerdes:
@@ -54,6 +57,33 @@ def dead_letter_stream(config: Config) -> SystemStream | None:
         return SystemStream.parse(name)
     except ConfigError as error:
         raise config.error(DEAD_LETTERS, str(error)) from None
+
+
+def decoded(raw: IncomingMessageEnvelope, key_serde: Serde | None, message_serde: Serde | None) -> IncomingMessageEnvelope | SerdeError:
+    """A message as its task sees it; or, not raised, the error that says where it is, why it cannot be decoded, and what it looks like."""
+    part, serde = "key", key_serde
+    try:
+        key = raw.key if serde is None or raw.key is None else serde.from_bytes(raw.key)
+        part, serde = "message", message_serde
+        message = raw.message if serde is None or raw.message is None else serde.from_bytes(raw.message)
+    except Exception as cause:
+        return undecodable(raw, part, serde, cause)
+    return IncomingMessageEnvelope(raw.ssp, raw.offset, key, message, raw.timestamp, raw.headers)
+
+
+def undecodable(raw: IncomingMessageEnvelope, part: str, serde: Serde | None, cause: Exception) -> SerdeError:
+    """The error for a message of which this part ("key" or "message") cannot be decoded."""
+    data = raw.key if part == "key" else raw.message
+    look = shortened(data)
+    if isinstance(data, bytes) and len(data) > _LOOK:
+        look = f"{data[:_LOOK]!r}... ({len(data)} bytes)"
+    error = SerdeError(
+        f"{raw.ssp}@{raw.offset}, key {shortened(raw.key)}: cannot decode this message: {described(cause)} "
+        f"({type(serde).__name__} was given the {part} {look})"
+    )
+    # Without the caller's frame, which may hold all that was read for as long as the error lives; what is left are those of the serde.
+    error.__cause__ = cause.with_traceback(cause.__traceback__ and cause.__traceback__.tb_next)
+    return error
 
 
 def readable(serde: Serde | None, data: Any, failed: Callable[[Exception], None] | None = None) -> Any:

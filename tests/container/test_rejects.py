@@ -44,13 +44,49 @@ def reasons(run: JobRun) -> list[dict[str, str]]:
     return found
 
 
-def test_the_error_shows_the_place_the_serde_the_reason_and_the_beginning_of_the_bytes() -> None:
+class Batches:
+    def process_batch(self, batch: Any, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        list(batch)
+
+
+class Messages:
+    def process_batch(self, batch: Any, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        batch.messages()
+
+
+@pytest.mark.parametrize("task", [ignore, Batches, Messages])
+def test_the_error_shows_the_place_the_serde_the_reason_and_the_beginning_of_the_bytes(task: Any) -> None:
     with pytest.raises(SerdeError) as caught:
-        run_job(ignore, JSON, {"mem.a": {0: [(b"k", b"{" + b"x" * 1000)]}})
+        run_job(task, JSON, {"mem.a": {0: [(b"k", b"{" + b"x" * 1000)]}})
     text = str(caught.value)
     for part in ("mem.a.0@0", "b'k'", "JsonSerde", "JSONDecodeError", "b'{xxx", "(1001 bytes)"):
         assert part in text
     assert len(text) < 400
+
+
+class Torn:
+    """A key that cannot even be printed."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("torn")
+
+
+@pytest.mark.parametrize("key", [Torn(), b"k" * 100_000])
+def test_no_key_is_too_odd_or_too_long_for_an_error(key: Any) -> None:
+    def fails(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        raise ValueError("no good")
+
+    def sends_an_object(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        collector.send(OutgoingMessageEnvelope(OUT, object()))
+
+    class FailsAtOnce:
+        def process_batch(self, batch: Any, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+            raise ValueError("no good")
+
+    for task, what in ((fails, "no good"), (FailsAtOnce, "no good"), (sends_an_object, "while processing mem.a.0@0")):
+        with pytest.raises((TaskError, SerdeError), match=what) as caught:
+            run_job(task, {"systems.mem.streams.out.samza.msg.serde": "json"}, {"mem.a": {0: [(key, 1)]}})
+        assert len(str(caught.value)) < 400
 
 
 def test_an_undecodable_message_goes_to_the_dead_letters_as_it_is_and_the_job_goes_on() -> None:
