@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from streambench.config import Config
 from streambench.errors import StreamExistsError, UnknownStreamError
-from streambench.model import OLDEST, PartitionMetadata, SystemStream
+from streambench.model import OLDEST, PartitionMetadata, SystemStream, SystemStreamPartition
 from streambench.system.api import SystemAdmin
+from streambench.system.pull.failure import named
 from streambench.system.pull.positions import Positions
 
 if TYPE_CHECKING:
@@ -54,7 +55,12 @@ class PullAdmin(SystemAdmin):
         return sorted(SystemStream(self._system, name) for name in self._factory.streams(self._system, self._config))
 
     def _of(self, stream: SystemStream, number: int) -> PartitionMetadata:
-        told = self._factory.bounds(stream.system, stream.stream, number, self._config)
+        try:
+            return self._told(self._factory.bounds(stream.system, stream.stream, number, self._config))
+        except Exception as error:
+            raise named(SystemStreamPartition(stream.system, stream.stream, number), "cannot be looked up", error) from None
+
+    def _told(self, told: PartitionMetadata | None) -> PartitionMetadata:
         if told is None:
             return PartitionMetadata(OLDEST, None, None)
         if not self._positions.are_ordered:

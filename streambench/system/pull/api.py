@@ -45,8 +45,8 @@ class StreamConsumer(ABC):
     def get_message(self) -> StreamMessage | None:
         """The next message, or None when there is nothing now.
 
-        Where it raises, the partition cannot be read any more: once what was returned before is processed, the container stops without
-        a commit, with an error that names the partition.
+        Where it raises, the partition cannot be read any more: the container stops without a commit of what it was doing, with an error
+        that names the partition.
         """
 
     @abstractmethod

@@ -51,10 +51,10 @@ class PullConsumer(SystemConsumer):
         for reader in self._readers.values():
             reader.thread.start()
         for reader in self._readers.values():
-            reader.is_made.wait()
+            reader.is_ready.wait()
         for reader in self._readers.values():
-            if reader.failure is not None and not reader.waiting:
-                raise reader.failure
+            if reader.not_made is not None:
+                raise reader.not_made
 
     def stop(self) -> None:
         for reader in self._readers.values():
@@ -111,7 +111,8 @@ class _PartitionReader:
         self.ssp = ssp
         self.waiting: deque[IncomingMessageEnvelope] = deque()
         self.failure: StreambenchError | None = None
-        self.is_made = threading.Event()
+        self.not_made: StreambenchError | None = None
+        self.is_ready = threading.Event()
         self.thread = threading.Thread(target=self._live, name=f"reader of {ssp}", daemon=True)
         self._start, self._is_behind = start
         self._make = make
@@ -157,19 +158,21 @@ class _PartitionReader:
             raise failure
 
     def _live(self) -> None:
-        consumer = None
         try:
             consumer = self._make(self.ssp, self._start)
-            self.is_made.set()
+        except BaseException as error:
+            self.not_made = named(self.ssp, "cannot be read", error)
+            self.is_ready.set()
+            return
+        self.is_ready.set()
+        try:
             self._read(consumer)
         except BaseException as error:
             with self._lock:
                 self.failure = named(self.ssp, "cannot be read", error)
                 self._tell(self)
-        self.is_made.set()
         try:
-            if consumer is not None:
-                consumer.close()
+            consumer.close()
         except BaseException as error:
             self._close_failure = named(self.ssp, "was not closed properly", error)
 
