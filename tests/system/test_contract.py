@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
@@ -64,6 +65,18 @@ class TestTables(_Pulled):
         with sqlite3.connect(system.directory / "tables.db") as db:
             db.execute(f'CREATE TABLE "{name}" (id INTEGER PRIMARY KEY AUTOINCREMENT, key BLOB, message BLOB)')
         db.close()
+
+
+class TestTablesWithBounds(TestTables):
+    """The same, with what the documentation says of bounds."""
+
+    bounds = True
+
+    def settings(self, directory: Path) -> Mapping[str, Any]:
+        example = (CHECKOUT / "docs" / "examples" / "tables.py").read_text()
+        (snippet,) = re.findall(r"```python\n(    def bounds.*?)```", (CHECKOUT / "docs" / "plugin.md").read_text(), re.DOTALL)
+        (directory / "bounded.py").write_text(f"{example}\n{snippet}\n\nfrom streambench import PartitionMetadata\n")
+        return {"samza.factory": f"{directory}/bounded.py:TableSystem", "path": directory / "tables.db"}
 
 
 class TestOpaqueOffsets(_Pulled):

@@ -8,11 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from streambench.config import Config
-from streambench.errors import OffsetError, StreamExistsError, UnknownStreamError
+from streambench.errors import OffsetError, UnknownStreamError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, PartitionMetadata, SystemStream, SystemStreamPartition
 from streambench.system.memory import MemoryAdmin, MemoryConsumer, MemoryProducer, MemoryStreams, MemorySystemFactory, memory_streams
@@ -56,37 +54,6 @@ def test_what_was_sent_is_read_in_order_with_its_index_as_offset(streams: Memory
     assert read(consumer, P0, P1) == []
 
 
-def test_reading_begins_at_the_offset_that_was_registered(streams: MemoryStreams) -> None:
-    send(streams, 0, "a", "b", "c")
-    assert read(reading(streams, p0="1"), P0) == [(0, "1", "b"), (0, "2", "c")]
-    assert read(reading(streams, p0="3"), P0) == []
-
-
-def test_a_poll_gives_at_most_what_is_asked_for_and_goes_on_there(streams: MemoryStreams) -> None:
-    send(streams, 0, *range(5))
-    consumer = reading(streams, p0="0")
-    assert [message for _, _, message in read(consumer, P0, at_most=2)] == [0, 1]
-    assert [message for _, _, message in read(consumer, P0, at_most=2)] == [2, 3]
-    assert [message for _, _, message in read(consumer, P0, at_most=2)] == [4]
-
-
-def test_a_partition_that_is_not_asked_for_loses_nothing(streams: MemoryStreams) -> None:
-    send(streams, 0, "a")
-    send(streams, 1, "b")
-    consumer = reading(streams, p0="0", p1="0")
-    assert read(consumer, P1) == [(1, "0", "b")]
-    assert read(consumer, P0) == [(0, "0", "a")]
-
-
-def test_a_partition_is_at_its_head_while_everything_in_it_was_returned(streams: MemoryStreams) -> None:
-    consumer = reading(streams, p0="0")
-    assert consumer.at_head(P0)
-    send(streams, 0, "a")
-    assert not consumer.at_head(P0)
-    read(consumer, P0)
-    assert consumer.at_head(P0)
-
-
 def test_timestamp_and_headers_come_with_their_message(streams: MemoryStreams) -> None:
     producer = MemoryProducer(streams)
     producer.send("test", OutgoingMessageEnvelope(CLICKS, "plain", partition=0))
@@ -104,24 +71,6 @@ def test_objects_stay_the_objects_they_are(streams: MemoryStreams) -> None:
     message = {"n": [1]}
     send(streams, 0, message)
     assert reading(streams, p0="0").poll({P0: 1}, 0)[0].message is message
-
-
-@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 3)), max_size=30))
-def test_however_writes_and_polls_are_mixed_everything_is_read_once_in_order(steps: list[tuple[int, int]]) -> None:
-    streams = MemoryStreams()
-    streams.create(CLICKS, 2)
-    consumer = reading(streams, p0="0", p1="0")
-    found: list[tuple[int, str, Any]] = []
-    written = {0: 0, 1: 0}
-    for partition, at_most in steps:
-        send(streams, partition, f"m{written[partition]}")
-        written[partition] += 1
-        if at_most:
-            found += read(consumer, P0, P1, at_most=at_most)
-    while more := read(consumer, P0, P1):
-        found += more
-    for partition, count in written.items():
-        assert [each for each in found if each[0] == partition] == [(partition, str(at), f"m{at}") for at in range(count)]
 
 
 def test_what_is_appended_by_partition_is_what_was_sent(streams: MemoryStreams) -> None:
@@ -210,32 +159,6 @@ def test_the_admin_tells_where_partitions_begin_and_end(streams: MemoryStreams) 
     assert MemoryAdmin(streams).metadata([CLICKS]) == {
         CLICKS: {0: PartitionMetadata(None, None, "0"), 1: PartitionMetadata("0", "1", "2")},
     }
-
-
-def test_offsets_are_compared_as_numbers(streams: MemoryStreams) -> None:
-    compare = MemoryAdmin(streams).compare
-    assert [compare("9", "10"), compare("10", "10"), compare("11", "10")] == [-1, 0, 1]
-    assert MemoryAdmin(streams).after("9") == "10"
-
-
-def test_a_stream_is_created_once(streams: MemoryStreams) -> None:
-    admin = MemoryAdmin(streams)
-    assert admin.create(SystemStream("mem", "new"), 3) is True
-    assert admin.create(SystemStream("mem", "new"), 3) is False
-    with pytest.raises(StreamExistsError, match=r"mem\.new is there already, with 3 partitions and not 4"):
-        admin.create(SystemStream("mem", "new"), 4)
-    assert admin.streams() == [CLICKS, SystemStream("mem", "new")]
-
-
-def test_a_stream_is_deleted_with_all_it_holds(streams: MemoryStreams) -> None:
-    admin = MemoryAdmin(streams)
-    send(streams, 0, "a")
-    admin.delete(CLICKS)
-    assert admin.streams() == []
-    with pytest.raises(UnknownStreamError):
-        admin.delete(CLICKS)
-    admin.create(CLICKS, 1)
-    assert admin.metadata([CLICKS])[CLICKS] == {0: PartitionMetadata(None, None, "0")}
 
 
 @pytest.fixture

@@ -255,21 +255,6 @@ def test_a_sender_that_was_made_before_the_fence_is_fenced_too(parts: Parts) -> 
     assert parts.upcoming() == "1"
 
 
-def test_a_poll_returns_at_most_what_is_wanted_and_nothing_of_others(parts: Parts) -> None:
-    producer = parts.producer()
-    for partition in (0, 1):
-        producer.send_columns(CLICKS, partition, None, [b"%d" % number for number in range(10)])
-    consumer = parts.consumer({P0: "3", P1: "0"})
-    assert not consumer.at_head(P0)
-    assert [envelope.offset for envelope in consumer.poll({P0: 4}, 0)] == ["3", "4", "5", "6"]
-    assert not consumer.at_head(P0)
-    assert [envelope.offset for envelope in consumer.poll({P0: 4}, 0)] == ["7", "8", "9"]
-    assert consumer.at_head(P0)
-    assert not consumer.at_head(P1)
-    assert len(consumer.poll({P0: 4, P1: 100}, 0)) == 10
-    assert consumer.at_head(P1)
-
-
 def test_a_chunk_spans_several_batches(parts: Parts) -> None:
     producer = parts.producer()
     producer.send_columns(CLICKS, 0, None, [b"0"], [1])
@@ -298,12 +283,6 @@ def test_the_admin_tells_oldest_newest_and_upcoming(parts: Parts) -> None:
     parts.producer().send_columns(CLICKS, 0, None, [b"x"] * 10)
     assert parts.admin.metadata([CLICKS]) == {CLICKS: {0: PartitionMetadata("0", "9", "10"), 1: PartitionMetadata(None, None, "0")}}
     assert parts.admin.streams() == [CLICKS]
-
-
-def test_offsets_are_compared_as_numbers(parts: Parts) -> None:
-    admin = parts.admin
-    assert [admin.compare("9", "10"), admin.compare("10", "9"), admin.compare("7", "7"), admin.compare("x", "7")] == [-1, 1, 0, None]
-    assert admin.after("9") == "10"
 
 
 def test_what_the_configuration_says_of_a_stream_goes_before_what_it_says_of_the_system(tmp_path: Path) -> None:
