@@ -2,16 +2,18 @@
 
 What one ``send`` does for a message is done here for a whole column: serialised, dealt out to partitions by key, and handed to the
 producer as Arrow arrays. A log appends them as they are. Where something is only known message by message (a key that is no bytes in a
-stream without a serde, a partition key of another type, a system that takes envelopes), it goes the way of single messages.
+stream without a serde, a system that takes envelopes), it goes the way of single messages.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
 
+from streambench.container.outlet import hashed_bytes
 from streambench.errors import SerdeError
 from streambench.model import OutgoingMessageEnvelope, SystemStream
 from streambench.serde.api import Serde
@@ -102,7 +104,8 @@ def columns_outlet(
 
     def put_batch(source: str, batch: OutgoingBatch) -> None:
         if not (_is_encodable(batch.keys, key_serde) and _is_encodable(batch.messages, message_serde)):
-            put_each(source, batch)
+            for envelope in batch.envelopes():
+                put(source, envelope)
             return
         bad: dict[int, Exception] = {}
         keys = _encoded("key", batch.keys, key_serde, len(batch), bad, stream)
@@ -113,11 +116,7 @@ def columns_outlet(
             keys, messages, timestamps,
             pa.nulls(len(batch), headers) if batch.headers is None else _cast("headers", batch.headers, headers),
         ]  # fmt: skip
-        try:
-            to = _partitions(batch, keys, bad)
-        except SerdeError:
-            put_each(source, batch)  # which says of each where it goes, or that it goes nowhere
-            return
+        to = _partitions(batch, keys, bad)
         for at in sorted(bad):
             unserialisable(source, next(batch.envelopes(at, at + 1)), bad[at])
         rows = pa.RecordBatch.from_arrays(arrays, names=["key", "message", "timestamp", "headers"])
@@ -135,25 +134,27 @@ def columns_outlet(
             send(source, number, rows.slice(start, count))
             start += count
 
-    def put_each(source: str, batch: OutgoingBatch) -> None:
-        for envelope in batch.envelopes():
-            put(source, envelope)
-
     def _partitions(batch: OutgoingBatch, keys: pa.Array, bad: dict[int, Exception]) -> pa.Array:
         nonlocal turn
         found: list[pa.Array] = []
         if batch.partitions is not None:
-            found.append(_cast("partitions", batch.partitions, pa.int32()))
-            wrong = pc.fill_null(pc.or_(pc.less(found[0], 0), pc.greater_equal(found[0], partitions)), False)
-            for at in pc.indices_nonzero(wrong).to_pylist():
-                bad[at] = SerdeError(
-                    f"partition {found[0][at].as_py()!r} is out of range: {stream} has {partitions}, numbered from 0"
-                )
+            numbers: list[int | None] = []
+            for at, number in enumerate(_objects(batch.partitions)):
+                if number is None or (isinstance(number, Integral) and 0 <= int(number) < partitions):
+                    numbers.append(None if number is None else int(number))
+                else:
+                    numbers.append(None)
+                    bad.setdefault(at, SerdeError(f"partition {number!r} is out of range: {stream} has {partitions}, numbered from 0"))
+            found.append(pa.array(numbers, pa.int32()))
         if partitions == 1:
             return pa.nulls(len(batch), pa.int32())
         for column in (batch.partition_keys, keys):
             if column is not None and (not found or found[-1].null_count):
-                known = _hashed(column, partitions)
+                wrong: dict[int, Exception] = {}
+                known = _hashed(column, partitions, wrong)
+                for at, error in wrong.items():
+                    if not found or not found[-1][at].is_valid:
+                        bad.setdefault(at, error)
                 found.append(known if not found else pc.coalesce(found[-1], known))
         to = found[-1] if found else pa.nulls(len(batch), pa.int32())
         if to.null_count:
@@ -173,13 +174,21 @@ def _lengths(sorted_partitions: pa.Array) -> tuple[list[int], list[int]]:
     return counted.field("values").to_pylist(), counted.field("counts").to_pylist()
 
 
-def _hashed(column: Column, partitions: int) -> pa.Array:
-    """The partition of each key, null where there is none: worked out once for each different key."""
+def _hashed(column: Column, partitions: int, wrong: dict[int, Exception]) -> pa.Array:
+    """The partition of each key, null where there is none: worked out once for each different key. Keys that can have none are null, too,
+    and noted in ``wrong``."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if not isinstance(column, pa.Array):
-        column = pa.array([None if key is None else key_bytes(key) for key in column], pa.binary())
+    if not isinstance(column, pa.Array) or not (_is_bytes(column) or _is_text(column) or pa.types.is_signed_integer(column.type)):
+        keys: list[bytes | None] = []
+        for at, key in enumerate(_objects(column)):
+            try:
+                keys.append(None if key is None else hashed_bytes(key))
+            except SerdeError as error:
+                wrong[at] = error
+                keys.append(None)
+        column = pa.array(keys, pa.binary())
     coded = pc.dictionary_encode(column)
     places = [None if key is None else partition_for(key_bytes(key), partitions) for key in coded.dictionary.to_pylist()]
     return pa.array(places, pa.int32()).take(coded.indices)

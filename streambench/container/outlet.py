@@ -74,7 +74,7 @@ def outlet(
 
 
 def _partition(key: Any, partitions: int, known: dict[Any, int]) -> int:
-    partition = partition_for(_partition_bytes(key), partitions)
+    partition = partition_for(hashed_bytes(key), partitions)
     # Only keys whose equality is that of their bytes: 1 == 1.0 == True, but they are not hashed alike.
     if type(key) in (bytes, str):
         if len(known) >= _REMEMBERED_KEYS:
@@ -83,7 +83,7 @@ def _partition(key: Any, partitions: int, known: dict[Any, int]) -> int:
     return partition
 
 
-def _partition_bytes(key: Any) -> bytes:
+def hashed_bytes(key: Any) -> bytes:
     """What the partitioner hashes. Only streams in memory may have keys that are neither bytes, str nor int: they count as their JSON."""
     if isinstance(key, (bytes, str, int)) and not isinstance(key, bool):
         return key_bytes(key)
