@@ -10,6 +10,7 @@ import errno
 import logging
 import os
 import shutil
+import time
 import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -28,6 +29,9 @@ _NOTES = "streambench"
 _MARKER = b"m"
 _UNDO = b"u"
 _OPEN_FILES = 256
+_PATIENCE_S = 10.0
+_LOOK_EVERY_S = 0.05
+_OURS = "current process"
 #: What is no fault of the files, which must not be thrown away for it.
 _OF_THE_MACHINE = tuple(
     map(os.strerror, (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOMEM))
@@ -156,9 +160,9 @@ class RocksDbEngine(RewindableEngine):
 
     def _open(self) -> None:
         try:
-            self._db = self._opened()
+            self._db = self._opened_in_the_end()
         except Exception as error:
-            if "lock" in str(error).lower():
+            if _is_locked(error):
                 raise StoreError(
                     f"{self._what}: {self._directory} is in use by another process, or by another container in this one: stop it first"
                 ) from None
@@ -175,6 +179,18 @@ class RocksDbEngine(RewindableEngine):
         self._undo()
         if self._marker is None and next(iter(self._db.keys()), None) is not None:
             self.clear()
+
+    def _opened_in_the_end(self) -> Rdict:
+        """Another process that has the files may be that of the container's former holder, who lets go of them as soon as he notices that
+        he was replaced: at the end of the message he is at, say."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                return self._opened()
+            except Exception as error:
+                if not _is_locked(error) or _OURS in str(error) or time.monotonic() >= deadline:
+                    raise
+            time.sleep(_LOOK_EVERY_S)
 
     def _unusable(self, error: Exception) -> StoreError:
         hint = "; each store of each task has files open: allow more (ulimit -n), or spread the tasks over more containers"
@@ -245,6 +261,11 @@ class RocksDbEngineFactory(StoreEngineFactory):
             buffers = WriteBufferManager(_size(config, f"stores.{store}.container.write.buffer.size.bytes"), False)
             self._shared = _options(buffers, cache)
         return RocksDbEngine(directory, f"store '{store}' of {task}", self._shared)
+
+
+def _is_locked(error: Exception) -> bool:
+    text = str(error)
+    return "/LOCK:" in text and (_OURS in text or os.strerror(errno.EAGAIN) in text)
 
 
 def _size(config: Config, key: str) -> int:

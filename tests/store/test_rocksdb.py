@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import resource
+import subprocess
+import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from streambench.errors import StoreError
+from streambench.store import rocksdb
 from streambench.store.rocksdb import RocksDbEngine
 
 
@@ -42,4 +46,56 @@ def test_an_engine_may_be_used_by_another_thread_than_made_it(tmp_path: Path) ->
     thread.start()
     thread.join()
     assert engine.get(b"a") == b"1"
+    engine.close()
+
+
+_HOLDER = """
+import sys
+from pathlib import Path
+from streambench.store.rocksdb import RocksDbEngine
+
+engine = RocksDbEngine(Path(sys.argv[1]))
+engine.put(b"a", b"1")
+engine.mark(b"first")
+print("held", flush=True)
+sys.stdin.read()
+engine.close()
+"""
+
+
+@pytest.fixture
+def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that has the files, until its input ends."""
+    command = [sys.executable, "-c", _HOLDER, str(tmp_path / "db")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+
+
+def test_files_of_a_process_that_is_about_to_let_go_of_them_are_waited_for(
+    holder: subprocess.Popen[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rocksdb.time, "sleep", lambda seconds: holder.communicate())
+    engine = RocksDbEngine(tmp_path / "db")
+    assert (engine.marked(), engine.get(b"a")) == (b"first", b"1")
+    engine.close()
+
+
+def test_nobody_waits_for_ever_for_files(holder: subprocess.Popen[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rocksdb, "_PATIENCE_S", 0.0)
+    with pytest.raises(StoreError, match="is in use by another process"):
+        RocksDbEngine(tmp_path / "db")
+
+
+def test_damaged_files_are_made_anew_wherever_they_are(tmp_path: Path) -> None:
+    """Neither a block that is damaged nor the place of a job named clock is the lock of somebody who uses the files."""
+    directory = tmp_path / "clock-1" / "db"
+    engine = RocksDbEngine(directory)
+    engine.put(b"a", b"1")
+    engine.mark(b"first")
+    engine.close()
+    (directory / "CURRENT").write_text("MANIFEST-000999\n")
+    engine = RocksDbEngine(directory)
+    assert (engine.marked(), engine.get(b"a")) == (None, None)
     engine.close()
