@@ -27,7 +27,10 @@ class PullAdmin(SystemAdmin):
 
     def partitions(self, stream: SystemStream) -> int:
         """How many partitions a stream has. Raises UnknownStreamError."""
-        number = self._factory.partitions(stream.system, stream.stream, self._config)
+        try:
+            number = self._factory.partitions(stream.system, stream.stream, self._config)
+        except Exception as error:
+            raise named(stream, "cannot be looked up", error) from error
         if number < 1:
             raise UnknownStreamError(f"there is no stream {stream}")
         return number
@@ -58,7 +61,7 @@ class PullAdmin(SystemAdmin):
         try:
             return self._told(self._factory.bounds(stream.system, stream.stream, number, self._config))
         except Exception as error:
-            raise named(SystemStreamPartition(stream.system, stream.stream, number), "cannot be looked up", error) from None
+            raise named(SystemStreamPartition(stream.system, stream.stream, number), "cannot be looked up", error) from error
 
     def _told(self, told: PartitionMetadata | None) -> PartitionMetadata:
         if told is None:

@@ -210,14 +210,17 @@ class _PartitionReader:
             return None if self._stopping else self._asked
 
     def _envelope(self, message: Any) -> IncomingMessageEnvelope:
-        offset = message.offset_id
+        try:
+            offset, content = message.offset_id, message.message
+        except AttributeError:
+            raise StreamSystemError(f"{self.ssp}: get_message returned {shortened(message)}, which is no StreamMessage") from None
         if not self._positions.is_id(offset):
             raise StreamSystemError(
                 f"{self.ssp}: {shortened(offset)} cannot be the offset_id of a message: it is text, neither empty nor 'oldest' nor "
                 "beginning with 'after:', and where the system is numbered a whole number from 0 on"
             )
         return IncomingMessageEnvelope(
-            self.ssp, offset, getattr(message, "key", None), message.message, getattr(message, "timestamp", None)
+            self.ssp, offset, getattr(message, "key", None), content, getattr(message, "timestamp", None)
         )
 
     def _is_wanted(self, first: str) -> bool:

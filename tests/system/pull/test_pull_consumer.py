@@ -224,6 +224,18 @@ def test_an_error_comes_with_its_partition_when_all_that_was_read_before_is_retu
     consumer.stop()
 
 
+def test_what_is_no_message_and_no_consumer_is_told() -> None:
+    _, error = failed(ScriptedFactory([{"a": 1}]).reading(p0="oldest"))
+    assert str(error) == "sys.clicks.0: get_message returned {'a': 1}, which is no StreamMessage"
+
+    class Nothing(ScriptedFactory):
+        def consumer(self, system: str, stream: str, partition: int, offset: str | None, config: Config) -> Any:
+            return None
+
+    with pytest.raises(StreamSystemError, match=r"sys\.clicks\.0 cannot be read: Nothing made a NoneType, not a StreamConsumer"):
+        Nothing([]).reading(p0="oldest")
+
+
 def test_an_error_of_a_partition_waits_until_that_is_wanted() -> None:
     failing = threading.Event()
 

@@ -16,6 +16,7 @@ from streambench.container.container import Container
 from streambench.errors import ConfigError, OffsetError, StreambenchError
 from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.spark.plan import make_plan
+from streambench.system.log import open_log
 from streambench.system.pull import StreamMessage
 from streambench.task import MessageCollector, StreamTask, TaskCoordinator
 from tests.system import listed
@@ -171,3 +172,23 @@ def test_an_error_of_the_plug_in_stops_the_job_without_a_commit_and_names_the_pa
     seen.clear()
     listed.streams["a"][0].pop()
     assert caught_up(settings) == [("a", b"1"), ("a", b"2")]
+
+
+@pytest.mark.parametrize("kind", [listed.Opaque, listed.Numbered, listed.Compared])
+def test_what_is_read_is_written_to_a_log_exactly_once(tmp_path: Path, kind: type[listed.Opaque]) -> None:
+    put(kind, "a", numbered(*range(100)))
+    more = {"task.processing.guarantee": "exactly-once", "systems.sys.samza.offset.default": "oldest", "task.commit.ms": 5}
+
+    def copy(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        collector.send(OutgoingMessageEnvelope(SystemStream("log", "out"), envelope.message))
+
+    settings = config(tmp_path, kind, "sys.a", **more)
+    for so_many in (1, 30, 40):
+        crashing = Container.from_config(settings, copy)
+        crashing.start()
+        crashing.run(so_many)
+        crashing.abandon()
+    caught_up(settings, copy)
+    with open_log(tmp_path / "log") as log:
+        batches = log.partition("out", 0).read(0)
+        assert [value for batch in batches for value in batch["value"].to_pylist()] == numbered(*range(100))

@@ -190,6 +190,15 @@ def test_bounds_are_what_is_told_as_far_as_it_is_of_use(kind: type[Telling], tol
     assert admin.metadata([TWO]) == {TWO: dict.fromkeys(range(2), PartitionMetadata(*metadata))}
 
 
+def test_an_error_of_looking_up_a_stream_names_it() -> None:
+    class Offline(Factory):
+        def partitions(self, system: str, stream: str, config: Config) -> int:
+            raise ConnectionError("offline")
+
+    with pytest.raises(StreamSystemError, match=r"sys\.one cannot be looked up: ConnectionError: offline"):
+        Offline().get_admin("sys", Config()).metadata([ONE])
+
+
 def test_bounds_that_are_no_offsets_are_an_error_that_names_the_partition() -> None:
     admin = NumberedTelling(PartitionMetadata("1", "x", None)).get_admin("sys", Config())
     with pytest.raises(OffsetError, match=r"sys\.one\.0 cannot be looked up: 'x' is no offset"):
