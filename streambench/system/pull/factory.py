@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from streambench.config import Config
 from streambench.errors import StreamSystemError, UnknownStreamError
@@ -15,8 +15,6 @@ from streambench.system.pull.api import StreamConsumer, StreamProducer
 from streambench.system.pull.consumer import PullConsumer
 from streambench.system.pull.positions import Positions
 from streambench.system.pull.producer import PullProducer
-
-_Part = TypeVar("_Part", StreamConsumer, StreamProducer)
 
 
 class PullSystemFactory(SystemFactory):
@@ -90,23 +88,25 @@ class PullSystemFactory(SystemFactory):
             if ssp.partition >= number:
                 raise UnknownStreamError(f"there is no partition {ssp}: the stream has {number}, numbered from 0")
             made = self.consumer(system, ssp.stream, ssp.partition, offset, config)
-            return self._checked(made, StreamConsumer)
+            self._check(made, StreamConsumer)
+            return made
 
         return PullConsumer(make, self._positions())
 
     def get_producer(self, system: str, config: Config, metrics: MetricsRegistry) -> PullProducer:
         def make(stream: SystemStream) -> StreamProducer:
-            return self._checked(self.producer(system, stream.stream, config), StreamProducer)
+            made = self.producer(system, stream.stream, config)
+            self._check(made, StreamProducer)
+            return made
 
         return PullProducer(make, self.get_admin(system, config).partitions)
 
     def get_admin(self, system: str, config: Config) -> PullAdmin:
         return PullAdmin(self, system, config, self._positions())
 
-    def _checked(self, made: _Part, kind: Any) -> _Part:
+    def _check(self, made: object, kind: type[Any]) -> None:
         if not isinstance(made, kind):
             raise StreamSystemError(f"{type(self).__name__} made a {type(made).__name__}, not a {kind.__name__}")
-        return made
 
     def _positions(self) -> Positions:
         are_ordered = self.numbered or type(self).compare is not PullSystemFactory.compare
