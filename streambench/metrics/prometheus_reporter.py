@@ -6,7 +6,7 @@ import logging
 import math
 import re
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
 from typing import ClassVar
 
@@ -20,6 +20,11 @@ from streambench.metrics.reporter import MetricsReport, MetricsReporter, Surroun
 log = logging.getLogger("streambench.metrics")
 
 _TYPES: Mapping[Kind, str] = {"counter": "counter", "gauge": "gauge", "timer": "summary", "histogram": "summary"}
+
+
+_SUMMARY = ("", "_count", "_sum", "_max")
+_ENDINGS: Mapping[Kind, Sequence[str]] = {"counter": ("", "_total"), "gauge": ("",), "timer": _SUMMARY, "histogram": _SUMMARY}
+"""What the names of a metric's samples end with."""
 
 
 class PrometheusReporter(MetricsReporter):
@@ -83,7 +88,8 @@ def families(report: MetricsReport) -> Iterable[Metric]:
     """A report as families, each with the samples of all sources.
 
     ``container.process-envelopes`` becomes ``streambench_container_process_envelopes``, of which what a name is about is taken out and
-    made a label. Names that differ only in what Prometheus does not allow stay apart by a number behind the later one."""
+    made a label. Names that Prometheus would take for one (they differ only in what it does not allow, or one is what a sample of the
+    other is called) stay apart by a number behind the later one."""
     found: dict[str, Metric] = {}
     meant: dict[str, tuple[str, str, Kind]] = {}
     for source, readings in report.sources.items():
@@ -96,9 +102,9 @@ def families(report: MetricsReport) -> Iterable[Metric]:
             pattern, labels, unit, meaning = _known(each)
             what = (each.group if pattern is None else pattern[0], each.name if pattern is None else pattern[1], each.kind)
             name = _name(f"streambench_{what[0]}_{what[1]}")
-            if meant.setdefault(name, what) != what:
+            if any(meant.get(f"{name}{ending}", what) != what for ending in _ENDINGS[each.kind]):
                 name = f"{name}_{zlib.crc32('.'.join(what).encode())}"
-                meant[name] = what
+            meant.update({f"{name}{ending}": what for ending in _ENDINGS[each.kind]})
             if name not in found:
                 found[name] = Metric(name, f"{unit}: {meaning}" if unit else f"{each.group}.{each.name}", _TYPES[each.kind])
             _add(found, name, each, {**own, **labels})

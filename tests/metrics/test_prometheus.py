@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from streambench.config import Config
 from streambench.errors import ConfigError
 from streambench.metrics.prometheus_reporter import PrometheusReporter, _Families
-from streambench.metrics.registry import Distribution, Reading
+from streambench.metrics.registry import Distribution, Kind, Reading
 from streambench.metrics.reporter import MetricsReport, Surroundings
 
 OWN = {"job_name": "job-1", "job_id": "1", "container": "2"}
@@ -40,6 +40,9 @@ def shown(told: MetricsReport) -> dict[str, object]:
 
 def samples(told: MetricsReport, family: str) -> dict[tuple[str, frozenset], float]:
     return {(each.name, frozenset(each.labels.items()) - frozenset(OWN.items())): each.value for each in shown(told)[family].samples}
+
+
+KINDS: list[Kind] = ["counter", "gauge", "timer"]
 
 
 def test_unit_and_meaning_come_from_the_catalogue() -> None:
@@ -83,6 +86,15 @@ def test_names_that_prometheus_would_take_for_one_stay_apart() -> None:
     families = shown(told)
     assert len(families) == 3
     assert sorted(sample.value for family in families.values() for sample in family.samples) == [1, 2, 3]
+
+
+@given(st.lists(st.tuples(st.sampled_from(["t", "t_max", "t_count", "t_sum", "t_total", "t-max"]), st.sampled_from(KINDS)), unique=True))
+def test_no_name_is_that_of_a_sample_of_another_metric(metrics: list[tuple[str, Kind]]) -> None:
+    spread = Distribution(10, 40, 3, 9, 11)
+    readings = [Reading("Mine", name, kind, 1, spread=spread if kind == "timer" else None) for name, kind in metrics]
+    told = [sample for family in shown(report(readings, **{"Partition 0": readings})).values() for sample in family.samples]
+    assert len({(sample.name, frozenset(sample.labels.items())) for sample in told}) == len(told)
+    assert len(told) == 2 * sum(5 if kind == "timer" else 1 for _, kind in metrics)
 
 
 def test_what_is_no_number_is_left_out() -> None:
