@@ -11,7 +11,7 @@ from types import TracebackType
 from msgspec import Struct
 
 from streambench import errors
-from streambench.errors import ConfigError, StreambenchError, TaskError, represented
+from streambench.errors import ConfigError, StreambenchError, TaskError, described, represented
 from streambench.model import SystemStreamPartition
 
 _OURS = str(Path(errors.__file__).parent)
@@ -35,7 +35,7 @@ class Failure(Struct, frozen=True):
     def of(cls, error: BaseException, container: int) -> Failure:
         """The failure that an exception is."""
         kind = type(error).__name__
-        text = str(error) if isinstance(error, StreambenchError) else f"{kind}: {error}" if str(error) else kind
+        text = described(error)
         if not isinstance(error, TaskError):
             return cls(container, kind, text, user_frames(error))
         key = error.key if error.key is None or isinstance(error.key, str) else represented(error.key)
