@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from streambench.chooser.explanation import Candidate
+from streambench.chooser.explanation import Candidate, closed
 from streambench.container.snapshot import Choice, ContainerSnapshot, PartitionSnapshot
 from streambench.debug.view import Row, counted, snapshot_table
 from streambench.model import SystemStream
@@ -181,8 +181,8 @@ def _others(picture: Picture) -> list[str]:
     """Who else there was when the last message was chosen, who was held back and by what; and that the gate is closed."""
     snapshot = picture.snapshot
     why = snapshot.choices[-1].explanation if snapshot.choices else None
-    gate = [f"gate closed, {snapshot.gate}"] if snapshot.gate else []
-    return [*(why.others(lambda candidate: _short_name(picture, candidate)) if why is not None else []), *gate]
+    others = why.others(lambda candidate: _short_name(picture, candidate)) if why is not None else []
+    return [*others, *closed(snapshot.gate)]
 
 
 def _short_name(picture: Picture, candidate: Candidate) -> str:

@@ -53,8 +53,7 @@ class Explanation(Struct, frozen=True):
 
     def lines(self) -> list[str]:
         """The decision in words: who decided, who comes next, who is held back and why, what the gate waits for."""
-        gate = [f"gate closed, {self.gate}"] if self.gate else []
-        return [f"{self.winner or 'nothing was chosen'} ({self.rule})", *self.others(), *gate]
+        return [f"{self.winner or 'nothing was chosen'} ({self.rule})", *self.others(), *closed(self.gate)]
 
     def others(self, named: Callable[[Candidate], str] = str) -> list[str]:
         """Of ``lines``, those about the candidates that were not chosen, each ``named`` so."""
@@ -72,6 +71,11 @@ class Explanation(Struct, frozen=True):
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
+
+
+def closed(gate: str) -> list[str]:
+    """The line that says what the bootstrap gate waits for; none while it is open."""
+    return [f"gate closed, {gate}"] if gate else []
 
 
 def all_held(

@@ -14,6 +14,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from streambench.chooser.explanation import closed
 from streambench.container.rejects import PassedOver
 from streambench.container.snapshot import ContainerSnapshot, PartitionSnapshot
 from streambench.container.state import RestoreProgress
@@ -234,6 +235,5 @@ def _choice_lines(snapshot: ContainerSnapshot) -> Text:
         lines.append(f"last chosen: {last.ssp}@{last.offset}{key}" + (f" ({last.rule})" if last.rule else ""))
     if why is not None:
         lines += [f"  {line}" for line in why.others()]
-    if snapshot.gate:
-        lines.append(f"gate closed, {snapshot.gate}")
+    lines += closed(snapshot.gate)
     return Text("\n".join(lines), style="dim", overflow="ellipsis", no_wrap=True)
