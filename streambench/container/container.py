@@ -327,7 +327,8 @@ class Container:
         self.started_ms = self._clock.now_ms()
         self._reporting = Reporting(config, self.name, self.number, self._systems, self._clock, self.metrics)
         self._reporting.start(self)
-        metadata = self._systems.metadata(_checked_inputs(config, self._systems))
+        inputs = _checked_inputs(config, self._systems)
+        metadata = self._systems.metadata(inputs)
         self._serdes = StreamSerdes(config)
         self._rejects = Rejects(config, self._systems, self._outgoing, self.metrics)
         checkpoints = self._checkpoints = self._checkpoints or checkpoint_manager(config, self.name)
@@ -343,11 +344,13 @@ class Container:
             self._generation = open_generation(checkpoints, model, now_ms=now_ms).number
         epoch = checkpoints.claim(self._generation, self.number, now_ms=now_ms)
         last = checkpoints.read_last()
+        # Until it was fenced, a former holder has gone on, perhaps with what has arrived since.
+        metadata = self._systems.metadata(inputs)
         on_send = None if self._observer is None else self._observe_send
         parts = (self._systems, checkpoints, self._serdes, self.metrics, self._rejects, on_send)
         self._outbox: Outbox
         if exactly_once:
-            self._outbox = AtomicOutbox(*parts, config=config, inputs=all_inputs(config), on_full=self._request_commit)
+            self._outbox = AtomicOutbox(*parts, config=config, inputs=inputs, on_full=self._request_commit)
         else:
             self._outbox = LiveOutbox(*parts)
         self._meter = self.metrics if config.text("metrics.timer.enabled") == "true" else None

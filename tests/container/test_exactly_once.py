@@ -303,3 +303,23 @@ def test_who_was_replaced_notices_without_a_commit() -> None:
     with pytest.raises(FencedError):
         old.step()
     assert bench.outputs() == []
+
+
+@pytest.mark.parametrize("default", ["oldest", "upcoming"])
+def test_what_a_former_holder_did_while_this_one_was_planned_is_not_done_again(default: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {**ONCE, "systems.mem.samza.offset.default": default, "task.inputs": "mem.a"}
+    old = Bench(echo, {"mem.a": {0: []}}, settings)
+    former = old.started()
+    heir = Bench(echo, {}, settings, streams=old.streams, checkpoints=old.checkpoints.sibling())
+    open_generation = heir.checkpoints.open_generation
+
+    def at_the_last_moment(*arguments: Any, **named: Any) -> Any:
+        old.put("mem.a.0", 1, 2, 3)
+        former.run("caught-up")
+        former.commit()
+        return open_generation(*arguments, **named)
+
+    monkeypatch.setattr(heir.checkpoints, "open_generation", at_the_last_moment)
+    assert heir.started().run("caught-up") == 0
+    heir.container.stop()
+    assert old.outputs() == [1, 2, 3]
