@@ -11,9 +11,8 @@ from streambench.container.rejects import PassedOver
 from streambench.model import SystemStreamPartition
 
 Ended = Literal["caught-up", "end-of-stream", "count", "condition", "shutdown", "signal"]
-"""Why a run ended: all inputs have come to their end; all inputs were at their head; so many messages were processed; the given function
-said so; the tasks shut it down; a
-signal (Ctrl-C) or another process asked for it."""
+"""Why a run ended, in the order of ``Ended``: all inputs were at their head; all have come to their end; so many messages were processed;
+the given function said so; the tasks shut it down; a signal (Ctrl-C) or another process asked for it."""
 
 
 class ContainerRun(Struct, frozen=True):
