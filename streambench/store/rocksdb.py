@@ -29,7 +29,7 @@ _NOTES = "streambench"
 _MARKER = b"m"
 _UNDO = b"u"
 _OPEN_FILES = 256
-_PATIENCE_S = 10.0
+_PATIENCE_S = 30.0
 _LOOK_EVERY_S = 0.05
 _OURS = "current process"
 #: What is no fault of the files, which must not be thrown away for it.
@@ -44,9 +44,10 @@ class RocksDbEngine(RewindableEngine):
     As long as nothing is marked, nothing has to outlive the process, and RocksDB's write-ahead log is left out.
     """
 
-    def __init__(self, directory: Path, what: str = "a store", options: Options | None = None) -> None:
-        """``what``: the store and the task, for errors."""
+    def __init__(self, directory: Path, what: str = "a store", options: Options | None = None, *, patience_s: float = _PATIENCE_S) -> None:
+        """``what``: the store and the task, for errors. ``patience_s``: how long another process may take to let go of the directory."""
         super().__init__()
+        self._patience_s = patience_s
         self._directory = directory
         self._what = what
         self._options = options or _options(WriteBufferManager(32 << 20, False), Cache(8 << 20))
@@ -165,6 +166,7 @@ class RocksDbEngine(RewindableEngine):
             if _is_locked(error):
                 raise StoreError(
                     f"{self._what}: {self._directory} is in use by another process, or by another container in this one: stop it first"
+                    f"{self._waited(error)}"
                 ) from None
             if any(reason in str(error) for reason in _OF_THE_MACHINE):
                 raise self._unusable(error) from error
@@ -183,14 +185,22 @@ class RocksDbEngine(RewindableEngine):
     def _opened_in_the_end(self) -> Rdict:
         """Another process that has the files may be that of the container's former holder, who lets go of them as soon as he notices that
         he was replaced: at the end of the message he is at, say."""
-        deadline = time.monotonic() + _PATIENCE_S
+        began = time.monotonic()
+        is_told = False
         while True:
             try:
                 return self._opened()
             except Exception as error:
-                if not _is_locked(error) or _OURS in str(error) or time.monotonic() >= deadline:
+                if not _is_locked(error) or _OURS in str(error) or time.monotonic() - began >= self._patience_s:
                     raise
+            if not is_told:
+                is_told = True
+                what = "%s: %s is in use by another process, which may be about to stop: waiting for it, %g s at most"
+                log.warning(what, self._what, self._directory, self._patience_s)
             time.sleep(_LOOK_EVERY_S)
+
+    def _waited(self, error: Exception) -> str:
+        return "" if _OURS in str(error) else f" (it did not let go within {self._patience_s:g} s: task.shutdown.ms)"
 
     def _unusable(self, error: Exception) -> StoreError:
         hint = "; each store of each task has files open: allow more (ulimit -n), or spread the tasks over more containers"
@@ -260,7 +270,8 @@ class RocksDbEngineFactory(StoreEngineFactory):
             cache = Cache(_size(config, f"stores.{store}.container.cache.size.bytes"))
             buffers = WriteBufferManager(_size(config, f"stores.{store}.container.write.buffer.size.bytes"), False)
             self._shared = _options(buffers, cache)
-        return RocksDbEngine(directory, f"store '{store}' of {task}", self._shared)
+        patience_s = config.integer("task.shutdown.ms") / 1000
+        return RocksDbEngine(directory, f"store '{store}' of {task}", self._shared, patience_s=patience_s)
 
 
 def _is_locked(error: Exception) -> bool:

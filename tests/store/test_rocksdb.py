@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from streambench.config import Config
 from streambench.errors import StoreError
 from streambench.store import rocksdb
-from streambench.store.rocksdb import RocksDbEngine
+from streambench.store.rocksdb import RocksDbEngine, RocksDbEngineFactory
 
 
 def test_files_stay_where_the_machine_has_no_file_handles_left(tmp_path: Path) -> None:
@@ -74,18 +75,21 @@ def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_files_of_a_process_that_is_about_to_let_go_of_them_are_waited_for(
-    holder: subprocess.Popen[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    holder: subprocess.Popen[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(rocksdb.time, "sleep", lambda seconds: holder.communicate())
     engine = RocksDbEngine(tmp_path / "db")
+    assert [each.getMessage() for each in caplog.records] == [
+        f"a store: {tmp_path / 'db'} is in use by another process, which may be about to stop: waiting for it, 30 s at most"
+    ]
     assert (engine.marked(), engine.get(b"a")) == (b"first", b"1")
     engine.close()
 
 
-def test_nobody_waits_for_ever_for_files(holder: subprocess.Popen[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rocksdb, "_PATIENCE_S", 0.0)
-    with pytest.raises(StoreError, match="is in use by another process"):
-        RocksDbEngine(tmp_path / "db")
+def test_files_are_waited_for_as_long_as_a_stop_may_take_and_no_longer(holder: subprocess.Popen[str], tmp_path: Path) -> None:
+    config = Config({"task.shutdown.ms": 1})
+    with pytest.raises(StoreError, match=r"is in use by another process.*did not let go within 0.001 s: task\.shutdown\.ms"):
+        RocksDbEngineFactory().get_engine("s", "Partition 0", config, tmp_path / "db")
 
 
 def test_damaged_files_are_made_anew_wherever_they_are(tmp_path: Path) -> None:
