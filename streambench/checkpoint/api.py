@@ -10,7 +10,7 @@ again (a restarted process, a re-executed Spark task) claims it anew, and the fo
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -40,6 +40,11 @@ class Checkpoint(Struct, frozen=True):
     sequence: int = 0
     time_ms: int = 0
 
+    @property
+    def partitions(self) -> set[SystemStreamPartition]:
+        """The input partitions that it knows."""
+        return {*self.offsets, *self.starts}
+
     def start_point(self, ssp: SystemStreamPartition) -> str | None:
         """Where somebody asked the task to go on in a partition, whatever the configuration says; None where nobody did. The task's first
         commit does away with it."""
@@ -50,12 +55,14 @@ class Generation(Struct, frozen=True):
     """One start of a job: its number, and which container has which tasks.
 
     ``places``: of every task that the job has ever had, its partition in the changelogs. It is given once and never to another task, so
-    that state stays with its task whatever becomes of the inputs.
+    that state stays with its task whatever becomes of the inputs. ``known``: the input partitions that had a checkpoint when it was opened;
+    what its own containers have recorded since does not count.
     """
 
     number: int
     assignment: Mapping[int, Sequence[str]]
     places: Mapping[str, int] = {}
+    known: Set[SystemStreamPartition] = frozenset()
 
 
 class CheckpointManager(ABC):

@@ -33,7 +33,8 @@ class _Memory:
 
     def open(self, assignment: Mapping[int, Sequence[str]], places: Mapping[str, int] | None = None) -> Generation:
         merged = rules.merged_places(self.job, self.places, places)
-        self.generation = Generation(self.generation.number + 1 if self.generation else 1, assignment, merged)
+        known = frozenset(ssp for kept in self.history.values() for ssp in kept[-1].partitions)
+        self.generation = Generation(self.generation.number + 1 if self.generation else 1, assignment, merged, known)
         self.places = merged
         self.holders = {}
         return self.generation

@@ -48,7 +48,8 @@ class Start(Struct, kw_only=True):
 
     def plain(self) -> Generation:
         """As the contract has it."""
-        return Generation(self.number, self.containers(), self.places)
+        known = {ssp for raw in self.checkpoints.values() for ssp in partitions_of(raw)}
+        return Generation(self.number, self.containers(), self.places, frozenset(known))
 
     def containers(self) -> dict[int, tuple[str, ...]]:
         """The tasks of each container."""
@@ -106,6 +107,20 @@ def packed(checkpoint: Checkpoint) -> Raw:
             )
         )
     )
+
+
+class _Partitions(Struct):
+    offsets: dict[str, Raw]
+    starts: dict[str, Raw]
+
+
+def partitions_of(raw: Raw) -> set[SystemStreamPartition]:
+    """The partitions that a checkpoint names; none where it cannot be read, which whoever needs it is told by ``unpacked``."""
+    try:
+        stored = msgspec.json.decode(raw, type=_Partitions)
+        return {SystemStreamPartition.parse(ssp) for ssp in (*stored.offsets, *stored.starts)}
+    except (msgspec.MsgspecError, ConfigError):
+        return set()
 
 
 def unpacked(raw: Raw, path: Path) -> Checkpoint:

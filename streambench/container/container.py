@@ -374,7 +374,8 @@ class Container:
         self.restoring = None
         self._outbox.correct(corrections, self._state_of_tasks.sources())
         self._make_tasks(container)
-        self._place_tasks(last, metadata)
+        generation = checkpoints.last_generation()
+        self._place_tasks(last, StartingOffsets(config, self._systems, metadata, last, generation.known if generation else frozenset()))
         for task in self._tasks:
             task.init()
             task.context.start_at = None
@@ -401,8 +402,7 @@ class Container:
                 )
             )  # fmt: skip
 
-    def _place_tasks(self, last: Mapping[str, Checkpoint], metadata: Metadata) -> None:
-        starting = StartingOffsets(self.config, self._systems, metadata, last)
+    def _place_tasks(self, last: Mapping[str, Checkpoint], starting: StartingOffsets) -> None:
         for task in self._tasks:
             for subscription in task.subscriptions:
                 subscription.start, subscription.offset = starting.of(task.name, subscription.ssp, last.get(task.name))

@@ -10,7 +10,7 @@ where that one has left it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from contextlib import closing
 from datetime import UTC, datetime
 
@@ -28,19 +28,22 @@ log = logging.getLogger(__name__)
 
 class StartingOffsets:
     """Decides where tasks begin. ``metadata``: what the inputs held when the container started; ``last``: the last checkpoints of all
-    tasks of the job."""
+    tasks of the job; ``known``: the partitions that had one before this start of the job, of which other containers may have recorded some
+    of their own by now."""
 
-    def __init__(self, config: Config, systems: Systems, metadata: Metadata, last: Mapping[str, Checkpoint]) -> None:
+    def __init__(
+        self, config: Config, systems: Systems, metadata: Metadata, last: Mapping[str, Checkpoint], known: Set[SystemStreamPartition]
+    ) -> None:
         self._config = config
         self._systems = systems
         self._metadata = metadata
         self._warned: set[str] = set()
-        self._known = {ssp for each in last.values() for ssp in (*each.offsets, *each.starts)}
-        self._streams = {ssp.system_stream for ssp in self._known}
+        self._known = known
+        self._streams = {ssp.system_stream for ssp in known}
         # The newest there is of each partition that only one task reads.
         shared = set(broadcast_partitions(config))
         newest = sorted(last.items(), key=lambda entry: (entry[1].generation, entry[1].sequence))
-        self._holders = {ssp: entry for entry in newest for ssp in (*entry[1].offsets, *entry[1].starts) if ssp not in shared}
+        self._holders = {ssp: entry for entry in newest for ssp in entry[1].partitions if ssp not in shared}
 
     def of(self, task: str, ssp: SystemStreamPartition, checkpoint: Checkpoint | None) -> tuple[str, str | None]:
         """Where a task begins in a partition, and the last message it had processed there (None: none, or it begins anew)."""

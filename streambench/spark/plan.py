@@ -62,7 +62,7 @@ def make_plan(config: Config, task: Any = None) -> DeployPlan:
         metadata = systems.metadata(all_inputs(config))
         model = plan(config, name, metadata, manager.last_generation())
         last = manager.read_last()
-        starting = StartingOffsets(config, systems, metadata, last)
+        starting = StartingOffsets(config, systems, metadata, last, {ssp for each in last.values() for ssp in each.partitions})
         starts = {
             each.number: _offsets(systems, each, lambda task, ssp: starting.of(task, ssp, last.get(task))[0]) for each in model.containers
         }

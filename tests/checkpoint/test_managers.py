@@ -51,6 +51,15 @@ def test_places_are_added_and_never_lost(another: Another) -> None:
     assert last is not None and last.places == {"a": 0, "b": 1, "c": 2}
 
 
+def test_a_generation_knows_the_partitions_that_had_a_checkpoint_when_it_was_opened(another: Another) -> None:
+    started(another()).write({"a": Checkpoint({CLICKS: "1"})})
+    first = another().last_generation()
+    started(another()).write({"b": Checkpoint({}, {VIEWS: "0"})})
+    second = another().last_generation()
+    third = another().open_generation({0: ["a", "b"]}, now_ms=0)
+    assert [each.known for each in (first, second, third) if each is not None] == [set(), {CLICKS}, {CLICKS, VIEWS}]
+
+
 @pytest.mark.parametrize("places", [{"a": 1}, {"c": 1}])
 def test_a_start_that_was_planned_without_knowing_of_the_last_one_is_refused(another: Another, places: dict[str, int]) -> None:
     manager = another()
@@ -208,7 +217,7 @@ def test_rewind_replaces_the_checkpoints_that_are_given_and_stops_what_runs(anot
     for offset in range(3):
         holder.write({"a": at(offset), "b": at(offset)})
     generation = another().rewind({"a": at(0)}, now_ms=0)
-    assert generation == another().last_generation() == Generation(2, {0: ("a", "b")})
+    assert generation == another().last_generation() == Generation(2, {0: ("a", "b")}, known=at(0).partitions)
     assert another().read_last() == {"a": at(0), "b": at(2)}
     with pytest.raises(FencedError):
         holder.write({"a": at(9)})

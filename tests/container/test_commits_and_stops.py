@@ -14,6 +14,7 @@ from streambench.errors import (
     TaskError,
 )
 from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
+from streambench.planning.places import open_generation
 from streambench.planning.plan import plan
 from streambench.system.memory import (
     MemoryAdmin,
@@ -298,6 +299,19 @@ def test_each_container_runs_its_own_tasks() -> None:
     assert places == [["mem.a.0@0", "mem.a.2@0"], ["mem.a.1@0", "mem.a.3@0"]]
     assert sorted(first.outputs()) == ["m0", "m1", "m2", "m3"]
     assert first.committed() == {f"mem.a.{number}": "0" for number in range(4)}
+
+
+def test_a_container_of_a_first_start_is_not_misled_by_what_another_has_recorded_by_then() -> None:
+    upcoming = {"job.container.count": 2, "systems.mem.samza.offset.default": "upcoming"}
+    first = Bench(ignore, {"mem.a": {0: ["before"], 1: ["before"]}}, upcoming)
+    model = plan(first.config, "job-1", MemoryAdmin(first.streams).metadata([SystemStream("mem", "a")]))
+    generation = open_generation(first.checkpoints, model, now_ms=0)
+    for number in (0, 1):
+        bench = Bench(ignore, {}, {"task.inputs": "mem.a", **upcoming}, streams=first.streams, checkpoints=first.checkpoints.sibling(),
+                      model=model, number=number, generation=generation.number)  # fmt: skip
+        container = bench.started()
+        assert container.run("caught-up") == 0
+        container.stop()
 
 
 # Ends

@@ -34,7 +34,7 @@ def start(
     """Where the task begins, and the last message it had processed."""
     made = Config(config or {})
     made.validate()
-    starting = StartingOffsets(made, Systems(made, MemorySystemFactory()), {SSP.system_stream: {0: metadata}}, {})
+    starting = StartingOffsets(made, Systems(made, MemorySystemFactory()), {SSP.system_stream: {0: metadata}}, {}, frozenset())
     return starting.of(TASK, SSP, checkpoint)
 
 
