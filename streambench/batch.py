@@ -22,6 +22,9 @@ from streambench.serde.streams import decoded, readable, undecodable
 if TYPE_CHECKING:
     import pyarrow as pa
 
+SERDE = b"streambench.serde"
+"""Under which name the metadata of an Arrow field says which serde, as the configuration calls it, reads the bytes of the column."""
+
 Undecodable = Callable[[IncomingMessageEnvelope, SerdeError], None]
 """What becomes of a message, given as it was read, that cannot be decoded: it raises the error, or returns and the message is left out."""
 
@@ -44,12 +47,15 @@ class MessageBatch:
         key_serde: Serde | None = None,
         message_serde: Serde | None = None,
         undecodable: Undecodable | None = None,
+        serdes: tuple[str | None, str | None] = (None, None),
     ) -> None:
-        """``pieces``: what was read, in order, none of it empty. Without a serde, keys or messages are what was read."""
+        """``pieces``: what was read, in order, none of it empty. Without a serde, keys or messages are what was read. ``serdes``: what the
+        configuration calls those of keys and of messages, for ``to_arrow`` to say so."""
         self._pieces = pieces
         self._key_serde = key_serde
         self._message_serde = message_serde
         self._undecodable = undecodable or _refuse
+        self._serdes = serdes
         self._length = sum(map(len, pieces))
         self._left_out: set[str] = set()
 
@@ -96,9 +102,21 @@ class MessageBatch:
         """The messages as they were read, with the columns offset, timestamp (ms), key, message and headers.
 
         ``offset`` is int64 where the system's offsets are whole numbers, else text. Keys and messages are binary; those of a system in
-        memory are what was sent. What a log gives in one piece is not copied. Raises SerdeError for objects that make no column.
+        memory are what was sent. What a log gives in one piece is not copied. The fields of key and message say in their metadata which
+        serde reads them (``SERDE``), so that ``send_batch`` does not pass them on to a stream of another one. Raises SerdeError for
+        objects that make no column.
         """
-        return self._columns
+        columns = self._columns
+        noted = [(name, serde) for name, serde in zip(("key", "message"), self._serdes, strict=True) if serde is not None]
+        if not noted:
+            return columns
+        import pyarrow as pa
+
+        schema = columns.schema
+        for name, serde in noted:
+            at = schema.get_field_index(name)
+            schema = schema.set(at, schema.field(at).with_metadata({SERDE: serde.encode()}))
+        return pa.RecordBatch.from_arrays(columns.columns, schema=schema)
 
     def table(self, *beside: str, schema: pa.Schema | None = None) -> pa.Table:
         """The decoded messages as a table: one row per message, one column per field of its object.
@@ -137,7 +155,7 @@ class MessageBatch:
 
     def part(self, start: int, stop: int) -> MessageBatch:
         """The messages from place ``start`` to before ``stop``, at least one."""
-        part = MessageBatch(parts(self._pieces, start, stop), self._key_serde, self._message_serde, self._undecodable)
+        part = MessageBatch(parts(self._pieces, start, stop), self._key_serde, self._message_serde, self._undecodable, self._serdes)
         part._left_out = self._left_out
         return part
 

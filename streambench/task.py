@@ -53,9 +53,11 @@ class MessageCollector(Protocol):
         a column ``message``, its columns ``key``, ``timestamp`` and ``headers`` are taken, too (so that ``batch.to_arrow()`` sends on
         what came in); without one, each row is a message, with the columns as its fields. ``partitions`` may be a single number.
 
-        Columns of bytes go as they are: they are taken to be encoded, whatever the serde. Text goes as UTF-8 where the stream's serde is
-        string or none; on a json stream it is refused, because nobody can tell whether it is JSON already. Other values are encoded by the
-        stream's serde one by one; so are rows of a table. Nulls are None. Where messages go is decided as for ``send``.
+        Columns of bytes go as they are: they are taken to be encoded, whatever the serde. But ``batch.to_arrow()`` notes which serde reads
+        its columns, and a stream with a serde of another kind refuses such a table: the job ends with a SerdeError when it is sent. Text
+        goes as UTF-8 where the stream's serde is string or none; on a json stream it is refused, because nobody can tell whether it is JSON
+        already. Other values are encoded by the stream's serde one by one; so are rows of a table. Nulls are None. Where messages go is
+        decided as for ``send``.
 
         Raises SerdeError for what is no column, or where lengths differ, WrongThreadError off the container's thread.
         """

@@ -71,6 +71,13 @@ def test_what_a_log_gives_in_one_piece_is_not_copied() -> None:
     assert [each and each.address for each in given_] == [each and each.address for each in shown]
 
 
+def test_columns_name_the_serdes_that_read_them() -> None:
+    batch = MessageBatch([arrow([(None, b"k", b"1", None)]), lists([(None, b"k", b"2", None)], 1)], serdes=(None, "json"))
+    for each in (batch, batch.part(0, 1)):
+        noted = {field.name: field.metadata for field in each.to_arrow().schema}
+        assert noted == {"offset": None, "timestamp": None, "key": None, "message": {b"streambench.serde": b"json"}, "headers": None}
+
+
 def test_offsets_that_are_no_numbers_are_text() -> None:
     batch = MessageBatch([Chunk(P0, ["a-1", "a-2"], [None, None], [b"1", b"2"])])
     assert batch.to_arrow()["offset"].to_pylist() == ["a-1", "a-2"]

@@ -75,7 +75,7 @@ class Waiting(deque[IncomingMessageEnvelope]):
                 piece = piece.part(0, count)
             taken.append(piece)
             count -= len(piece)
-        batch = self.taken = MessageBatch(taken, self._lane.key_serde, self._lane.message_serde, undecodable)
+        batch = self.taken = MessageBatch(taken, self._lane.key_serde, self._lane.message_serde, undecodable, self._lane.serdes)
         return batch
 
 

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
 
+from streambench.batch import SERDE
 from streambench.container.outlet import hashed_bytes
 from streambench.errors import SerdeError
 from streambench.model import OutgoingMessageEnvelope, SystemStream
 from streambench.serde.api import Serde
 from streambench.serde.builtin import JsonSerde, StringSerde
+from streambench.serde.streams import StreamSerdes
 from streambench.system.api import SendColumns
 from streambench.system.partitioner import key_bytes, partition_for
 
@@ -42,7 +44,7 @@ class Columns(Struct, frozen=True):
 class OutgoingBatch:
     """Messages for one stream, by the column. All columns are None or of one length."""
 
-    __slots__ = ("headers", "keys", "messages", "partition_keys", "partitions", "system_stream", "timestamps")
+    __slots__ = ("headers", "keys", "messages", "partition_keys", "partitions", "serdes", "system_stream", "timestamps")
 
     def __init__(
         self, stream: SystemStream, messages: Any, keys: Any = None, *,
@@ -52,8 +54,12 @@ class OutgoingBatch:
         if not isinstance(stream, SystemStream):
             raise SerdeError(f"send_batch takes a SystemStream(system, stream) first, not {stream!r}")
         taken: dict[str, Any] = {"key": keys, "timestamp": timestamps, "headers": headers}
+        self.serdes: dict[str, str] = {}
+        """By which serdes columns of bytes were written, as far as it was noted."""
         if _is_table(messages):
-            messages, found = _of_table(messages)
+            messages, found, self.serdes = _of_table(messages)
+            if keys is not None:
+                self.serdes.pop("key", None)
             taken = {name: found.get(name) if given is None else given for name, given in taken.items()}
         self.system_stream = Columns(stream)
         if messages is None:
@@ -167,6 +173,18 @@ def columns_outlet(
     return put_batch
 
 
+def check_serdes(source: str, batch: OutgoingBatch, serdes: StreamSerdes) -> None:
+    """Raise SerdeError where bytes are noted to be of a serde that is not the stream's: nobody could read them there."""
+    for what, wanted in zip(("key", "message"), serdes.names_for(batch.stream), strict=True):
+        written = batch.serdes.get(what)
+        if written is not None and wanted is not None and not serdes.can_read(wanted, written):
+            raise SerdeError(
+                f"{source} sent a column '{what}' of {written} bytes to {batch.stream}, whose {what} serde is {wanted}: send what is "
+                f"decoded (of batch.table(), or of the envelopes of the batch) to have it written as {wanted}; or, if the bytes are "
+                f"{wanted} by now, the column by itself"
+            )
+
+
 def _lengths(sorted_partitions: pa.Array) -> tuple[list[int], list[int]]:
     import pyarrow.compute as pc
 
@@ -251,7 +269,7 @@ def _cast(what: str, column: Column, kind: pa.DataType) -> pa.Array:
         raise SerdeError(f"{what} cannot be made {kind}: {error}") from error
 
 
-def _is_bytes(column: pa.Array) -> bool:
+def _is_bytes(column: pa.Array | pa.Field) -> bool:
     import pyarrow as pa
 
     kind = column.type
@@ -274,14 +292,17 @@ def _is_table(given: Any) -> bool:
     )
 
 
-def _of_table(given: Any) -> tuple[Any, dict[str, Any]]:
-    """Messages, and what else is there by name. A table without a column ``message`` holds the fields of messages that are objects."""
+def _of_table(given: Any) -> tuple[Any, dict[str, Any], dict[str, str]]:
+    """Messages, what else is there by name, and the serdes that are noted of key and message. A table without a column ``message`` holds
+    the fields of messages that are objects."""
     import pyarrow as pa
 
     table = given if isinstance(given, (pa.Table, pa.RecordBatch)) else pa.table(given)
     if "message" not in table.schema.names:
-        return table.to_pylist(), {}
-    return table["message"], {name: table[name] for name in _TAKEN_OVER if name in table.schema.names}
+        return table.to_pylist(), {}, {}
+    noted = {each.name: each.metadata[SERDE] for each in table.schema if SERDE in (each.metadata or {}) and _is_bytes(each)}
+    serdes = {name: serde.decode() for name, serde in noted.items()}
+    return table["message"], {name: table[name] for name in _TAKEN_OVER if name in table.schema.names}, serdes
 
 
 def _column(what: str, given: Any) -> Column | None:

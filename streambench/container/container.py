@@ -461,7 +461,7 @@ class Container:
                 lane.start = earlier(self._systems, ssp, lane.start, subscription.start)
                 lane.subscriptions = (*lane.subscriptions, subscription)
         for ssp, lane in lanes.items():
-            lane.key_serde, lane.message_serde = self._serdes.for_stream(ssp.system_stream)
+            lane.read_by(self._serdes)
             lane.bounded = self.config.boolean(f"systems.{ssp.system}.streams.{ssp.stream}.samza.bounded")
             lane.end = self._ends.get(ssp) or (self._end_of(ssp, metadata) if lane.bounded else None)
             for subscription in lane.subscriptions:

@@ -21,7 +21,7 @@ from streambench.container.intake import Arrival, Intake, Undecodable
 from streambench.errors import SerdeError, described
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.serde.api import Serde
-from streambench.serde.streams import decoded
+from streambench.serde.streams import StreamSerdes, decoded
 
 if TYPE_CHECKING:
     from streambench.container.task_instance import Subscription
@@ -41,7 +41,7 @@ class Lane:
 
     __slots__ = (
         "at_end", "at_head", "at_most", "bounded", "buffer", "chunks", "delivered", "end", "finished", "key_serde", "may_end",
-        "message_serde", "owed", "polled", "single", "ssp", "start", "subscriptions", "undecodable", "waiting",
+        "message_serde", "owed", "polled", "serdes", "single", "ssp", "start", "subscriptions", "undecodable", "waiting",
     )  # fmt: skip
 
     def __init__(self, ssp: SystemStreamPartition, start: str, room: int) -> None:
@@ -56,6 +56,7 @@ class Lane:
         self.single: Subscription | None = None
         self.key_serde: Serde | None = None
         self.message_serde: Serde | None = None
+        self.serdes: tuple[str | None, str | None] = (None, None)
         self.end: str | None = None
         self.bounded = self.may_end = self.at_end = False
         self.finished = False
@@ -64,6 +65,12 @@ class Lane:
         self.delivered = 0
         self.owed = 0
         self.undecodable = 0
+
+    def read_by(self, serdes: StreamSerdes) -> None:
+        """Take the serdes of the stream."""
+        stream = self.ssp.system_stream
+        self.key_serde, self.message_serde = serdes.for_stream(stream)
+        self.serdes = serdes.names_for(stream)
 
     def find_single(self) -> None:
         """Set ``single`` to what it should be now."""

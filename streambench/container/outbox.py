@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from streambench.checkpoint.api import Checkpoint, CheckpointManager
-from streambench.container.columns import Columns, OutgoingBatch, columns_outlet
+from streambench.container.columns import Columns, OutgoingBatch, check_serdes, columns_outlet
 from streambench.container.handles import Outgoing
 from streambench.container.outlet import Put, outlet
 from streambench.container.rejects import Rejects
@@ -214,6 +214,8 @@ class ProducingOutbox:
         put = columns_outlet(stream, send, single, self._partitions[stream], *serdes, self._unserialisable)
 
         def counted(source: str, batch: Any) -> None:
+            if batch.serdes:
+                check_serdes(source, batch, self._serdes)
             self._unflushed += len(batch) - 1
             put(source, batch)
 

@@ -37,6 +37,9 @@ _SETTINGS = {
 """What may be set for the builtin serdes below ``serializers.registry.<n>.``; a serde of somebody else's knows its own."""
 
 
+_SETTINGS_CHANGE_BYTES = {"string", "avro"}
+
+
 @runtime_checkable
 class SerdeFactory(Protocol):
     """Makes serdes from the configuration: what ``serializers.registry.<n>.class`` may name instead of a Serde class."""
@@ -63,6 +66,14 @@ def serde_named(config: Config, name: str, *, key: str) -> Serde:
         hint = f"did you mean {near[0]}? " if near else ""
         raise config.error(key, f"there is no serde '{name}'; {hint}There are {', '.join(known)}, and what {registered}=... defines")
     return _made(config, key, name, load.by_path(config, key, paths[name]))
+
+
+def can_read(config: Config, name: str, written: str) -> bool:
+    """Whether the serde ``name`` reads what the serde ``written`` wrote: the same one, or another of its kind. Bytes are anything."""
+    kinds = {config.text(f"serializers.registry.{each}.class") or each for each in (name, written)}
+    if name == written or "bytes" in kinds:
+        return True
+    return len(kinds) == 1 and kinds <= BUILTIN.keys() - _SETTINGS_CHANGE_BYTES
 
 
 def _made(config: Config, key: str, name: str, named: Any) -> Serde:

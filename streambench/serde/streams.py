@@ -9,7 +9,7 @@ from streambench.config import Config
 from streambench.errors import ConfigError, SerdeError, described, shortened
 from streambench.model import IncomingMessageEnvelope, SystemStream
 from streambench.serde.api import Serde
-from streambench.serde.registry import serde_named
+from streambench.serde.registry import can_read, serde_named
 
 DEAD_LETTERS = "task.dead.letter.stream"
 """The key that names the stream of what could not be decoded or encoded."""
@@ -38,9 +38,22 @@ class StreamSerdes:
             self._by_stream[stream] = (self._of(stream, "samza.key.serde"), self._of(stream, "samza.msg.serde"))
         return self._by_stream[stream]
 
-    def _of(self, stream: SystemStream, setting: str) -> Serde | None:
+    def names_for(self, stream: SystemStream) -> tuple[str | None, str | None]:
+        """What the configuration calls them."""
+        if self._by_stream.get(stream) == (None, None):
+            return None, None
+        return self._name(stream, "samza.key.serde")[1], self._name(stream, "samza.msg.serde")[1]
+
+    def can_read(self, name: str, written: str) -> bool:
+        """Whether the serde of this name reads what that of the other name wrote."""
+        return can_read(self._config, name, written)
+
+    def _name(self, stream: SystemStream, setting: str) -> tuple[str, str | None]:
         key = self._config.stream_key(stream.system, stream.stream, setting)
-        name = self._config.text(key)
+        return key, self._config.text(key)
+
+    def _of(self, stream: SystemStream, setting: str) -> Serde | None:
+        key, name = self._name(stream, setting)
         if name is None:
             return None
         if name not in self._by_name:

@@ -156,6 +156,61 @@ def test_bytes_are_taken_to_be_encoded_whatever_the_serde() -> None:
     assert run.outputs["mem.out"] == {0: [(None, {"a": 1})]}
 
 
+PASSED_ON = {
+    "serializers.registry.order.class": "json",
+    "serializers.registry.order.type": "tests.container.test_columns:Order",
+    "serializers.registry.raw.class": "bytes",
+}
+Order = dict[str, int]
+
+
+def passing_on(read: str | None, written: str | None, part: str, send: Callable[[MessageCollector, Any], None]) -> JobRun:
+    """A job that sends its batches on, to a stream with another serde of keys or messages."""
+
+    class Task:
+        def process_batch(self, batch: Any, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+            send(collector, batch)
+
+    serdes = {f"systems.mem.streams.{stream}.samza.{part}.serde": serde for stream, serde in (("in", read), ("out", written)) if serde}
+    given_ = {"key": b"k", "msg": b"m"} | ({part: {"a": 1}} if read else {})
+    return run_job(Task, PASSED_ON | serdes, {"mem.in": {0: [(given_["key"], given_["msg"])]}})
+
+
+@pytest.mark.parametrize("read, written", [("json", "msgpack"), ("msgpack", "json"), ("order", "msgpack"), ("json", "string")])
+@pytest.mark.parametrize("part, what", [("key", "key"), ("msg", "message")])
+def test_columns_of_one_serde_are_refused_by_a_stream_of_another(read: str, written: str, part: str, what: str) -> None:
+    with pytest.raises(SerdeError) as caught:
+        passing_on(read, written, part, lambda collector, batch: collector.send_batch(OUT, batch.to_arrow()))
+    for said in (f"'{what}' of {read} bytes", "mem.out", f"{what} serde is {written}", "batch.table()", "mem.in.0@0"):
+        assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "read, written", [("json", "json"), ("json", "order"), ("order", "json"), ("json", None), ("json", "bytes"), ("json", "raw")]
+)
+@pytest.mark.parametrize("part", ["key", "msg"])
+def test_columns_go_on_to_a_stream_that_can_hold_them(read: str, written: str | None, part: str) -> None:
+    run = passing_on(read, written, part, lambda collector, batch: collector.send_batch(OUT, batch.part(0, 1).to_arrow()))
+    sent = run.outputs["mem.out"][0][0][part == "msg"]
+    assert sent == ({"a": 1} if written in ("json", "order") else b'{"a":1}')
+
+
+def test_what_was_read_without_a_serde_is_taken_to_be_encoded() -> None:
+    run = passing_on(None, "string", "msg", lambda collector, batch: collector.send_batch(OUT, batch.to_arrow()))
+    assert run.outputs["mem.out"] == {0: [(b"k", "m")]}
+
+
+def test_decoded_columns_and_columns_by_themselves_go_to_any_stream() -> None:
+    def send(collector: MessageCollector, batch: Any) -> None:
+        collector.send_batch(OUT, batch.table())
+        columns = batch.to_arrow()
+        collector.send_batch(OUT, pa.array([b"\x81\xa1a\x02"]), columns["key"])
+        collector.send_batch(OUT, columns.drop_columns("message").append_column("message", pa.array([b"\x81\xa1a\x03"])))
+
+    run = passing_on("json", "msgpack", "msg", send)
+    assert [message for _, message in run.outputs["mem.out"][0]] == [{"a": 1}, {"a": 2}, {"a": 3}]
+
+
 def test_text_for_a_json_stream_is_refused() -> None:
     with pytest.raises(SerdeError, match="cast it to binary"):
         sending(lambda collector: collector.send_batch(OUT, pa.array(["{}"])), **JSON)
