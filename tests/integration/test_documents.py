@@ -58,8 +58,8 @@ class Reader:
 def test_the_readme_does_what_it_says(tmp_path: Path) -> None:
     reader = Reader(tmp_path)
     blocks = _FENCED.findall(README.read_text())
-    assert [language for language, _ in blocks] == ["python", "python", "properties", "sh", "ipython", "sh"]
-    here, in_notebook, on_spark = [reader.does(language, text) for language, text in blocks][-3:]
+    assert [language for language, _ in blocks] == ["python", "python", "properties", "sh", "ipython", "sh", "python"]
+    here, in_notebook, on_spark = [reader.does(language, text) for language, text in blocks][3:6]
     assert "sent 20,000 messages to log.flights" in here
     assert "10,000 messages" in here
     assert in_notebook.count("@2500  key ") == 3
