@@ -1,6 +1,6 @@
 """``python -m streambench``: the command line."""
 
-from streambench.cli.app import main
+from streambench.cli.entry import main
 
 if __name__ == "__main__":
     main()

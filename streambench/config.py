@@ -24,6 +24,7 @@ _SECRET = re.compile(r"password|passwd|secret|token|credential|sasl\.jaas|\.hmac
 _USER_INFO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 _TOKEN = re.compile(r"(?<=token=)[^;&\s]+", re.IGNORECASE)
 _SEPARATED = re.compile(r"(\\.|[^\\=:\s])+\s*[=:]")
+_RESET = ".samza.reset.offset"
 _TRUE_FALSE = {"true": True, "false": False}
 
 
@@ -149,12 +150,16 @@ class Config(Mapping[str, str]):
         return value
 
     def integer(self, key: str) -> int:
-        """The value of a key as an int. Raises ConfigError where it is missing or none."""
+        """The value of a key as an int. Raises ConfigError where it is missing, none, or smaller than the key allows."""
         value = self.required(key)
         try:
-            return int(value)
+            number = int(value)
         except ValueError:
             raise self.error(key, f"'{value}' is not a whole number") from None
+        known = config_keys.find(key)
+        if known and known.least is not None and number < known.least:
+            raise self.error(key, f"{number} is too small: give {known.least} or more")
+        return number
 
     def boolean(self, key: str) -> bool:
         """The value of a key as a bool: ``true`` or ``false``. Raises ConfigError where it is missing or neither."""
@@ -183,7 +188,7 @@ class Config(Mapping[str, str]):
         return ConfigError(f"{key}{place}: {what}", key=key)
 
     def validate(self) -> None:
-        """Raise ConfigError at the first key that is wrong by itself; log a warning for keys of Samza that do nothing here."""
+        """Raise ConfigError at the first key that is wrong by itself; log a warning where a key or its value does nothing here."""
         for key, value in self._values.items():
             known = config_keys.find(key)
             if "org.apache.samza" in value:
@@ -203,6 +208,9 @@ class Config(Mapping[str, str]):
             self.integer(key)
         elif known.kind == "boolean":
             self.boolean(key)
+        elif key.endswith(_RESET) and self._values[key].strip().lower() not in _TRUE_FALSE:
+            # As in Samza: a word that is not understood must not make a job read everything again.
+            log.warning("%s: '%s' is neither true nor false; it counts as false, the checkpoint is used", key, self._values[key])
         else:
             self.text(key)
 

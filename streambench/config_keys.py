@@ -15,19 +15,21 @@ Kind = Literal["text", "integer", "boolean", "names", "path", "class"]
 
 
 class Key(NamedTuple):
-    """A known key. ``default`` is text as it would stand in a file; None: there is none. ``values``: all that may be written."""
+    """A known key. ``default`` is text as it would stand in a file; None: there is none. ``values``: all that may be written;
+    ``least``: the smallest number that may be."""
 
     pattern: str
     kind: Kind
     default: str | None
     meaning: str
     values: tuple[str, ...] = ()
+    least: int | None = None
 
 
 KEYS = (
     Key("job.name", "text", None, "the job's name; together with job.id it owns the checkpoints. Default: the name of the file or task"),
     Key("job.id", "text", "1", "tells two runs of one job apart that go on side by side"),
-    Key("job.container.count", "integer", "1", "over how many containers (processes, Spark tasks) the tasks are spread"),
+    Key("job.container.count", "integer", "1", "over how many containers (processes, Spark tasks) the tasks are spread", least=1),
     Key("job.default.system", "text", None, "the system of checkpoints and changelogs that name none. Default: the only log system"),
     Key("job.changelog.system", "text", None, "the system of changelogs that name none. Default: job.default.system"),
     Key("job.systemstreampartition.grouper.factory", "class", "partition", "how partitions become tasks: partition, ssp, or a class"),
@@ -95,7 +97,7 @@ KEYS = (
     ),
     Key("systems.<s>.streams.<t>.samza.priority", "integer", "-1", "higher comes first; negative: after all that have one"),
     Key("systems.<s>.streams.<t>.samza.bootstrap", "boolean", "false", "read this stream to its end before any other"),
-    Key("systems.<s>.streams.<t>.partitions", "integer", "1", "how many partitions the stream gets when the job creates it"),
+    Key("systems.<s>.streams.<t>.partitions", "integer", "1", "how many partitions the stream gets when the job creates it", least=1),
     Key("stores.<n>.factory", "class", "memory", "what keeps the state: memory, rocksdb, or a store factory"),
     Key("stores.<n>.key.serde", "text", "string", "the serde of the store's keys"),
     Key("stores.<n>.msg.serde", "text", "json", "the serde of the store's values"),

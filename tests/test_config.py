@@ -270,6 +270,24 @@ def test_a_key_of_samza_that_means_nothing_here_is_a_warning(key: str, caplog: p
     ]
 
 
+def test_a_reset_that_is_neither_true_nor_false_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    key = "systems.sys.streams.a.samza.reset.offset"
+    Config({key: "True"}).validate()
+    assert not caplog.records
+    Config({key: "yes"}).validate()
+    assert [each.getMessage() for each in caplog.records] == [
+        f"{key}: 'yes' is neither true nor false; it counts as false, the checkpoint is used"
+    ]
+
+
+@pytest.mark.parametrize("key", ["job.container.count", "systems.s.streams.a.partitions"])
+def test_what_there_must_be_one_of_is_not_none_or_fewer(key: str) -> None:
+    Config({key: "1"}).validate()
+    for number in ("0", "-3"):
+        with pytest.raises(ConfigError, match=f"{key}: {number} is too small: give 1 or more"):
+            Config({key: number}).validate()
+
+
 @pytest.mark.parametrize(
     ("key", "value", "ours"),
     [

@@ -204,6 +204,7 @@ def _goal(job: _Job, only: str | None, where: str, so_far: Mapping[str, Checkpoi
     if re.fullmatch(r"\d+\.\d+", where):
         generation, sequence = map(int, where.split("."))
         history = job.manager.history()
+        _check_commit(job, history, generation, sequence)
         return {task: _committed(job, history.get(task, []), task, generation, sequence) for task in job.tasks(only)}
     place, at, offset = where.rpartition("@")
     if not at:
@@ -219,6 +220,14 @@ def _goal(job: _Job, only: str | None, where: str, so_far: Mapping[str, Checkpoi
     for ssp in sorted(read):
         moved |= _moved(job, only, ssp, offset, {**so_far, **moved})
     return moved
+
+
+def _check_commit(job: _Job, history: Mapping[str, Sequence[Checkpoint]], generation: int, sequence: int) -> None:
+    """Raise CheckpointError where no task ever made this commit, though some made earlier ones: it is mistyped."""
+    made = {(each.generation, each.sequence) for kept in history.values() for each in kept if each.generation}
+    if made and (generation, sequence) not in made and (generation, sequence) > min(made):
+        last = ".".join(map(str, max(made)))
+        raise CheckpointError(f"{job.name}: there is no commit {generation}.{sequence}; the last is {last} (--history lists them)")
 
 
 def _committed(job: _Job, kept: Sequence[Checkpoint], task: str, generation: int, sequence: int) -> Checkpoint:

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from streambench import config
 from streambench.errors import StreambenchError, described
 from streambench.job.failure import user_frames
 from streambench.metrics.log_reporter import LinesOnStderr, show_on_stderr
@@ -105,7 +106,15 @@ def log_to_stderr() -> None:
 
 
 class _Lines(LinesOnStderr):
+    def __init__(self, level: int) -> None:
+        super().__init__(level)
+        self._of_config: set[str] = set()
+
     def emit(self, record: logging.LogRecord) -> None:
+        if record.name == config.__name__:
+            if record.getMessage() in self._of_config:
+                return  # it is looked at by each that takes it
+            self._of_config.add(record.getMessage())
         if record.module == "java_gateway" and record.exc_info is not None and isinstance(record.exc_info[1], KeyboardInterrupt):
             return  # py4j reports a Ctrl-C as an error before it passes it on
         super().emit(record)

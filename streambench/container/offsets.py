@@ -88,12 +88,7 @@ class StartingOffsets:
         return before or after
 
     def _is_reset(self, ssp: SystemStreamPartition) -> bool:
-        key = f"systems.{ssp.system}.streams.{ssp.stream}.samza.reset.offset"
-        value = self._config.required(key).lower()
-        if value not in ("true", "false") and key not in self._warned:
-            self._warned.add(key)
-            log.warning("%s: '%s' is neither true nor false; it counts as false, the checkpoint is used", key, value)
-        return value == "true"
+        return self._config.required(f"systems.{ssp.system}.streams.{ssp.stream}.samza.reset.offset").lower() == "true"
 
     def _setting(self, ssp: SystemStreamPartition) -> str:
         return self._config.required(self._config.stream_key(ssp.system, ssp.stream, "samza.offset.default"))

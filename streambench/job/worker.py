@@ -7,6 +7,7 @@ start goes on from the last commit.
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 import queue
@@ -18,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from streambench import config
 from streambench.container.container import Container
 from streambench.container.snapshot import ContainerSnapshot
 from streambench.errors import represented
@@ -36,6 +38,7 @@ def main() -> None:
     connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
     _settle(connection.recv())
     show_on_stderr()
+    logging.getLogger(config.__name__).setLevel(logging.ERROR)  # who gave the order has warned already
     order: Order = pickle.loads(connection.recv_bytes())
     desk = _Desk(connection)
     try:

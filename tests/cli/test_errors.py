@@ -168,6 +168,28 @@ def test_an_unknown_place_to_go_back_to_changes_nothing(project: Project) -> Non
     assert project.rows("checkpoints") == before
 
 
+def test_a_commit_that_nobody_made_is_told_with_the_last_one_and_nothing_is_moved(project: Project) -> None:
+    project.fill(6)
+    project.ok(*RUN)
+    last = project.rows("checkpoints", "--history")[-1]["commit"]
+    before = project.rows("checkpoints")
+    for commit in ("99.9", f"{last}9"):
+        assert f"there is no commit {commit}; the last is {last}" in project.fails("checkpoints", "--rewind", commit, "--yes", *C)
+    assert project.rows("checkpoints") == before
+    project.ok("checkpoints", "--rewind", last, "--yes", *C)
+
+
+@pytest.mark.parametrize("containers", [1, 2])
+def test_a_word_for_true_that_is_not_understood_is_warned_of_once(project: Project, containers: int) -> None:
+    project.fill(2)
+    key = "systems.log.streams.numbers.samza.reset.offset"
+    project.configure({key: "maybe", "job.container.count": containers})
+    process = project.start(*RUN)
+    errors = process.communicate()[1]
+    assert process.returncode == 0
+    assert errors == f"warning: {key}: 'maybe' is neither true nor false; it counts as false, the checkpoint is used\n"
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -198,7 +198,7 @@ def test_a_plan_follows_the_generation_before() -> None:
 
 
 def test_there_is_at_least_one_container() -> None:
-    with pytest.raises(ConfigError, match="give 1 to 2"):
+    with pytest.raises(ConfigError, match="0 is too small: give 1 or more"):
         planned({"job.container.count": 0}, partitions(a=2))
 
 
