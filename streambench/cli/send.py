@@ -1,4 +1,4 @@
-"""``streambench send``: JSON lines into a stream."""
+"""``streambench send``: lines into a stream."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from streambench.debug.view import counted
 from streambench.errors import SerdeError, StreambenchError, StreamSystemError, UnknownStreamError, described
 from streambench.model import OutgoingMessageEnvelope, SystemStream
 from streambench.serde.api import Serde
+from streambench.serde.builtin import BytesSerde
 from streambench.serde.streams import StreamSerdes
 
 _SOURCE = "streambench send"
@@ -43,14 +44,16 @@ def send(
     partition: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Send to this partition; else by the key, else in turn.")
     ] = None,
+    text: Annotated[bool, typer.Option("--text", "-t", help="Each line is a text, not JSON.")] = False,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Send lines as they come, not after the end of the input.")] = False,
 ) -> None:
     """Send messages to a stream: one JSON value per line, written with the serdes that the configuration names for the stream.
 
+    Where it names no serde for messages, or the serde bytes, each line is sent as it stands, JSON or not. With --text, each line is a text
+    (UTF-8), for the serde string for example. --key-field needs lines that are JSON objects in any case. Empty lines are passed over.
+
     Returns when all of them are durable. All lines are looked at before the first is sent: where one is wrong, nothing is sent at all. With
     --follow that cannot be; an error then says how many were sent.
-
-    Without a serde for messages, the lines are sent as they stand.
 
     Examples:
 
@@ -58,7 +61,7 @@ def send(
 
         streambench send log.clicks --input clicks.jsonl --partition 0 -c job.properties
 
-        tail -F app.log | streambench send log.clicks --follow -c job.properties
+        tail -F app.log | streambench send log.lines --text --follow -c job.properties
     """
     settings, names = split_job(config, words)
     if len(names) != 1:
@@ -68,7 +71,7 @@ def send(
         partitions = len(systems.metadata([stream])[stream])
         if partition is not None and partition >= partitions:
             raise UnknownStreamError(f"{stream} has no partition {partition}; it has {partitions}, numbered from 0")
-        encoder = _Encoder(settings, stream, key_field, partition)
+        encoder = _Encoder(settings, stream, key_field, partition, text=text)
         lines = _Lines(source, files)
         with writing(systems, stream, partitions, _SOURCE) as writer:
             if follow:
@@ -109,11 +112,13 @@ class _Lines:
 class _Encoder:
     """Makes messages of lines."""
 
-    def __init__(self, config: Config, stream: SystemStream, key_field: str | None, partition: int | None) -> None:
+    def __init__(self, config: Config, stream: SystemStream, key_field: str | None, partition: int | None, *, text: bool) -> None:
         self._stream = stream
+        self._text = text
         self._key_field = key_field
         self._partition = partition
         self._key_serde, self._message_serde = StreamSerdes(config).for_stream(stream)
+        self._as_it_stands = self._message_serde is None or isinstance(self._message_serde, BytesSerde)
 
     def checked(self, lines: _Lines) -> Iterator[OutgoingMessageEnvelope]:
         """All messages, once every line has been found to be right."""
@@ -128,21 +133,25 @@ class _Encoder:
     def each(self, lines: Iterable[bytes], name: str) -> Iterator[OutgoingMessageEnvelope]:
         """The messages one by one. Raises SerdeError that names the line; empty lines are passed over."""
         for number, line in enumerate(lines, start=1):
-            line = line.strip()
-            if line:
+            if line.strip():
                 try:
-                    yield self._message(line)
+                    yield self._message(line.rstrip(b"\r\n"))
                 except Exception as error:
                     raise SerdeError(f"{name}, line {number}: {described(error)}") from error
 
     def _message(self, line: bytes) -> OutgoingMessageEnvelope:
-        try:
-            value = orjson.loads(line)
-        except orjson.JSONDecodeError as error:
-            raise SerdeError(f"this is not JSON: {error}") from None
+        is_json = self._key_field is not None or not (self._text or self._as_it_stands)
+        value = self._json(line) if is_json else None
         key = None if self._key_field is None else _encoded(self._key_serde, self._key(value), "key")
-        message = line if self._message_serde is None else None if value is None else _encoded(self._message_serde, value, "message")
+        message = line if self._as_it_stands else _encoded(self._message_serde, line.decode() if self._text else value, "message")
         return OutgoingMessageEnvelope(self._stream, message, key, None, self._partition)
+
+    def _json(self, line: bytes) -> Any:
+        try:
+            return orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            hint = "" if self._text or self._key_field is not None else "; --text sends lines that are none"
+            raise SerdeError(f"this is not JSON: {error}{hint}") from None
 
     def _key(self, value: Any) -> Any:
         if not isinstance(value, dict):

@@ -7,6 +7,8 @@ import signal
 import subprocess
 from typing import Any
 
+import pytest
+
 import streambench as sb
 from tests.job.project import Project
 
@@ -75,6 +77,32 @@ def test_without_a_serde_lines_are_sent_as_they_stand(project: Project) -> None:
     project.fill(0, partitions=1)
     project.ok("send", "log.numbers", "--key-field", "k", *C, stdin='{"k": 7,  "b": 1}\n')
     assert [(row["key"], row["message"]) for row in project.rows("peek", "log.numbers")] == [("7", '{"k": 7,  "b": 1}')]
+
+
+@pytest.mark.parametrize(
+    ("serde", "arguments"), [(None, ()), ("bytes", ()), (None, ("--text",)), ("bytes", ("--text",)), ("string", ("--text",))]
+)
+def test_lines_that_are_no_json_are_sent_where_none_is_wanted(project: Project, serde: str | None, arguments: tuple[str, ...]) -> None:
+    project.configure({"systems.log.samza.msg.serde": serde})
+    project.fill(0, partitions=1)
+    project.ok("send", "log.numbers", *arguments, *C, stdin="GET /a  200\n\n  ä {\r\nnull\n")
+    assert [row["message"] for row in project.rows("peek", "log.numbers")] == ["GET /a  200", "  ä {", "null"]
+
+
+def test_a_text_may_be_json_that_has_the_key_in_it(project: Project) -> None:
+    project.configure({"systems.log.samza.msg.serde": "string"})
+    project.fill(0, partitions=1)
+    project.ok("send", "log.numbers", "--text", "--key-field", "k", *C, stdin='{"k": "a",  "b": 1}\n')
+    assert [(row["key"], row["message"]) for row in project.rows("peek", "log.numbers")] == [("a", '{"k": "a",  "b": 1}')]
+    assert "line 1: this is not JSON" in project.fails("send", "log.numbers", "--text", "--key-field", "k", *C, stdin="k=a\n")
+
+
+def test_with_the_string_serde_lines_are_json_unless_they_are_said_to_be_texts(project: Project) -> None:
+    project.configure({"systems.log.samza.msg.serde": "string"})
+    project.fill(0, partitions=1)
+    project.ok("send", "log.numbers", *C, stdin='"a b"\n')
+    assert [row["message"] for row in project.rows("peek", "log.numbers")] == ["a b"]
+    assert "--text sends lines that are none" in project.fails("send", "log.numbers", *C, stdin="a b\n")
 
 
 def test_lines_that_are_followed_are_sent_as_they_come(project: Project) -> None:
