@@ -25,7 +25,7 @@ from streambench.container.multiplexer import Lane, Multiplexer
 from streambench.container.outbox import Outbox
 from streambench.container.rejects import Rejects, noting
 from streambench.container.task_instance import EventObserver, Subscription, TaskInstance, is_ignored
-from streambench.errors import SerdeError, shortened
+from streambench.errors import ConfigError, MessageTooLargeError, SerdeError, shortened
 from streambench.metrics.registry import MetricsRegistry, Timer
 from streambench.metrics.utilization import Utilization
 from streambench.model import IncomingMessageEnvelope
@@ -34,6 +34,8 @@ from streambench.task import RequestScope
 _NEVER = sys.maxsize
 _MS = 1_000_000
 _LOOKED_AT = 250
+
+_Unsent = SerdeError | ConfigError | MessageTooLargeError
 
 ChoiceObserver = Callable[[IncomingMessageEnvelope], object]
 
@@ -216,7 +218,7 @@ class EventLoop:
                     break
         except BaseException as error:
             self.unfinished = self._unfinished(envelope)
-            if isinstance(error, SerdeError):
+            if isinstance(error, (SerdeError, ConfigError, MessageTooLargeError)):
                 placed = self._placed(error, envelope)
                 placed.__cause__ = error.__cause__  # not by ``from``, which mypyc does not know
                 raise placed  # noqa: B904
@@ -412,14 +414,16 @@ class EventLoop:
         if self._wants_shutdown and len(self._wants_shutdown | self._ended) == len(self._tasks):
             self.shutdown_requested = True
 
-    def _placed(self, error: SerdeError, envelope: IncomingMessageEnvelope | None) -> SerdeError:
+    def _placed(self, error: _Unsent, envelope: IncomingMessageEnvelope | None) -> _Unsent:
         """The error of an output with the message that led to it; an input that cannot be decoded names its own place."""
         if envelope is None or not self._outgoing:
             return error
         waiting = self._multiplexer.lanes[envelope.ssp].waiting
         if waiting is not None and waiting.taken is not None:
-            return SerdeError(f"{error} (while processing {place_of(waiting.taken)})")
-        return SerdeError(f"{error} (while processing {envelope.ssp}@{envelope.offset}, key {shortened(envelope.key)})")
+            text = f"{error} (while processing {place_of(waiting.taken)})"
+        else:
+            text = f"{error} (while processing {envelope.ssp}@{envelope.offset}, key {shortened(envelope.key)})"
+        return ConfigError(text, key=error.key) if isinstance(error, ConfigError) else type(error)(text)
 
     def _serve(self, requests: list[Coordinator]) -> None:
         """Do what tasks asked for in this iteration: commits first, then shutdowns."""

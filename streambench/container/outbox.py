@@ -203,11 +203,15 @@ class ProducingOutbox:
         key_serde, message_serde = self._serdes.for_stream(stream)
         ways = self._sender(stream), self._appends(stream)
         put = outlet(stream, *ways, len(partitions), key_serde, message_serde, self._unserialisable)
+        if stream == self._rejects.stream:
+            put = self._rejects.only_letters(put)
         self._puts[stream] = self._observed(stream, put)
         return self._puts[stream]
 
     def _outlet_of_columns(self, task: str, batch: OutgoingBatch) -> Put:
         stream = batch.stream
+        if stream == self._rejects.stream:
+            raise self._rejects.no_output(task)
         single = self._puts.get(stream) or self._outlet(task, OutgoingMessageEnvelope(stream, None))
         send = self._observed_columns(stream, self._sender_of_columns(stream))
         serdes = self._serdes.for_stream(stream)

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from streambench.config import Config
 from streambench.container.handles import Outgoing
+from streambench.container.outlet import Put
 from streambench.errors import ConfigError, SerdeError, described, shortened
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream
@@ -73,22 +74,24 @@ class Rejects:
     output the ``.stream`` it was to go to). A broadcast message makes one dead letter, not one per task. Dead letters are sent by being
     added to what was collected in this iteration, so that they leave by the same door and are covered by the same commit as any output.
 
-    ``input``: the message of this iteration, for the dead letters of outputs; whoever drives the tasks sets it where ``notes_input``.
+    ``stream``: that of the dead letters, None where there is none. ``input``: the message of this iteration, for the dead letters of
+    outputs; whoever drives the tasks sets it where ``notes_input``.
     """
 
     def __init__(self, config: Config, systems: Systems, outgoing: Outgoing, metrics: MetricsRegistry) -> None:
         """Raises ConfigError where the dead-letter stream cannot be one."""
-        self._stream = _checked_stream(config, systems)
+        self.stream = _checked_stream(config, systems)
+        self._config = config
         self._outgoing = outgoing
         self._drop_inputs = config.boolean(_DROP_INPUTS)
         self._drop_outputs = config.boolean(_DROP_OUTPUTS)
-        self.notes_input = self._stream is not None
+        self.notes_input = self.stream is not None
         self.input: IncomingMessageEnvelope | None = None
         self._inputs = metrics.counter("deserialization-errors", "consumers")
         self._outputs = metrics.counter("serialization-errors", "producers")
         self._letters = metrics.counter("dead-letters", "container")
         self._warned: set[tuple[str, str]] = set()
-        if self._stream is not None and (self._drop_inputs or self._drop_outputs):
+        if self.stream is not None and (self._drop_inputs or self._drop_outputs):
             key = _DROP_INPUTS if self._drop_inputs else _DROP_OUTPUTS
             log.warning("%s has no effect: %s is set, so nothing is dropped", key, DEAD_LETTERS)
 
@@ -104,33 +107,48 @@ class Rejects:
 
     def undecodable(self, task: str, envelope: IncomingMessageEnvelope, error: SerdeError) -> None:
         """See to an input, as it was read, that ``task`` was to process. Raises ``error`` where that is to end the container."""
-        if self._stream is None and not self._drop_inputs:
+        if self.stream is None and not self._drop_inputs:
             raise error
         self._inputs.inc()
         self._warn("in", str(envelope.ssp.system_stream), str(error))
-        if self._stream is not None:
+        if self.stream is not None:
             self._send(task, _as_bytes(envelope.key), _as_bytes(envelope.message), envelope.headers, envelope, error, {"direction": "in"})
 
     def unserialisable(self, task: str, envelope: OutgoingMessageEnvelope, error: Exception) -> None:
         """See to an output of ``task``. Raises SerdeError where that is to end the container."""
         stream = str(envelope.system_stream)
         key, message = shortened(envelope.key), shortened(envelope.message)
-        if envelope.system_stream == self._stream and f"{_HEADER}direction" in (envelope.headers or {}):
+        if envelope.system_stream == self.stream and _is_letter(envelope):
             raise SerdeError(f"{DEAD_LETTERS}: {stream} does not take this dead letter (key {key}, message {message}): {error}") from error
         what = f"{task} sent to {stream} what cannot be encoded (key {key}, message {message}): {described(error)}"
-        if self._stream is None and not self._drop_outputs:
+        if self.stream is None and not self._drop_outputs:
             raise SerdeError(what) from error
         self._outputs.inc()
         self._warn("out", stream, what)
-        if self._stream is not None:
+        if self.stream is not None:
             facts = {"direction": "out", "stream": stream}
             self._send(task, _as_bytes(envelope.key), _as_bytes(envelope.message), envelope.headers, self.input, error, facts)
+
+    def only_letters(self, put: Put) -> Put:
+        """What takes the messages for the dead-letter stream, which is none of the tasks' own."""
+
+        def put_letter(task: str, envelope: Any) -> None:
+            if not _is_letter(envelope):
+                raise self.no_output(task)
+            put(task, envelope)
+
+        return put_letter
+
+    def no_output(self, task: str) -> ConfigError:
+        """The error for a task that sends to the dead-letter stream."""
+        what = "it holds bytes as they were found, and why they are there: send to another stream, or name another one here"
+        return self._config.error(DEAD_LETTERS, f"{self.stream} is the dead-letter stream, and {task} sent to it; {what}")
 
     def _send(
         self, task: str, key: bytes | None, message: bytes | None, headers: Mapping[Any, Any] | None,
         source: IncomingMessageEnvelope | None, error: Exception, facts: Mapping[str, str],
     ) -> None:  # fmt: skip
-        assert self._stream is not None
+        assert self.stream is not None
         cause = error.__cause__ if isinstance(error, SerdeError) and error.__cause__ is not None else error
         told = {**facts, "reason": described(cause)[:_MOST_OF_A_REASON], "exception": _dotted(type(cause)), "task": task}
         if source is not None:
@@ -139,14 +157,14 @@ class Rejects:
                 told["timestamp"] = str(source.timestamp)
         kept = {str(name): _as_bytes(value) or b"" for name, value in (headers or {}).items()}
         letter = kept | {_HEADER + name: value.encode(errors="backslashreplace") for name, value in told.items()}
-        self._outgoing.append((task, OutgoingMessageEnvelope(self._stream, message, key, headers=letter)))
+        self._outgoing.append((task, OutgoingMessageEnvelope(self.stream, message, key, headers=letter)))
         self._letters.inc()
 
     def _warn(self, direction: str, stream: str, what: str) -> None:
         """Once per stream and direction: a stream that is wrong from its first message on would fill the log."""
         if (direction, stream) not in self._warned:
             self._warned.add((direction, stream))
-            fate = f"goes to {self._stream}" if self._stream is not None else "is dropped"
+            fate = f"goes to {self.stream}" if self.stream is not None else "is dropped"
             log.warning("%s; it %s, as will others of %s, which are only counted", what, fate, stream)
 
 
@@ -175,6 +193,10 @@ def _checked_stream(config: Config, systems: Systems) -> SystemStream | None:
         if config.get(key, "bytes").strip() not in ("", "bytes"):
             raise ConfigError(f"{key}: dead letters are the original bytes, no serde applies to {stream}: remove this key", key=key)
     return stream
+
+
+def _is_letter(envelope: OutgoingMessageEnvelope) -> bool:
+    return isinstance(envelope.headers, Mapping) and f"{_HEADER}direction" in envelope.headers
 
 
 def _as_bytes(value: Any) -> bytes | None:

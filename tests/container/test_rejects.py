@@ -257,6 +257,23 @@ def test_dead_letters_cannot_be_an_input_of_the_same_job(inputs: dict[str, str])
         run_job(ignore, DEAD | inputs, {"mem.a": {0: [1]}, "mem.dead": {0: []}})
 
 
+def sends_a_column(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+    collector.send_batch(SystemStream("mem", "dead"), [b"1"])
+
+
+@pytest.mark.parametrize("task", [sends(OutgoingMessageEnvelope(SystemStream("mem", "dead"), b"x")), sends_a_column])
+@pytest.mark.parametrize("before", [[], [b"{"]])
+def test_a_task_cannot_send_to_the_dead_letter_stream(task: Process, before: list[Any]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        run_job(task, DEAD, {"mem.a": {0: [*before, 1]}})
+    assert caught.value.key == "task.dead.letter.stream"
+    text = str(caught.value)
+    assert text.startswith("task.dead.letter.stream: mem.dead is the dead-letter stream, and Partition 0 sent to it")
+    assert f"mem.a.0@{len(before)}" in text
+    run = caught.value.job_run  # type: ignore[attr-defined]
+    assert len(letters(run)) == len(before)
+
+
 @pytest.mark.parametrize(
     ("config", "what"),
     [
