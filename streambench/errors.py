@@ -90,7 +90,8 @@ class ContainerStateError(StreambenchError):
 
 
 class ChooserError(StreambenchError):
-    """A message chooser raised; the container has stopped without a commit. The original exception is ``__cause__``."""
+    """A message chooser raised, or returned what does not wait in it; the container has stopped without a commit. What it raised is
+    ``__cause__``."""
 
 
 class TaskError(StreambenchError):

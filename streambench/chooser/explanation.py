@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from streambench.errors import described
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 
 _NAMED = 6
@@ -71,6 +72,12 @@ class Explanation(Struct, frozen=True):
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
+
+
+def unexplained(chooser: object, error: Exception, chosen: IncomingMessageEnvelope | None) -> Explanation:
+    """What is told where a chooser's ``explain`` raises: whoever only looks must not stop a job."""
+    rule = f"{type(chooser).__name__} cannot explain it: {described(error)}"
+    return Explanation(rule, None if chosen is None else Candidate.of(chosen))
 
 
 def closed(gate: str) -> list[str]:

@@ -13,7 +13,9 @@ from streambench import load
 from streambench.chooser.api import MessageChooser, MessageChooserFactory
 from streambench.chooser.batching import BatchingChooser
 from streambench.chooser.bootstrapping import BootstrappingChooser, Compare
+from streambench.chooser.checked import CheckedChooser
 from streambench.chooser.tiered import TieredPriorityChooser
+from streambench.clock import Clock, SystemClock
 from streambench.config import Config
 from streambench.errors import described
 from streambench.metrics.registry import MetricsRegistry
@@ -24,6 +26,7 @@ GROUP = "streambench.choosers"
 
 _CLASS = "task.chooser.class"
 _BATCH_SIZE = "task.consumer.batch.size"
+_OURS = "streambench."
 _BUILTIN = {"round-robin": "streambench.chooser.round_robin:RoundRobinChooser"}
 
 
@@ -33,11 +36,13 @@ def wire_chooser(
     bootstrap_metadata: Mapping[SystemStream, Mapping[int, PartitionMetadata]],
     metrics: MetricsRegistry,
     compare: Compare | None,
+    clock: Clock | None = None,
 ) -> MessageChooser:
     """The chooser for these inputs, broadcast ones included.
 
     ``bootstrap_metadata``: what the partitions of the bootstrap streams (at least) held when the container started. ``compare``
-    compares two offsets of one partition (None: as numbers). Raises ConfigError.
+    compares two offsets of one partition (None: as numbers). A chooser
+    that is not ours is checked with every message, the others cost nothing for it. Raises ConfigError.
     """
     priorities = {stream: number for stream in inputs if (number := config.integer(_stream_key(stream, "priority"))) >= 0}
     bootstrap = {stream: bootstrap_metadata[stream] for stream in inputs if config.boolean(_stream_key(stream, "bootstrap"))}
@@ -45,7 +50,7 @@ def wire_chooser(
     if batch_size < 1:
         raise config.error(_BATCH_SIZE, f"{batch_size} is less than 1 message")
 
-    chooser = _tiers(_maker(config, metrics), inputs, priorities)
+    chooser = _tiers(_maker(config, metrics, clock or SystemClock()), inputs, priorities)
     if batch_size > 1:
         chooser = BatchingChooser(chooser, batch_size)
     if bootstrap:
@@ -63,7 +68,7 @@ def _tiers(make: Callable[[], MessageChooser], inputs: Collection[SystemStream],
     return TieredPriorityChooser(priorities, choosers, default)
 
 
-def _maker(config: Config, metrics: MetricsRegistry) -> Callable[[], MessageChooser]:
+def _maker(config: Config, metrics: MetricsRegistry, clock: Clock) -> Callable[[], MessageChooser]:
     """What makes a chooser of the configured kind; each call gives another one."""
     kind = load.named(config, _CLASS, group=GROUP, builtin=_BUILTIN)
     made: list[Any] = []
@@ -75,7 +80,7 @@ def _maker(config: Config, metrics: MetricsRegistry) -> Callable[[], MessageChoo
         if any(chooser is other for other in made):
             raise config.error(_CLASS, f"{kind.__name__}.get_chooser gave the same chooser twice; each priority needs one of its own")
         made.append(chooser)
-        return chooser
+        return chooser if type(chooser).__module__.startswith(_OURS) else CheckedChooser(chooser, clock)
 
     create: Callable[[], Any]
     if isinstance(kind, type) and issubclass(kind, MessageChooser):

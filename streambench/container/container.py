@@ -432,7 +432,7 @@ class Container:
             for lane in lanes.values():
                 lane.take_batches(longest, self._room(lane.ssp.system))
         inputs = sorted({ssp.system_stream for ssp in lanes})
-        chooser = wire_chooser(config, inputs, {stream: metadata[stream] for stream in inputs}, self.metrics, self._compare_in(inputs))
+        chooser = wire_chooser(config, inputs, metadata, self.metrics, self._compare_in(inputs), self._clock)
         multiplexer = Multiplexer(self._intake, chooser, lanes, compare=self._compare)
         self._multiplexer = multiplexer
         self._loop = EventLoop(

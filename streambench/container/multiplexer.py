@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from streambench.chooser.api import MessageChooser
-from streambench.chooser.explanation import Candidate, Explanation
+from streambench.chooser.explanation import Candidate, Explanation, unexplained
 from streambench.chunk import Chunk, Messages
 from streambench.container.batches import Waiting
 from streambench.container.intake import Arrival, Intake, Undecodable
-from streambench.errors import SerdeError, described
+from streambench.errors import SerdeError
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.serde.api import Serde
 from streambench.serde.streams import StreamSerdes, decoded
@@ -216,9 +216,8 @@ class Multiplexer:
         ``without``: the lane whose candidate was chosen last and whose next message has not been offered yet."""
         try:
             told = self.chooser.explain(chosen)
-        except Exception as error:  # whoever only looks must not stop a job
-            rule = f"{type(self.chooser).__name__} cannot explain it: {described(error)}"
-            told = Explanation(rule, None if chosen is None else Candidate.of(chosen))
+        except Exception as error:
+            told = unexplained(self.chooser, error, chosen)
         known = {each.ssp for each in told.waiting}
         waiting = (*told.waiting, *(Candidate(ssp) for ssp in self.candidates(without) if ssp not in known))
         return replace(told, waiting=waiting, held={each.ssp: told.held[each.ssp] for each in waiting if each.ssp in told.held})

@@ -19,6 +19,7 @@ from streambench.chooser import (
     RoundRobinChooser,
     TieredPriorityChooser,
 )
+from streambench.chooser.checked import CheckedChooser
 from streambench.chooser.wiring import wire_chooser
 from streambench.config import Config
 from streambench.errors import ConfigError
@@ -77,6 +78,12 @@ def _wire(
 ) -> MessageChooser:
     made_of = Config.from_text("\n".join(f"{key}={value}" for key, value in config.items()), directory=directory)
     return wire_chooser(made_of, inputs, METADATA, metrics or MetricsRegistry(), lambda one, other: int(one) - int(other))
+
+
+def _users(chooser: MessageChooser) -> type[MessageChooser]:
+    """The class of a chooser that is not ours and is checked."""
+    assert isinstance(chooser, CheckedChooser)
+    return type(chooser.wrapped)
 
 
 def _name(what: type) -> str:
@@ -142,19 +149,18 @@ def test_bootstrap_streams_go_by_their_priorities() -> None:
 
 
 def test_a_chooser_class_replaces_the_round_robin() -> None:
-    chooser = _wire({"task.chooser.class": _name(NewestFirst)})
-    assert type(chooser) is NewestFirst
+    assert _users(_wire({"task.chooser.class": _name(NewestFirst)})) is NewestFirst
 
 
 def test_a_chooser_may_stand_in_a_file_beside_the_configuration(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("from streambench.chooser import RoundRobinChooser\nclass Mine(RoundRobinChooser): pass\n")
-    assert type(_wire({"task.chooser.class": "mine.py:Mine"}, directory=tmp_path)).__name__ == "Mine"
+    assert _users(_wire({"task.chooser.class": "mine.py:Mine"}, directory=tmp_path)).__name__ == "Mine"
 
 
 def test_a_package_adds_a_chooser_by_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     point = EntryPoint("newest-first", f"{NewestFirst.__module__}:NewestFirst", "streambench.choosers")
     monkeypatch.setattr(load, "entry_points", lambda group: [point] if group == point.group else [])
-    assert type(_wire({"task.chooser.class": "newest-first"})) is NewestFirst
+    assert _users(_wire({"task.chooser.class": "newest-first"})) is NewestFirst
 
 
 def test_each_priority_has_a_chooser_of_its_own_from_the_factory(monkeypatch: pytest.MonkeyPatch) -> None:
