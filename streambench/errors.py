@@ -7,6 +7,7 @@ parse texts. The text itself is written for the person at the keyboard: what was
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 
@@ -119,6 +120,12 @@ def described(error: BaseException) -> str:
     if not isinstance(error, StreambenchError):
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return text.encode(errors="backslashreplace").decode()
+
+
+def located(file: str, line: int) -> str:
+    """A place in somebody's code: a cell of a notebook is in no file, and goes by a name that nobody knows."""
+    path = Path(file)
+    return f"{path.name}:{line}" if path.is_file() else f"line {line}"
 
 
 def represented(value: object) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from streambench.chooser.api import MessageChooser
-from streambench.errors import ChooserError, StreambenchError, described
+from streambench.errors import ChooserError, StreambenchError, described, located
 
 
 def chooser_failure(error: BaseException) -> ChooserError | None:
@@ -22,7 +20,4 @@ def chooser_failure(error: BaseException) -> ChooserError | None:
         return None
     code = found.tb_frame.f_code
     name = f"{type(found.tb_frame.f_locals['self']).__name__}.{code.co_name}"
-    file = Path(code.co_filename)
-    # A cell of a notebook is in no file, and goes by a name that nobody knows.
-    place = f"{file.name}:{found.tb_lineno}" if file.is_file() else f"line {found.tb_lineno}"
-    return ChooserError(f"the chooser failed in {name} ({place}): {described(error)}")
+    return ChooserError(f"the chooser failed in {name} ({located(code.co_filename, found.tb_lineno)}): {described(error)}")

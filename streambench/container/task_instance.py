@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from types import FunctionType
 from typing import Any, TypeVar
 
 from streambench.batch import MessageBatch
 from streambench.container.batches import place_of
 from streambench.container.handles import Collector, Context, Coordinator
-from streambench.errors import ConfigError, StreambenchError, TaskError, described, shortened
+from streambench.errors import ConfigError, StreambenchError, TaskError, described, located, shortened
 from streambench.metrics.registry import MetricsRegistry, Timer
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.planning.model import TaskModel
@@ -18,6 +20,16 @@ from streambench.store.task_store import TaskStore
 from streambench.task import MessageCollector, TaskCoordinator, TaskLifecycleListener
 
 Process = Callable[[IncomingMessageEnvelope, MessageCollector, TaskCoordinator], Any]
+_CALLBACKS = {
+    "init": ("context",),
+    "process": ("envelope", "collector", "coordinator"),
+    "process_batch": ("batch", "collector", "coordinator"),
+    "window": ("collector", "coordinator"),
+    "end_of_stream": ("collector", "coordinator"),
+    "close": (),
+}
+"""What the container calls of a task, and what it gives to it."""
+
 ProcessBatch = Callable[[MessageBatch, MessageCollector, TaskCoordinator], Any]
 _Given = TypeVar("_Given", IncomingMessageEnvelope, MessageBatch)
 EventObserver = Callable[[str, str, str | None], None]
@@ -246,7 +258,9 @@ def _caused(failure: TaskError, error: BaseException) -> TaskError:
 
 
 def check_task(factory: Any) -> None:
-    """Raise ConfigError for what is neither a task class nor a process function. No task is made for it: making one may have effects."""
+    """Raise ConfigError for what is neither a task class nor a process function, or cannot be called as the container will.
+
+    No task is made for it: making one may have effects."""
     if isinstance(factory, type):
         if not callable(getattr(factory, "process", None)) and not callable(getattr(factory, "process_batch", None)):
             raise ConfigError(
@@ -257,12 +271,36 @@ def check_task(factory: Any) -> None:
         missing = ", ".join(sorted(getattr(factory, "__abstractmethods__", ())))
         if missing:
             raise ConfigError(f"{factory.__name__} is abstract: it lacks {missing}", key="task.class")
+        not_called = "process" if callable(getattr(factory, "process_batch", None)) else None
+        for name in _CALLBACKS:
+            method = inspect.getattr_static(factory, name, None)
+            if isinstance(method, FunctionType) and name != not_called:
+                _check_parameters(method, name, method.__qualname__, "self")
     elif hasattr(factory, "process") or not callable(factory):
         raise ConfigError(
             f"{factory!r} cannot be a task: give a class (one object is made per task) "
             "or a function process(envelope, collector, coordinator)",
             key="task.class",
         )
+    else:
+        _check_parameters(factory, "process", getattr(factory, "__qualname__", shortened(factory)))
+
+
+def _check_parameters(function: Any, callback: str, name: str, *first: str) -> None:
+    """Raise ConfigError, with the place of the function, where it does not take what it will be given (after ``first``)."""
+    given = _CALLBACKS[callback]
+    try:
+        signature = inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return  # of what is not written in Python, nothing is known
+    try:
+        signature.bind(*first, *given)
+    except TypeError as error:
+        code = getattr(function, "__code__", None)
+        place = f" ({located(code.co_filename, code.co_firstlineno)})" if code else ""
+        raise ConfigError(
+            f"{name}{place} takes {signature}, but is called as {callback}({', '.join((*first, *given))}): {error}", key="task.class"
+        ) from None
 
 
 def task_object(factory: Any) -> Any:

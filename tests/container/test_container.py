@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,6 +25,7 @@ from streambench.system.memory import (
     memory_streams,
 )
 from streambench.task import KeyValueStore, MessageCollector, RequestScope, StreamTask, TaskContext, TaskCoordinator
+from streambench.testing import run_job
 from tests.container.jobs import Bench, echo, ignore, send
 from tests.container.telling import STORE, Counter, Telling, happened
 
@@ -91,10 +94,69 @@ def test_a_task_that_cannot_be_made_is_an_error() -> None:
         def __init__(self, url: str) -> None:
             pass
 
-        process = ignore  # type: ignore[assignment]
+        process = staticmethod(ignore)  # type: ignore[assignment]
 
     with pytest.raises(ConfigError, match=r"cannot make a Demanding: .*'url'"):
         Bench(Demanding, {"mem.a": {0: []}}).started()
+
+
+def takes_one(envelope: Any) -> None:
+    """Forgets the collector."""
+
+
+class TakesTwo:
+    def process(self, envelope: Any, collector: Any) -> None:
+        """Forgets the coordinator."""
+
+
+class TakesARunOnly(TakesTwo):
+    def process_batch(self, batch: Any) -> None:
+        """Forgets both."""
+
+
+class WindowTakesNone(TakesTwo):
+    process = staticmethod(ignore)  # type: ignore[assignment]
+
+    def window(self) -> None:
+        """Forgets both."""
+
+
+@pytest.mark.parametrize(
+    ("task", "function", "called_as"),
+    [
+        (takes_one, takes_one, "process(envelope, collector, coordinator)"),
+        (TakesTwo, TakesTwo.process, "process(self, envelope, collector, coordinator)"),
+        (TakesARunOnly, TakesARunOnly.process_batch, "process_batch(self, batch, collector, coordinator)"),
+        (WindowTakesNone, WindowTakesNone.window, "window(self, collector, coordinator)"),
+    ],
+)
+def test_a_function_that_takes_something_else_is_named_with_its_place_before_anything_starts(
+    task: Any, function: Callable[..., None], called_as: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Bench(task, {"mem.a": {0: []}})
+    text = str(caught.value)
+    assert text.startswith(f"{function.__qualname__} (test_container.py:{function.__code__.co_firstlineno}) takes (")
+    assert f"is called as {called_as}" in text
+
+
+def test_whatever_can_be_called_with_three_arguments_is_a_process_function() -> None:
+    got: list[Any] = []
+
+    def named(log: list[Any], envelope: Any, collector: Any, coordinator: Any, *, mark: int = 0) -> None:
+        log.append(envelope.message)
+
+    @functools.wraps(takes_one)
+    def wrapper(*arguments: Any) -> None:
+        got.append(arguments[0].message)
+
+    class Both(TakesTwo):
+        def process_batch(self, batch: Any, *handles: Any) -> None:
+            got.extend(batch.messages())
+
+    for task in (functools.partial(named, got), wrapper, Both):
+        run_job(task, None, {"mem.a": {0: [1]}})
+    assert got == [1, 1, 1]
 
 
 # Starting
