@@ -141,12 +141,13 @@ class Config(Mapping[str, str]):
                 raise self.error(key, f"'{self._values[key]}' is not one of {', '.join(known.values)}")
         return value
 
-    def required(self, key: str) -> str:
-        """The value of a key. Raises ConfigError where it is missing."""
+    def required(self, key: str, meaning: str = "") -> str:
+        """The value of a key. Raises ConfigError where it is missing, which says what it means (``meaning``: of a key of a plug-in)."""
         value = self.text(key)
         if value is None:
             known = config_keys.find(key)
-            raise self.error(key, f"is missing ({known.meaning})" if known else "is missing")
+            what = meaning or (known.meaning if known else "")
+            raise self.error(key, f"is missing ({what})" if what else "is missing")
         return value
 
     def integer(self, key: str) -> int:
@@ -172,9 +173,9 @@ class Config(Mapping[str, str]):
         """The value of a key as a list, split at commas; empty where it is missing."""
         return [name.strip() for name in (self.text(key) or "").split(",") if name.strip()]
 
-    def path(self, key: str) -> Path:
+    def path(self, key: str, meaning: str = "") -> Path:
         """The value of a key as a path, relative ones taken from the directory of the file. Raises ConfigError where it is missing."""
-        return self._directory / Path(self.required(key)).expanduser()
+        return self._directory / Path(self.required(key, meaning)).expanduser()
 
     def stream_key(self, system: str, stream: str, name: str) -> str:
         """The key that sets ``name`` (``samza.msg.serde``, say) for a stream: its own, else that of its system."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import typer
 
 from streambench.cli.output import show_rows
-from streambench.config_keys import KEYS
+from streambench.config_keys import KEYS, Key
 from streambench.errors import ConfigError
+from streambench.system.systems import builtin_settings
 
 
 def add_to(app: typer.Typer) -> None:
@@ -21,8 +23,9 @@ def keys(
 ) -> None:
     """List the keys of a configuration, with their defaults and meanings.
 
-    <s> stands for a system, <t> for a stream, <n> for a name that the configuration chooses. What a kind of system, a serde, a store or
-    a reporter takes beyond these is its own and stands in its documentation.
+    <s> stands for a system, <t> for a stream, <n> for a name that the configuration chooses. Upper and lower case, hyphens and spaces make
+    no difference to TEXT. What a plug-in takes beyond these (another kind of system, a serde, a store, a reporter) is its own and stands in
+    its documentation.
 
     Examples:
 
@@ -30,7 +33,7 @@ def keys(
 
         streambench keys --json
     """
-    wanted = (containing or "").lower()
+    wanted = _plain(containing or "")
     rows = [
         {
             "key": each.pattern,
@@ -39,9 +42,19 @@ def keys(
             "values": list(each.values) if as_json else " | ".join(each.values),
             "meaning": each.meaning,
         }
-        for each in KEYS
-        if wanted in f"{each.pattern} {each.meaning}".lower()
+        for each in _all()
+        if wanted in _plain(f"{each.pattern} {each.meaning}")
     ]
     if not rows:
         raise ConfigError(f"no key has {containing!r} in its name or meaning; 'streambench keys' lists all of them")
     show_rows(rows, ("key", "kind", "default", "values", "meaning"), as_json=as_json)
+
+
+def _all() -> list[Key]:
+    """The keys of streambench, those of its systems among them where systems are."""
+    systems = max(at for at, each in enumerate(KEYS) if each.pattern.startswith("systems.")) + 1
+    return [*KEYS[:systems], *builtin_settings(), *KEYS[systems:]]
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[-\s]", "", text.lower())

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from streambench.chunk import Chunk as Chunk  # plug-ins look for it here
 from streambench.chunk import Messages
 from streambench.config import Config
+from streambench.config_keys import Key
 from streambench.errors import StreamSystemError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import (
@@ -246,6 +247,9 @@ class SystemFactory(ABC):
     keys: ClassVar[frozenset[str] | None] = None
     """The keys below ``systems.<system>.`` that this kind of system knows, apart from ``samza.*`` and ``streams.*``; an unknown one is
     reported with a suggestion. None: it checks them itself."""
+
+    settings: ClassVar[tuple[Key, ...]] = ()
+    """What ``streambench keys`` tells of these keys."""
 
     @abstractmethod
     def get_consumer(self, system: str, config: Config, metrics: MetricsRegistry) -> SystemConsumer:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import pkgutil
 from collections.abc import Collection, Iterable
 
 from streambench import load
 from streambench.config import Config
+from streambench.config_keys import Key
 from streambench.errors import ConfigError, do_all
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import PartitionMetadata, SystemStream
@@ -26,6 +28,12 @@ def builtin_kind(config: Config, system: str) -> str | None:
     """The kind of a system that comes with streambench (``log``, ...), named by name or by path; None for any other."""
     named = (config.text(f"systems.{system}.samza.factory") or "").replace(":", ".")
     return next((kind for kind, path in BUILTIN.items() if named in (kind, path.replace(":", "."))), None)
+
+
+def builtin_settings() -> list[Key]:
+    """The settings of the systems that come with streambench, beyond those that all systems have."""
+    factories = (pkgutil.resolve_name(path) for path in BUILTIN.values())
+    return [key for factory in factories for key in factory.settings]
 
 
 def log_systems(config: Config) -> list[str]:

@@ -3,19 +3,51 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from streambench.config_keys import KEYS
+from streambench.system.file import FileSystemFactory
+from streambench.system.log import LogSystemFactory
 from tests.job.project import Project
 
 
+def listed(project: Project, *arguments: str) -> dict[str, dict[str, Any]]:
+    return {row["key"]: row for row in map(json.loads, project.ok("keys", *arguments, "--json").splitlines())}
+
+
 def test_all_keys_are_listed_with_default_and_meaning(project: Project) -> None:
-    rows = {row["key"]: row for row in map(json.loads, project.ok("keys", "--json").splitlines())}
-    assert list(rows) == [each.pattern for each in KEYS]
+    rows = listed(project)
+    assert [key for key in rows if key in {each.pattern for each in KEYS}] == [each.pattern for each in KEYS]
     assert rows["task.processing.guarantee"]["values"] == ["at-least-once", "exactly-once"]
     assert rows["task.commit.ms"]["default"] == "60000"
+
+
+def test_the_keys_of_the_systems_that_come_with_it_are_listed(project: Project) -> None:
+    rows = listed(project, "systems.<s>.")
+    for factory in (LogSystemFactory, FileSystemFactory):
+        assert factory.keys == {each.pattern.removeprefix("systems.<s>.") for each in factory.settings if "<t>" not in each.pattern}
+        assert all(each.pattern in rows and each.meaning for each in factory.settings)
+    assert rows["systems.<s>.fsync"]["values"] == ["flush", "batch", "never"]
+    assert (rows["systems.<s>.linger.ms"]["default"], rows["systems.<s>.linger.ms"]["kind"]) == ("250", "integer")
+    assert rows["systems.<s>.path"]["default"] is None
+    assert rows["systems.<s>.streams.<t>.retention.ms"]["meaning"] == "as for the log system"
 
 
 def test_keys_are_found_by_a_part_of_their_name_or_meaning(project: Project) -> None:
     table = project.ok("keys", "dead")
     assert "task.dead.letter.stream" in table and "task.inputs" not in table
     assert "no key has 'deaf'" in project.fails("keys", "deaf")
+
+
+def test_keys_are_found_whatever_the_case_the_hyphens_and_the_blanks(project: Project) -> None:
+    found = listed(project, "exactly-once")
+    assert "task.processing.guarantee" in found
+    assert listed(project, "exactly once") == listed(project, "EXACTLY-Once") == found
+
+
+def test_a_missing_path_is_said_to_be_what_it_is_with_an_example(project: Project) -> None:
+    project.configure({"systems.log.path": None})
+    missing = "systems.log.path: is missing (the directory that holds the streams, such as systems.log.path=streams)"
+    assert missing in project.fails("streams", "list", "-c", "job.properties")
+    project.configure({"systems.log.path": None, "systems.log.samza.factory": "file"})
+    assert "such as systems.log.path=data)" in project.fails("run", "job.properties")

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 from streambench.config import Config
+from streambench.config_keys import Key
 from streambench.metrics.registry import MetricsRegistry
 from streambench.system.api import SystemFactory
 from streambench.system.file.admin import FileAdmin
 from streambench.system.file.consumer import FileConsumer
 from streambench.system.file.producer import FileProducer
-from streambench.system.file.streams import STREAM_KEYS, FileStreams
+from streambench.system.file.streams import KEYS, STREAM_KEYS, FileStreams
 
 
 class FileSystemFactory(SystemFactory):
@@ -26,6 +27,7 @@ class FileSystemFactory(SystemFactory):
     """
 
     keys: ClassVar[frozenset[str] | None] = STREAM_KEYS
+    settings: ClassVar[tuple[Key, ...]] = KEYS
 
     def get_consumer(self, system: str, config: Config, metrics: MetricsRegistry) -> FileConsumer:
         return FileConsumer(FileStreams(system, config))

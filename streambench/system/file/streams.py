@@ -11,9 +11,28 @@ from msgspec import Struct
 
 from streambench import config_keys
 from streambench.config import Config
+from streambench.config_keys import Key
 from streambench.errors import ConfigError, StreamSystemError, UnknownStreamError
 
-STREAM_KEYS = frozenset({"path", "format", "follow", "key.field"})
+PATH = "a file, or the directory with the files of all streams"
+
+_OF_SYSTEMS = (
+    Key("systems.<s>.path", "path", None, f"of a file system: {PATH}"),
+    Key("systems.<s>.format", "text", None, "of a file system: what messages are. Default: by the file name", ("jsonl", "csv", "text")),
+    Key("systems.<s>.follow", "boolean", "false", "of a file system: read what is appended as it comes; false: end where the file ended"),
+    Key("systems.<s>.key.field", "text", None, "of a file system: the field of jsonl or csv that is the key. Default: there are no keys"),
+)
+
+KEYS = (
+    *_OF_SYSTEMS,
+    *(
+        each._replace(pattern=each.pattern.replace("<s>", "<s>.streams.<t>"), default=None, meaning="as for the file system")
+        for each in _OF_SYSTEMS
+    ),
+)
+"""All settings, for people."""
+
+STREAM_KEYS = frozenset(each.pattern.removeprefix("systems.<s>.") for each in _OF_SYSTEMS)
 """What can be set for the system, and for a stream of its own."""
 
 Format = Literal["jsonl", "csv", "text"]
@@ -114,7 +133,7 @@ class FileStreams:
         return sorted(names)
 
     def _root(self) -> Path:
-        return self._config.path(f"systems.{self.system}.path")
+        return self._config.path(f"systems.{self.system}.path", f"{PATH}, such as systems.{self.system}.path=data")
 
     def _own_path(self, stream: str) -> Path | None:
         key = f"systems.{self.system}.streams.{stream}.path"

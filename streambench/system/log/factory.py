@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 from streambench.config import Config
+from streambench.config_keys import Key
 from streambench.metrics.registry import MetricsRegistry
 from streambench.system.api import SystemFactory
 from streambench.system.log.admin import LogAdmin
 from streambench.system.log.consumer import LogConsumer
 from streambench.system.log.producer import LogProducer
-from streambench.system.log.settings import STREAM_KEYS, SYSTEM_KEYS, Settings, configured_streams
+from streambench.system.log.settings import KEYS, PATH, STREAM_KEYS, SYSTEM_KEYS, Settings, configured_streams
 from streambench.system.log.streams import Log
 
 
@@ -18,6 +19,7 @@ class LogSystemFactory(SystemFactory):
     """Makes the parts of the log in the directory ``systems.<s>.path``. Each part opens its files for itself."""
 
     keys: ClassVar[frozenset[str] | None] = SYSTEM_KEYS | STREAM_KEYS
+    settings: ClassVar[tuple[Key, ...]] = KEYS
 
     def get_consumer(self, system: str, config: Config, metrics: MetricsRegistry) -> LogConsumer:
         return LogConsumer(system, log_of(system, config), metrics)
@@ -31,5 +33,5 @@ class LogSystemFactory(SystemFactory):
 
 def log_of(system: str, config: Config) -> Log:
     """The log that the configuration means by ``system``, opened anew. Raises ConfigError that names the key."""
-    path = config.path(f"systems.{system}.path")
+    path = config.path(f"systems.{system}.path", f"{PATH}, such as systems.{system}.path=streams")
     return Log(path, system, Settings.from_config(system, config), configured_streams(system, config))

@@ -8,20 +8,38 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
 from streambench import config_keys
 from streambench.config import Config
+from streambench.config_keys import Key
 from streambench.errors import ConfigError
 
+PATH = "the directory that holds the streams"
+
+_OF_SYSTEMS = {
+    "path": PATH,
+    "fsync": "when what was written is forced to the disk: at each flush (hence commit), after each batch, or never",
+    "linger.ms": "how long a message waits for others to be written with it as one batch",
+    "batch.messages": "how many messages are written as one batch at most",
+    "batch.bytes": "how many bytes are written as one batch; a larger message is a batch of its own",
+    "max.message.bytes": "the most that key, value and headers of one message may take together",
+}
+_OF_STREAMS = {
+    "segment.bytes": "a segment (a file of a partition) that has this size is followed by a new one",
+    "retention.ms": "what is older is deleted, by whole segments; negative: kept for ever",
+    "retention.bytes": "what a partition holds beyond this is deleted, oldest first, by whole segments; negative: all is kept",
+    "cleanup.policy": "delete: by retention; compact: the last message of each key stays",
+    "delete.retention.ms": "compact: how long it can be read that a key was deleted",
+    "min.compaction.lag.ms": "compact: what is younger stays, and removes nothing older",
+}
+
 #: Settings of the system alone, and those that every stream may have for itself.
-SYSTEM_KEYS = frozenset({"path", "fsync", "linger.ms", "batch.messages", "batch.bytes", "max.message.bytes"})
-STREAM_KEYS = frozenset(
-    {"segment.bytes", "retention.ms", "retention.bytes", "cleanup.policy", "delete.retention.ms", "min.compaction.lag.ms"}
-)
+SYSTEM_KEYS = frozenset(_OF_SYSTEMS)
+STREAM_KEYS = frozenset(_OF_STREAMS)
 
 _FSYNC = ("flush", "batch", "never")
 _POLICIES = ("delete", "compact")
@@ -72,6 +90,26 @@ class Settings(Struct, frozen=True, kw_only=True):
             else:
                 changed[name] = _one_of(value, _FSYNC if name == "fsync" else _POLICIES, prefix + key)
         return msgspec.structs.replace(self, **changed)
+
+
+def _key(name: str, meaning: str) -> Key:
+    default = getattr(Settings(), name.replace(".", "_"), None)
+    kind: Literal["path", "text", "integer"] = "path" if default is None else "integer" if isinstance(default, int) else "text"
+    values = {"fsync": _FSYNC, "cleanup.policy": _POLICIES}.get(name, ())
+    return Key(f"systems.<s>.{name}", kind, None if default is None else str(default), f"of a log system: {meaning}", values)
+
+
+_KEYS = tuple(_key(name, meaning) for name, meaning in (_OF_SYSTEMS | _OF_STREAMS).items())
+
+KEYS = (
+    *_KEYS,
+    *(
+        each._replace(pattern=each.pattern.replace("<s>", "<s>.streams.<t>"), default=None, meaning="as for the log system")
+        for each in _KEYS
+        if each.pattern.removeprefix("systems.<s>.") in STREAM_KEYS
+    ),
+)
+"""All settings, for people."""
 
 
 def configured_streams(system: str, config: Config) -> dict[str, dict[str, str]]:
