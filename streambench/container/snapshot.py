@@ -56,7 +56,8 @@ class Choice(Struct, frozen=True):
 
 
 class ContainerSnapshot(Struct, frozen=True):
-    """A container as it was at ``time_ms``. ``state`` is one of new, running, stopped, failed; ``reason`` says why it stands still.
+    """A container as it was at ``time_ms``. ``state`` is one of new, running, stopped, failed, restarting (its process died, and another is
+    to come); ``reason`` says why it stands still.
 
     ``counts``: how many messages were processed, and all counters by ``group.name``, those of the tasks added up. ``gate``: what all other
     inputs wait for, empty while the bootstrap gate is open. ``passed_over``: what was dropped, dead-lettered or ignored. ``restoring``: how
@@ -77,8 +78,15 @@ class ContainerSnapshot(Struct, frozen=True):
     restoring: RestoreProgress | None = None
 
     @property
+    def is_away(self) -> bool:
+        """Whether it has not come to its inputs yet, or lost them with its process: its figures are those of before, if any."""
+        return self.state == "restarting" or (self.state == "new" and not self.partitions)
+
+    @property
     def lag(self) -> int | None:
-        """How many messages are left in all inputs; None where one of them cannot tell."""
+        """How many messages are left in all inputs; None where one of them cannot tell, or nobody looks at them now."""
+        if self.is_away:
+            return None
         lags = [each.lag for each in self.partitions]
         return None if None in lags else sum(lag for lag in lags if lag is not None)
 

@@ -29,7 +29,7 @@ Snapshots = ContainerSnapshot | Sequence[ContainerSnapshot]
 MAX_ROWS = 24
 """More partitions than this are shown as one row per stream."""
 
-_STATES = {"new": "dim", "running": "green", "paused": "yellow", "stopped": "blue", "failed": "bold red"}
+_STATES = {"new": "dim", "running": "green", "paused": "yellow", "stopped": "blue", "failed": "bold red", "restarting": "yellow"}
 
 
 class Rates:
@@ -143,26 +143,43 @@ def headline(snapshots: Snapshots, rates: Rates | None = None, *, elapsed_s: flo
     if not every:
         return Text("starting", style="dim")
     line = Text(every[0].job, style="bold")
-    for state in dict.fromkeys(each.state for each in every):
-        line.append("  ").append(state, style=_STATES.get(state, ""))
-    if len(every) > 1:
-        line.append(f"  {len(every)} containers")
+    _append_states(line, every)
     line.append(f"  {_figure(sum(each.processed for each in every))} processed")
     if passed_over := sum((each.passed_over for each in every), PassedOver()):
         line.append(f"  {passed_over}", style="yellow")
     if restoring := [each.restoring for each in every if each.restoring is not None]:
         line.append(f"  {restored(restoring)}", style="cyan")
-    lag = total_lag(every)
-    line.append(f"  lag {_figure(lag)}")
+    line.append(f"  lag {_lag(every)}")
     rate = rates.total() if rates is not None else None
     if rate is not None:
         line.append(f"  {_figure(rate)}/s")
     if elapsed_s is not None:
         line.append(f"  {elapsed_s:.1f} s")
     for each in every:
-        if each.reason:
+        if each.reason and each.state != "restarting":  # a warning has told it
             line.append(f"\n{each.reason}", style="red" if each.state == "failed" else "dim")
     return line
+
+
+def _append_states(line: Text, every: Sequence[ContainerSnapshot]) -> None:
+    """The state of the job; of several containers, which of them are in another one."""
+    states = [each.state for each in every]
+    common = "running" if "running" in states else states[0]
+    line.append("  ").append(common, style=_STATES.get(common, ""))
+    if len(every) > 1:
+        line.append(f"  {len(every)} containers")
+    for each in every:
+        if each.state != common:
+            what = "restoring" if each.restoring is not None else "starting" if each.state == "new" else each.state
+            line.append(f"; container {each.container} ").append(what, style=_STATES.get(each.state, ""))
+
+
+def _lag(every: Sequence[ContainerSnapshot]) -> str:
+    """How many messages are left; where a container is away, how many there are at least."""
+    if not any(each.is_away for each in every):
+        return _figure(total_lag(every))
+    known = sum(each.lag or 0 for each in every)
+    return f"at least {known:,}" if known else "?"
 
 
 def restored(progress: Sequence[RestoreProgress]) -> str:

@@ -169,7 +169,7 @@ class Processes:
         post.due = time.monotonic() + restart.pause_s
         log.warning("%s", restart)
         if post.order.number in self._latest:
-            self._latest[post.order.number] = structs.replace(self._latest[post.order.number], state="failed", reason=str(restart))
+            self._latest[post.order.number] = structs.replace(self._latest[post.order.number], state="restarting", reason=str(restart))
         if self._on_restart is not None:
             self._look(lambda show: show(restart), self._on_restart)
         self._shown = 0.0

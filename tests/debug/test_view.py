@@ -129,3 +129,30 @@ def test_a_restore_of_state_is_told_in_the_headline() -> None:
     assert "new  2 containers  0 processed  restoring state: 3,000 of 8,000 changes read" in headline(restoring).plain
     unknown = replace(snapshot(), restoring=RestoreProgress(1_500, None))
     assert "restoring state: 1,500 changes read" in headline(unknown).plain
+
+
+def test_of_several_containers_the_headline_says_which_one_is_in_another_state_than_the_rest() -> None:
+    running = snapshot(partition(0), container=0)
+    dead = replace(snapshot(partition(1), container=1), state="restarting", reason="container 1: was killed; it is started again")
+    late = replace(snapshot(container=2), state="new")
+    restoring = replace(late, restoring=RestoreProgress(1, 2))
+    assert "running  2 containers; container 1 restarting  " in headline([running, dead]).plain
+    assert "was killed" not in headline([running, dead]).plain
+    assert "running  3 containers; container 1 restarting; container 2 starting  " in headline([running, dead, late]).plain
+    assert "running  2 containers; container 2 restoring  " in headline([running, restoring]).plain
+    assert "running  2 containers  " in headline([running, running]).plain
+
+
+def test_what_is_left_is_not_known_while_a_container_is_away() -> None:
+    running = snapshot(partition(0), container=0)
+    caught_up = snapshot(replace(partition(0), lag=0), container=0)
+    assert running.lag
+    for away in (
+        replace(snapshot(partition(1), container=1), state="restarting"),
+        replace(snapshot(container=1), state="new"),
+        replace(snapshot(container=1), state="new", restoring=RestoreProgress(1, 2)),
+    ):
+        assert away.lag is None
+        assert f"lag at least {running.lag:,}" in headline([running, away]).plain
+        assert "lag ?" in headline([caught_up, away]).plain
+    assert "lag 0" in headline([caught_up, caught_up]).plain

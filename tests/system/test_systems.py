@@ -128,7 +128,7 @@ def test_a_stream_gets_the_partitions_that_are_asked_for_or_configured_or_one() 
 
 def test_a_stream_has_at_least_one_partition() -> None:
     systems = Systems(Config({"systems.m.streams.s.partitions": 0}), MemorySystemFactory(MemoryStreams()))
-    with pytest.raises(ConfigError, match=r"systems\.m\.streams\.s\.partitions: 0 partitions: a stream has at least one"):
+    with pytest.raises(ConfigError, match=r"systems\.m\.streams\.s\.partitions: 0 is too small: give 1 or more"):
         systems.create(SystemStream("m", "s"))
 
 
