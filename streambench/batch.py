@@ -106,17 +106,7 @@ class MessageBatch:
         serde reads them (``SERDE``), so that ``send_batch`` does not pass them on to a stream of another one. Raises SerdeError for
         objects that make no column.
         """
-        columns = self._columns
-        noted = [(name, serde) for name, serde in zip(("key", "message"), self._serdes, strict=True) if serde is not None]
-        if not noted:
-            return columns
-        import pyarrow as pa
-
-        schema = columns.schema
-        for name, serde in noted:
-            at = schema.get_field_index(name)
-            schema = schema.set(at, schema.field(at).with_metadata({SERDE: serde.encode()}))
-        return pa.RecordBatch.from_arrays(columns.columns, schema=schema)
+        return self._noted_columns
 
     def table(self, *beside: str, schema: pa.Schema | None = None) -> pa.Table:
         """The decoded messages as a table: one row per message, one column per field of its object.
@@ -162,6 +152,20 @@ class MessageBatch:
     def offset(self, at: int) -> str:
         """The offset of the message at place ``at``, from 0 on."""
         return offset_in(self._pieces, at)
+
+    @cached_property
+    def _noted_columns(self) -> pa.RecordBatch:
+        columns = self._columns
+        noted = [(name, serde) for name, serde in zip(("key", "message"), self._serdes, strict=True) if serde is not None]
+        if not noted:
+            return columns
+        import pyarrow as pa
+
+        schema = columns.schema
+        for name, serde in noted:
+            at = schema.get_field_index(name)
+            schema = schema.set(at, schema.field(at).with_metadata({SERDE: serde.encode()}))
+        return pa.RecordBatch.from_arrays(columns.columns, schema=schema)
 
     @cached_property
     def _columns(self) -> pa.RecordBatch:
