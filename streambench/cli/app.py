@@ -1,6 +1,7 @@
 """The ``streambench`` command: its subcommands, and how it ends.
 
-Exit code 0 where what was asked for was done, 1 where it was not, 2 where it was asked for wrongly.
+Exit code 0 where what was asked for was done, 1 where it was not, 2 where it was asked for wrongly; 130 after a Ctrl-C, and 141 where
+whoever read its output has gone, as shells have it.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+# As other tools end in front of `head`, by SIGPIPE.
+_NOBODY_READS = 141
 # What typer exits with after a KeyboardInterrupt, as shells do.
 _INTERRUPTED = 130
 
@@ -52,12 +55,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         app(arguments, prog_name="streambench")
     except BrokenPipeError:
-        code: object = 1
+        code: object = _NOBODY_READS
     except Exception as error:
         tell_error(error)
         code = 1
     except SystemExit as end:
-        code = end.code
+        # A broken pipe is 1 to click.
+        code = _NOBODY_READS if isinstance(end.__context__, BrokenPipeError) else end.code
     else:
         code = 0
     if code == _INTERRUPTED:
@@ -67,5 +71,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except BrokenPipeError:
         # Whoever read this has gone. At its own end Python would try to write the rest once more, and complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 1
+        code = _NOBODY_READS
     sys.exit(code if code is None or isinstance(code, (int, str)) else 1)

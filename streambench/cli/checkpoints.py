@@ -171,14 +171,13 @@ def _rewind(job: _Job, wishes: Sequence[str], *, yes: bool) -> None:
         task, equals, where = wish.rpartition("=")
         wanted.update(_goal(job, task if equals else None, where, wanted))
     _check_state(job, wanted)
+    if not yes and not sys.stdin.isatty():
+        raise typer.BadParameter("going back needs --yes where nobody can be asked")
     for task in sorted(wanted, key=natural):
         places = ", ".join(f"{ssp} at {_next(job.systems, wanted[task], ssp)}" for ssp in _partitions(wanted[task]))
-        say(f"{task}: goes on with {places}")
-    if not yes:
-        if not sys.stdin.isatty():
-            raise typer.BadParameter("going back needs --yes where nobody can be asked")
-        if not typer.confirm("Go back?"):
-            raise typer.Exit(1)
+        say(f"{task}: {'goes' if yes else 'would go'} on with {places}")
+    if not yes and not typer.confirm("Go back?"):
+        raise typer.Exit(1)
     generation = job.manager.rewind(wanted, now_ms=SystemClock().now_ms())
     say(f"{job.name} goes on from there (generation {generation.number})")
 
@@ -212,6 +211,9 @@ def _goal(job: _Job, only: str | None, where: str, so_far: Mapping[str, Checkpoi
         raise typer.BadParameter(what, param_hint="--rewind")
     stream = SystemStream.parse(place)
     if stream not in job.metadata:
+        head, _, last = place.rpartition(".")
+        if not last.isdecimal() or SystemStream.parse(head) not in job.metadata:
+            raise UnknownStreamError(f"{place} is no input of {job.name}; its inputs are {', '.join(sorted(map(str, job.metadata)))}")
         return _moved(job, only, SystemStreamPartition.parse(place), offset, so_far)
     moved: dict[str, Checkpoint] = {}
     read = {ssp for ssps in job.tasks(only).values() for ssp in ssps if ssp.system_stream == stream}

@@ -33,7 +33,7 @@ def deploy(
     config: JobOption = None,
     master: Annotated[
         str | None,
-        typer.Option(metavar="MASTER", help="Where Spark runs: local[2], spark://host:7077, yarn, sc://host, ...", show_default=False),
+        typer.Option(metavar="MASTER", help="Where Spark runs: local[2], spark://host:7077, yarn, sc://host, ...", show_default="local[*]"),
     ] = None,
     every: Annotated[float | None, typer.Option(metavar="SECONDS", min=0, help="Again every so many seconds, until Ctrl-C.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,

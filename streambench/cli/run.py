@@ -25,6 +25,7 @@ from streambench.job.result import RunResult
 from streambench.job.run import run as run_job
 
 _PLAIN_EVERY_S = 5.0
+_UNCHANGED_EVERY_S = 60.0
 _LINES_AROUND = 8
 
 _ENDINGS = {
@@ -69,6 +70,8 @@ def run(
     if until is not None and messages is not None:
         raise typer.BadParameter("--until and --messages exclude each other: give one of them")
     settings = read_job(job, config)
+    if messages is not None and not (quiet or json):
+        print(f"it stops after {counted(messages, 'message')}, and waits for them if need be (Ctrl-C ends it)", file=sys.stderr)
     goal: Until = messages if messages is not None else "caught-up" if until is not None else None
     lines = _JsonLines() if json else None
     show, display = (lines.show if lines else None, nullcontext()) if quiet or lines else run_display(Console(highlight=False))
@@ -111,17 +114,20 @@ def run_display(console: Console) -> tuple[Callable[[Sequence[ContainerSnapshot]
 
 
 class _Lines:
-    """The picture of whoever reads a log: a line every few seconds."""
+    """The picture of whoever reads a log: a line every few seconds, while nothing changes one a minute."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._rates = Rates()
-        self._began = self._shown = time.monotonic()
+        self._now = now
+        self._began = self._shown = now()
+        self._before: object = None
 
     def show(self, snapshots: Sequence[ContainerSnapshot]) -> None:
         self._rates.add(snapshots)
-        now = time.monotonic()
-        if now - self._shown >= _PLAIN_EVERY_S:
-            self._shown = now
+        now = self._now()
+        news = [(each.state, each.reason, each.processed, each.passed_over, each.restoring, each.lag) for each in snapshots]
+        if now - self._shown >= (_PLAIN_EVERY_S if news != self._before else _UNCHANGED_EVERY_S):
+            self._shown, self._before = now, news
             print(headline(snapshots, self._rates, elapsed_s=now - self._began).plain, flush=True)
 
 

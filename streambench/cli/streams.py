@@ -76,6 +76,8 @@ def _understood(option: Any, words: list[str]) -> tuple[Config, str, list[System
     if option is None:
         rest.sort(key=lambda word: not is_job(word))
     settings, names = split_job(option, rest)
+    if len(names) == 2 and "." not in names[0] and not any(word in _VERBS for word in words):
+        raise typer.BadParameter(f"there is no action '{names[0]}'; there are {', '.join(_VERBS)}")
     if len(names) > 1 or (verb != "list" and not names):
         what = f"one stream, not {len(names)}." if names else "which stream?"
         raise typer.BadParameter(f"{what} Write: streams list, streams create (or grow, delete) SYSTEM.STREAM")

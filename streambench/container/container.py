@@ -328,7 +328,7 @@ class Container:
         self._reporting = Reporting(config, self.name, self.number, self._systems, self._clock, self.metrics)
         self._reporting.start(self)
         inputs = _checked_inputs(config, self._systems)
-        metadata = self._systems.metadata(inputs)
+        metadata = self._systems.inputs(inputs)
         self._serdes = StreamSerdes(config)
         self._rejects = Rejects(config, self._systems, self._outgoing, self.metrics)
         checkpoints = self._checkpoints = self._checkpoints or checkpoint_manager(config, self.name)
@@ -345,7 +345,7 @@ class Container:
         epoch = checkpoints.claim(self._generation, self.number, now_ms=now_ms)
         last = checkpoints.read_last()
         # Until it was fenced, a former holder has gone on, perhaps with what has arrived since.
-        metadata = self._systems.metadata(inputs)
+        metadata = self._systems.inputs(inputs)
         on_send = None if self._observer is None else self._observe_send
         parts = (self._systems, checkpoints, self._serdes, self.metrics, self._rejects, on_send)
         self._outbox: Outbox

@@ -264,13 +264,13 @@ def check_task(factory: Any) -> None:
     if isinstance(factory, type):
         if not callable(getattr(factory, "process", None)) and not callable(getattr(factory, "process_batch", None)):
             raise ConfigError(
-                f"{factory.__name__} has no process(envelope, collector, coordinator) method, "
+                f"task.class: {factory.__name__} has no process(envelope, collector, coordinator) method, "
                 "nor process_batch(batch, collector, coordinator)",
                 key="task.class",
             )
         missing = ", ".join(sorted(getattr(factory, "__abstractmethods__", ())))
         if missing:
-            raise ConfigError(f"{factory.__name__} is abstract: it lacks {missing}", key="task.class")
+            raise ConfigError(f"task.class: {factory.__name__} is abstract: it lacks {missing}", key="task.class")
         not_called = "process" if callable(getattr(factory, "process_batch", None)) else None
         for name in _CALLBACKS:
             method = inspect.getattr_static(factory, name, None)
@@ -278,7 +278,7 @@ def check_task(factory: Any) -> None:
                 _check_parameters(method, name, method.__qualname__, "self")
     elif hasattr(factory, "process") or not callable(factory):
         raise ConfigError(
-            f"{factory!r} cannot be a task: give a class (one object is made per task) "
+            f"task.class: {factory!r} cannot be a task: give a class (one object is made per task) "
             "or a function process(envelope, collector, coordinator)",
             key="task.class",
         )

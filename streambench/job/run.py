@@ -129,7 +129,7 @@ def _planned(config: Config, name: str, *, only: int | None = None, again: bool 
         for stream in inputs:
             systems.factory(stream.system, key="task.inputs")
         last = checkpoints.last_generation()
-        model = plan(config, name, systems.metadata(inputs), last)
+        model = plan(config, name, systems.inputs(inputs), last)
         if only is not None and not 0 <= only < len(model.containers):
             there = len(model.containers)
             raise ConfigError(f"there is no container {only}: {_COUNT} is {there}, and they are numbered from 0", key=_COUNT)

@@ -59,7 +59,7 @@ def make_plan(config: Config, task: Any = None) -> DeployPlan:
     container = Container(config, task)
     task, name = container.factory, container.name
     with _opened(config, name) as (systems, manager):
-        metadata = systems.metadata(all_inputs(config))
+        metadata = systems.inputs(all_inputs(config))
         model = plan(config, name, metadata, manager.last_generation())
         last = manager.read_last()
         starting = StartingOffsets(config, systems, metadata, last, {ssp for each in last.values() for ssp in each.partitions})

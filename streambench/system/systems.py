@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from streambench import load
 from streambench.config import Config
 from streambench.config_keys import Key
-from streambench.errors import ConfigError, do_all
+from streambench.errors import ConfigError, UnknownStreamError, do_all
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import PartitionMetadata, SystemStream
 from streambench.system.api import SystemAdmin, SystemConsumer, SystemFactory, SystemProducer
@@ -98,6 +98,15 @@ class Systems:
         for system, wanted in by_system.items():
             found.update(self.admin(system).metadata(wanted))
         return found
+
+    def inputs(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
+        """``metadata`` of the inputs of the job: that one is not there is told with the key, and with what makes it."""
+        try:
+            return self.metadata(streams)
+        except UnknownStreamError as error:
+            keys = [key for key in ("task.inputs", "task.broadcast.inputs") if self._config.text(key)]
+            remedy = "; 'streambench streams create SYSTEM.STREAM' makes one"
+            raise UnknownStreamError(f"{' or '.join(keys)}: {error}{remedy}") from None
 
     def create(self, stream: SystemStream, partitions: int | None = None) -> bool:
         """Create a stream with so many partitions, else with as many as the configuration says for it (1 if it does not)."""

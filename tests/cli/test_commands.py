@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 import streambench as sb
+from streambench.cli.run import _Lines
+from streambench.container.snapshot import ContainerSnapshot
 from tests.job.project import Project
 
 C = ("-c", "job.properties")
@@ -314,7 +318,7 @@ def test_a_reader_that_goes_away_ends_a_listing_quietly(project: Project) -> Non
         job.stdout.readline()
         job.stdout.close()
         assert job.stderr.read() == ""
-    assert job.returncode == 1
+    assert job.returncode == 141
 
 
 def test_the_python_call_and_the_command_agree_on_checkpoints(project: Project) -> None:
@@ -331,3 +335,33 @@ def test_the_installed_command_runs_in_a_process_of_its_own(project: Project) ->
             out, errors = job.communicate()
         assert job.returncode == 0, errors
         assert expected in out
+
+
+def test_a_line_that_says_nothing_new_is_shown_once_a_minute_at_most(capsys: pytest.CaptureFixture[str]) -> None:
+    now = 0.0
+    lines = _Lines(lambda: now)
+    idle = ContainerSnapshot("up-1", 0, "running", "", 0, 5, (), (), {}, {})
+    printed = []
+    for at in range(5, 200, 5):
+        now = float(at)
+        lines.show([structs.replace(idle, processed=6 if at >= 100 else 5)])
+        if capsys.readouterr().out:
+            printed.append(at)
+    assert printed == [5, 65, 100, 160]
+
+
+def test_who_asks_for_a_number_of_messages_is_told_that_they_are_waited_for(project: Project) -> None:
+    project.fill(2)
+    done = project.run("run", "job.properties", "--messages", "2")
+    assert "it stops after 2 messages, and waits for them" in done.stderr
+    assert project.run("run", "job.properties", "--until", "caught-up").stderr == ""
+
+
+def test_a_reader_that_has_seen_enough_ends_peek_without_a_word(project: Project) -> None:
+    project.fill(3)
+    read, write = os.pipe()
+    os.close(read)
+    with project.start("peek", "log.numbers", *C, stdout=write) as peek:
+        os.close(write)
+        assert peek.communicate()[1] == ""
+    assert peek.returncode == 141

@@ -179,6 +179,35 @@ def test_a_commit_that_nobody_made_is_told_with_the_last_one_and_nothing_is_move
     project.ok("checkpoints", "--rewind", last, "--yes", *C)
 
 
+def test_going_back_to_what_is_no_input_or_unasked_for_is_refused_before_anything_is_said(project: Project) -> None:
+    project.fill(2)
+    wrong = project.fails("checkpoints", "--rewind", "log.nope@1", "--yes", *C)
+    assert "log.nope is no input of up-1; its inputs are log.numbers" in wrong
+    done = project.run("checkpoints", "--rewind", "oldest", *C)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "needs --yes" in done.stderr
+
+
+@pytest.mark.parametrize("containers", [1, 2])
+def test_an_input_that_is_not_there_is_told_with_its_key_and_the_remedy(project: Project, containers: int) -> None:
+    project.configure({"job.container.count": containers})
+    error = project.fails(*RUN)
+    assert "task.inputs: there is no stream log.numbers" in error and "streambench streams create" in error
+
+
+def test_what_is_no_task_is_told_with_its_key(project: Project) -> None:
+    project.fill(1)
+    code = "import abc\nLATE = 5\nclass Half(abc.ABC):\n    @abc.abstractmethod\n    def process(self, e, c, o): ...\n"
+    (project.directory / "late.py").write_text(code)
+    for name in ("LATE", "Half"):
+        project.configure({"task.class": f"late.py:{name}"})
+        assert "task.class" in project.fails(*RUN)
+
+
+def test_an_unknown_action_on_streams_is_named(project: Project) -> None:
+    assert "no action 'bogus'; there are list, create" in project.run("streams", "bogus", "log.x", *C).stderr
+
+
 @pytest.mark.parametrize("containers", [1, 2])
 def test_a_word_for_true_that_is_not_understood_is_warned_of_once(project: Project, containers: int) -> None:
     project.fill(2)

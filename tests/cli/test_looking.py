@@ -107,7 +107,7 @@ def test_following_ends_when_nobody_reads_any_more(project: Project) -> None:
     assert "log.numbers.0@0" in follower.stdout.readline()
     follower.stdout.close()
     try:
-        assert follower.wait(60) == 1
+        assert follower.wait(60) == 141
         assert follower.stderr.read() == ""
     finally:
         follower.kill()
