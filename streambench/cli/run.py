@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -14,7 +16,7 @@ from rich.console import Console
 from rich.live import Live
 
 from streambench.cli.job import JobArgument, JobOption, JsonOption, read_job
-from streambench.cli.output import print_json, say
+from streambench.cli.output import print_json, say, tell_error
 from streambench.container.container import Until
 from streambench.container.snapshot import ContainerSnapshot
 from streambench.debug.view import Rates, counted, headline, snapshot_table
@@ -78,7 +80,10 @@ def run(
     try:
         with display:
             on_restart = lines.restarted if lines else None
-            result = run_job(settings, goal, container=container, on_snapshots=None if quiet else show, on_restart=on_restart)
+            result = run_job(
+                settings, goal, container=container, on_snapshots=None if quiet else show, on_restart=on_restart,
+                on_hang=partial(_give_up, display),
+            )  # fmt: skip
     except SystemExit as end:
         # It must not end this command as if all were done.
         raise _exited(end) from end
@@ -89,6 +94,17 @@ def run(
     if result.ended == "signal" and goal is not None:
         print("error: it was stopped before it came so far; what it did is committed", file=sys.stderr)
         raise typer.Exit(1)
+
+
+def _give_up(display: AbstractContextManager[object], error: StreambenchError) -> None:
+    """End this process although its container does not: as after a crash, the next start goes on from the last checkpoint."""
+    try:
+        display.__exit__(None, None, None)
+        tell_error(error)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(1)
 
 
 def _exited(end: SystemExit) -> StreambenchError:

@@ -10,17 +10,20 @@ from collections.abc import Callable
 from streambench.container.container import Container, Until
 from streambench.container.snapshot import ContainerSnapshot
 from streambench.errors import StreambenchError
+from streambench.job.hang import hang
 from streambench.job.result import ContainerRun, Ended
 from streambench.model import SystemStreamPartition
 
 log = logging.getLogger(__name__)
 
 OnSnapshot = Callable[[ContainerSnapshot], object]
+OnHang = Callable[[StreambenchError], object]
 NextRound = Callable[[int, int], bool]
 """Asked each time the container has caught up, with how many messages it processed and sent since it was last asked: is it to look
 again?"""
 
 EVERY_S = 0.25
+_LEAST_WAIT_S = 0.05
 
 # A picture of very many partitions takes a while, during which no message is processed: pictures get at most this part of the time.
 _SHARE = 0.05
@@ -37,8 +40,17 @@ class Driver:
     ``on_snapshot``, every ``every_s`` seconds at most, and a last, true one at the end.
     """
 
-    def __init__(self, container: Container, *, on_snapshot: OnSnapshot | None = None, every_s: float = EVERY_S) -> None:
+    def __init__(
+        self, container: Container, *, on_snapshot: OnSnapshot | None = None, every_s: float = EVERY_S, on_hang: OnHang | None = None
+    ) -> None:
+        """``on_hang`` is told, on a thread of its own, where the container has not come to the end of a message ``task.shutdown.ms`` after
+        it was to stop: nobody can make it then, but the process can be ended. Without it that is only logged."""
         self._container = container
+        self._on_hang = on_hang or (lambda error: log.error("%s; end this process to go on from there", error))
+        self._shutdown_s = container.config.integer("task.shutdown.ms") / 1000
+        self._thread: int | None = None
+        self._is_asking = False
+        self._heard = threading.Event()
         self._on_snapshot = on_snapshot
         self._every_s = every_s
         self._stopping = threading.Event()
@@ -51,7 +63,9 @@ class Driver:
 
     def stop_soon(self) -> None:
         """Have the run end cleanly after the message it is at. From any thread, at any time."""
-        self._stopping.set()
+        if not self._stopping.is_set():
+            self._stopping.set()
+            threading.Thread(target=self._watch_stop, name="stop", daemon=True).start()
         # Posted, because a pause by itself concerns only a run that goes on already.
         self._container.post(self._container.pause)
 
@@ -59,6 +73,7 @@ class Driver:
         """Drive the container to its end. Raises what it raises, and what ``on_snapshot`` raised (after a clean stop)."""
         began = time.monotonic()
         container = self._container
+        self._thread = threading.get_ident()
         watcher = threading.Thread(target=self._watch, name="snapshots", daemon=True)
         container.on_restore = self._restoring
         try:
@@ -70,8 +85,10 @@ class Driver:
             if self._on_snapshot is not None:
                 watcher.start()
             ended = self._rounds(until, next_round)
+            self._heard.set()
             container.stop()
         finally:
+            self._heard.set()
             self._finished.set()
             if watcher.ident is not None:
                 watcher.join()
@@ -95,10 +112,19 @@ class Driver:
             if next_round is None or until != "caught-up":
                 return _goal(until)
             container.commit()
-            if not next_round(container.processed - processed_before, sent.count - sent_before) and not self._stopping.is_set():
+            self._is_asking = True
+            goes_on = next_round(container.processed - processed_before, sent.count - sent_before)
+            self._is_asking = False
+            if not goes_on and not self._stopping.is_set():
                 return "caught-up"
             processed_before, sent_before = container.processed, sent.count
         return "signal" if self._stopping.is_set() else "shutdown"
+
+    def _watch_stop(self) -> None:
+        while not self._heard.wait(max(self._shutdown_s, _LEAST_WAIT_S)):
+            if self._thread is not None and not self._is_asking:
+                self._on_hang(hang(self._container, self._thread))
+                return
 
     def _watch(self) -> None:
         assert self._on_snapshot is not None

@@ -69,6 +69,11 @@ def user_frames(error: BaseException) -> str:
     return "" if culprit is None else _formatted(culprit.__traceback__, after_ours=True)
 
 
+def is_users(file: str) -> bool:
+    """Whether the code of this file is the user's own: neither ours nor Python's nor a package's."""
+    return not file.startswith((_OURS, "<frozen", *_INSTALLED))
+
+
 def _formatted(trace: TracebackType | None, *, after_ours: bool = False) -> str:
     """``after_ours``: only what was called by streambench last, and only where that is neither Python's nor a package's."""
     frames = [frame for frame in traceback.extract_tb(trace) if not frame.filename.startswith("<frozen")]

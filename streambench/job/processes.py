@@ -64,7 +64,7 @@ class Processes:
         every_s: float = EVERY_S,
     ) -> None:
         config = orders[0].config
-        # How long the others get to stop after one of them has failed.
+        # How long containers get to stop: all of them after a signal, the others after one of them has failed.
         self._shutdown_s = config.integer("task.shutdown.ms") / 1000
         self._posts = [_Post(order, Restarts.of(config, order.number)) for order in orders]
         self._on_snapshots = on_snapshots
@@ -130,6 +130,9 @@ class Processes:
         return max(0.0, min(times) - time.monotonic()) if times else None
 
     def _stop_all(self) -> None:
+        if self._deadline is None:
+            # A container that hangs says so by itself, as long as it can.
+            self._deadline = time.monotonic() + self._shutdown_s + _KILL_AFTER_S
         for post in self._posts:
             if post.due is not None:
                 post.due = None
@@ -144,7 +147,8 @@ class Processes:
             post.caught_up = report
         elif isinstance(report, Died):
             post.end()
-            self._died(post, report.how)
+            too_late = f"did not stop within {self._shutdown_s * 1000:g} ms (task.shutdown.ms) and was killed"
+            self._died(post, too_late if post.is_killed else report.how)
         elif isinstance(report, Failure):
             post.end()
             self._failed(report)

@@ -14,7 +14,7 @@ from streambench.config import Config
 from streambench.container.container import Container, Until
 from streambench.container.snapshot import ContainerSnapshot
 from streambench.errors import ConfigError, FencedError, ReplacedError
-from streambench.job.drive import EVERY_S, Driver
+from streambench.job.drive import EVERY_S, Driver, OnHang
 from streambench.job.order import Order
 from streambench.job.processes import OnRestart, OnSnapshots, Processes
 from streambench.job.reach import check_reach
@@ -39,6 +39,7 @@ def run(
     on_snapshots: OnSnapshots | None = None,
     on_restart: OnRestart | None = None,
     every_s: float = EVERY_S,
+    on_hang: OnHang | None = None,
 ) -> RunResult:
     """Run a job on this machine until it has caught up with its inputs (or as ``until`` says), commit, and say what was done.
 
@@ -54,6 +55,10 @@ def run(
     ``task``: a task class or function, instead of ``task.class``. ``on_snapshots`` is shown pictures of the containers, on any
     thread, every ``every_s`` seconds and once more at the end.
 
+    ``on_hang``: told, on a thread of its own, where the container of this process has not come to the end of a message
+    ``task.shutdown.ms`` after it was to stop, with an error that names the message. Without it that is logged: only a second signal, or
+    the end of the process, ends such a run. The process of one of several containers is ended then, and that is raised.
+
     The first Ctrl-C or SIGTERM stops it cleanly, with a commit: the result's ``ended`` is then ``"signal"``. The next one raises
     KeyboardInterrupt. Raises what a container raises; the others have stopped by then.
     """
@@ -63,12 +68,13 @@ def run(
     if container is None and config.integer(_COUNT) > 1:
         name, runs = _in_processes(config, until, task, on_snapshots, on_restart, every_s)
     else:
-        name, runs = _in_process(config, until, task, container, on_snapshots, every_s)
+        name, runs = _in_process(config, until, task, container, on_snapshots, every_s, on_hang)
     return RunResult(name, tuple(runs), time.monotonic() - began)
 
 
 def _in_process(
-    config: Config, until: Until, task: Any, number: int | None, on_snapshots: OnSnapshots | None, every_s: float
+    config: Config, until: Until, task: Any, number: int | None, on_snapshots: OnSnapshots | None, every_s: float,
+    on_hang: OnHang | None,
 ) -> tuple[str, list[ContainerRun]]:
     def show(snapshot: ContainerSnapshot) -> None:
         assert on_snapshots is not None
@@ -82,7 +88,7 @@ def _in_process(
             name = job_name(config, _factory(config, task))
             model, generation = _planned(config, name, only=number, again=attempt > 0)
             made = Container(config, task, model=model, number=number, generation=generation, remember_choices=choices)
-        driver = Driver(made, on_snapshot=None if on_snapshots is None else show, every_s=every_s)
+        driver = Driver(made, on_snapshot=None if on_snapshots is None else show, every_s=every_s, on_hang=on_hang)
         try:
             with StopSignals(driver.stop_soon):
                 return made.name, [driver.run(until)]

@@ -22,8 +22,8 @@ import msgspec
 from streambench import config
 from streambench.container.container import Container
 from streambench.container.snapshot import ContainerSnapshot
-from streambench.errors import represented
-from streambench.job.drive import Driver
+from streambench.errors import StreambenchError, represented
+from streambench.job.drive import EVERY_S, Driver
 from streambench.job.failure import Failure
 from streambench.job.order import Again, CaughtUp, Order, Report, Stop, Surroundings
 from streambench.job.result import ContainerRun
@@ -64,7 +64,13 @@ def _carry_out(order: Order, desk: _Desk) -> ContainerRun:
         order.config, task, model=order.model, number=order.number, generation=order.generation,
         remember_choices=0 if order.every_s is None else 1,
     )  # fmt: skip
-    driver = Driver(container) if order.every_s is None else Driver(container, on_snapshot=desk.show, every_s=order.every_s)
+
+    def give_up(error: StreambenchError) -> None:
+        desk.report(Failure.of(error, order.number))
+        os._exit(1)
+
+    on_snapshot = None if order.every_s is None else desk.show
+    driver = Driver(container, on_snapshot=on_snapshot, every_s=order.every_s or EVERY_S, on_hang=give_up)
     with StopSignals(driver.stop_soon, [signal.SIGTERM]):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT, signal.SIGTERM])
         desk.attach(driver)

@@ -1,0 +1,63 @@
+"""A container that is to stop and does not come to the end of a message: at which one it hangs, and where in the user's code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+from streambench.batch import MessageBatch
+from streambench.container.batches import place_of
+from streambench.container.container import Container
+from streambench.errors import StreambenchError, shortened
+from streambench.job.failure import is_users
+from streambench.model import IncomingMessageEnvelope
+
+
+def hang(container: Container, thread: int) -> StreambenchError:
+    """What to say of a container that did not stop in time. ``thread``: the identity of the one that drives it."""
+    timeout_ms = container.config.integer("task.shutdown.ms")
+    where = place_of_hang(sys._current_frames().get(thread))
+    return StreambenchError(
+        f"{container.name}: container {container.number} did not stop within {timeout_ms} ms (task.shutdown.ms): it hangs{where}; "
+        "nothing since the last checkpoint is committed"
+    )
+
+
+def place_of_hang(innermost: FrameType | None) -> str:
+    """The message that the user's code was given last on this stack, and the line it is at; empty where nobody can tell."""
+    users = list(_users_frames(innermost))
+    if not users:
+        return ""
+    last = users[0]
+    code = last.f_code
+    file = Path(code.co_filename)
+    # A cell of a notebook is in no file, and goes by a name that nobody knows.
+    line = f"{file.name}:{last.f_lineno}" if file.is_file() else f"line {last.f_lineno}"
+    given = next((said for frame in reversed(users) for said in _given(frame)), None)
+    return f" at {given}, in {code.co_name} ({line})" if given else f" in {code.co_name} ({line})"
+
+
+def _users_frames(innermost: FrameType | None) -> Iterator[FrameType]:
+    """The frames of the user's code that the container called, the innermost first; not those that lead to the container."""
+    found: list[FrameType] = []
+    frame = innermost
+    while frame is not None and not frame.f_globals.get("__name__", "").startswith("streambench.job."):
+        if is_users(frame.f_code.co_filename):
+            found.append(frame)
+        frame = frame.f_back
+    return iter(found)
+
+
+def _given(frame: FrameType) -> Iterator[str]:
+    """The messages among the arguments of a call."""
+    code = frame.f_code
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + 2]
+    for name in names:
+        value = frame.f_locals.get(name)
+        for each in value if isinstance(value, tuple) else (value,):
+            if isinstance(each, MessageBatch):
+                yield place_of(each)
+            elif isinstance(each, IncomingMessageEnvelope):
+                yield f"{each.ssp}@{each.offset}" + ("" if each.key is None else f", key {shortened(each.key)}")
