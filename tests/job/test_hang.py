@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 
+import psutil
 import pytest
 
 import streambench as sb
@@ -57,6 +58,20 @@ def test_of_several_containers_the_one_that_hangs_is_named_and_commits_nothing(p
     assert job.returncode == 1
     assert f"error: container 1: up-1: container 1 {SAYS.replace('100 ms', '3000 ms')}" in errors
     assert "Partition 1" not in committed(project.config)
+
+
+def test_the_process_of_a_container_that_cannot_even_say_that_it_hangs_is_killed(project: Project) -> None:
+    project.fill(10)
+    config = project.configure({"job.container.count": 2, "task.shutdown.ms": 100})
+
+    def freeze(snapshots: object) -> None:
+        for child in psutil.Process().children():
+            child.suspend()
+        signal.raise_signal(signal.SIGTERM)
+
+    seen = iter([freeze])
+    with pytest.raises(StreambenchError, match=r"its process did not stop within 100 ms \(task\.shutdown\.ms\) and was killed"):
+        sb.run(config, None, on_snapshots=lambda snapshots: next(seen, id)(snapshots), every_s=0)
 
 
 def test_without_anybody_to_end_the_process_it_is_logged(
