@@ -39,7 +39,7 @@ def consistent(snapshot: ContainerSnapshot) -> None:
 def test_a_container_that_was_not_started_shows_its_name_and_nothing_else() -> None:
     snapshot = Bench(ignore, {"mem.a": {0: ["x"]}}, {"job.name": "clicks"}).container.snapshot()
     assert (snapshot.job, snapshot.container, snapshot.state, snapshot.reason) == ("clicks-1", 0, "new", "")
-    assert (snapshot.partitions, snapshot.choices, snapshot.processed, snapshot.lag) == ((), (), 0, 0)
+    assert (snapshot.partitions, snapshot.choices, snapshot.processed, snapshot.lag) == ((), (), 0, None)
 
 
 def test_a_snapshot_shows_where_each_partition_stands() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
@@ -14,6 +15,17 @@ from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.system.pull import PullSystemFactory, StreamConsumer, StreamMessage
 from streambench.system.pull.consumer import PullConsumer
+
+_reading: list[PullConsumer] = []
+
+
+@pytest.fixture(autouse=True)
+def no_reader_is_left_behind() -> Iterator[None]:
+    yield
+    while _reading:
+        with contextlib.suppress(Exception):  # those of tests of failing
+            _reading.pop().stop()
+
 
 P0, P1 = SystemStreamPartition("sys", "clicks", 0), SystemStreamPartition("sys", "clicks", 1)
 WAIT_MS = 100
@@ -64,6 +76,7 @@ class ScriptedFactory(PullSystemFactory):
     def reading(self, **starts: str) -> PullConsumer:
         """A consumer of partitions: ``p0="3"`` reads the partition 0 from offset 3 on."""
         consumer = self.get_consumer("sys", Config(), MetricsRegistry())
+        _reading.append(consumer)
         for name, offset in starts.items():
             consumer.register(SystemStreamPartition("sys", "clicks", int(name[1:])), offset)
         consumer.start()
