@@ -8,13 +8,17 @@ import signal
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from streambench.config import Config
+from streambench.errors import StreambenchError
 from tests.surroundings import SOAK, missing
+
+if TYPE_CHECKING:
+    from streambench.system.kafka.nodes import KafkaNodes
 
 # A shell starts what it puts into the background deaf to Ctrl-C; the tests of Ctrl-C, and the processes they start, must hear it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -56,3 +60,26 @@ def spark(spark_installed: None) -> Iterator[Any]:
     leased = lease(None, "local[2]", Config())
     yield leased.spark
     leased.close()
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaNodes]:
+    """A real Kafka of one node. It ends with the session, however that ends."""
+    nodes = kafka_nodes(tmp_path_factory.mktemp("kafka"))
+    nodes.start(1, 0)
+    yield nodes
+    nodes.stop()
+
+
+def kafka_nodes(directory: Path) -> KafkaNodes:
+    """A Kafka that is not started yet, if this machine can have one."""
+    if find_spec("kafka") is None:
+        missing("kafka-python", remedy="make setup")
+    from streambench.system.kafka.jars import jars, java
+    from streambench.system.kafka.nodes import KafkaNodes
+
+    try:
+        java(), jars(print)
+    except StreambenchError as error:
+        missing(f"a Kafka to run ({error})", remedy="apt-get install openjdk-17-jre-headless maven")
+    return KafkaNodes(directory, owned=True)

@@ -21,6 +21,7 @@ BUILTIN = {
     "log": "streambench.system.log:LogSystemFactory",
     "memory": "streambench.system.memory:MemorySystemFactory",
     "file": "streambench.system.file:FileSystemFactory",
+    "kafka": "streambench.system.kafka:KafkaSystemFactory",
 }
 
 

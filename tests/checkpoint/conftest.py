@@ -11,18 +11,24 @@ import pytest
 from streambench.checkpoint.api import CheckpointManager
 from streambench.checkpoint.journal import JournalCheckpointManager
 from streambench.checkpoint.memory import memory_checkpoints
+from streambench.config import Config
+from streambench.system.kafka.checkpoints import KafkaCheckpointManager
+from streambench.system.kafka.nodes import KafkaNodes
+from streambench.system.kafka.settings import Settings
 
 Another = Callable[[], CheckpointManager]
 
 
-@pytest.fixture(params=["journal", "memory"])
+@pytest.fixture(params=["journal", "memory", "kafka"])
 def another(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Another]:
     """Makes a manager of one and the same job, as another process would have it."""
     made: list[CheckpointManager] = []
 
     def make() -> CheckpointManager:
         manager: CheckpointManager
-        if request.param == "journal":
+        if request.param == "kafka":
+            manager = KafkaCheckpointManager(kafka_settings(request.getfixturevalue("kafka")), tmp_path.name, keep=10)
+        elif request.param == "journal":
             manager = JournalCheckpointManager(tmp_path / "job-1", "job-1", keep=10)
         else:
             manager = memory_checkpoints(str(tmp_path), "job-1", keep=10)
@@ -32,6 +38,11 @@ def another(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Another]
     yield make
     for manager in made:
         manager.close()
+
+
+def kafka_settings(nodes: KafkaNodes) -> Settings:
+    assert nodes.cluster is not None
+    return Settings.from_config("k", Config({"systems.k.bootstrap.servers": nodes.cluster.servers}))
 
 
 @pytest.fixture

@@ -1,0 +1,92 @@
+"""``streambench kafka``: a Kafka of one's own on this machine, to try things out with."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streambench.cli.output import say
+from streambench.debug.view import counted
+from streambench.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from streambench.system.kafka.nodes import KafkaNodes
+
+_app = typer.Typer(no_args_is_help=True, help="Start, stop and look at a Kafka of your own on this machine (127.0.0.1 only).")
+
+Directory = Annotated[
+    Path, typer.Option("--dir", metavar="DIR", file_okay=False, help="Where it keeps its data, logs and process ids.")
+]  # fmt: skip
+_DEFAULT = Path(".kafka")
+
+
+def add_to(app: typer.Typer) -> None:
+    app.add_typer(_app, name="kafka")
+
+
+@_app.command()
+def start(
+    directory: Directory = _DEFAULT,
+    nodes: Annotated[
+        int | None, typer.Option(metavar="N", help="1 or 3 nodes. Default: 1, or as many as it has.", show_default=False)
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            metavar="P", min=0, max=65_535, help="The port of the first node; 0: any. Default: 9092, or as before.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Start Kafka, and return when it is ready; the last word of the output is its bootstrap servers.
+
+    It needs Java 17. Kafka itself is fetched once with Maven, or taken from KAFKA_HOME. It runs until "streambench kafka stop".
+
+    Examples:
+
+        streambench kafka start
+
+        streambench kafka start --dir /tmp/three --nodes 3 --port 19092
+    """
+    cluster = _nodes(directory)
+    was = len(cluster.running())
+    began = time.monotonic()
+    started = cluster.start(nodes, port)
+    number = len(started.ports)
+    how = "is running already" if was == number else f"is ready after {time.monotonic() - began:.1f} s"
+    say(f"Kafka ({counted(number, 'node')}) {how}: {started.servers}")
+
+
+@_app.command()
+def stop(directory: Directory = _DEFAULT) -> None:
+    """Stop Kafka. Its data stays, and the next start goes on with it; where it does not run, nothing happens."""
+    stopped = _nodes(directory).stop()
+    say(f"Kafka has stopped ({counted(len(stopped), 'node')})" if stopped else f"there is no Kafka running in {directory}")
+
+
+@_app.command()
+def status(directory: Directory = _DEFAULT) -> None:
+    """Show whether Kafka runs. The exit code is 0 where all of its nodes do, else 1."""
+    nodes = _nodes(directory)
+    cluster, running = nodes.cluster, nodes.running()
+    if cluster is None:
+        say(f"there is no Kafka in {directory}")
+        raise typer.Exit(1)
+    for number, port in enumerate(cluster.ports, 1):
+        pid = running.get(number)
+        what = f"runs on port {port} (process {pid})" if pid is not None else f"does not run (port {port})"
+        say(f"node {number} {what}; its log: {nodes.log(number)}")
+    say(f"{len(running)} of {counted(len(cluster.ports), 'node')}: {cluster.servers}")
+    if len(running) < len(cluster.ports):
+        raise typer.Exit(1)
+
+
+def _nodes(directory: Path) -> KafkaNodes:
+    try:
+        from streambench.system.kafka.nodes import KafkaNodes
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("Kafka", "kafka") from error
+    return KafkaNodes(directory, tell=lambda text: print(text, file=sys.stderr, flush=True))

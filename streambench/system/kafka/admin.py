@@ -1,0 +1,170 @@
+"""The admin of a Kafka system: topics, made, grown and deleted, and where their partitions begin and end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kafka import TopicPartition
+from kafka import errors as kafka_errors
+
+from streambench.errors import ConfigError, StreamExistsError, StreamSystemError, UnknownStreamError
+from streambench.model import PartitionMetadata, SystemStream
+from streambench.system.api import SystemAdmin
+from streambench.system.kafka.clients import LookUps, new_admin, translated
+from streambench.system.kafka.consumer import to_number
+from streambench.system.kafka.settings import Settings
+
+_UNTIL_KNOWN_S = 15.0
+_AGAIN_S = 0.1
+CHECKPOINTS = "__streambench_checkpoints_"
+"""How the names of the topics with the checkpoints of jobs begin."""
+
+_INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+
+class KafkaAdmin(SystemAdmin):
+    """Answers for one Kafka cluster; a stream is a topic.
+
+    What of a topic was compacted Kafka does not tell, so that ``compacted_to`` knows nothing: how far back the state of a job can be
+    brought is what a changelog's ``min.compaction.lag.ms`` promises.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._client: Any = None
+        self._look_ups = LookUps(settings)
+
+    def metadata(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
+        wanted = list(streams)
+        if not wanted:
+            return {}
+        there = self._partitions([stream.stream for stream in wanted])
+        for stream in wanted:
+            if stream.stream not in there:
+                raise UnknownStreamError(f"{stream}: there is no such topic at {','.join(self._settings.servers)}")
+        all_of_them = [TopicPartition(topic, number) for topic, numbers in there.items() for number in numbers]
+        oldest, upcoming = self._look_ups.oldest(all_of_them), self._look_ups.upcoming(all_of_them)
+        found: dict[SystemStream, dict[int, PartitionMetadata]] = {}
+        for stream in wanted:
+            partitions = [TopicPartition(stream.stream, number) for number in there[stream.stream]]
+            found[stream] = {each.partition: _metadata(oldest[each], upcoming[each]) for each in partitions}
+        return found
+
+    def exists(self, stream: SystemStream) -> bool:
+        """Whether there is such a stream."""
+        return stream.stream in self._partitions([stream.stream])
+
+    def create(self, stream: SystemStream, partitions: int, **settings: Any) -> bool:
+        configs = self._settings.topic(stream.stream, settings)
+        copies = configs.pop("replication.factor", str(self._settings.replication_factor))
+        if not copies.lstrip("-").isdecimal():
+            key = f"systems.{stream.system}.streams.{stream.stream}.replication.factor"
+            raise ConfigError(f"{key}: '{copies}' is not a whole number", key=key)
+        wanted = {stream.stream: {"num_partitions": partitions, "replication_factor": int(copies), "configs": configs}}
+        try:
+            with self._asking(f"creating {stream}"):
+                self._admin().create_topics(wanted, wait_for_metadata=True)
+        except StreamSystemError as error:
+            if not isinstance(error.__cause__, kafka_errors.TopicAlreadyExistsError):
+                raise
+            present = len(self._partitions([stream.stream]).get(stream.stream, ()))
+            if present != partitions:
+                raise StreamExistsError(f"{stream} is there already, with {present} partitions and not {partitions}") from None
+            return False
+        return True
+
+    def compare(self, offset: str, other: str) -> int | None:
+        if not (offset.isdecimal() and other.isdecimal()):
+            return None
+        mine, others = int(offset), int(other)
+        return (mine > others) - (mine < others)
+
+    def after(self, offset: str) -> str:
+        return str(to_number(offset, self._settings.system) + 1)
+
+    def grow(self, stream: SystemStream, partitions: int) -> None:
+        present = len(self._partitions([stream.stream]).get(stream.stream, ()))
+        if not present:
+            raise UnknownStreamError(f"{stream}: there is no such topic")
+        if present < partitions:
+            with self._asking(f"adding partitions to {stream}"):
+                self._admin().create_partitions({stream.stream: partitions})
+            self._wait_until(lambda: len(self._partitions([stream.stream]).get(stream.stream, ())) >= partitions, f"{stream} to grow")
+
+    def streams(self) -> list[SystemStream]:
+        topics = self._asked("listing topics", lambda: self._admin().list_topics())
+        return [
+            SystemStream(self._settings.system, each)
+            for each in sorted(topics)
+            if each not in _INTERNAL and not each.startswith(CHECKPOINTS)
+        ]
+
+    def delete(self, stream: SystemStream) -> None:
+        with self._asking(f"deleting {stream}"):
+            self._admin().delete_topics([stream.stream])
+        self._wait_until(lambda: not self.exists(stream), f"{stream} to be gone")
+
+    def delete_before(self, stream: SystemStream, partition: int, offset: int) -> None:
+        """Delete all messages of a partition that stand before an offset."""
+        with self._asking(f"deleting messages of {stream}"):
+            self._admin().delete_records({TopicPartition(stream.stream, partition): offset})
+
+    def largest_message(self, topic: str) -> int | None:
+        """The topic's limit of a message, in bytes; None where it may not be asked for."""
+        from kafka.admin import ConfigResource
+
+        try:
+            described = self._admin().describe_configs([ConfigResource("TOPIC", topic)], config_filter="all")
+            return int(described["topic"][topic]["max.message.bytes"]["value"])
+        except (kafka_errors.KafkaError, KeyError, TypeError, ValueError):
+            return None
+
+    def close(self) -> None:
+        client, self._client = self._client, None
+        self._look_ups.close()
+        if client is not None:
+            client.close()
+
+    def _admin(self) -> Any:
+        if self._client is None:
+            self._client = new_admin(self._settings)
+        return self._client
+
+    def _asked(self, doing: str, ask: Callable[[], Any]) -> Any:
+        """The answer to a question, as soon as a broker gives one: one that was there may be away for a while."""
+        end = time.monotonic() + self._settings.patience_ms / 1000
+        while True:
+            try:
+                with self._asking(doing):
+                    return ask()
+            except StreamSystemError as error:
+                if not isinstance(error.__cause__, kafka_errors.RetriableError) or self._client is None or time.monotonic() > end:
+                    raise
+            time.sleep(_AGAIN_S)
+
+    def _asking(self, doing: str) -> Any:
+        return translated(self._settings, doing)
+
+    def _partitions(self, topics: list[str]) -> dict[str, list[int]]:
+        """The partitions of those of the topics that there are."""
+        described = self._asked("asking for topics", lambda: self._admin().describe_topics(topics))
+        return {
+            each["name"]: sorted(partition["partition_index"] for partition in each["partitions"])
+            for each in described
+            if not each["error_code"] and each["partitions"]
+        }
+
+    def _wait_until(self, is_so: Any, what: str) -> None:
+        end = time.monotonic() + _UNTIL_KNOWN_S
+        while not is_so():
+            if time.monotonic() > end:
+                raise StreamSystemError(f"Kafka took more than {_UNTIL_KNOWN_S:.0f} seconds for {what}")
+            time.sleep(0.05)
+
+
+def _metadata(oldest: int, upcoming: int) -> PartitionMetadata:
+    if upcoming <= oldest:
+        return PartitionMetadata(None, None, str(upcoming))
+    return PartitionMetadata(str(oldest), str(upcoming - 1), str(upcoming))

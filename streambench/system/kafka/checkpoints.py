@@ -1,0 +1,279 @@
+"""Checkpoints in a topic of Kafka: one for each job, with one partition, whose order decides who may commit."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import socket
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kafka import TopicPartition
+from kafka import errors as kafka_errors
+from msgspec import Struct
+
+from streambench.checkpoint import rules
+from streambench.checkpoint.api import Checkpoint, CheckpointManager, Generation
+from streambench.checkpoint.records import packed
+from streambench.errors import CheckpointError, ConfigError, StreambenchError, do_all
+from streambench.model import SystemStream
+from streambench.system.kafka.admin import CHECKPOINTS, KafkaAdmin
+from streambench.system.kafka.clients import as_ours, new_consumer, new_producer, translated, unreachable
+from streambench.system.kafka.fold import Claimed, Committed, Entry, Fold, Opened, as_text, read, written
+from streambench.system.kafka.settings import Settings
+
+log = logging.getLogger(__name__)
+
+_LARGEST = 16 << 20
+_TRIM_EVERY = 2_000
+_CHECK_EVERY_S = 1.0
+_TRIES = 20
+_OTHER = re.compile(r"[^a-zA-Z0-9.-]")
+
+
+class _Claim(Struct, frozen=True):
+    generation: int
+    container: int
+    holder: str
+    tasks: tuple[str, ...]
+
+
+class KafkaCheckpointManager(CheckpointManager):
+    """Keeps the checkpoints of ``job`` in a topic of its own. ``keep``: how many of each task to keep.
+
+    Kafka has no "write this if nobody else has written since". But a partition has one order, and what a record means follows from
+    what stands before it (see ``fold``): so a record is written, read back, and counts or does not. A holder that was replaced writes in
+    vain, and learns of it at that moment; a commit is one record, so it counts as a whole. Nothing needs a transaction, and a record that
+    arrives late, after its writer gave up, does no harm: it counts only as long as nobody else has claimed the container.
+
+    Records are deleted when a snapshot of what they come to stands behind them. Compaction could not do that: it keeps the last record
+    of a key, even where that is one that does not count.
+    """
+
+    def __init__(self, settings: Settings, job: str, *, keep: int, trim_every: int = _TRIM_EVERY) -> None:
+        if keep < 1:
+            raise ConfigError(f"task.checkpoint.history: {keep} is too few; the last commit is always kept", key="task.checkpoint.history")
+        self._settings = settings
+        self._job = job
+        self._keep = keep
+        self._trim_every = trim_every
+        self._stream = SystemStream(settings.system, CHECKPOINTS + _OTHER.sub(lambda found: f"_{ord(found[0]):x}_", job))
+        self._partition = TopicPartition(self._stream.stream, 0)
+        self._admin = KafkaAdmin(settings)
+        self._consumer: Any = None
+        self._producer: Any = None
+        self._exists = False
+        self._fold = Fold(job, keep)
+        self._next = self._begun = 0
+        self._claim: _Claim | None = None
+        self._checked = 0.0
+
+    def open_generation(
+        self, assignment: Mapping[int, Sequence[str]], *, now_ms: int, places: Mapping[str, int] | None = None
+    ) -> Generation:
+        return self._open(rules.checked_assignment(assignment), {}, now_ms, places)
+
+    def rewind(self, checkpoints: Mapping[str, Checkpoint], *, now_ms: int) -> Generation:
+        return self._open(None, checkpoints, now_ms, None)
+
+    def last_generation(self) -> Generation | None:
+        self._catch_up()
+        return self._fold.generation
+
+    def claim(self, generation: int, container: int, *, now_ms: int) -> int:
+        self._claim = None
+        self._catch_up()
+        rules.check_claim(self._job, self._fold.generation, generation, container)
+        holder = uuid.uuid4().hex
+        offset, counts = self._append(Claimed(generation=generation, container=container, holder=holder, who=_who(now_ms)))
+        last = self._fold.generation
+        assert last is not None
+        if not counts:
+            raise rules.superseded(self._job, container, last.number, who=self._fold.opened_by)
+        self._claim = _Claim(generation, container, holder, tuple(last.assignment[container]) if last.number == generation else ())
+        self._fold.check(generation, container, holder)
+        return offset + 1
+
+    def read_last(self) -> dict[str, Checkpoint]:
+        return {task: kept[-1] for task, kept in self.history().items()}
+
+    def history(self) -> dict[str, list[Checkpoint]]:
+        self._catch_up()
+        return self._fold.checkpoints(str(self._stream))
+
+    def write(self, checkpoints: Mapping[str, Checkpoint]) -> None:
+        claim = self._claim
+        if claim is None:
+            raise rules.unclaimed(self._job)
+        rules.check_tasks(self._job, claim.container, claim.tasks, checkpoints)
+        raw = {task: packed(checkpoint) for task, checkpoint in checkpoints.items()}
+        entry = Committed(generation=claim.generation, container=claim.container, holder=claim.holder, checkpoints=raw)
+        # Whether a record whose writing failed is there nobody knows: the claim is gone until it has succeeded.
+        self._claim = None
+        _, counts = self._append(entry)
+        if not counts:
+            self._fold.check(claim.generation, claim.container, claim.holder)
+            raise CheckpointError(f"{self._stream}: a commit of container {claim.container} does not count, and nobody has taken over")
+        self._claim = claim
+        self._trim()
+
+    def check(self) -> None:
+        claim, now = self._claim, time.monotonic()
+        if claim is None or now - self._checked < _CHECK_EVERY_S:
+            return
+        self._checked = now
+        self._take(self._poll(0))
+        self._fold.check(claim.generation, claim.container, claim.holder)
+
+    def close(self) -> None:
+        self._claim = None
+        consumer, producer = self._consumer, self._producer
+        self._consumer = self._producer = None
+        self._fold, self._next, self._exists = Fold(self._job, self._keep), 0, False
+        do_all(
+            [
+                lambda: consumer is not None and consumer.close(autocommit=False, timeout_ms=0),
+                lambda: producer is not None and producer.close(timeout=5),
+                self._admin.close,
+            ]
+        )
+
+    def _open(
+        self,
+        assignment: Mapping[int, Sequence[str]] | None,
+        rewound: Mapping[str, Checkpoint],
+        now_ms: int,
+        places: Mapping[str, int] | None,
+    ) -> Generation:
+        self._create()
+        for _ in range(_TRIES):
+            self._catch_up()
+            last = self._fold.generation
+            if assignment is None:
+                rules.check_rewind(self._job, last, self._fold.history, rewound)
+            merged = rules.merged_places(self._job, last.places if last is not None else {}, places)
+            number = 1 if last is None else last.number + 1
+            entry = Opened(
+                number=number,
+                assignment=None if assignment is None else as_text(assignment),
+                places=merged,
+                checkpoints={task: packed(checkpoint) for task, checkpoint in rewound.items()},
+                who=_who(now_ms),
+            )
+            _, counts = self._append(entry)
+            if counts:
+                self._trim()
+                kept = assignment if assignment is not None else last.assignment if last is not None else {}
+                return Generation(number, kept, merged)
+        raise CheckpointError(
+            f"job {self._job}: {_TRIES} times another start of the job came first; is something starting it again and again?"
+        )
+
+    def _create(self) -> None:
+        if not self._exists:
+            forever = {"retention_ms": -1, "retention_bytes": -1, "cleanup_policy": "delete", "max_message_bytes": _LARGEST}
+            self._admin.create(self._stream, 1, **forever)
+            self._exists = True
+
+    def _append(self, entry: Entry) -> tuple[int, bool]:
+        """Write a record; its offset, and whether it counts."""
+        if self._producer is None:
+            largest = {"max_request_size": _LARGEST, "linger_ms": 0, "compression_type": "gzip"}
+            self._producer = new_producer(self._settings, **largest)
+        try:
+            future = self._producer.send(self._partition.topic, written(entry), partition=0)
+            offset: int = future.get(timeout=self._settings.patience_ms / 1000 + 1).offset
+        except kafka_errors.KafkaError as error:
+            producer, self._producer = self._producer, None
+            producer._sender.force_close()
+            doing = f"writing checkpoints to {self._stream}"
+            if isinstance(error, kafka_errors.KafkaTimeoutError):
+                raise unreachable(self._settings, doing) from error
+            raise as_ours(self._settings, doing, error) from error
+        counts = self._read_to(offset + 1, offset)
+        return offset, counts
+
+    def _catch_up(self) -> None:
+        """Read everything that is there now."""
+        if not self._exists:
+            if not self._admin.exists(self._stream):
+                return
+            self._exists = True
+        self._read_to(self._asked("end_offsets"))
+
+    def _read_to(self, end: int, wanted: int = -1) -> bool:
+        """Read up to an offset; whether the record at ``wanted`` counts."""
+        counts = False
+        limit = time.monotonic() + self._settings.patience_ms / 1000
+        while self._next < end:
+            counts = self._take(self._poll(200), wanted) or counts
+            if time.monotonic() > limit:
+                raise unreachable(self._settings, f"reading {self._stream}")
+        return counts
+
+    def _poll(self, timeout_ms: int) -> list[Any]:
+        try:
+            records: list[Any] = self._reading().poll(timeout_ms).get(self._partition, [])
+        except kafka_errors.OffsetOutOfRangeError:
+            # What stood here has been deleted, because a snapshot stands behind it.
+            self._begin()
+            return []
+        except kafka_errors.KafkaError as error:
+            raise as_ours(self._settings, f"reading {self._stream}", error) from error
+        return records
+
+    def _reading(self) -> Any:
+        if self._consumer is None:
+            # Nobody writes here in a transaction. One client reads and looks for the end, so that its fetches must not wait for long.
+            consumer = new_consumer(self._settings, isolation_level="read_uncommitted", fetch_max_wait_ms=20, max_poll_records=1000)
+            consumer.partitions_for_topic(self._partition.topic)
+            consumer.assign([self._partition])
+            self._consumer = consumer
+            self._begin()
+        return self._consumer
+
+    def _asked(self, method: str) -> int:
+        """The first offset (``beginning_offsets``) or the one behind the last (``end_offsets``)."""
+        with translated(self._settings, f"reading {self._stream}"):
+            offsets: dict[TopicPartition, int] = getattr(self._reading(), method)([self._partition], timeout_ms=self._settings.patience_ms)
+        return offsets[self._partition]
+
+    def _begin(self) -> None:
+        """Read from the first record there is."""
+        self._fold = Fold(self._job, self._keep)
+        self._begun = self._next = self._asked("beginning_offsets")
+        self._consumer.seek(self._partition, self._next)
+
+    def _take(self, records: list[Any], wanted: int = -1) -> bool:
+        """Let records count, or not; whether that at ``wanted`` does."""
+        found = False
+        for record in records:
+            where = f"{self._stream}@{record.offset}"
+            counts = self._fold.apply(record.offset, read(record.value, where))
+            if record.offset == self._begun > 0 and not counts:
+                raise CheckpointError(
+                    f"{self._stream}: the records before offset {record.offset} are gone, and no snapshot tells what they were: was the "
+                    "topic's retention changed? Delete the topic to begin without checkpoints"
+                )
+            self._next = record.offset + 1
+            found = found or (counts and record.offset == wanted)
+        return found
+
+    def _trim(self) -> None:
+        """Put a snapshot in the place of the records, where there are many."""
+        if self._next - self._begun < self._trim_every:
+            return
+        offset, counts = self._append(self._fold.snapshot(self._next, _LARGEST // 2))
+        if counts:  # else somebody else has written meanwhile; the next commit tries again
+            self._begun = offset
+            try:
+                self._admin.delete_before(self._stream, 0, offset)
+            except StreambenchError as error:
+                log.warning("%s grows, as its old records cannot be deleted: %s", self._stream, error)
+
+
+def _who(now_ms: int) -> str:
+    return f" ({socket.gethostname()}, process {os.getpid()}, at {rules.moment(now_ms)})"

@@ -1,0 +1,188 @@
+"""What the records of a job's checkpoint topic mean, in their order: who holds which container, and where every task is.
+
+All records of a job are in one partition, and whoever reads them in order comes to the same result. So the order decides, and nothing else:
+a record counts if what came before it allows it. A commit counts if its holder was still the last to claim its container, and its
+generation still the last that was opened; a generation counts if it has the next number. What does not count is there, and means nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec import Raw, Struct
+
+from streambench.checkpoint import rules
+from streambench.checkpoint.api import Checkpoint, Generation
+from streambench.checkpoint.records import encode, unpacked
+from streambench.errors import CheckpointError
+
+
+class Opened(Struct, tag="generation", kw_only=True):
+    """A start of the job. ``assignment``: None for a rewind, which leaves it as it is; ``checkpoints``: those of a rewind."""
+
+    number: int
+    assignment: dict[str, list[str]] | None
+    places: dict[str, int]
+    checkpoints: dict[str, Raw] = {}
+    who: str
+
+
+class Claimed(Struct, tag="claim", kw_only=True):
+    """Somebody becomes the holder of a container."""
+
+    generation: int
+    container: int
+    holder: str
+    who: str
+
+
+class Committed(Struct, tag="commit", kw_only=True):
+    """A holder's commit: the checkpoints of some of its tasks."""
+
+    generation: int
+    container: int
+    holder: str
+    checkpoints: dict[str, Raw]
+
+
+class Snapshot(Struct, tag="snapshot", kw_only=True):
+    """Everything that the records before ``offset`` come to, so that they can be deleted. It counts only if it stands at that offset: then
+    nothing has come between what it was made of and itself."""
+
+    offset: int
+    generation: int | None
+    assignment: dict[str, list[str]]
+    places: dict[str, int]
+    holders: dict[str, str]
+    who: str
+    history: dict[str, list[Raw]]
+
+
+Entry = Opened | Claimed | Committed | Snapshot
+
+_decode: Callable[[bytes], Entry] = msgspec.json.Decoder(Opened | Claimed | Committed | Snapshot).decode
+
+
+class Fold:
+    """What the records up to here come to. ``keep``: how many checkpoints of each task are remembered."""
+
+    def __init__(self, job: str, keep: int) -> None:
+        self.job = job
+        self.generation: Generation | None = None
+        self.opened_by = ""
+        self.holders: dict[int, tuple[str, str]] = {}
+        """Per container its holder, and who that is."""
+        self.history: dict[str, deque[bytes]] = {}
+        self._keep = keep
+
+    def apply(self, offset: int, entry: Entry) -> bool:
+        """Whether a record counts; if so, it is part of this from now on."""
+        if isinstance(entry, Committed):
+            return self._commit(entry)
+        if isinstance(entry, Claimed):
+            return self._claim(entry)
+        if isinstance(entry, Opened):
+            return self._open(entry)
+        return self._restore(offset, entry)
+
+    def snapshot(self, offset: int, largest: int) -> Snapshot:
+        """A record for this offset, of roughly so many bytes at most: where it would be more, less of the history is kept."""
+        last = self.generation
+        keep = self._keep
+        while True:
+            history = {task: [Raw(each) for each in list(kept)[-keep:]] for task, kept in self.history.items()}
+            if keep == 1 or sum(len(bytes(each)) for kept in history.values() for each in kept) < largest:
+                break
+            keep //= 2
+        return Snapshot(
+            offset=offset,
+            generation=None if last is None else last.number,
+            assignment={} if last is None else as_text(last.assignment),
+            places={} if last is None else dict(last.places),
+            holders={str(container): holder for container, (holder, _) in self.holders.items()},
+            who=self.opened_by,
+            history=history,
+        )
+
+    def checkpoints(self, where: str) -> dict[str, list[Checkpoint]]:
+        """Per task its checkpoints, the last one last. ``where`` is for errors. Raises CheckpointError."""
+        return {task: [unpacked(Raw(each), Path(where)) for each in kept] for task, kept in self.history.items()}
+
+    def _open(self, entry: Opened) -> bool:
+        last = self.generation
+        if entry.number != (last.number + 1 if last is not None else 1):
+            return False
+        assignment: Mapping[int, Sequence[str]] = last.assignment if last is not None else {}
+        if entry.assignment is not None:
+            assignment = {container: tuple(entry.assignment[str(container)]) for container in sorted(map(int, entry.assignment))}
+        self.generation = Generation(entry.number, assignment, entry.places)
+        self.opened_by = entry.who
+        self.holders = {}
+        self._remember(entry.checkpoints)
+        return True
+
+    def _claim(self, entry: Claimed) -> bool:
+        last = self.generation
+        if last is None or last.number != entry.generation or entry.container not in last.assignment:
+            return False
+        self.holders[entry.container] = entry.holder, entry.who
+        return True
+
+    def _commit(self, entry: Committed) -> bool:
+        last = self.generation
+        if last is None or last.number != entry.generation or self.holder(entry.container) != entry.holder:
+            return False
+        self._remember(entry.checkpoints)
+        return True
+
+    def _restore(self, offset: int, entry: Snapshot) -> bool:
+        if entry.offset != offset:
+            return False
+        self.generation = None
+        if entry.generation is not None:
+            assignment = {container: tuple(entry.assignment[str(container)]) for container in sorted(map(int, entry.assignment))}
+            self.generation = Generation(entry.generation, assignment, entry.places)
+        self.opened_by = entry.who
+        known = {holder: who for holder, who in self.holders.values()}
+        self.holders = {int(container): (holder, known.get(holder, "")) for container, holder in entry.holders.items()}
+        self.history = {task: deque((bytes(each) for each in kept), maxlen=self._keep) for task, kept in entry.history.items()}
+        return True
+
+    def holder(self, container: int) -> str | None:
+        """Who holds a container."""
+        return self.holders.get(container, (None, ""))[0]
+
+    def check(self, generation: int, container: int, holder: str) -> None:
+        """Raise FencedError where this holder has been replaced."""
+        last = self.generation
+        if last is None or last.number != generation:
+            raise rules.superseded(self.job, container, last.number if last is not None else 0, who=self.opened_by)
+        if self.holder(container) != holder:
+            raise rules.replaced(self.job, container, who=self.holders.get(container, ("", ""))[1])
+
+    def _remember(self, checkpoints: Mapping[str, Raw]) -> None:
+        for task, raw in checkpoints.items():
+            kept = self.history.setdefault(task, deque(maxlen=self._keep))
+            if not kept or kept[-1] != bytes(raw):
+                kept.append(bytes(raw))
+
+
+def as_text(assignment: Mapping[int, Sequence[str]]) -> dict[str, list[str]]:
+    """An assignment as it is written."""
+    return {str(container): list(tasks) for container, tasks in assignment.items()}
+
+
+def written(entry: Entry) -> bytes:
+    """A record's bytes."""
+    return encode(entry)
+
+
+def read(data: bytes | None, where: str) -> Entry:
+    """A record from its bytes. Raises CheckpointError."""
+    try:
+        return _decode(data or b"")
+    except msgspec.MsgspecError as error:
+        raise CheckpointError(f"{where} is no record of checkpoints: {error}. Does somebody else write to this topic?") from error

@@ -1,0 +1,174 @@
+"""The producer of a Kafka system."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from typing import Any
+
+from kafka import errors as kafka_errors
+
+from streambench.errors import MessageTooLargeError, SerdeError, StreamSystemError, UnknownStreamError, do_all
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
+from streambench.system.api import Sender, SystemProducer
+from streambench.system.kafka.admin import KafkaAdmin
+from streambench.system.kafka.clients import as_ours, new_producer, unreachable
+from streambench.system.kafka.settings import Settings
+
+_OVERHEAD = 100
+"""More bytes than a batch of one message has beside key, value and headers."""
+
+_LIMIT = (1 << 20) + 12  # Kafka's own default of max.message.bytes
+
+
+class KafkaProducer(SystemProducer):
+    """Writes to one Kafka cluster, each message once and in order however often it has to be sent again (an idempotent producer).
+
+    **Memory is bounded here**: kafka-python takes whatever it is given. ``send`` waits as long as more than ``buffer.bytes`` are not
+    acknowledged. What fails is raised by the next ``send`` or ``flush``, and by every one after it: what comes behind a message that is
+    lost must not look as if all were well.
+
+    **Sizes are checked before a message is sent**: one that the broker finds too large would make all that follow fail. Where a topic takes
+    less than a batch of the usual size, its messages go through a client with smaller batches.
+
+    A message needs a key or a value, and a header's value cannot be None. Kafka fences nobody who sends without transactions: of what an
+    older container is still writing at that moment a later one learns only by its checkpoint, which it can write no more.
+    """
+
+    def __init__(self, settings: Settings, metrics: MetricsRegistry) -> None:
+        self._settings = settings
+        self._admin = KafkaAdmin(settings)
+        self._clients: dict[int, Any] = {}
+        self._senders: dict[SystemStream, Sender] = {}
+        self._waiting: deque[tuple[Any, int, SystemStreamPartition]] = deque()
+        self._bytes = 0
+        self._failure: StreamSystemError | None = None
+        self._sent = metrics.counter(f"{settings.system}-messages-sent", "kafka")
+
+    def start(self) -> None:
+        self._client(int(self._settings.producer["batch_size"]))
+
+    def stop(self) -> None:
+        clients, self._clients = self._clients, {}
+        self._senders.clear()
+        self._waiting.clear()
+        do_all([*(lambda client=client: _let_go(client) for client in clients.values()), self._admin.close])
+
+    def register(self, source: str) -> None: ...
+
+    def send(self, source: str, envelope: OutgoingMessageEnvelope) -> None:
+        stream = envelope.system_stream
+        if stream not in self._senders:
+            self._senders[stream] = self.sender(stream)
+        self._senders[stream](source, envelope, envelope.key, envelope.message, envelope.partition or 0)
+
+    def sender(self, stream: SystemStream) -> Sender:
+        topic = stream.stream
+        if not self._admin.exists(stream):
+            raise UnknownStreamError(f"{stream}: there is no such topic at {','.join(self._settings.servers)}")
+        limit = min(self._admin.largest_message(topic) or _LIMIT, int(self._settings.producer["max_request_size"]))
+        client = self._client(min(int(self._settings.producer["batch_size"]), max(1, limit // 2)))
+        ssps: dict[int, SystemStreamPartition] = {}
+        waiting, most = self._waiting, self._settings.buffer_bytes
+
+        def send(source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int) -> None:
+            ssp = ssps.get(partition)
+            if ssp is None:
+                ssp = ssps[partition] = SystemStreamPartition(stream.system, topic, partition)
+            headers = envelope.headers
+            size = _OVERHEAD + _length(ssp, "key", key) + _length(ssp, "message", message)
+            if headers:
+                size += sum(len(name.encode()) + len(value) + 10 for name, value in headers.items())
+            if size > limit:
+                raise MessageTooLargeError(
+                    f"{ssp}: a message of {size} bytes (key, value and headers); it takes {limit}, by the topic's max.message.bytes or by "
+                    f"systems.{stream.system}.producer.max.request.size"
+                )
+            if key is None and message is None:
+                raise SerdeError(
+                    f"{ssp}: a message with neither a key nor a value cannot be sent to Kafka from here; give it an empty value"
+                )
+            if self._bytes + size > most:
+                self._make_room(size)
+            if self._failure is not None:
+                raise self._failure
+            try:
+                future = client.send(
+                    topic, message, key, list(headers.items()) if headers else None, partition, envelope.timestamp
+                )  # fmt: skip
+            except (kafka_errors.KafkaError, ValueError, TypeError) as error:
+                raise self._refused(ssp, error) from error
+            waiting.append((future, size, ssp))
+            self._bytes += size
+
+        return send
+
+    def flush(self, source: str) -> None:
+        if not self._waiting and self._failure is None:
+            return
+        end = time.monotonic() + self._settings.patience_ms / 1000 + 1
+        for client in self._clients.values():
+            try:
+                client.flush(timeout=max(0.1, end - time.monotonic()))
+            except kafka_errors.KafkaTimeoutError:
+                break
+        while self._waiting:
+            self._settle(max(0.1, end - time.monotonic()))
+        if self._failure is not None:
+            raise self._failure
+
+    def _client(self, batch_size: int) -> Any:
+        if batch_size not in self._clients:
+            self._clients[batch_size] = new_producer(self._settings, batch_size=batch_size)
+        return self._clients[batch_size]
+
+    def _make_room(self, size: int) -> None:
+        """Wait until so many bytes more may be kept."""
+        end = time.monotonic() + self._settings.patience_ms / 1000 + 1
+        while self._waiting and (self._bytes + size > self._settings.buffer_bytes or self._waiting[0][0].is_done):
+            self._settle(max(0.1, end - time.monotonic()))
+
+    def _settle(self, seconds: float) -> None:
+        """Wait for what was sent first, and see what has become of it."""
+        future, size, ssp = self._waiting.popleft()
+        self._bytes -= size
+        if future.is_done and future.succeeded():
+            self._sent.count += 1
+            return
+        try:
+            future.get(timeout=seconds)
+            self._sent.count += 1
+        except kafka_errors.KafkaError as error:
+            if self._failure is None:
+                self._failure = self._refused(ssp, error)
+                self._failure.__cause__ = error
+
+    def _refused(self, ssp: SystemStreamPartition, error: Exception) -> StreamSystemError:
+        doing = f"writing to {ssp}"
+        if isinstance(error, kafka_errors.KafkaTimeoutError):
+            return unreachable(self._settings, f"{doing}: not acknowledged in time (systems.{ssp.system}.patience.ms)")
+        if isinstance(error, kafka_errors.KafkaError):
+            ours = as_ours(self._settings, doing, error)
+            return ours if isinstance(ours, StreamSystemError) else StreamSystemError(str(ours))
+        return StreamSystemError(f"{doing}: Kafka does not take this message: {error}")
+
+
+def _length(ssp: SystemStreamPartition, what: str, value: Any) -> int:
+    if value is None:
+        return 0
+    if type(value) is not bytes:
+        raise SerdeError(
+            f"{ssp}: Kafka takes bytes, and this {what} is a {type(value).__name__}; name its samza.key.serde or samza.msg.serde"
+        )
+    return len(value)
+
+
+def _let_go(client: Any) -> None:
+    # A plain close waits for what is not sent yet, however long that takes.
+    sender: Any = getattr(client, "_sender", None)
+    if sender is not None:
+        sender.force_close()
+    with contextlib.suppress(kafka_errors.KafkaError):
+        client.close(timeout=0)

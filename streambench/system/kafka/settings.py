@@ -1,0 +1,202 @@
+"""Settings: from ``systems.<s>.*`` to what the clients of kafka-python take.
+
+``systems.<s>.bootstrap.servers`` says where the cluster is. ``consumer.*`` and ``producer.*`` take Kafka's own settings under their
+usual names (``consumer.fetch.max.bytes``, ``producer.compression.type``); what concerns the connection (``security.protocol``,
+``sasl.*``, ``ssl.*``) needs to be given only once, under either of the two. No value of theirs is ever put into an error or a log.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from msgspec import Struct
+
+from streambench.config import Config
+from streambench.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+_PATIENCE_MS = 120_000
+_BOOTSTRAP_MS = 5_000
+_BACKOFF_MS = 20  # a client waits so long for what it does not know of a topic yet: by default five times as long
+_BATCH_BYTES = 64 << 10
+_REQUEST_BYTES = 16 << 20  # how large a message may be is for its topic to say
+_BUFFER_BYTES = 32 << 20
+
+# What the plug-in sets itself, and why.
+_OURS = {
+    "bootstrap_servers": "it stands in systems.<s>.bootstrap.servers",
+    "group_id": "positions are kept in checkpoints, without a consumer group",
+    "group_instance_id": "positions are kept in checkpoints, without a consumer group",
+    "enable_auto_commit": "positions are kept in checkpoints",
+    "auto_offset_reset": "systems.<s>.samza.offset.default says where reading begins",
+    "allow_auto_create_topics": "streams are created by name, never by being read",
+    "transactional_id": "streambench gives it",
+    "enable_idempotence": "it is always on, so that a retry writes nothing twice",
+    "acks": "it is always all: what is flushed must stay",
+}
+
+_SYSTEM_KEYS = frozenset({"bootstrap.servers", "patience.ms", "buffer.bytes", "replication.factor"})
+
+_TOPIC_KEYS = frozenset(
+    {
+        "cleanup.policy", "compression.type", "delete.retention.ms", "file.delete.delay.ms", "flush.messages", "flush.ms",
+        "index.interval.bytes", "max.compaction.lag.ms", "max.message.bytes", "message.timestamp.after.max.ms",
+        "message.timestamp.before.max.ms", "message.timestamp.type", "min.cleanable.dirty.ratio", "min.compaction.lag.ms",
+        "min.insync.replicas", "preallocate", "replication.factor", "retention.bytes", "retention.ms", "segment.bytes",
+        "segment.index.bytes", "segment.jitter.ms", "segment.ms", "unclean.leader.election.enable",
+    }
+)  # fmt: skip
+
+_JAAS = re.compile(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """What is configured for one system. The repr shows no values: there may be passwords among them.
+
+    ``patience_ms``: how long brokers may be away before reading or writing gives up. ``buffer_bytes``: how much a producer keeps that is
+    not acknowledged yet. ``streams``: per stream, the settings that its topic is created with.
+    """
+
+    system: str
+    servers: tuple[str, ...]
+    consumer: Mapping[str, Any]
+    producer: Mapping[str, Any]
+    admin: Mapping[str, Any]
+    patience_ms: int
+    buffer_bytes: int
+    replication_factor: int
+    streams: Mapping[str, Mapping[str, str]]
+
+    def __repr__(self) -> str:
+        return f"Settings({self.system} at {','.join(self.servers)})"
+
+    @classmethod
+    def from_config(cls, system: str, config: Config) -> Settings:
+        """Raises ConfigError that names the key."""
+        prefix = f"systems.{system}."
+        given = {key: value for key, value in config.below(prefix).items() if not key.startswith("samza.") and value.strip()}
+        servers = given.get("bootstrap.servers") or given.get("producer.bootstrap.servers") or given.get("consumer.bootstrap.servers")
+        if servers is None:
+            raise config.error(prefix + "bootstrap.servers", "is missing: the brokers as host:port, separated by commas")
+        numbers = {"patience.ms": _PATIENCE_MS, "buffer.bytes": _BUFFER_BYTES, "replication.factor": -1}
+        for key in numbers.keys() & given.keys():
+            numbers[key] = _whole(config, prefix + key, given[key], least=1 if key != "replication.factor" else -1)
+        streams: dict[str, dict[str, str]] = {}
+        for key, value in given.items():
+            if key.startswith("streams."):
+                _add_stream(config, prefix, key, value, streams)
+            elif not key.startswith(("consumer.", "producer.")) and key not in _SYSTEM_KEYS:
+                raise config.error(
+                    prefix + key, f"is no setting of a Kafka system; {_near(key, _SYSTEM_KEYS, 'consumer.* and producer.* too')}"
+                )
+        consumer = _client(config, f"{prefix}consumer.", KafkaConsumer)
+        producer = _client(config, f"{prefix}producer.", KafkaProducer)
+        shared = {key: value for key, value in {**producer, **consumer}.items() if key.startswith(("security_", "sasl_", "ssl_"))}
+        quick = {"bootstrap_timeout_ms": _BOOTSTRAP_MS, "reconnect_backoff_max_ms": 1000, "retry_backoff_ms": _BACKOFF_MS}
+        return cls(
+            system=system,
+            servers=_servers(config, prefix + "bootstrap.servers", servers),
+            consumer={**quick, "isolation_level": "read_committed", "max_poll_records": 5000, **shared, **consumer},
+            producer={
+                **quick, "batch_size": _BATCH_BYTES, "linger_ms": 5, "max_request_size": _REQUEST_BYTES, "max_block_ms": 15_000,
+                "delivery_timeout_ms": numbers["patience.ms"], "request_timeout_ms": min(30_000, numbers["patience.ms"] // 2),
+                **shared, **producer,
+            },
+            admin={**quick, **{key: value for key, value in {**shared, **consumer}.items() if key in KafkaAdminClient.DEFAULT_CONFIG}},
+            patience_ms=numbers["patience.ms"],
+            buffer_bytes=numbers["buffer.bytes"],
+            replication_factor=numbers["replication.factor"],
+            streams=streams,
+        )  # fmt: skip
+
+    def topic(self, stream: str, settings: Mapping[str, Any]) -> dict[str, str]:
+        """What a topic is created with: what the configuration says of it comes before ``settings``. Raises ConfigError."""
+        wanted = {key.replace("_", "."): str(value) for key, value in settings.items() if value is not None}
+        for key in wanted:
+            if key not in _TOPIC_KEYS:
+                raise ConfigError(f"{key} is no setting of a topic; {_near(key, _TOPIC_KEYS)}", key=key)
+        return {**wanted, **self.streams.get(stream, {})}
+
+
+def _servers(config: Config, key: str, text: str) -> tuple[str, ...]:
+    servers = tuple(part.strip() for part in text.split(",") if part.strip())
+    for server in servers:
+        host, _, port = server.rpartition(":")
+        if not host or not port.isdecimal() or "@" in host:
+            raise config.error(key, "must be host:port, several of them separated by commas")
+    return servers
+
+
+def _add_stream(config: Config, prefix: str, key: str, value: str, streams: dict[str, dict[str, str]]) -> None:
+    rest = key.removeprefix("streams.")
+    if ".samza." in rest or rest.endswith(".partitions"):
+        return
+    name = max((each for each in _TOPIC_KEYS if rest.endswith("." + each)), key=len, default=None)
+    if name is None:
+        raise config.error(prefix + key, f"is no setting of a topic; {_near(rest.partition('.')[2], _TOPIC_KEYS)}")
+    streams.setdefault(rest[: -len(name) - 1], {})[name] = value.strip()
+
+
+def _client(config: Config, prefix: str, kind: Any) -> dict[str, Any]:
+    """The settings of one kind of client, as it takes them."""
+    known: dict[str, Any] = {key: value for key, value in kind.DEFAULT_CONFIG.items() if _is_text(key, value)}
+    found: dict[str, Any] = {}
+    for key, text in config.below(prefix).items():
+        name = key.replace(".", "_")
+        if not text.strip() or name == "bootstrap_servers":
+            continue
+        if name == "zookeeper_connect":
+            log.warning("%s%s means nothing here: Kafka has no ZooKeeper any more", prefix, key)
+        elif name == "sasl_jaas_config":
+            found.update({f"sasl_plain_{which}": re.sub(r"\\(.)", r"\1", value) for which, value in _JAAS.findall(text)})
+        elif name in _OURS:
+            raise config.error(prefix + key, f"cannot be set: {_OURS[name]}")
+        elif name not in known:
+            raise config.error(
+                prefix + key, f"is no setting of a {kind.__name__}; {_near(key, [each.replace('_', '.') for each in known])}"
+            )
+        else:
+            found[name] = _value(config, prefix + key, text.strip(), known[name])
+    return found
+
+
+def _is_text(key: str, default: Any) -> bool:
+    """Whether a setting can be written in a configuration."""
+    objects = ("serializer", "deserializer", "kafka_client", "selector", "partitioner", "socket_options", "metric_reporters", "ssl_context")
+    return (
+        not key.endswith(objects)
+        and not callable(default)
+        and not isinstance(default, (list, tuple, type))
+        and key != "sasl_oauth_token_provider"
+    )
+
+
+def _value(config: Config, key: str, text: str, default: Any) -> Any:
+    if isinstance(default, bool):
+        if text.lower() not in ("true", "false"):
+            raise config.error(key, "must be true or false")
+        return text.lower() == "true"
+    if isinstance(default, (int, float)) or key.endswith(("buffer.bytes", "buffer_bytes")):
+        return _whole(config, key, text)
+    return text
+
+
+def _whole(config: Config, key: str, text: str, *, least: int = 0) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        raise config.error(key, "must be a whole number") from None
+    if number < least:
+        raise config.error(key, f"must be {least} or more")
+    return number
+
+
+def _near(key: str, known: Any, otherwise: str = "") -> str:
+    near = difflib.get_close_matches(key, sorted(known), n=1)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}" + (f", {otherwise}" if otherwise else "")

@@ -1,0 +1,162 @@
+"""Jobs whose streams, state and checkpoints are all in Kafka, while processes and brokers die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from streambench.config import Config
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import OutgoingMessageEnvelope
+from streambench.system.kafka.nodes import KafkaNodes
+from streambench.system.systems import Systems
+from tests.system.kafka.cluster import all_of, new_stream, sent
+
+TASK = """
+from streambench import OutgoingMessageEnvelope, SystemStream
+
+class Count:
+    def init(self, context):
+        self.counts = context.store("counts")
+        self.output = SystemStream("k", context.config["test.output"])
+
+    def process(self, envelope, collector, coordinator):
+        count = (self.counts.get("n") or 0) + 1
+        self.counts.put("n", count)
+        collector.send(OutgoingMessageEnvelope(self.output, envelope.message, b"%d" % count, partition=envelope.ssp.partition))
+"""
+
+
+class Job:
+    """A job that copies its input and counts it, in a directory of its own."""
+
+    def __init__(self, kafka: KafkaNodes, directory: Path, **more: str) -> None:
+        assert kafka.cluster is not None
+        (directory / "count.py").write_text(TASK)
+        self.input, self.output = new_stream(), new_stream()
+        self.values = {
+            "job.name": f"job {uuid.uuid4().hex[:8]}",
+            "task.class": "count.py:Count",
+            "task.inputs": str(self.input),
+            "task.commit.ms": "50",
+            "test.output": self.output.stream,
+            "job.default.system": "k",
+            "stores.counts.factory": "memory",
+            "systems.k.samza.factory": "kafka",
+            "systems.k.samza.offset.default": "oldest",
+            "systems.k.bootstrap.servers": kafka.cluster.servers,
+            **more,
+        }
+        self.path = directory / "job.properties"
+        self.path.write_text("".join(f"{key}={value}\n" for key, value in self.values.items()))
+        self.systems = Systems(Config(self.values))
+        for stream in (self.input, self.output):
+            self.systems.admin("k").create(stream, 2)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "streambench", "run", str(self.path), *arguments]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ)
+
+    def run(self) -> None:
+        with self.start("--until", "caught-up") as process:
+            said = process.communicate(timeout=120)[0]
+        assert process.returncode == 0, said
+
+    def written(self) -> int:
+        """How many messages the output holds."""
+        there = self.systems.admin("k").metadata([self.output])[self.output]
+        return sum(int(each.upcoming or 0) for each in there.values())
+
+    def wait_until(self, is_so: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+        while not is_so():
+            assert process.poll() is None, process.communicate()[0]
+
+    def outputs(self) -> dict[int, list[tuple[bytes, bytes]]]:
+        return {number: [(e.key, e.message) for e in found] for number, found in all_of(self.systems, self.output).items()}
+
+
+def messages(start: int, stop: int) -> list[tuple[int, bytes | None, bytes | None]]:
+    return [(number % 2, None, b"%d" % number) for number in range(start, stop)]
+
+
+def test_a_job_goes_on_where_it_was_with_its_state_and_repeats_nothing(kafka: KafkaNodes, tmp_path: Path) -> None:
+    job = Job(kafka, tmp_path)
+    sent(job.systems, job.input, messages(0, 100))
+    job.run()
+    sent(job.systems, job.input, messages(100, 150))
+    job.run()
+    expected = {part: [(b"%d" % (at + 1), b"%d" % (2 * at + part)) for at in range(75)] for part in range(2)}
+    assert job.outputs() == expected
+
+
+def test_nothing_is_lost_when_the_process_is_killed_in_the_middle(kafka: KafkaNodes, tmp_path: Path) -> None:
+    job = Job(kafka, tmp_path)
+    total = 6000
+    sent(job.systems, job.input, messages(0, total))
+    killed = job.start()
+    job.wait_until(lambda: job.written() > 200, killed)
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate()
+    job.run()
+    for part, found in job.outputs().items():
+        wanted = [b"%d" % number for number in range(part, total, 2)]
+        assert set(wanted) == {message for _, message in found}
+        # State and position are of one commit: whatever was repeated counted on from there, and the end is as if nothing had happened.
+        assert found[-1] == (b"%d" % len(wanted), wanted[-1])
+
+
+def test_nothing_is_lost_when_the_broker_is_killed_in_the_middle(kafka: KafkaNodes, tmp_path: Path) -> None:
+    job = Job(kafka, tmp_path)
+    running = job.start()
+    producer = job.systems.producer("k", MetricsRegistry())
+    producer.register("test")
+    producer.start()
+
+    def send(start: int, stop: int) -> None:
+        for part, key, message in messages(start, stop):
+            producer.send("test", OutgoingMessageEnvelope(job.input, message, key, None, part))
+
+    send(0, 500)
+    producer.flush("test")
+    job.wait_until(lambda: job.written() > 100, running)
+    kafka.kill(1)
+    send(500, 1000)
+    kafka.start_node(1)
+    producer.flush("test")
+    producer.stop()
+    job.wait_until(lambda: {m for found in job.outputs().values() for _, m in found} == {b"%d" % n for n in range(1000)}, running)
+    running.send_signal(signal.SIGINT)
+    assert "Traceback" not in running.communicate(timeout=60)[0]
+
+
+def test_checkpoints_are_of_the_job_and_not_among_its_streams(kafka: KafkaNodes, tmp_path: Path) -> None:
+    job = Job(kafka, tmp_path)
+    sent(job.systems, job.input, messages(0, 10))
+    job.run()
+    command = [sys.executable, "-m", "streambench", "checkpoints", str(job.path), "--json"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert '"processed":"4"' in shown
+    names = {stream.stream for stream in job.systems.admin("k").streams()}
+    assert job.input.stream in names
+    assert not [name for name in names if name.startswith("__")]
+
+
+def test_a_dead_input_is_told(kafka: KafkaNodes, tmp_path: Path) -> None:
+    job = Job(kafka, tmp_path, **{"task.inputs": "k.nowhere"})
+    with job.start("--until", "caught-up") as process:
+        said = process.communicate(timeout=60)[0]
+    assert process.returncode == 1
+    assert "k.nowhere: there is no such topic" in said
+
+
+def test_exactly_once_is_refused_and_not_pretended(kafka: KafkaNodes, tmp_path: Path) -> None:
+    job = Job(kafka, tmp_path, **{"task.processing.guarantee": "exactly-once"})
+    with job.start("--until", "caught-up") as process:
+        said = process.communicate(timeout=60)[0]
+    assert process.returncode == 1
+    assert "task.processing.guarantee=exactly-once" in said
