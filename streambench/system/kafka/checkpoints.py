@@ -166,8 +166,8 @@ class KafkaCheckpointManager(CheckpointManager):
             _, counts = self._append(entry)
             if counts:
                 self._trim()
-                kept = assignment if assignment is not None else last.assignment if last is not None else {}
-                return Generation(number, kept, merged)
+                assert self._fold.generation is not None
+                return self._fold.generation
         raise CheckpointError(
             f"job {self._job}: {_TRIES} times another start of the job came first; is something starting it again and again?"
         )

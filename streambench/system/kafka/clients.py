@@ -7,15 +7,13 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka import errors as kafka_errors
 
 from streambench.errors import MessageTooLargeError, StreambenchError, StreamSystemError, UnknownStreamError
 from streambench.system.kafka.settings import Settings
-
-_Client = TypeVar("_Client")
 
 # kafka-python reports every attempt to connect; what comes of them is told by our own errors and warnings.
 _theirs = logging.getLogger("kafka")
@@ -138,14 +136,18 @@ def unreachable(settings: Settings, doing: str = "") -> StreamSystemError:
     )
 
 
-def _made(settings: Settings, make: Callable[[], _Client]) -> _Client:
+def _made(settings: Settings, make: Callable[[], Any]) -> Any:
     try:
-        return make()
+        client = make()
     except (kafka_errors.KafkaConfigurationError, AssertionError, ValueError, TypeError, OSError) as error:
         what = _without_secrets(settings, f"{type(error).__name__}: {error}")
         raise StreamSystemError(f"systems.{settings.system}.*: kafka-python does not take these settings: {what}") from None
     except kafka_errors.KafkaError as error:
         raise as_ours(settings, f"connecting to {settings.system}", error) from error
+    # What it asks for first it asks for after 100 ms, whatever retry_backoff_ms says, as it has just asked for the brokers.
+    manager = getattr(client, "_manager", None) or client._sender._client._manager
+    manager.cluster.config["retry_backoff_ms"] = client.config["retry_backoff_ms"]
+    return client
 
 
 def _without_secrets(settings: Settings, text: str) -> str:

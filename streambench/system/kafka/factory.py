@@ -6,29 +6,49 @@ from typing import ClassVar
 
 from streambench.checkpoint.api import CheckpointManager
 from streambench.config import Config
+from streambench.config_keys import Key
+from streambench.errors import MissingExtraError
 from streambench.metrics.registry import MetricsRegistry
-from streambench.system.api import SystemFactory
-from streambench.system.kafka.admin import KafkaAdmin
-from streambench.system.kafka.checkpoints import KafkaCheckpointManager
-from streambench.system.kafka.consumer import KafkaConsumer
-from streambench.system.kafka.producer import KafkaProducer
-from streambench.system.kafka.settings import Settings
+from streambench.system.api import SystemAdmin, SystemConsumer, SystemFactory, SystemProducer
+from streambench.system.kafka.settings import KEYS, Settings
 
 
 class KafkaSystemFactory(SystemFactory):
     """``systems.<s>.samza.factory=kafka``; ``systems.<s>.bootstrap.servers`` says where. Checkpoints may be kept there, too."""
 
     keys: ClassVar[frozenset[str] | None] = None
+    settings: ClassVar[tuple[Key, ...]] = KEYS
 
-    def get_consumer(self, system: str, config: Config, metrics: MetricsRegistry) -> KafkaConsumer:
-        return KafkaConsumer(Settings.from_config(system, config), metrics)
+    def get_consumer(self, system: str, config: Config, metrics: MetricsRegistry) -> SystemConsumer:
+        settings = _settings(system, config)
+        from streambench.system.kafka.consumer import KafkaConsumer
 
-    def get_producer(self, system: str, config: Config, metrics: MetricsRegistry) -> KafkaProducer:
-        return KafkaProducer(Settings.from_config(system, config), metrics)
+        return KafkaConsumer(settings, metrics)
 
-    def get_admin(self, system: str, config: Config) -> KafkaAdmin:
-        return KafkaAdmin(Settings.from_config(system, config))
+    def get_producer(self, system: str, config: Config, metrics: MetricsRegistry) -> SystemProducer:
+        settings = _settings(system, config)
+        from streambench.system.kafka.producer import KafkaProducer
+
+        return KafkaProducer(settings, metrics)
+
+    def get_admin(self, system: str, config: Config) -> SystemAdmin:
+        settings = _settings(system, config)
+        from streambench.system.kafka.admin import KafkaAdmin
+
+        return KafkaAdmin(settings)
 
     def get_checkpoint_manager(self, system: str, config: Config, job: str) -> CheckpointManager:
         """The checkpoints of a job, kept in a topic of its own."""
-        return KafkaCheckpointManager(Settings.from_config(system, config), job, keep=config.integer("task.checkpoint.history"))
+        settings = _settings(system, config)
+        from streambench.system.kafka.checkpoints import KafkaCheckpointManager
+
+        return KafkaCheckpointManager(settings, job, keep=config.integer("task.checkpoint.history"))
+
+
+def _settings(system: str, config: Config) -> Settings:
+    try:
+        return Settings.from_config(system, config)
+    except ModuleNotFoundError as error:
+        if error.name != "kafka":
+            raise
+        raise MissingExtraError(f"systems.{system}.samza.factory={config[f'systems.{system}.samza.factory']}", "kafka") from error

@@ -16,8 +16,9 @@ from msgspec import Raw, Struct
 
 from streambench.checkpoint import rules
 from streambench.checkpoint.api import Checkpoint, Generation
-from streambench.checkpoint.records import encode, unpacked
+from streambench.checkpoint.records import encode, partitions_of, unpacked
 from streambench.errors import CheckpointError
+from streambench.model import SystemStreamPartition
 
 
 class Opened(Struct, tag="generation", kw_only=True):
@@ -59,6 +60,7 @@ class Snapshot(Struct, tag="snapshot", kw_only=True):
     holders: dict[str, str]
     who: str
     history: dict[str, list[Raw]]
+    known: list[str] = []
 
 
 Entry = Opened | Claimed | Committed | Snapshot
@@ -105,6 +107,7 @@ class Fold:
             holders={str(container): holder for container, (holder, _) in self.holders.items()},
             who=self.opened_by,
             history=history,
+            known=[] if last is None else sorted(map(str, last.known)),
         )
 
     def checkpoints(self, where: str) -> dict[str, list[Checkpoint]]:
@@ -118,10 +121,11 @@ class Fold:
         assignment: Mapping[int, Sequence[str]] = last.assignment if last is not None else {}
         if entry.assignment is not None:
             assignment = {container: tuple(entry.assignment[str(container)]) for container in sorted(map(int, entry.assignment))}
-        self.generation = Generation(entry.number, assignment, entry.places)
+        self._remember(entry.checkpoints)
+        known = frozenset(ssp for kept in self.history.values() for ssp in partitions_of(Raw(kept[-1])))
+        self.generation = Generation(entry.number, assignment, entry.places, known)
         self.opened_by = entry.who
         self.holders = {}
-        self._remember(entry.checkpoints)
         return True
 
     def _claim(self, entry: Claimed) -> bool:
@@ -144,7 +148,8 @@ class Fold:
         self.generation = None
         if entry.generation is not None:
             assignment = {container: tuple(entry.assignment[str(container)]) for container in sorted(map(int, entry.assignment))}
-            self.generation = Generation(entry.generation, assignment, entry.places)
+            known_then = frozenset(map(SystemStreamPartition.parse, entry.known))
+            self.generation = Generation(entry.generation, assignment, entry.places, known_then)
         self.opened_by = entry.who
         known = {holder: who for holder, who in self.holders.values()}
         self.holders = {int(container): (holder, known.get(holder, "")) for container, holder in entry.holders.items()}

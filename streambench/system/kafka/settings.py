@@ -13,10 +13,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from msgspec import Struct
 
 from streambench.config import Config
+from streambench.config_keys import Key
 from streambench.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,16 @@ _OURS = {
     "acks": "it is always all: what is flushed must stay",
 }
 
-_SYSTEM_KEYS = frozenset({"bootstrap.servers", "patience.ms", "buffer.bytes", "replication.factor"})
+KEYS = (
+    Key("systems.<s>.bootstrap.servers", "text", None, "kafka: where the cluster is, as host:port, several separated by commas"),
+    Key("systems.<s>.patience.ms", "integer", str(_PATIENCE_MS), "kafka: how long brokers may be away before it fails", least=1),
+    Key("systems.<s>.buffer.bytes", "integer", str(_BUFFER_BYTES), "kafka: how much is kept that is not acknowledged yet", least=1),
+    Key("systems.<s>.replication.factor", "integer", "-1", "kafka: the copies of topics that are made here; -1: as the brokers say"),
+    Key("systems.<s>.consumer.<n>", "text", None, "kafka: a setting of its consumer, or of how to connect"),
+    Key("systems.<s>.producer.<n>", "text", None, "kafka: a setting of its producer, or of how to connect"),
+)
+_NUMBERS = {key.pattern.removeprefix("systems.<s>."): key for key in KEYS if key.kind == "integer"}
+_SYSTEM_KEYS = frozenset({"bootstrap.servers", *_NUMBERS})
 
 _TOPIC_KEYS = frozenset(
     {
@@ -79,14 +88,17 @@ class Settings(Struct, frozen=True, kw_only=True):
     @classmethod
     def from_config(cls, system: str, config: Config) -> Settings:
         """Raises ConfigError that names the key."""
+        from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+
         prefix = f"systems.{system}."
         given = {key: value for key, value in config.below(prefix).items() if not key.startswith("samza.") and value.strip()}
         servers = given.get("bootstrap.servers") or given.get("producer.bootstrap.servers") or given.get("consumer.bootstrap.servers")
         if servers is None:
             raise config.error(prefix + "bootstrap.servers", "is missing: the brokers as host:port, separated by commas")
-        numbers = {"patience.ms": _PATIENCE_MS, "buffer.bytes": _BUFFER_BYTES, "replication.factor": -1}
-        for key in numbers.keys() & given.keys():
-            numbers[key] = _whole(config, prefix + key, given[key], least=1 if key != "replication.factor" else -1)
+        numbers = {
+            name: _whole(config, prefix + name, given.get(name, key.default or ""), least=-1 if key.least is None else key.least)
+            for name, key in _NUMBERS.items()
+        }
         streams: dict[str, dict[str, str]] = {}
         for key, value in given.items():
             if key.startswith("streams."):

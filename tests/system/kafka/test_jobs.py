@@ -10,7 +10,11 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+import streambench
 from streambench.config import Config
+from streambench.errors import ConfigError, UnknownStreamError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope
 from streambench.system.kafka.nodes import KafkaNodes
@@ -63,9 +67,7 @@ class Job:
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ)
 
     def run(self) -> None:
-        with self.start("--until", "caught-up") as process:
-            said = process.communicate(timeout=120)[0]
-        assert process.returncode == 0, said
+        streambench.run(Config.from_file(self.path), until="caught-up")
 
     def written(self) -> int:
         """How many messages the output holds."""
@@ -148,15 +150,11 @@ def test_checkpoints_are_of_the_job_and_not_among_its_streams(kafka: KafkaNodes,
 
 def test_a_dead_input_is_told(kafka: KafkaNodes, tmp_path: Path) -> None:
     job = Job(kafka, tmp_path, **{"task.inputs": "k.nowhere"})
-    with job.start("--until", "caught-up") as process:
-        said = process.communicate(timeout=60)[0]
-    assert process.returncode == 1
-    assert "k.nowhere: there is no such topic" in said
+    with pytest.raises(UnknownStreamError, match=r"k\.nowhere: there is no such topic"):
+        job.run()
 
 
 def test_exactly_once_is_refused_and_not_pretended(kafka: KafkaNodes, tmp_path: Path) -> None:
     job = Job(kafka, tmp_path, **{"task.processing.guarantee": "exactly-once"})
-    with job.start("--until", "caught-up") as process:
-        said = process.communicate(timeout=60)[0]
-    assert process.returncode == 1
-    assert "task.processing.guarantee=exactly-once" in said
+    with pytest.raises(ConfigError, match="task.processing.guarantee=exactly-once"):
+        job.run()

@@ -26,22 +26,19 @@ def streambench(*arguments: str, **environment: str) -> subprocess.CompletedProc
 
 def test_it_starts_tells_its_servers_keeps_its_data_and_stops(tmp_path: Path) -> None:
     kafka_nodes(tmp_path)  # whether there can be one
-    there = ("--dir", str(tmp_path / "here"))
-    assert streambench("kafka", "stop", *there).returncode == 0
+    there, nodes = ("--dir", str(tmp_path / "here")), KafkaNodes(tmp_path / "here")
     assert streambench("kafka", "status", *there).returncode == 1
     try:
         started = streambench("kafka", "start", *there, "--port", "0")
         assert started.returncode == 0, started.stderr
-        nodes = KafkaNodes(tmp_path / "here")
         assert nodes.cluster is not None
         assert started.stdout.split()[-1] == nodes.cluster.servers
         assert list(nodes.running()) == [1]
         again = streambench("kafka", "start", *there)
         assert "is running already" in again.stdout
         assert again.stdout.split()[-1] == nodes.cluster.servers
-        other = streambench("kafka", "start", *there, "--nodes", "3")
-        assert other.returncode == 1
-        assert "holds a cluster of 1, not of 3" in other.stderr
+        with pytest.raises(StreambenchError, match="holds a cluster of 1, not of 3"):
+            nodes.start(3)
         assert streambench("kafka", "status", *there).returncode == 0
         stream, systems = new_stream(), Systems(config(nodes))
         systems.admin("k").create(stream, 1)
@@ -49,12 +46,12 @@ def test_it_starts_tells_its_servers_keeps_its_data_and_stops(tmp_path: Path) ->
         systems.close()
         assert streambench("kafka", "stop", *there).returncode == 0
         assert nodes.running() == {}
-        assert streambench("kafka", "start", *there).stdout.split()[-1] == nodes.cluster.servers
+        assert nodes.start() == nodes.cluster
         systems = Systems(config(nodes))
         assert [e.message for e in all_of(systems, stream)[0]] == [b"kept"]
         systems.close()
     finally:
-        assert streambench("kafka", "stop", *there).returncode == 0
+        nodes.stop()
 
 
 def test_a_port_that_is_taken_is_named_and_nothing_is_left_running(tmp_path: Path) -> None:
