@@ -129,7 +129,7 @@ def _last(systems: Systems, last: Mapping[str, Checkpoint]) -> Iterator[dict[str
                 here = systems.metadata([ssp.system_stream])[ssp.system_stream].get(ssp.partition)
             except (UnknownStreamError, ConfigError):
                 here = None
-            upcoming = here.upcoming if here is not None else None
+            upcoming = here.upcoming if here is not None and systems.admin(ssp.system).replayable else None
             yield {**row, "upcoming": upcoming, "lag": lag_between(row["next"], upcoming) if row["next"] is not None else None}
 
 

@@ -106,6 +106,8 @@ def _starts(systems: Systems, stream: SystemStream, start: str, only: int | None
 def _start(admin: SystemAdmin, ssp: SystemStreamPartition, here: PartitionMetadata, start: str, *, exactly: bool) -> str | None:
     """The first offset; None where the partition ends before it. ``exactly``: an offset that is not there is an error."""
     oldest = here.oldest or here.upcoming or "0"
+    if not admin.replayable and start not in ("oldest", "newest"):
+        raise OffsetError(f"{ssp}: this kind of system keeps nothing, reading begins with what comes next: leave out --from {start}")
     held = f"{oldest} to {here.upcoming}"
     if start in ("oldest", "newest"):
         return (here.newest if start == "newest" else None) or oldest

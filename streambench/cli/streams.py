@@ -91,11 +91,13 @@ def _list(config: Config, only: SystemStream | None, *, as_json: bool) -> None:
             metadata = systems.metadata([only])
         else:
             metadata, damaged = _present(systems, all_streams(config, systems))
+        kept = {stream for stream in metadata if systems.admin(stream.system).replayable}
 
     def rows() -> Iterator[dict[str, Any]]:
         for stream, partitions in metadata.items():
             for partition, here in sorted(partitions.items()):
-                yield dict(zip(_COLUMNS, (str(stream), partition, here.oldest, here.newest, here.upcoming), strict=True))
+                upcoming = here.upcoming if stream in kept else None
+                yield dict(zip(_COLUMNS, (str(stream), partition, here.oldest, here.newest, upcoming), strict=True))
 
     if metadata or not damaged:
         show_rows(rows(), _COLUMNS, as_json=as_json, empty="there are no streams yet", right=_COLUMNS[1:])

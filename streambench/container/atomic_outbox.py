@@ -27,6 +27,17 @@ def is_exactly_once(config: Config) -> bool:
     return config.required(_GUARANTEE) == "exactly-once"
 
 
+def check_replayable(config: Config, inputs: Collection[SystemStream], systems: Systems) -> None:
+    """Raise ConfigError where an input cannot be read again after a crash: what it sends twice would be processed twice."""
+    for stream in inputs:
+        if not systems.admin(stream.system).replayable:
+            raise config.error(
+                _GUARANTEE,
+                f"exactly-once needs inputs that can be read again from an offset, and {stream} keeps nothing. Land it in a log "
+                f"(systems.{stream.system}.samza.landing=LOGSYSTEM), or set {_GUARANTEE}=at-least-once",
+            )
+
+
 def check_atomic(config: Config, job: str, systems: Systems, checkpoints: CheckpointManager) -> None:
     """Raise ConfigError where the checkpoints and changelogs of a job cannot be written in one atomic step."""
     if checkpoints.atomic is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NoReturn, TypeVar
 
 from streambench import load
@@ -20,14 +20,16 @@ from streambench.chooser.failure import chooser_failure
 from streambench.chooser.wiring import wire_chooser
 from streambench.clock import Clock, SystemClock
 from streambench.config import Config
-from streambench.container.atomic_outbox import AtomicOutbox, check_atomic, is_exactly_once
+from streambench.container.atomic_outbox import AtomicOutbox, check_atomic, check_replayable, is_exactly_once
+from streambench.container.commits import Commits
 from streambench.container.handles import Collector, Context, Coordinator, Outgoing, Owner
+from streambench.container.inputs import checked_inputs, commit_interval, compare_in, lanes_of, longest_run, room
 from streambench.container.intake import Command, Intake, by_system
 from streambench.container.listeners import lifecycle_listeners
 from streambench.container.loop import EventLoop
-from streambench.container.multiplexer import Lane, Multiplexer
-from streambench.container.offsets import StartingOffsets, earlier
-from streambench.container.outbox import LiveOutbox, Outbox, TaskCommit
+from streambench.container.multiplexer import Multiplexer
+from streambench.container.offsets import StartingOffsets
+from streambench.container.outbox import LiveOutbox, Outbox
 from streambench.container.rejects import PassedOver, Rejects
 from streambench.container.reporting import Reporting
 from streambench.container.snapshot import ContainerSnapshot, PartitionSnapshot, partition_snapshots, take_snapshot
@@ -38,7 +40,7 @@ from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.planning.model import ContainerModel, JobModel
 from streambench.planning.places import open_generation
-from streambench.planning.plan import Metadata, all_inputs, job_name, plan
+from streambench.planning.plan import Metadata, job_name, plan
 from streambench.serde.streams import StreamSerdes
 from streambench.system.systems import Systems
 from streambench.task import RequestScope
@@ -87,6 +89,8 @@ class Container:
         self.number = number
         self.state: ContainerState = "new"
         self.reason = ""
+        self.has_begun = False
+        """Whether it has come so far as to read its inputs."""
         self.metrics = MetricsRegistry()
         self._commit_ns = self.metrics.timer("commit-ns", "container")
         self.choices: deque[IncomingMessageEnvelope] = deque(maxlen=remember_choices)
@@ -105,6 +109,8 @@ class Container:
         self._observer = observer
         self._owner = Owner()
         self._tasks: list[TaskInstance] = []
+        self._writers: list[Callable[[], None]] = []
+        self._reporting: Reporting | None = None
         self._outgoing: Outgoing = []
         self._requests: list[Coordinator] = []
         self._intake = Intake(self._clock)
@@ -208,32 +214,27 @@ class Container:
     @property
     def at_end(self) -> bool:
         """Whether all inputs have come to their end: nothing more will ever be processed, and ``run`` returns at once."""
-        return hasattr(self, "_loop") and self._loop.at_end
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether it has come so far as to read its inputs."""
-        return hasattr(self, "_loop")
+        return self.has_begun and self._loop.at_end
 
     @property
     def processed(self) -> int:
         """How many messages were processed so far; a broadcast message counts once."""
-        return self._loop.processed if hasattr(self, "_loop") else 0
+        return self._loop.processed if self.has_begun else 0
 
     @property
     def nulls(self) -> int:
         """How often there was no message to choose."""
-        return self._loop.nulls if hasattr(self, "_loop") else 0
+        return self._loop.nulls if self.has_begun else 0
 
     @property
     def chosen(self) -> int:
         """How many messages were chosen so far: those that were processed, and the one at which a failure ended it."""
-        return self.processed + (self._loop.unfinished_count if hasattr(self, "_loop") else 0)
+        return self.processed + (self._loop.unfinished_count if self.has_begun else 0)
 
     @property
     def passed_over(self) -> PassedOver:
         """How many messages were dropped or dead-lettered, and failures ignored, so far."""
-        return self._rejects.counts + PassedOver(ignored=self._loop.ignored) if hasattr(self, "_loop") else PassedOver()
+        return self._rejects.counts + PassedOver(ignored=self._loop.ignored) if self.has_begun else PassedOver()
 
     @property
     def polls(self) -> Mapping[str, int]:
@@ -325,9 +326,9 @@ class Container:
         began = time.perf_counter_ns()
         config = self.config
         self.started_ms = self._clock.now_ms()
-        self._reporting = Reporting(config, self.name, self.number, self._systems, self._clock, self.metrics)
-        self._reporting.start(self)
-        inputs = _checked_inputs(config, self._systems)
+        reporting = self._reporting = Reporting(config, self.name, self.number, self._systems, self._clock, self.metrics)
+        reporting.start(self)
+        inputs = checked_inputs(config, self._systems)
         metadata = self._systems.inputs(inputs)
         self._serdes = StreamSerdes(config)
         self._rejects = Rejects(config, self._systems, self._outgoing, self.metrics)
@@ -339,6 +340,7 @@ class Container:
         now_ms = self._clock.now_ms()
         exactly_once = is_exactly_once(config)
         if exactly_once:
+            check_replayable(config, inputs, self._systems)
             check_atomic(config, self.name, self._systems, checkpoints)
         if self._generation is None:
             self._generation = open_generation(checkpoints, model, now_ms=now_ms).number
@@ -353,11 +355,14 @@ class Container:
             self._outbox = AtomicOutbox(*parts, config=config, inputs=inputs, on_full=self._request_commit)
         else:
             self._outbox = LiveOutbox(*parts)
+        self._writers.append(self._outbox.stop)
         self._meter = self.metrics if config.text("metrics.timer.enabled") == "true" else None
         self._state_of_tasks = State(
             config, self.name, self._systems, container, model.changelog_partitions, self._owner,
             clock=self._clock, metrics=self.metrics, directory=checkpoints.directory, meter=self._meter,
         )  # fmt: skip
+        self._writers.append(self._state_of_tasks.close)
+        self._commits = Commits(self._tasks, self._outbox, self._state_of_tasks, checkpoints, self._clock, self._observer)
         try:
             self._outbox.start([task.name for task in container.tasks], self._state_of_tasks.fenced(), self._generation, epoch)
         except FencedError as error:
@@ -379,8 +384,8 @@ class Container:
         for task in self._tasks:
             task.init()
             task.context.start_at = None
-        self._record_starts(last, {each.changelog for each in corrections})
-        self._begin_to_read(metadata)
+        self._commits.record_starts(last, {each.changelog for each in corrections})
+        self._begin_to_read(metadata, reporting)
         self.metrics.gauge("container-startup-time", "container").set((time.perf_counter_ns() - began) / 1e6)
 
     def _make_tasks(self, container: ContainerModel) -> None:
@@ -409,129 +414,52 @@ class Container:
             task.committed = task.offsets()
             task.context.start_at = task.start_at
 
-    def _record_starts(self, last: Mapping[str, Checkpoint], corrected: Set[SystemStreamPartition]) -> None:
-        """Make durable where tasks begin that have no checkpoint yet: what arrives before their first commit must not be skipped by a
-        restart. And that changelogs were corrected: what they held before is no longer needed."""
-        unknown = Checkpoint({})
-        news = [
-            task
-            for task in self._tasks
-            if any(last.get(task.name, unknown).starts.get(ssp) != at for ssp, at in task.starts().items())
-            or not corrected.isdisjoint(self._state_of_tasks.changelogs(task.name).values())
-        ]
-        self._hand_over([self._task_commit(task) for task in news])
-        for task in news:
-            task.committed = task.offsets()
-
-    def _begin_to_read(self, metadata: Metadata) -> None:
+    def _begin_to_read(self, metadata: Metadata, reporting: Reporting) -> None:
         config = self.config
-        lanes = self._lanes(metadata)
+        lanes = lanes_of(config, self._tasks, self._systems, self._serdes, metadata, self._ends)
         takes_batches = any(task.takes_batches for task in self._tasks)
-        longest = self._longest_run()
+        longest = longest_run(config)
         if takes_batches:
             for lane in lanes.values():
-                lane.take_batches(longest, self._room(lane.ssp.system))
+                lane.take_batches(longest, room(config, lane.ssp.system))
         inputs = sorted({ssp.system_stream for ssp in lanes})
-        chooser = wire_chooser(config, inputs, metadata, self.metrics, self._compare_in(inputs), self._clock)
+        chooser = wire_chooser(config, inputs, metadata, self.metrics, compare_in(inputs, self._systems), self._clock)
         multiplexer = Multiplexer(self._intake, chooser, lanes, compare=self._compare)
         self._multiplexer = multiplexer
+        starts = by_system({ssp: lane.start for ssp, lane in lanes.items()})
+        consumers = {system: self._systems.consumer(system, self.metrics) for system in starts}
         self._loop = EventLoop(
             self._tasks, multiplexer, self._intake, self._outbox, self._commit, self.metrics,
             outgoing=self._outgoing, requests=self._requests, clock=self._clock,
-            window_ms=config.integer("task.window.ms"), commit_ms=config.integer("task.commit.ms"),
+            window_ms=config.integer("task.window.ms"), commit_ms=commit_interval(config, consumers.values()),
             poll_ms=config.integer("task.poll.interval.ms"), idle_ms=config.integer("task.max.idle.ms"),
             rejects=self._rejects, compare=self._compare, ignored=config.names("task.ignored.exceptions"), observer=self._observer,
-            longest_run=longest, timing=config.required("metrics.timer.enabled"), report=self._reporting.at,
+            longest_run=longest, timing=config.required("metrics.timer.enabled"), report=reporting.at,
         )  # fmt: skip
+        self.has_begun = True
         self.on_choice(None)
-        for system, starts in by_system({ssp: lane.start for ssp, lane in lanes.items()}):
-            self._intake.add(system, self._systems.consumer(system, self.metrics), starts, self._room(system), runs=takes_batches)
+        for system, consumer in consumers.items():
+            self._intake.add(system, consumer, starts[system], room(config, system), runs=takes_batches)
+        self._commits.acknowledge_by(self._intake, lanes.values(), self._systems)
         multiplexer.start()
-        self._reporting.begin()
+        reporting.begin()
         self._loop.start()
-
-    def _lanes(self, metadata: Metadata) -> dict[SystemStreamPartition, Lane]:
-        lanes: dict[SystemStreamPartition, Lane] = {}
-        for task in self._tasks:
-            for subscription in task.subscriptions:
-                ssp = subscription.ssp
-                if ssp not in lanes:
-                    lanes[ssp] = Lane(ssp, subscription.start, self._room(ssp.system))
-                lane = lanes[ssp]
-                lane.start = earlier(self._systems, ssp, lane.start, subscription.start)
-                lane.subscriptions = (*lane.subscriptions, subscription)
-        for ssp, lane in lanes.items():
-            lane.read_by(self._serdes)
-            lane.bounded = self.config.boolean(f"systems.{ssp.system}.streams.{ssp.stream}.samza.bounded")
-            lane.end = self._ends.get(ssp) or (self._end_of(ssp, metadata) if lane.bounded else None)
-            for subscription in lane.subscriptions:
-                if subscription.start != lane.start:
-                    subscription.skip_before = subscription.start
-            lane.find_single()
-        return lanes
-
-    def _end_of(self, ssp: SystemStreamPartition, metadata: Metadata) -> str:
-        """Where a partition ends of which all is there."""
-        upcoming = metadata[ssp.system_stream][ssp.partition].upcoming
-        if upcoming is None:
-            key = f"systems.{ssp.system}.streams.{ssp.stream}.samza.bounded"
-            raise self.config.error(key, f"{ssp} cannot be bounded: this kind of system cannot tell where its streams end")
-        return upcoming
-
-    def _room(self, system: str) -> int:
-        key = f"systems.{system}.samza.fetch.threshold"
-        room = self.config.integer(key)
-        if room < 1:
-            raise self.config.error(key, f"{room} leaves no room for a message: give 1 or more")
-        return room
-
-    def _longest_run(self) -> int:
-        longest = self.config.integer("task.batch.messages")
-        if longest < 1:
-            raise self.config.error("task.batch.messages", f"{longest} is less than 1 message")
-        return longest
 
     def _compare(self, system: str, offset: str, other: str) -> int | None:
         return self._systems.admin(system).compare(offset, other)
 
-    def _compare_in(self, inputs: Sequence[Any]) -> Callable[[str, str], int | None] | None:
-        """How a chooser compares offsets: by their system; None, which means as numbers, where there are several systems."""
-        systems = {stream.system for stream in inputs}
-        return self._systems.admin(next(iter(systems))).compare if len(systems) == 1 else None
-
     def _commit(self, tasks: Sequence[TaskInstance]) -> None:
         with self._commit_ns.time():
-            self._commit_changes(tasks)
-
-    def _commit_changes(self, tasks: Sequence[TaskInstance]) -> None:
-        commits = [(task, self._task_commit(task)) for task in (self._tasks if self._outbox.whole else tasks)]
-        changed = [(task, commit) for task, commit in commits if commit.changes or commit.offsets != task.committed]
-        self._hand_over([commit for _, commit in changed])
-        for task, commit in changed:
-            task.committed = dict(commit.offsets)
-            task.commits += 1
-            if self._observer:
-                self._observer("commit", task.name, None)
+            self._commits.commit(tasks)
 
     def _request_commit(self) -> None:
         """Have the event loop commit at the end of this iteration."""
         self._tasks[0].coordinator.commit(RequestScope.ALL_TASKS_IN_CONTAINER)
 
-    def _hand_over(self, commits: Sequence[TaskCommit]) -> None:
-        assert self._checkpoints is not None
-        written = self._outbox.commit(commits, self._clock.now_ms())
-        if written:
-            self._state_of_tasks.committed(written, self._checkpoints)
-
     def _tell_of_restore(self, progress: RestoreProgress) -> None:
         self.restoring = progress
         if self.on_restore is not None:
             self.on_restore()
-
-    def _task_commit(self, task: TaskInstance) -> TaskCommit:
-        return TaskCommit(
-            task.name, task.offsets(), task.starts(), self._state_of_tasks.changelogs(task.name), self._state_of_tasks.drain(task.name)
-        )
 
     def _observe_send(self, task: str, stream: Any) -> None:
         assert self._observer is not None
@@ -549,7 +477,7 @@ class Container:
         self._keep_last_picture()
         self.state = "failed"
         self.reason = str(error) or type(error).__name__
-        if hasattr(self, "_loop"):
+        if self.has_begun:
             self._loop.paused = True
         self._tell_last()
         try:
@@ -569,7 +497,7 @@ class Container:
             log.warning("no last picture of the inputs: %s", problem)
 
     def _tell_last(self) -> None:
-        if hasattr(self, "_reporting"):
+        if self._reporting is not None:
             self._reporting.tell_last()
 
     def _close_tasks(self) -> None:
@@ -578,23 +506,12 @@ class Container:
     def _release(self, close_tasks: Callable[[], None]) -> None:
         """Stop reading, close the tasks, stop writing; every step even if one before failed, whose error is raised at the end."""
         steps: list[Callable[[], None]] = [lambda: self._intake.stop(self.config.integer("task.shutdown.ms"))]
-        if hasattr(self, "_multiplexer"):
+        if self.has_begun:
             steps.append(self._multiplexer.stop)
-        steps.append(close_tasks)
-        if hasattr(self, "_state_of_tasks"):
-            steps.append(self._state_of_tasks.close)
-        if hasattr(self, "_outbox"):
-            steps.append(self._outbox.stop)
+        steps += [close_tasks, *reversed(self._writers)]
         if self._checkpoints is not None:
             steps.append(self._checkpoints.close)
-        if hasattr(self, "_reporting"):
+        if self._reporting is not None:
             steps.append(self._reporting.stop)
         steps.append(self._systems.close)
         do_all(steps)
-
-
-def _checked_inputs(config: Config, systems: Systems) -> list[Any]:
-    inputs = all_inputs(config)
-    for stream in inputs:
-        systems.factory(stream.system, key="task.inputs")
-    return inputs

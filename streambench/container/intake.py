@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from msgspec import Struct
@@ -68,6 +68,7 @@ class Intake:
         self._polls: dict[str, _Poll] = {}
         self._readers: dict[str, _Reader] = {}
         self._ending: set[str] = set()
+        self._awaiting: dict[str, SystemConsumer] = {}
         self._awake_since = 0.0
 
     def add(
@@ -80,6 +81,8 @@ class Intake:
         self.polls[system] = 0
         if type(consumer).at_end is not SystemConsumer.at_end:
             self._ending.add(system)
+        if type(consumer).acknowledge is not SystemConsumer.acknowledge:
+            self._awaiting[system] = consumer
         poll = consumer.poll_runs if runs else consumer.poll_chunks
         if consumer.polled_by_loop:
             for ssp, offset in starts.items():
@@ -111,6 +114,15 @@ class Intake:
     def may_end(self, system: str) -> bool:
         """Whether the partitions of this system may come to an end. Known of all systems once they are added."""
         return system in self._ending
+
+    def awaits_acknowledgement(self, system: str) -> bool:
+        """Whether the consumer of this system wants to be told what is safe. Known once it is added."""
+        return system in self._awaiting
+
+    def acknowledge(self, offsets: Mapping[SystemStreamPartition, str]) -> None:
+        """Tell the consumers that wait for it that everything up to these offsets is safe."""
+        for system, own in by_system(offsets).items():
+            self._awaiting[system].acknowledge(own)
 
     def consumed(self, ssp: SystemStreamPartition, messages: int) -> None:
         """Tell the reader of this partition that so many of its messages no longer wait."""
@@ -247,9 +259,9 @@ class _Reader:
         return {}
 
 
-def by_system(starts: Mapping[SystemStreamPartition, str]) -> Iterable[tuple[str, dict[SystemStreamPartition, str]]]:
+def by_system(starts: Mapping[SystemStreamPartition, str]) -> dict[str, dict[SystemStreamPartition, str]]:
     """The same offsets, system by system."""
     systems: dict[str, dict[SystemStreamPartition, str]] = {}
     for ssp, offset in sorted(starts.items()):
         systems.setdefault(ssp.system, {})[ssp] = offset
-    return systems.items()
+    return systems

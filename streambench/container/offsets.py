@@ -49,6 +49,8 @@ class StartingOffsets:
         """Where a task begins in a partition, and the last message it had processed there (None: none, or it begins anew)."""
         admin = self._systems.admin(ssp.system)
         here = self._metadata[ssp.system_stream][ssp.partition]
+        if not admin.replayable:
+            return here.upcoming or self._beginning(here), None
         if checkpoint is None or not (ssp in checkpoint.offsets or ssp in checkpoint.starts):
             checkpoint = self._taken_over(task, ssp) or checkpoint
         if checkpoint is None or (checkpoint.start_point(ssp) is None and self._is_reset(ssp)):
@@ -134,6 +136,11 @@ def start_point(systems: Systems, ssp: SystemStreamPartition, here: PartitionMet
     """The offset that a start point means now: ``oldest``; ``upcoming``; ``timestamp:`` with milliseconds since 1970 or a date (the first
     message that is not older); or an offset. ``here``: what the partition holds. Raises OffsetError."""
     oldest = here.oldest or here.upcoming or "0"
+    if not systems.admin(ssp.system).replayable:
+        raise OffsetError(
+            f"{ssp}: nobody can go back in it: this kind of system keeps nothing that could be read again. Land it in a log "
+            f"(systems.{ssp.system}.samza.landing)"
+        )
     if where == "oldest":
         return oldest
     if where == "upcoming":

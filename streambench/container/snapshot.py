@@ -21,7 +21,8 @@ class PartitionSnapshot(Struct, frozen=True):
     """An input partition.
 
     ``position``: the first offset that is not processed yet. ``lag``: how many messages are left up to ``upcoming``, None where offsets are
-    no numbers. ``checkpointed``: the last offset in a checkpoint. ``waiting``: messages in memory. ``processed``: messages since the start.
+    no numbers, or nobody knows what is still to come. ``checkpointed``: the last offset in a checkpoint. ``waiting``: messages in memory.
+    ``processed``: messages since the start.
     ``status``: what the chooser has to say of it, in a word or two. ``turn``: how many choices from now its next message comes if nothing
     else comes, 1 for the next one; None where nothing waits, it is held back, or the chooser does not tell.
     """
@@ -135,12 +136,13 @@ def partition_snapshots(container: Container) -> tuple[PartitionSnapshot, ...]:
         unfinished = container._loop.unfinished
         unprocessed = container._loop.unfinished_count if unfinished is not None and unfinished.ssp == ssp else 0
         here = metadata[ssp.system_stream][ssp.partition]
+        upcoming = here.upcoming if admin.replayable else None
         checkpointed = [each.task.committed.get(ssp) for each in lane.subscriptions]
         status = stands.held.get(ssp, "waiting" if waiting else "empty")
         shown.append(
             PartitionSnapshot(
-                ssp, tuple(each.task.name for each in lane.subscriptions), here.oldest, position, here.newest, here.upcoming,
-                lag_between(position, here.upcoming), None if None in checkpointed else _least(checkpointed, admin.compare),
+                ssp, tuple(each.task.name for each in lane.subscriptions), here.oldest, position, here.newest, upcoming,
+                lag_between(position, upcoming), None if None in checkpointed else _least(checkpointed, admin.compare),
                 waiting, chosen - unprocessed, status, turns.get(ssp),
             )
         )  # fmt: skip

@@ -66,7 +66,7 @@ def make_plan(config: Config, task: Any = None) -> DeployPlan:
         starts = {
             each.number: _offsets(systems, each, lambda task, ssp: starting.of(task, ssp, last.get(task))[0]) for each in model.containers
         }
-        ends = _ends(metadata, model)
+        ends = _ends(systems, metadata, model)
         idle = _all_recorded(model, last) and not any(
             _is_before(systems, ssp, start, ends[ssp]) for starts_of_one in starts.values() for ssp, start in starts_of_one.items()
         )
@@ -131,11 +131,11 @@ def _offsets(
     return found
 
 
-def _ends(metadata: Metadata, model: JobModel) -> dict[SystemStreamPartition, str]:
+def _ends(systems: Systems, metadata: Metadata, model: JobModel) -> dict[SystemStreamPartition, str]:
     ends = {}
     for ssp in sorted({ssp for task in model.tasks for ssp in task.partitions}):
         upcoming = metadata[ssp.system_stream][ssp.partition].upcoming
-        if upcoming is None:
+        if upcoming is None or not systems.admin(ssp.system).replayable:
             raise ConfigError(
                 f"{ssp}: this kind of system cannot tell how far its streams go, so that a batch would have no end; land it in a log first",
                 key="task.inputs",

@@ -47,6 +47,10 @@ class SystemConsumer(ABC):
     """True where a poll never waits for a network: the event loop then polls the consumer itself, which spares a thread and makes
     the order of arrival repeatable. Such a consumer is given a ``timeout_ms`` of 0."""
 
+    acknowledge_within_ms: int | None = None
+    """How long those who sent a message may be left without an acknowledgement, where they wait for it: the container then commits at
+    least that often, unless ``task.commit.ms`` is 0 or less. Set before ``start``; None: they can wait."""
+
     @abstractmethod
     def register(self, ssp: SystemStreamPartition, offset: str) -> None:
         """Want this partition from ``offset`` on (the first message to deliver). Called before ``start``."""
@@ -75,6 +79,14 @@ class SystemConsumer(ABC):
         """Whether nothing will ever come behind what was returned. False, unless a system has partitions that end, as files do that are
         not followed. Asked where ``at_head`` is true; what was once at its end stays there."""
         return False
+
+    def acknowledge(self, offsets: Mapping[SystemStreamPartition, str]) -> None:  # noqa: B027 - most have nobody to tell
+        """Everything up to and including these offsets is safe: processed by all tasks that read it, and in a durable checkpoint; or
+        landed in a log, durably. Whoever sent it may forget it now, and only now. What was delivered and not acknowledged when the
+        consumer stops, or dies, is the sender's or the broker's to send again.
+
+        Called after commits, from another thread than the one that polls; must be quick, and may be called until ``stop``. An offset may
+        be told again. Who wants to be told overrides it."""
 
     def poll_chunks(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[Chunk]:
         """As ``poll``, by the column. Override it where messages are read in columns anyway; the container calls only this one."""
@@ -195,6 +207,12 @@ class SystemProducer(ABC):
 
 class SystemAdmin(ABC):
     """Answers questions about the streams of one system, and creates them."""
+
+    replayable: bool = True
+    """Whether what was read can be read again, from an offset. Where not (a socket, a queue), the metadata of every partition is
+    ``PartitionMetadata(None, None, "0")``; a consumer counts what it delivers of a partition from "0"; a container begins there whatever a
+    checkpoint says, and relies on ``SystemConsumer.acknowledge`` alone: a message that is not acknowledged comes again. Nobody can go
+    back in such a stream, and it is no input of an exactly-once job nor of a batch, unless it is landed in a log."""
 
     @abstractmethod
     def metadata(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:

@@ -11,7 +11,7 @@ from typing import Any
 from streambench.system.memory import memory_streams
 from streambench.testing.systems import SystemContract, SystemUnderTest
 from tests.conftest import CHECKOUT
-from tests.system import listed
+from tests.system import listed, queued
 
 
 class TestMemory(SystemContract):
@@ -115,3 +115,14 @@ class TestComparedOffsets(_Pulled):
 
     def create(self, system: SystemUnderTest, name: str, partitions: int) -> None:
         listed.streams[name] = [[] for _ in range(partitions)]
+
+
+class TestQueues(SystemContract):
+    """A system that keeps nothing once it was acknowledged."""
+
+    replayable = deletes = grows = lists = False
+    redelivers = True
+
+    def settings(self, directory: Path) -> Mapping[str, Any]:
+        queued.broker.clear()
+        return {"samza.factory": "tests.system.queued.QueueSystem"}

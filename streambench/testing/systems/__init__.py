@@ -1,15 +1,17 @@
 """What every system must do, as tests: for the systems of this package, and for those of whoever writes another."""
 
+from streambench.testing.systems.deliveries import Deliveries
 from streambench.testing.systems.harness import SystemUnderTest
 from streambench.testing.systems.lives import Lives
 from streambench.testing.systems.messages import Messages
 from streambench.testing.systems.offsets import Offsets
 from streambench.testing.systems.polling import Polling
+from streambench.testing.systems.streams import Streams
 
 __all__ = ["SystemContract", "SystemUnderTest"]
 
 
-class SystemContract(Messages, Offsets, Polling, Lives):
+class SystemContract(Messages, Offsets, Polling, Lives, Streams, Deliveries):
     """The contract of a system. Derive a test class from it that says how it is configured, and pytest runs its tests::
 
         class TestMySystem(SystemContract):

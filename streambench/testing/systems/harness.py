@@ -140,6 +140,16 @@ class SystemUnderTest:
 class Harness(ABC):
     """What a system is said to have, and how its tests get at it."""
 
+    requires: ClassVar[tuple[str, ...]] = ()
+    """What all tests of a class need, beside what each of them is marked with."""
+
+    replayable: ClassVar[bool] = True
+    """Whether what was read can be read again, from an offset (``SystemAdmin.replayable``). Where not, the tests of ``Deliveries`` take the
+    place of those of reading again."""
+    redelivers: ClassVar[bool] = False
+    """Of a system that is not replayable: it keeps by itself what was not acknowledged, and gives it to the next consumer; else that is
+    for whoever sent it."""
+
     most_partitions: ClassVar[int] = 20
     """How many partitions a stream may have."""
     keys: ClassVar[bool] = True
@@ -176,6 +186,12 @@ class Harness(ABC):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls.several_partitions = cls.most_partitions > 1 and cls.chooses_partitions
+        cls.transient = not cls.replayable
+        if "requires" in vars(cls):
+            for name, test in vars(cls).items():
+                if name.startswith("test_"):
+                    test.needs = (*cls.requires, *getattr(test, "needs", ()))
+            return
         for name in dir(cls):
             test = next((found for each in cls.__mro__ if (found := vars(each).get(name)) is not None), None)
             needed = getattr(test, "needs", ())
@@ -183,6 +199,7 @@ class Harness(ABC):
                 setattr(cls, name, test if all(getattr(cls, ability) for ability in needed) else None)
 
     several_partitions: ClassVar[bool] = True
+    transient: ClassVar[bool] = False
 
     @abstractmethod
     def settings(self, directory: Path) -> Mapping[str, Any]:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from streambench.container.container import Container
-from streambench.errors import StreamExistsError, StreamSystemError, UnknownStreamError
-from streambench.metrics.registry import MetricsRegistry
-from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
+from streambench.model import IncomingMessageEnvelope
 from streambench.task import MessageCollector, StreamTask, TaskCoordinator
-from streambench.testing.systems.harness import SOURCE, SYSTEM, Harness, SystemUnderTest, needs, raised
+from streambench.testing.systems.harness import SYSTEM, Harness, SystemUnderTest, needs
 
 
 class Lives(Harness):
     """Nothing is lost between one life and the next."""
+
+    requires = ("replayable",)
 
     # Life and death
 
@@ -31,17 +30,6 @@ class Lives(Harness):
                 found += [each.message for each in polled]
                 start = system.admin.after(polled[-1].offset) if polled else start
             assert found == sent
-
-    def test_consumers_and_producers_may_be_stopped_twice_and_before_they_start(self, tmp_path: Path) -> None:
-        with self._opened(tmp_path) as system:
-            idle = system.new_consumer()
-            idle.register(system.ssp(), self._first(system))
-            writer = system.systems.producer(SYSTEM, MetricsRegistry())
-            for part in (idle, system.consumer({system.ssp(): self._first(system)}), writer, system.new_producer()):
-                part.stop()
-                part.stop()
-            system.admin.close()
-            system.admin.close()
 
     def test_what_was_flushed_is_there_whatever_becomes_of_its_producer(self, tmp_path: Path) -> None:
         with self._opened(tmp_path) as system:
@@ -70,69 +58,6 @@ class Lives(Harness):
             sent += self._send(system, range(10, 12))
             assert [each.message for each in system.read(offsets[0])] == sent
             assert [each.message for each in system.read(system.admin.after(offsets[6]))] == sent[7:]
-
-    # Streams
-
-    def test_a_stream_that_is_not_there_is_an_error_that_names_it(self, tmp_path: Path) -> None:
-        nothing = SystemStream(SYSTEM, "nothing")
-        with self._opened(tmp_path) as system:
-            ways: list[Callable[[], object]] = [
-                lambda: system.admin.metadata([system.stream, nothing]),
-                lambda: system.consumer({SystemStreamPartition(SYSTEM, "nothing", 0): self._first(system)}),
-                lambda: system.new_producer().send(SOURCE, OutgoingMessageEnvelope(nothing, self.message(0), partition=0)),
-            ]
-            for way in ways:
-                assert "nothing" in str(raised(UnknownStreamError, way))
-
-    def test_a_partition_that_is_not_there_is_an_error_that_names_its_stream(self, tmp_path: Path) -> None:
-        with self._opened(tmp_path) as system:
-            error = raised(UnknownStreamError, lambda: system.consumer({system.ssp(7): self._first(system)}))
-            assert str(system.stream) in str(error)
-
-    @needs("creates")
-    def test_a_stream_is_created_once(self, tmp_path: Path) -> None:
-        new = SystemStream(SYSTEM, "new")
-        with self._opened(tmp_path) as system:
-            assert system.admin.create(new, 1) is True
-            assert system.admin.create(new, 1) is False
-            assert "new" in str(raised(StreamExistsError, lambda: system.admin.create(new, 2)))
-            assert list(system.admin.metadata([new])[new]) == [0]
-
-    @needs("lists", "creates")
-    def test_the_admin_tells_which_streams_there_are(self, tmp_path: Path) -> None:
-        with self._opened(tmp_path) as system:
-            system.admin.create(SystemStream(SYSTEM, "another"), 1)
-            assert system.admin.streams() == [SystemStream(SYSTEM, "another"), system.stream]
-
-    @needs("deletes", "creates")
-    def test_a_deleted_stream_is_gone_with_all_it_held(self, tmp_path: Path) -> None:
-        with self._opened(tmp_path) as system:
-            self._send(system, range(3))
-            system.producer.stop()
-            system.admin.delete(system.stream)
-            raised(UnknownStreamError, lambda: system.admin.metadata([system.stream]))
-            raised(UnknownStreamError, lambda: system.admin.delete(system.stream))
-            system.admin.create(system.stream, 1)
-            assert system.read(self._first(system)) == []
-
-    @needs("grows")
-    def test_a_stream_that_grows_keeps_what_it_has(self, tmp_path: Path) -> None:
-        with self._opened(tmp_path) as system:
-            sent = self._send(system, range(3))
-            system.admin.grow(system.stream, 3)
-            system.admin.grow(system.stream, 2)
-            assert list(system.admin.metadata([system.stream])[system.stream]) == [0, 1, 2]
-            assert [each.message for each in system.read(self._first(system))] == sent
-            raised(UnknownStreamError, lambda: system.admin.grow(SystemStream(SYSTEM, "nothing"), 2))
-
-    def test_what_an_admin_cannot_do_is_an_error_that_says_so(self, tmp_path: Path) -> None:
-        with self._opened(tmp_path) as system:
-            if not self.deletes:
-                raised(StreamSystemError, lambda: system.admin.delete(system.stream))
-            if not self.grows:
-                raised(StreamSystemError, lambda: system.admin.grow(system.stream, 2))
-            if not self.lists:
-                assert system.admin.streams() == []
 
     # In a job
 

@@ -11,6 +11,8 @@ from streambench.testing.systems.harness import SOURCE, SYSTEM, Envelopes, Harne
 class Messages(Harness):
     """Messages go through a system in order and as they are."""
 
+    requires = ("replayable",)
+
     # Writing and reading
 
     def test_what_was_sent_is_read_in_its_order(self, tmp_path: Path) -> None:

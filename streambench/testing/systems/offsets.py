@@ -12,6 +12,8 @@ from streambench.testing.systems.harness import Harness, needs, raised
 class Offsets(Harness):
     """Offsets lead to their messages."""
 
+    requires = ("replayable",)
+
     def test_reading_begins_at_any_offset_and_behind_any(self, tmp_path: Path) -> None:
         with self._opened(tmp_path) as system:
             self._send(system, range(10))

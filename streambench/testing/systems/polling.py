@@ -15,6 +15,8 @@ from streambench.testing.systems.harness import Envelopes, Harness, needs
 class Polling(Harness):
     """Polls return what is wanted, and the head is known."""
 
+    requires = ("replayable",)
+
     # Polling
 
     def test_a_poll_returns_no_more_than_is_wanted(self, tmp_path: Path) -> None:

@@ -1,0 +1,100 @@
+"""The inputs of a container as it reads them: one lane for each partition, with all that is fixed when it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from streambench.config import Config
+from streambench.container.multiplexer import Lane
+from streambench.container.offsets import earlier
+from streambench.container.task_instance import TaskInstance
+from streambench.errors import OffsetError
+from streambench.model import SystemStream, SystemStreamPartition
+from streambench.planning.plan import Metadata, all_inputs
+from streambench.serde.streams import StreamSerdes
+from streambench.system.api import SystemConsumer
+from streambench.system.systems import Systems
+
+
+def checked_inputs(config: Config, systems: Systems) -> list[SystemStream]:
+    """The input streams of a job, whose systems are all defined. Raises ConfigError."""
+    inputs = all_inputs(config)
+    for stream in inputs:
+        systems.factory(stream.system, key="task.inputs")
+    return inputs
+
+
+def lanes_of(
+    config: Config,
+    tasks: Iterable[TaskInstance],
+    systems: Systems,
+    serdes: StreamSerdes,
+    metadata: Metadata,
+    ends: Mapping[SystemStreamPartition, str],
+) -> dict[SystemStreamPartition, Lane]:
+    """The lanes of these tasks, which know where they begin. ``metadata``: what the inputs held when the container started; ``ends``: per
+    partition the first offset that is not read any more. Raises ConfigError, OffsetError."""
+    lanes: dict[SystemStreamPartition, Lane] = {}
+    for task in tasks:
+        for subscription in task.subscriptions:
+            ssp = subscription.ssp
+            if ssp not in lanes:
+                lanes[ssp] = Lane(ssp, subscription.start, room(config, ssp.system))
+            lane = lanes[ssp]
+            lane.start = earlier(systems, ssp, lane.start, subscription.start)
+            if not systems.admin(ssp.system).replayable and subscription.start != metadata[ssp.system_stream][ssp.partition].upcoming:
+                raise OffsetError(
+                    f"{ssp}: {task.name} cannot begin at {subscription.start}: this kind of system keeps nothing that could be read again; "
+                    f"land it in a log (systems.{ssp.system}.samza.landing)"
+                )
+            lane.subscriptions = (*lane.subscriptions, subscription)
+    for ssp, lane in lanes.items():
+        lane.read_by(serdes)
+        lane.bounded = config.boolean(f"systems.{ssp.system}.streams.{ssp.stream}.samza.bounded")
+        lane.end = ends.get(ssp) or (_end_of(config, systems, ssp, metadata) if lane.bounded else None)
+        for subscription in lane.subscriptions:
+            if subscription.start != lane.start:
+                subscription.skip_before = subscription.start
+        lane.find_single()
+    return lanes
+
+
+def room(config: Config, system: str) -> int:
+    """How many messages of one partition of a system may wait in memory."""
+    key = f"systems.{system}.samza.fetch.threshold"
+    number = config.integer(key)
+    if number < 1:
+        raise config.error(key, f"{number} leaves no room for a message: give 1 or more")
+    return number
+
+
+def commit_interval(config: Config, consumers: Iterable[SystemConsumer]) -> int:
+    """Milliseconds between commits; 0 or less: only when they are asked for. Where those who sent to these consumers wait for an answer,
+    as short as they can wait."""
+    configured = config.integer("task.commit.ms")
+    if configured <= 0:
+        return configured
+    return min([configured, *(each.acknowledge_within_ms for each in consumers if each.acknowledge_within_ms is not None)])
+
+
+def longest_run(config: Config) -> int:
+    """How many messages a task that takes batches gets at most at once."""
+    longest = config.integer("task.batch.messages")
+    if longest < 1:
+        raise config.error("task.batch.messages", f"{longest} is less than 1 message")
+    return longest
+
+
+def compare_in(inputs: Sequence[SystemStream], systems: Systems) -> Callable[[str, str], int | None] | None:
+    """How a chooser compares offsets: by their system; None, which means as numbers, where there are several systems."""
+    names = {stream.system for stream in inputs}
+    return systems.admin(next(iter(names))).compare if len(names) == 1 else None
+
+
+def _end_of(config: Config, systems: Systems, ssp: SystemStreamPartition, metadata: Metadata) -> str:
+    """Where a partition ends of which all is there."""
+    upcoming = metadata[ssp.system_stream][ssp.partition].upcoming
+    if upcoming is None or not systems.admin(ssp.system).replayable:
+        key = f"systems.{ssp.system}.streams.{ssp.stream}.samza.bounded"
+        raise config.error(key, f"{ssp} cannot be bounded: this kind of system cannot tell where its streams end")
+    return upcoming
