@@ -22,7 +22,7 @@ NBVAL := --nbval --nbval-current-env --nbval-cell-timeout=120 --nbval-sanitize-w
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup browser kafka prerequisites lint test soak bench compiled plain demo lab clean
+.PHONY: help setup browser kafka rabbitmq prerequisites lint test soak bench compiled plain demo lab clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -57,6 +57,9 @@ browser:  ## a headless Chromium: the installed one, else unpacked into .tools
 kafka: setup  ## the jars of Apache Kafka: those of KAFKA_HOME, else fetched once with Maven
 	@$(V)/bin/python -c 'from streambench.system.kafka.jars import jars; jars(print)' || [ "$${CI:-}" != true ]
 
+rabbitmq:  ## a RabbitMQ: the installed one, else Debian's, unpacked into .tools
+	@tools/rabbitmq.sh get >/dev/null || [ "$${CI:-}" != true ]
+
 prerequisites:
 	@tools/prerequisites.sh $(PY)
 
@@ -65,10 +68,10 @@ lint: setup  ## ruff, mypy --strict, direction of imports
 	$(V)/bin/mypy
 	$(V)/bin/lint-imports --no-cache
 
-test: prerequisites setup browser kafka lint  ## everything: lint, tests, notebooks, browser
+test: prerequisites setup browser kafka rabbitmq lint  ## everything: lint, tests, notebooks, browser
 	$(PYTEST) $(NBVAL) tests $(NOTEBOOKS) $(CONTRACT) $(ARGS)
 
-soak: prerequisites setup browser kafka  ## the same tests with larger figures
+soak: prerequisites setup browser kafka rabbitmq  ## the same tests with larger figures
 	SOAK=1 $(PYTEST) --timeout=3600 tests $(ARGS)
 
 bench: setup  ## the figures of the README

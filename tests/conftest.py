@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.surroundings import SOAK, missing
 
 if TYPE_CHECKING:
     from streambench.system.kafka.nodes import KafkaNodes
+    from streambench.testing.rabbitmq import RabbitServer
 
 # A shell starts what it puts into the background deaf to Ctrl-C; the tests of Ctrl-C, and the processes they start, must hear it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -83,3 +85,24 @@ def kafka_nodes(directory: Path) -> KafkaNodes:
     except StreambenchError as error:
         missing(f"a Kafka to run ({error})", remedy="apt-get install openjdk-17-jre-headless maven")
     return KafkaNodes(directory, owned=True)
+
+
+@pytest.fixture(scope="session")
+def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitServer]:
+    """A real RabbitMQ. It ends with the session, however that ends."""
+    server = rabbit_server(tmp_path_factory.mktemp("rabbitmq"))
+    server.start()
+    yield server
+    server.stop()
+
+
+def rabbit_server(directory: Path) -> RabbitServer:
+    """A RabbitMQ that is not started yet, if this machine can have one."""
+    if find_spec("pika") is None:
+        missing("pika", remedy="make setup")
+    from streambench.testing.rabbitmq import RabbitServer
+
+    found = subprocess.run([CHECKOUT / "tools" / "rabbitmq.sh", "find"], capture_output=True, text=True, check=False)
+    if found.returncode != 0:
+        missing(f"a RabbitMQ to run {found.stderr.strip()}", remedy="make rabbitmq")
+    return RabbitServer(found.stdout.strip(), directory)

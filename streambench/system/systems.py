@@ -22,6 +22,7 @@ BUILTIN = {
     "memory": "streambench.system.memory:MemorySystemFactory",
     "file": "streambench.system.file:FileSystemFactory",
     "kafka": "streambench.system.kafka:KafkaSystemFactory",
+    "amqp": "streambench.system.amqp:AmqpSystemFactory",
 }
 
 

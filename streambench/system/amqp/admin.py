@@ -1,0 +1,82 @@
+"""The admin of an AMQP system: what there is, and making and deleting it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from streambench.errors import OffsetError, StreamExistsError, StreamSystemError, UnknownStreamError
+from streambench.model import PartitionMetadata, SystemStream
+from streambench.system.amqp.broker import Open, bounds, channel_to, check, declare, present
+from streambench.system.amqp.settings import Settings
+from streambench.system.api import SystemAdmin
+
+
+class AmqpAdmin(SystemAdmin):
+    """Asks the broker, each time on a connection of its own: there is none that would have to be kept alive."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.replayable = settings.keeps
+
+    def metadata(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
+        with channel_to(self._settings) as open_channel:
+            return {stream: self._of(open_channel, stream) for stream in streams}
+
+    def create(self, stream: SystemStream, partitions: int, **settings: Any) -> bool:
+        configured = self._settings.partitions(stream.stream)
+        with channel_to(self._settings) as open_channel:
+            there = present(self._settings, open_channel, stream.stream)
+            if not self._settings.keeps and partitions != configured:
+                kind = StreamExistsError if there else StreamSystemError
+                raise kind(
+                    f"{stream} is a queue, and has as many partitions as tasks are to compete for it: {configured}, not {partitions} "
+                    f"(systems.{stream.system}.streams.{stream.stream}.partitions)"
+                )
+            if there and there != partitions:
+                raise StreamExistsError(f"{stream} is there already, with {there} partitions and not {partitions}")
+            declare(self._settings, open_channel, self._settings.place(stream.stream, partitions))
+        return not there
+
+    def compare(self, offset: str, other: str) -> int | None:
+        if not (offset.isdecimal() and other.isdecimal()):
+            return None
+        mine, others = int(offset), int(other)
+        return (mine > others) - (mine < others)
+
+    def after(self, offset: str) -> str:
+        if not offset.isdecimal():
+            raise OffsetError(f"{offset!r} is no offset of an AMQP system: they are numbers")
+        return str(int(offset) + 1)
+
+    def delete(self, stream: SystemStream) -> None:
+        """Delete the queues of a stream. Of one that an exchange passes on, the exchange and the queue of this group: those of other
+        groups stay with what they hold."""
+        with channel_to(self._settings) as open_channel:
+            place = self._settings.place(stream.stream, self._present(open_channel, stream))
+            channel = open_channel()
+            for queue in dict.fromkeys(place.queues):
+                channel.queue_delete(queue)
+            if place.exchange:
+                channel.exchange_delete(place.exchange)
+
+    def _of(self, open_channel: Open, stream: SystemStream) -> dict[int, PartitionMetadata]:
+        place = self._settings.place(stream.stream, self._present(open_channel, stream))
+        if not self._settings.keeps:
+            return {number: PartitionMetadata(None, None, "0") for number in range(len(place.queues))}
+        found = {}
+        for number, queue in enumerate(place.queues):
+            oldest, upcoming = bounds(open_channel, queue)
+            found[number] = (
+                PartitionMetadata(None, None, str(upcoming))
+                if oldest is None
+                else PartitionMetadata(str(oldest), str(upcoming - 1), str(upcoming))
+            )
+        return found
+
+    def _present(self, open_channel: Open, stream: SystemStream) -> int:
+        number = present(self._settings, open_channel, stream.stream)
+        if not number:
+            check(self._settings, open_channel, self._settings.place(stream.stream))
+            raise UnknownStreamError(f"there is no stream {stream}")
+        return number

@@ -1,0 +1,213 @@
+"""The broker as one asks it: how to connect, what its refusals mean, and short questions on a connection of their own."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import pika
+from pika import exceptions
+from pika.adapters.blocking_connection import BlockingChannel
+from pika.adapters.utils.connection_workflow import AMQPConnectionWorkflowFailed, AMQPConnectorException
+
+from streambench.config import masked
+from streambench.errors import StreambenchError, StreamExistsError, StreamSystemError, UnknownStreamError, described
+from streambench.system.amqp.settings import Place, Settings
+
+# Everything that it tells of on the way to an error, at length, stands in the error.
+if logging.getLogger("pika").level == logging.NOTSET:
+    logging.getLogger("pika").setLevel(logging.CRITICAL)
+
+NOT_FOUND = 404
+_OTHERWISE = 406
+_ACCESS_REFUSED = 403
+_NOT_ALLOWED = 530
+
+STREAM_OFFSET = "x-stream-offset"
+"""As an argument: from where a stream queue is read; as a header: where in it a message stands."""
+
+WHOLE_CHUNK = 65_535
+
+
+class Bounds(NamedTuple):
+    """What a stream queue holds: the first offset, and the one that the next message will get; no first one: it is empty."""
+
+    oldest: int | None
+    upcoming: int
+
+
+def parameters(settings: Settings) -> pika.ConnectionParameters:
+    """How to connect. Raises ConfigError."""
+    context = settings.tls()
+    try:
+        found = pika.URLParameters(settings.url)
+    except (ValueError, TypeError, KeyError) as error:
+        raise settings.error("url", f"{masked('url', settings.url)}: {described(error)}") from None
+    if context is not None and "ssl_options" not in urlsplit(settings.url).query:
+        found.ssl_options = pika.SSLOptions(context, settings.tls_name)
+    found.connection_attempts = 1
+    found.socket_timeout = found.stack_timeout = settings.connect_s
+    found.client_properties = {"connection_name": "streambench"}
+    return found
+
+
+def explained(settings: Settings, error: BaseException) -> StreambenchError:
+    """What pika raised, as an error that says what is wrong and where."""
+    while True:
+        inner = error.exceptions[-1] if isinstance(error, AMQPConnectionWorkflowFailed) else getattr(error, "exception", None)
+        if isinstance(error, exceptions.AMQPConnectionError) and not inner and error.args and isinstance(error.args[0], BaseException):
+            inner = error.args[0]
+        if not isinstance(inner, BaseException):
+            break
+        error = inner
+    key = f"systems.{settings.system}.url"
+    where = f"the AMQP broker at {settings.name} ({key})"
+    if isinstance(error, StreambenchError):
+        return error
+    if isinstance(error, (exceptions.AuthenticationError, exceptions.ProbableAuthenticationError)):
+        return StreamSystemError(f"{where} refuses the user or the password that the url gives")
+    if isinstance(error, (exceptions.ConnectionClosedByBroker, exceptions.ConnectionOpenAborted)):
+        code, text = getattr(error, "reply_code", 0), getattr(error, "reply_text", "")
+        if code in (_NOT_ALLOWED, _ACCESS_REFUSED):
+            return StreamSystemError(f"{where} refuses the virtual host that the url gives: {text}")
+        return StreamSystemError(f"{where} has closed the connection: {code} {text}")
+    if isinstance(error, exceptions.ProbableAccessDeniedError):
+        return StreamSystemError(f"{where} refuses the virtual host that the url gives: {described(error)}")
+    if isinstance(error, exceptions.ChannelClosedByBroker):
+        return StreamSystemError(f"{where} refuses: {error.reply_code} {error.reply_text}")
+    if isinstance(error, (OSError, exceptions.AMQPError, AMQPConnectorException, AMQPConnectionWorkflowFailed)):
+        return StreamSystemError(f"{where} cannot be reached: {described(error)}. Is it running?")
+    return StreamSystemError(f"{where}: {described(error)}")
+
+
+@contextmanager
+def channel_to(settings: Settings) -> Iterator[Callable[[], BlockingChannel]]:
+    """A connection for some questions; what it gives opens another channel (a refusal closes one). Raises StreamSystemError."""
+    try:
+        connection = pika.BlockingConnection(parameters(settings))
+    except (exceptions.AMQPError, OSError) as error:
+        raise explained(settings, error) from error
+    try:
+        yield connection.channel
+    except (exceptions.AMQPError, OSError) as error:
+        raise explained(settings, error) from error
+    finally:
+        if connection.is_open:
+            connection.close()
+
+
+Open = Callable[[], BlockingChannel]
+
+
+def has_queue(open_channel: Open, queue: str) -> bool:
+    """Whether there is a queue of this name."""
+    return _is_there(open_channel, lambda channel: channel.queue_declare(queue, passive=True))
+
+
+def has_exchange(open_channel: Open, exchange: str) -> bool:
+    """Whether there is an exchange of this name."""
+    return _is_there(open_channel, lambda channel: channel.exchange_declare(exchange, passive=True))
+
+
+def _is_there(open_channel: Open, ask: Callable[[BlockingChannel], object]) -> bool:
+    channel = open_channel()
+    try:
+        ask(channel)
+    except exceptions.ChannelClosedByBroker as error:
+        if error.reply_code == NOT_FOUND:
+            return False
+        # Somebody else's queue, and for itself: it is there, but no stream for us.
+        raise
+    channel.close()
+    return True
+
+
+def present(settings: Settings, open_channel: Open, stream: str) -> int:
+    """How many partitions a stream has; 0: it is not there."""
+    place = settings.place(stream, 1)
+    if place.exchange:
+        return settings.partitions(stream) if has_exchange(open_channel, place.exchange) else 0
+    if has_queue(open_channel, place.queues[0]):
+        return 1 if settings.keeps else settings.partitions(stream)
+    number = 0
+    while settings.keeps and has_queue(open_channel, f"{place.queues[0]}-{number}"):
+        number += 1
+    return number
+
+
+def place_of(settings: Settings, open_channel: Open, stream: str) -> Place:
+    """What a stream is in the broker; of a stream queue, with as many partitions as there are."""
+    return settings.place(stream, present(settings, open_channel, stream) or None) if settings.keeps else settings.place(stream)
+
+
+def check(settings: Settings, open_channel: Open, place: Place, *, reads: bool = False) -> None:
+    """Raise UnknownStreamError unless the stream is there. ``reads``: of one that an exchange passes on, make the queue of its group."""
+    name = f"{settings.system}.{place.stream}"
+    if place.exchange:
+        if not has_exchange(open_channel, place.exchange):
+            raise UnknownStreamError(f"there is no stream {name}: the broker at {settings.name} has no exchange {place.exchange}")
+        if reads:
+            declare(settings, open_channel, place)
+        return
+    for queue in dict.fromkeys(place.queues):
+        if not has_queue(open_channel, queue):
+            raise UnknownStreamError(f"there is no stream {name}: the broker at {settings.name} has no queue {queue}")
+
+
+def declare(settings: Settings, open_channel: Open, place: Place) -> None:
+    """Make what a stream consists of, durably, as far as it is not there. Raises StreamExistsError where it is, but made otherwise."""
+    name = f"{settings.system}.{place.stream}"
+    channel = open_channel()
+    try:
+        if place.dead_letters is not None and not has_queue(open_channel, place.dead_letters):
+            channel.queue_declare(place.dead_letters, durable=True, arguments={"x-queue-type": "quorum"})
+        if place.exchange and not has_exchange(open_channel, place.exchange):
+            channel.exchange_declare(place.exchange, place.exchange_type, durable=True)
+        for queue in dict.fromkeys(place.queues):
+            if not has_queue(open_channel, queue) or place.dead_letters is not None:
+                channel.queue_declare(queue, durable=True, arguments=place.arguments)
+            for key in place.binding_keys if place.exchange else ():
+                channel.queue_bind(queue, place.exchange, key)
+    except exceptions.ChannelClosedByBroker as error:
+        if error.reply_code == _OTHERWISE:
+            raise StreamExistsError(
+                f"{name} is there already, but was made with other settings: {error.reply_text}. Set them alike, or delete it"
+            ) from None
+        raise
+    channel.close()
+
+
+def bounds(open_channel: Open, queue: str) -> Bounds:
+    """What a stream queue holds."""
+    oldest = _probed(open_channel, queue, "first")
+    newest = _probed(open_channel, queue, "last")
+    return Bounds(None, 0) if oldest is None or newest is None else Bounds(oldest[0], newest[-1] + 1)
+
+
+def _probed(open_channel: Open, queue: str, where: str) -> list[int] | None:
+    """The offsets of the messages at one end of a stream queue (of a whole chunk of them at least); None where it is empty.
+
+    The protocol cannot ask for it. But a reader gets a chunk as a whole; and the answer to a second reader, who has to ask the log as the
+    first one did, comes behind what the first one got.
+    """
+    channel = open_channel()
+    found: list[int] = []
+
+    def note(_: Any, __: Any, properties: pika.BasicProperties, ___: bytes) -> None:
+        found.append(int(properties.headers[STREAM_OFFSET]))
+
+    channel.basic_qos(prefetch_count=WHOLE_CHUNK)
+    channel.basic_consume(queue, note, arguments={STREAM_OFFSET: where})
+    for _ in range(2):
+        channel.basic_consume(queue, _pass_over, arguments={STREAM_OFFSET: "next"})
+        channel.queue_declare(queue, passive=True)
+    channel.connection.process_data_events(0)
+    channel.close()
+    return found or None
+
+
+def _pass_over(*_: Any) -> None:
+    """For what comes to a reader who only asks."""

@@ -1,0 +1,328 @@
+"""The consumer of an AMQP system: the broker pushes, a poll takes what has come."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pika
+
+from streambench.errors import OffsetError, StreambenchError, StreamSystemError, UnknownStreamError
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
+from streambench.system.amqp.broker import NOT_FOUND, STREAM_OFFSET, Bounds, bounds, channel_to, check, place_of
+from streambench.system.amqp.link import Link
+from streambench.system.amqp.messages import REDELIVERED, ROUTING_KEY, received
+from streambench.system.amqp.probe import probe_end
+from streambench.system.amqp.settings import Place, Settings
+from streambench.system.api import SystemConsumer
+
+_Delivery = tuple[Any, Any, bytes]
+
+
+class AmqpConsumer(SystemConsumer):
+    """Reads queues, each on a channel of its own, over one connection.
+
+    The broker sends ahead, at most ``prefetch`` messages of each partition that are not acknowledged yet. What of them was not returned by
+    a poll is dropped when the connection is lost: the broker sends it again to whoever is there, with all else that was not acknowledged.
+    """
+
+    def __init__(self, settings: Settings, metrics: MetricsRegistry) -> None:
+        self._settings = settings
+        if not settings.keeps:
+            self.acknowledge_within_ms = settings.acknowledge_ms
+        self._news = threading.Condition()
+        self._readers: dict[SystemStreamPartition, _Reader] = {}
+        self._failure: StreambenchError | None = None
+        self._redelivered = metrics.counter(f"{settings.system}-redelivered", "amqp")
+        self._reconnected = metrics.counter(f"{settings.system}-reconnected", "amqp")
+        self._link = Link(
+            settings, f"AMQP consumer of {settings.system}", opened=self._on_opened, lost=self._on_lost, failed=self._on_failed
+        )
+        self._is_waiting = False
+        self._openings = 0
+
+    def register(self, ssp: SystemStreamPartition, offset: str) -> None:
+        if not offset.isdecimal():
+            raise OffsetError(f"{ssp}: {offset!r} is no offset of an AMQP system: they are numbers")
+        make = _StreamReader if self._settings.keeps else _QueueReader
+        self._readers[ssp] = make(ssp, int(offset), self)
+
+    def start(self) -> None:
+        with channel_to(self._settings) as open_channel:
+            for ssp, reader in self._readers.items():
+                place = place_of(self._settings, open_channel, ssp.stream)
+                check(self._settings, open_channel, place, reads=True)
+                if ssp.partition >= len(place.queues):
+                    raise UnknownStreamError(f"there is no partition {ssp}: {ssp.system_stream} has {len(place.queues)}")
+                reader.place = place
+                if self._settings.keeps:
+                    reader.check_start(bounds(open_channel, reader.queue))
+        self._link.start()
+
+    def stop(self) -> None:
+        self._link.stop()
+
+    def poll(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[IncomingMessageEnvelope]:
+        until = time.monotonic() + timeout_ms / 1000
+        readers = [(self._readers[ssp], at_most) for ssp, at_most in wanted.items() if at_most > 0]
+        for reader, _ in readers:
+            reader.ask()
+        with self._news:
+            while True:
+                if self._failure is not None:
+                    raise self._failure
+                taken = [envelope for reader, at_most in readers if reader.buffer for envelope in reader.take(at_most)]
+                left = until - time.monotonic()
+                if taken or left <= 0:
+                    return taken
+                self._is_waiting = True
+                # A message may have come before anybody knew that it is waited for.
+                if not any(reader.buffer for reader, _ in readers):
+                    self._news.wait(left)
+                self._is_waiting = False
+
+    def at_head(self, ssp: SystemStreamPartition) -> bool:
+        reader = self._readers.get(ssp)
+        return reader is not None and reader.is_at_head
+
+    def acknowledge(self, offsets: Mapping[SystemStreamPartition, str]) -> None:
+        for ssp, offset in offsets.items():
+            self._readers[ssp].acknowledge(int(offset))
+
+    def call(self, what: Callable[[], None]) -> None:
+        """Have the link's thread do something."""
+        self._link.call(what)
+
+    def tell(self) -> None:
+        """There is something new for a poll that waits. For the link's thread, with every message."""
+        if self._is_waiting:
+            with self._news:
+                self._news.notify_all()
+
+    def give_up(self, reader: _Reader, error: Exception) -> None:
+        """A partition cannot be read any more. For the link's thread."""
+        self._link.abort(error if isinstance(error, StreambenchError) else StreamSystemError(f"{reader.ssp} cannot be read: {error}"))
+
+    def count_redelivered(self, number: int) -> None:
+        self._redelivered.inc(number)
+
+    def _on_opened(self, connection: Any) -> None:
+        if self._openings:
+            self._reconnected.inc()
+        self._openings += 1
+        for reader in self._readers.values():
+            reader.open(connection)
+
+    def _on_lost(self) -> None:
+        with self._news:
+            for reader in self._readers.values():
+                reader.lose()
+
+    def _on_failed(self, error: StreambenchError) -> None:
+        with self._news:
+            self._failure = error
+            self._news.notify_all()
+
+
+class _Reader:
+    """One partition. What is called ``on_`` runs on the link's thread; ``take`` and ``lose`` with the consumer's lock held."""
+
+    place: Place
+
+    def __init__(self, ssp: SystemStreamPartition, start: int, consumer: AmqpConsumer) -> None:
+        self.ssp = ssp
+        self.buffer: deque[_Delivery] = deque()
+        self._next = start
+        """The offset of the next message that a poll returns."""
+        self._consumer = consumer
+        self._channel: Any = None
+        self._asked = 0
+        self._answered = -1
+        self._is_asking = False
+        self._is_empty = False
+
+    @property
+    def queue(self) -> str:
+        return self.place.queues[self.ssp.partition]
+
+    @property
+    def is_at_head(self) -> bool:
+        """Whether the broker had nothing more when it was asked, after the last poll began."""
+        return not self.buffer and self._answered == self._asked and self._is_empty
+
+    def check_start(self, here: Bounds) -> None:
+        """Raise OffsetError where the first offset is not there."""
+
+    def open(self, connection: Any) -> None:
+        connection.channel(on_open_callback=self._on_channel)
+
+    def lose(self) -> None:
+        self._channel = None
+        self._is_asking = False
+        self._answered = -1
+        self.buffer.clear()
+
+    def ask(self) -> None:
+        """A poll begins: what is known of the head is out of date."""
+        self._asked += 1
+        if not self.buffer:
+            self._consumer.call(self._on_ask)
+
+    def take(self, at_most: int) -> list[IncomingMessageEnvelope]:
+        raise AssertionError
+
+    def acknowledge(self, offset: int) -> None:
+        """Everything up to this offset is safe."""
+
+    def _on_channel(self, channel: Any) -> None:
+        channel.add_on_close_callback(self._on_channel_closed)
+        channel.add_on_cancel_callback(self._on_cancelled)
+        self._channel = channel
+        place = self.place
+        channel.basic_qos(prefetch_count=place.prefetch)
+        channel.basic_consume(self.queue, self._on_message, arguments=self._arguments())
+
+    def _arguments(self) -> dict[str, Any]:
+        return {}
+
+    def _on_message(self, _: Any, method: Any, properties: pika.BasicProperties, body: bytes) -> None:
+        self.buffer.append((method, properties, body))
+        self._consumer.tell()
+
+    def _on_ask(self) -> None:
+        channel = self._channel
+        if channel is None or self._is_asking or not channel.is_open:
+            return
+        self._is_asking = True
+        self._on_look(channel, self._asked)
+
+    def _on_look(self, channel: Any, asked: int) -> None:
+        raise AssertionError
+
+    def _on_answer(self, channel: Any, asked: int, is_empty: bool) -> None:
+        if channel is not self._channel:
+            return
+        self._is_asking = False
+        self._is_empty = is_empty
+        self._answered = asked
+        if asked != self._asked and not self.buffer:
+            self._on_ask()
+
+    def _on_channel_closed(self, channel: Any, reason: Exception) -> None:
+        if channel is self._channel and channel.connection.is_open:
+            code, text = getattr(reason, "reply_code", 0), getattr(reason, "reply_text", str(reason))
+            if code == NOT_FOUND and "no queue" not in text:
+                channel.connection.close()  # it is there, but its broker has only just begun to live: try again
+                return
+            kind = UnknownStreamError if code == NOT_FOUND else StreamSystemError
+            self._consumer.give_up(self, kind(f"{self.ssp} cannot be read: the broker refuses queue {self.queue}: {code} {text}"))
+
+    def _on_cancelled(self, _: Any) -> None:
+        text = f"{self.ssp} cannot be read any more: its queue {self.queue} was deleted, or lost its leader"
+        self._consumer.give_up(self, UnknownStreamError(text))
+
+
+class _QueueReader(_Reader):
+    """Offsets count what was returned. Those of one connection stand for its delivery tags, which count too: ``_base`` is the offset of
+    the first of them. What was returned before belongs to a connection that is gone, and can no longer be acknowledged."""
+
+    def __init__(self, ssp: SystemStreamPartition, start: int, consumer: AmqpConsumer) -> None:
+        super().__init__(ssp, 0, consumer)
+        self._base = 0
+        self._acknowledged = 0
+
+    def lose(self) -> None:
+        super().lose()
+        self._base = self._next
+        self._acknowledged = 0
+
+    def take(self, at_most: int) -> list[IncomingMessageEnvelope]:
+        ssp, key_header, expected = self.ssp, self.place.key_header, self.queue
+        taken: list[IncomingMessageEnvelope] = []
+        number, redelivered = self._next, 0
+        for _ in range(min(at_most, len(self.buffer))):
+            method, properties, body = self.buffer.popleft()
+            key, message, timestamp, headers = received(properties, body, key_header)
+            if method.redelivered:
+                headers[REDELIVERED] = b"true"
+                redelivered += 1
+            if method.routing_key != expected:
+                headers[ROUTING_KEY] = method.routing_key.encode()
+            taken.append(IncomingMessageEnvelope(ssp, str(number), key, message, timestamp, headers or None))
+            number += 1
+        self._next = number
+        if redelivered:
+            self._consumer.count_redelivered(redelivered)
+        return taken
+
+    def acknowledge(self, offset: int) -> None:
+        self._consumer.call(lambda: self._on_safe(offset))
+
+    def _on_safe(self, offset: int) -> None:
+        tag = offset - self._base + 1
+        if tag > self._acknowledged and self._channel is not None and self._channel.is_open:
+            self._acknowledged = tag
+            self._channel.basic_ack(tag, multiple=True)
+
+    def _on_look(self, channel: Any, asked: int) -> None:
+        def answer(frame: Any) -> None:
+            self._on_answer(channel, asked, frame.method.message_count == 0)
+
+        channel.queue_declare(self.queue, passive=True, callback=answer)
+
+    def _on_message(self, channel: Any, method: Any, properties: pika.BasicProperties, body: bytes) -> None:
+        if properties.headers and STREAM_OFFSET in properties.headers:
+            text = f"{self.ssp} cannot be read: {self.queue} is a stream queue: set systems.{self.ssp.system}.queue.type=stream"
+            self._consumer.give_up(self, StreamSystemError(text))
+            return
+        super()._on_message(channel, method, properties, body)
+
+
+class _StreamReader(_Reader):
+    """Offsets are the broker's. What a poll has returned is acknowledged at once: that only lets the broker send more."""
+
+    def check_start(self, here: Bounds) -> None:
+        if self._next > here.upcoming or (here.oldest is not None and self._next < here.oldest):
+            raise OffsetError(f"{self.ssp}: {self._next} is outside of what it holds: {here.oldest} to {here.upcoming} (the next)")
+
+    def take(self, at_most: int) -> list[IncomingMessageEnvelope]:
+        ssp, key_header = self.ssp, self.place.key_header
+        taken: list[IncomingMessageEnvelope] = []
+        tag = 0
+        while self.buffer and len(taken) < at_most:
+            method, properties, body = self.buffer.popleft()
+            tag = method.delivery_tag
+            offset = int(properties.headers.pop(STREAM_OFFSET))
+            if offset < self._next:
+                continue  # a chunk is read from its beginning
+            key, message, timestamp, headers = received(properties, body, key_header)
+            taken.append(IncomingMessageEnvelope(ssp, str(offset), key, message, timestamp, headers or None))
+            self._next = offset + 1
+        channel = self._channel
+        if tag:
+            self._consumer.call(lambda: self._on_taken(channel, tag))
+        return taken
+
+    def _on_taken(self, channel: Any, tag: int) -> None:
+        if channel is self._channel and channel is not None and channel.is_open:
+            channel.basic_ack(tag, multiple=True)
+
+    def _arguments(self) -> dict[str, Any]:
+        return {STREAM_OFFSET: self._next}
+
+    def _on_message(self, channel: Any, method: Any, properties: pika.BasicProperties, body: bytes) -> None:
+        if not properties.headers or STREAM_OFFSET not in properties.headers:
+            text = f"{self.ssp} cannot be read: {self.queue} is no stream queue: set systems.{self.ssp.system}.queue.type=quorum or classic"
+            self._consumer.give_up(self, StreamSystemError(text))
+            return
+        super()._on_message(channel, method, properties, body)
+
+    def _on_look(self, channel: Any, asked: int) -> None:
+        def answer(newest: int | None) -> None:
+            self._on_answer(channel, asked, newest is None or newest < self._next)
+
+        probe_end(channel.connection, self.queue, answer)

@@ -1,0 +1,154 @@
+"""A connection that lives on a thread of its own: it answers the broker's heartbeats however long a task takes, and comes back when the
+broker does."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pika
+
+from streambench.errors import StreambenchError
+from streambench.system.amqp.broker import explained, parameters
+from streambench.system.amqp.settings import Settings
+
+log = logging.getLogger(__name__)
+
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 2.0
+_STOP_S = 10.0
+
+
+class Link:
+    """Keeps one connection to a broker.
+
+    ``opened(connection)`` is called on the link's thread whenever there is a new connection, ``lost()`` whenever that is gone, and
+    ``failed(error)`` once, when it does not come back (``patience.ms``); nothing is called after that.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        name: str,
+        *,
+        opened: Callable[[Any], None],
+        lost: Callable[[], None],
+        failed: Callable[[StreambenchError], None],
+    ) -> None:
+        self._settings = settings
+        self._parameters = parameters(settings)
+        self._opened = opened
+        self._lost = lost
+        self._failed = failed
+        self._thread = threading.Thread(target=self._live, name=name, daemon=True)
+        self._is_decided = threading.Event()
+        self._stopping = threading.Event()
+        self._start_error: StreambenchError | None = None
+        self._lock = threading.Lock()
+        self._connection: Any = None
+        self._reason: BaseException | None = None
+        self._was_opened = False
+        self.is_blocked = False
+        """Whether the broker takes no messages for now: it lacks memory or disk."""
+
+    def start(self) -> None:
+        """Return when there is a connection. Raises StreamSystemError where there is none."""
+        self._thread.start()
+        self._is_decided.wait()
+        if self._start_error is not None:
+            raise self._start_error
+
+    def call(self, what: Callable[[], None]) -> None:
+        """Have ``what`` called on the link's thread, soon and in order; without a connection nothing is called."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.ioloop.add_callback_threadsafe(what)
+
+    def stop(self) -> None:
+        """Close the connection, after what was asked for by ``call``; may be called more than once, and without ``start``."""
+        self._stopping.set()
+        self.call(self._close)
+        if self._thread.ident is not None and self._thread is not threading.current_thread():
+            self._thread.join(_STOP_S)
+
+    def abort(self, error: StreambenchError) -> None:
+        """Give up: on the link's thread, for a reason that another connection would not mend."""
+        self._stopping.set()
+        self._failed(error)
+        self._close()
+
+    def _close(self) -> None:
+        connection = self._connection
+        if connection is not None and not (connection.is_closing or connection.is_closed):
+            connection.close()
+
+    def _live(self) -> None:
+        pause, gone_since = _FIRST_PAUSE_S, time.monotonic()
+        while not self._stopping.is_set():
+            self._was_opened = False
+            try:
+                self._connect_and_serve()
+            except Exception as error:
+                self._reason = error
+                if self._was_opened:
+                    self._lost()
+            if self._stopping.is_set():
+                break
+            why = explained(self._settings, self._reason or ConnectionError("the connection was closed"))
+            if not self._is_decided.is_set():
+                self._start_error = why
+                break
+            if self._was_opened:
+                log.warning("%s: the connection is gone (%s); trying again", self._thread.name, why)
+                pause, gone_since = _FIRST_PAUSE_S, time.monotonic()
+            elif time.monotonic() - gone_since > self._settings.patience_s:
+                self._stopping.set()
+                self._failed(why)
+                break
+            self._stopping.wait(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+        self._is_decided.set()
+
+    def _connect_and_serve(self) -> None:
+        """One connection, from its beginning to its end."""
+        connection = pika.SelectConnection(
+            self._parameters,
+            on_open_callback=self._on_open,
+            on_open_error_callback=self._on_open_error,
+            on_close_callback=self._on_close,
+        )
+        try:
+            connection.ioloop.start()
+        finally:
+            with self._lock:
+                self._connection = None
+                connection.ioloop.close()
+
+    def _on_open(self, connection: Any) -> None:
+        self._was_opened = True
+        self.is_blocked = False
+        self._connection = connection
+        connection.add_on_connection_blocked_callback(lambda *_: self._set_blocked(True))
+        connection.add_on_connection_unblocked_callback(lambda *_: self._set_blocked(False))
+        if self._stopping.is_set():
+            connection.close()
+            return
+        self._opened(connection)
+        self._is_decided.set()
+
+    def _on_open_error(self, connection: Any, error: BaseException) -> None:
+        self._reason = error
+        connection.ioloop.stop()
+
+    def _on_close(self, connection: Any, reason: BaseException) -> None:
+        self._reason = reason
+        self._lost()
+        connection.ioloop.stop()
+
+    def _set_blocked(self, is_blocked: bool) -> None:
+        self.is_blocked = is_blocked
+        if is_blocked:
+            log.warning("%s: the broker lacks memory or disk, and takes no messages for now", self._thread.name)

@@ -1,0 +1,234 @@
+"""The producer of an AMQP system: publishes without waiting, and counts what the broker confirms."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from itertools import takewhile
+from typing import Any
+
+from streambench.errors import MessageTooLargeError, StreambenchError, StreamSystemError, UnknownStreamError
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import OutgoingMessageEnvelope, SystemStream
+from streambench.system.amqp.broker import channel_to, check, place_of
+from streambench.system.amqp.link import Link
+from streambench.system.amqp.messages import RESENT, ROUTING_KEY, to_send
+from streambench.system.amqp.settings import Place, Settings
+from streambench.system.api import Sender, SystemProducer
+
+_MOST_UNCONFIRMED = 10_000
+_AT_ONCE = 200
+
+
+class _Message:
+    """A message on its way."""
+
+    __slots__ = ("body", "exchange", "mandatory", "properties", "routing_key", "stream")
+
+    def __init__(self, stream: SystemStream, exchange: str, routing_key: str, mandatory: bool, properties: Any, body: bytes) -> None:
+        self.stream = stream
+        self.exchange = exchange
+        self.routing_key = routing_key
+        self.mandatory = mandatory
+        self.properties = properties
+        self.body = body
+
+
+class AmqpProducer(SystemProducer):
+    """Publishes persistent messages over one connection, in the order in which they were sent.
+
+    What the broker has not confirmed when a connection is lost is sent again, with the header ``amqp.resent``: the broker may have it
+    already. A message that it refuses, or that no queue takes, is an error of the next ``send`` or ``flush``.
+    """
+
+    def __init__(self, settings: Settings, metrics: MetricsRegistry) -> None:
+        self._settings = settings
+        self._resent = metrics.counter(f"{settings.system}-resent", "amqp")
+        self._changed = threading.Condition()
+        self._outgoing: deque[_Message] = deque()
+        self._is_pushing = False
+        self._unconfirmed: dict[int, _Message] = {}
+        self._number = 0
+        self._returned: dict[SystemStream, str] = {}
+        self._channel: Any = None
+        self._failure: StreambenchError | None = None
+        self._is_broken = False
+        self._senders: dict[SystemStream, Sender] = {}
+        self._link = Link(
+            settings, f"AMQP producer of {settings.system}", opened=self._on_opened, lost=self._on_lost, failed=self._on_failed
+        )
+
+    def start(self) -> None:
+        self._link.start()
+
+    def stop(self) -> None:
+        self._link.stop()
+
+    def register(self, source: str) -> None:
+        pass
+
+    def send(self, source: str, envelope: OutgoingMessageEnvelope) -> None:
+        self.sender(envelope.system_stream)(source, envelope, envelope.key, envelope.message, envelope.partition or 0)
+
+    def sender(self, stream: SystemStream) -> Sender:
+        if stream not in self._senders:
+            with channel_to(self._settings) as open_channel:
+                place = place_of(self._settings, open_channel, stream.stream)
+                check(self._settings, open_channel, place)
+            self._senders[stream] = self._sender(stream, place)
+        return self._senders[stream]
+
+    def flush(self, source: str) -> None:
+        until = time.monotonic() + self._settings.patience_s
+        with self._changed:
+            while (self._outgoing or self._unconfirmed) and self._failure is None:
+                self._wait(until)
+            self._raise_failure()
+
+    def _sender(self, stream: SystemStream, place: Place) -> Sender:
+        queues, exchange, fixed, mandatory, key_header = place.queues, place.exchange, place.routing_key, place.mandatory, place.key_header
+        most = self._settings.max_bytes
+
+        def send(source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int) -> None:
+            headers = envelope.headers
+            properties, body = to_send(stream, key, message, envelope.timestamp, headers, key_header)
+            if len(body) > most:
+                limit = f"systems.{stream.system}.max.message.bytes={most}"
+                raise MessageTooLargeError(f"{stream}: a message of {len(body):,} bytes is larger than {limit}")
+            if not exchange:
+                if partition >= len(queues):
+                    raise UnknownStreamError(f"{stream} has no partition {partition}; it has {len(queues)}, numbered from 0")
+                routing_key = queues[partition]
+            else:
+                routing_key = _routing_key(fixed, headers.get(ROUTING_KEY) if headers else None, key)
+            self._put(_Message(stream, exchange, routing_key, mandatory, properties, body))
+
+        return send
+
+    def _put(self, message: _Message) -> None:
+        if self._failure is not None or len(self._outgoing) + len(self._unconfirmed) >= _MOST_UNCONFIRMED:
+            self._wait_for_room()
+        self._outgoing.append(message)
+        if not self._is_pushing:
+            self._is_pushing = True
+            self._link.call(self._on_push)
+
+    def _wait_for_room(self) -> None:
+        until = time.monotonic() + self._settings.patience_s
+        with self._changed:
+            while len(self._outgoing) + len(self._unconfirmed) >= _MOST_UNCONFIRMED and self._failure is None:
+                self._wait(until)
+            self._raise_failure()
+
+    def _wait(self, until: float) -> None:
+        left = until - time.monotonic()
+        if left <= 0:
+            why = "it lacks memory or disk and takes nothing" if self._link.is_blocked else "it has not confirmed what was sent"
+            raise StreamSystemError(
+                f"the AMQP broker at {self._settings.name}: {why} within {self._settings.patience_s:g} seconds "
+                f"(systems.{self._settings.system}.patience.ms); {len(self._unconfirmed) + len(self._outgoing)} messages wait"
+            )
+        self._changed.wait(left)
+
+    def _raise_failure(self) -> None:
+        failure = self._failure
+        if failure is not None:
+            if not self._is_broken:
+                self._failure = None
+            raise failure
+
+    # On the link's thread
+
+    def _on_opened(self, connection: Any) -> None:
+        connection.channel(on_open_callback=self._on_channel)
+
+    def _on_channel(self, channel: Any) -> None:
+        channel.add_on_close_callback(self._on_channel_closed)
+        channel.add_on_return_callback(self._on_return)
+        channel.confirm_delivery(self._on_confirmed, callback=lambda _: self._on_ready(channel))
+
+    def _on_ready(self, channel: Any) -> None:
+        self._channel = channel
+        self._number = 0
+        self._is_pushing = True
+        self._on_push()
+
+    def _on_push(self) -> None:
+        """Publish what waits: all of it, but not more at once than lets the confirmations in between."""
+        channel = self._channel
+        if channel is None or not channel.is_open:
+            return
+        for _ in range(_AT_ONCE):
+            if not self._outgoing:
+                self._is_pushing = False
+                # The sender may have added one before it could see that.
+                if not self._outgoing:
+                    return
+                self._is_pushing = True
+            message = self._outgoing[0]
+            self._number += 1
+            self._unconfirmed[self._number] = message
+            # Only now: a flush that saw it nowhere would return.
+            self._outgoing.popleft()
+            channel.basic_publish(message.exchange, message.routing_key, message.body, message.properties, mandatory=message.mandatory)
+        channel.connection.ioloop.add_callback_threadsafe(self._on_push)
+
+    def _on_confirmed(self, frame: Any) -> None:
+        method = frame.method
+        tag, is_refused = method.delivery_tag, method.NAME == "Basic.Nack"
+        first = takewhile(lambda number: number <= tag, self._unconfirmed) if method.multiple else (tag,)
+        with self._changed:
+            for number in list(first):
+                message = self._unconfirmed.pop(number)
+                if is_refused:
+                    self._fail(StreamSystemError(f"{message.stream}: the broker refuses a message: its queue is full, or was lost"))
+                elif self._returned and message.stream in self._returned:
+                    self._fail(UnknownStreamError(f"{message.stream}: {self._returned.pop(message.stream)}"))
+            self._changed.notify_all()
+
+    def _on_return(self, _: Any, method: Any, __: Any, ___: bytes) -> None:
+        """No queue takes a message. Its confirmation follows."""
+        message = next(
+            each for each in self._unconfirmed.values() if (each.exchange, each.routing_key) == (method.exchange, method.routing_key)
+        )
+        if message.exchange:
+            what = f"no queue takes what exchange {method.exchange} is sent with routing key {method.routing_key!r}"
+            key = f"systems.{message.stream.system}.streams.{message.stream.stream}.mandatory"
+            self._returned[message.stream] = f"{what}; with {key}=false, such messages are dropped"
+        else:
+            self._returned[message.stream] = f"there is no queue {method.routing_key} any more"
+
+    def _on_channel_closed(self, channel: Any, reason: Exception) -> None:
+        if channel is self._channel and channel.connection.is_open:
+            code, text = getattr(reason, "reply_code", 0), getattr(reason, "reply_text", str(reason))
+            self._link.abort(StreamSystemError(f"{self._settings.system}: the broker refuses what is sent: {code} {text}"))
+
+    def _on_lost(self) -> None:
+        with self._changed:
+            self._channel = None
+            again = list(self._unconfirmed.values())
+            self._unconfirmed.clear()
+            for message in again:
+                message.properties.headers = {**(message.properties.headers or {}), RESENT: b"true"}
+            self._outgoing.extendleft(reversed(again))
+            self._resent.inc(len(again))
+            self._is_pushing = True
+
+    def _on_failed(self, error: StreambenchError) -> None:
+        with self._changed:
+            self._is_broken = True
+            self._failure = error
+            self._changed.notify_all()
+
+    def _fail(self, error: StreambenchError) -> None:
+        if self._failure is None:
+            self._failure = error
+
+
+def _routing_key(fixed: str | None, given: bytes | None, key: Any) -> str:
+    """The routing key of a message: as configured, else the one that its headers name, else its key."""
+    if fixed is not None:
+        return fixed
+    routing_key = given if given is not None else key
+    return "" if routing_key is None else routing_key.decode("utf-8", "replace")
