@@ -29,7 +29,8 @@ State = Literal["found", "missing", "skipped"]
 _MARKS: dict[State, tuple[str, str]] = {"found": ("ok", "green"), "missing": ("MISSING", "bold red"), "skipped": ("skipped", "yellow")}
 _CORE = ("msgspec", "orjson", "pyarrow", "javaproperties", "filelock", "crc32c", "rich", "typer")
 _BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-_SBIN = ("/usr/sbin", "/usr/lib/rabbitmq/bin")
+_UNPACKED = Path(streambench.__file__).parent.parent / ".tools"
+_SBIN = ("/usr/sbin", "/usr/lib/rabbitmq/bin", str(_UNPACKED / "rabbitmq"))
 _PATIENCE_S = 30
 
 
@@ -85,7 +86,7 @@ def findings() -> Iterator[Finding]:
     yield _package("rocksdict", "stores larger than memory", extra="rocksdb")
     yield _package("prometheus-client", "metrics for Prometheus", extra="prometheus", module="prometheus_client")
     yield _program("mvn", "a real Kafka broker (for tests)", "apt install maven")
-    yield _program("rabbitmq-server", "a real RabbitMQ (for tests)", "apt install rabbitmq-server", also=_SBIN)
+    yield _program("rabbitmq-server", "a real RabbitMQ (for tests)", "make rabbitmq (in the checkout)", also=_SBIN)
     yield _browser()
     yield _program("cc", "compiled hot modules: streambench is slower, and does the same", "apt install gcc")
 
@@ -178,7 +179,7 @@ def _program(name: str, without: str, remedy: str, *, also: Sequence[str] = ()) 
 
 
 def _browser() -> Finding:
-    unpacked = Path(streambench.__file__).parent.parent / ".tools" / "chromium" / "chromium"
+    unpacked = _UNPACKED / "chromium" / "chromium"
     named = os.environ.get("STREAMBENCH_BROWSER")
     for name in (named,) if named else _BROWSERS:
         if found := shutil.which(name):
