@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -176,6 +177,32 @@ class Config(Mapping[str, str]):
     def path(self, key: str, meaning: str = "") -> Path:
         """The value of a key as a path, relative ones taken from the directory of the file. Raises ConfigError where it is missing."""
         return self._directory / Path(self.required(key, meaning)).expanduser()
+
+    def secret(self, key: str) -> str | None:
+        """A password, a token: the value of ``key``, or what the environment variable holds that ``<key>.env`` names, or what stands in the
+        file that ``<key>.file`` names; None where there is neither. Raises ConfigError where it cannot be had, which never tells it."""
+        ways = [way for way in (key, f"{key}.env", f"{key}.file") if self.text(way) is not None]
+        if len(ways) > 1:
+            raise self.error(ways[1], f"{ways[0]} is set as well: give one of them")
+        if not ways:
+            return None
+        way = ways[0]
+        if way == key:
+            return self.required(key)
+        if way.endswith(".env"):
+            name = self.required(way)
+            found = os.environ.get(name, "").strip()
+            if not found:
+                raise self.error(way, f"there is no environment variable {name}, or nothing in it")
+            return found
+        path = self.path(way)
+        try:
+            found = path.read_text(encoding="utf-8-sig").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise self.error(way, f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is no text'}") from None
+        if not found:
+            raise self.error(way, f"there is nothing in {path}")
+        return found
 
     def stream_key(self, system: str, stream: str, name: str) -> str:
         """The key that sets ``name`` (``samza.msg.serde``, say) for a stream: its own, else that of its system."""

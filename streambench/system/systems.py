@@ -23,6 +23,7 @@ BUILTIN = {
     "file": "streambench.system.file:FileSystemFactory",
     "kafka": "streambench.system.kafka:KafkaSystemFactory",
     "amqp": "streambench.system.amqp:AmqpSystemFactory",
+    "webhook": "streambench.system.webhook:WebhookSystemFactory",
 }
 
 

@@ -1,0 +1,268 @@
+"""What happens to a request: who sent it, is it small enough, what is in it; then it waits until that is durable."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from itertools import count
+
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from streambench.model import SystemStreamPartition
+from streambench.system.partitioner import partition_for
+from streambench.system.webhook.body import BadBodyError, messages_of
+from streambench.system.webhook.inbox import Inbox, Post, Received
+from streambench.system.webhook.settings import Endpoint, Listening
+
+IDEMPOTENCY_KEY = "idempotency-key"
+_SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie", "x-api-key"})
+_LONGEST_KEY = 255
+_RETRY_AFTER = {"retry-after": "1"}
+_WRONG_JOIN = "this Idempotency-Key came with another body before"
+
+_Name = tuple[str, str]
+"""A stream and an Idempotency-Key."""
+
+
+class _Refused(Exception):
+    """The answer to a request that is not taken."""
+
+    def __init__(self, status: int, reason: str, headers: Mapping[str, str] | None = None) -> None:
+        self.status = status
+        self.reason = reason
+        self.headers = headers
+
+
+class _UnderWay:
+    """A request whose messages are not durable yet. Others with the same Idempotency-Key and body wait for the same."""
+
+    __slots__ = ("digest", "done", "post", "waiting")
+
+    def __init__(self, digest: bytes, done: asyncio.Future[None]) -> None:
+        self.digest = digest
+        self.done = done
+        self.post: Post | None = None
+        self.waiting = 0
+
+
+class Endpoints:
+    """The ASGI application of one consumer. Everything here happens on the thread of the server, but ``tally``, which may be read anywhere:
+    how many requests were answered with each status."""
+
+    def __init__(self, endpoints: list[Endpoint], inbox: Inbox, listening: Listening) -> None:
+        self._inbox = inbox
+        self._listening = listening
+        self._turns = {endpoint.stream: count() for endpoint in endpoints}
+        self._under_way: dict[_Name, _UnderWay] = {}
+        self._durable: OrderedDict[_Name, tuple[bytes, int]] = OrderedDict()
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._reading: set[asyncio.Timeout] = set()
+        self._stopping = False
+        self.tally: dict[int, int] = {}
+        routes = [Route(endpoint.path, self._route(endpoint), methods=["POST"]) for endpoint in endpoints]
+        self.app = Starlette(routes=[*routes, Route(listening.health_path, self._health, methods=["GET"])])
+
+    def stop(self) -> None:
+        """Answer all requests that are under way, and those to come: 503."""
+        self._stopping = True
+        for done in self._waiting:
+            if not done.done():
+                done.cancel()
+        now = asyncio.get_running_loop().time()
+        for reading in self._reading:
+            reading.reschedule(now)
+
+    def _route(self, endpoint: Endpoint) -> Callable[[Request], object]:
+        async def answer(request: Request) -> Response:
+            try:
+                taken = await self._taken(endpoint, request)
+            except _Refused as refused:
+                response: Response = JSONResponse({"error": refused.reason}, refused.status, refused.headers)
+            except ClientDisconnect:
+                response = Response(status_code=400)  # nobody reads it
+            else:
+                response = JSONResponse({"messages": taken})
+            self.tally[response.status_code] = self.tally.get(response.status_code, 0) + 1
+            return response
+
+        return answer
+
+    async def _health(self, request: Request) -> Response:
+        return JSONResponse({"status": "stopping" if self._stopping else "ok"}, 503 if self._stopping else 200)
+
+    async def _taken(self, endpoint: Endpoint, request: Request) -> int:
+        """How many messages of a request are durable now. Raises _Refused."""
+        self._check_head(endpoint, request)
+        body = await self._body(endpoint, request)
+        reserved = len(body)
+        try:
+            problem = endpoint.credentials.signature_problem(request.headers, body, time.time())
+            if problem is not None:
+                raise _Refused(401, problem)
+            given = request.headers.get(IDEMPOTENCY_KEY)
+            if given is not None and not 0 < len(given) <= _LONGEST_KEY:
+                raise _Refused(400, f"an Idempotency-Key has 1 to {_LONGEST_KEY} characters")
+            name = None if given is None else (endpoint.stream.stream, given)
+            digest = b"" if name is None else hashlib.blake2b(body, digest_size=16).digest()
+            known = None if name is None else self._durable.get(name)
+            if known is not None:
+                if known[0] != digest:
+                    raise _Refused(422, _WRONG_JOIN)
+                return known[1]
+            under_way = None if name is None else self._under_way.get(name)
+            if under_way is None:
+                under_way = self._accepted(endpoint, request, body, name, digest)
+                reserved = 0
+            elif under_way.digest != digest:
+                raise _Refused(422, _WRONG_JOIN)
+        finally:
+            if reserved:
+                self._inbox.release(reserved)
+        return await self._durably(under_way, name)
+
+    def _check_head(self, endpoint: Endpoint, request: Request) -> None:
+        headers = request.headers
+        if self._stopping:
+            raise _stopping()
+        if not endpoint.credentials and "origin" in headers:
+            # A page of any site can have a browser post to this machine; without a token nothing else tells that from a sender.
+            raise _Refused(403, "requests of web pages are not taken without a token or a signature")
+        problem = endpoint.credentials.token_problem(headers)
+        if problem is not None:
+            raise _Refused(401, problem, {"www-authenticate": "Bearer"})
+        if headers.get("content-encoding", "identity").lower() != "identity":
+            raise _Refused(415, "bodies are taken uncompressed only")
+        length = headers.get("content-length", "")
+        if length.isdecimal() and int(length) > endpoint.max_body_bytes:
+            raise self._too_large(endpoint)
+
+    async def _body(self, endpoint: Endpoint, request: Request) -> bytes:
+        """The body, whose bytes are then reserved in the inbox. It is counted as it comes, whatever the request says of its length."""
+        chunks: list[bytes] = []
+        size = 0
+        kept = False
+        reading = asyncio.timeout(self._listening.body_timeout_s)
+        try:
+            async with reading:
+                self._reading.add(reading)
+                async for chunk in request.stream():
+                    if size + len(chunk) > endpoint.max_body_bytes:
+                        raise self._too_large(endpoint)
+                    if chunk and not self._inbox.reserve(len(chunk)):
+                        raise _busy()
+                    size += len(chunk)
+                    chunks.append(chunk)
+            kept = True
+        except TimeoutError:
+            raise _stopping() if self._stopping else _Refused(408, "the body took too long", {"connection": "close"}) from None
+        finally:
+            self._reading.discard(reading)
+            if not kept:
+                self._inbox.release(size)
+        if self._stopping:
+            self._inbox.release(size)
+            raise _stopping()
+        return b"".join(chunks)
+
+    def _accepted(self, endpoint: Endpoint, request: Request, body: bytes, name: _Name | None, digest: bytes) -> _UnderWay:
+        """Put the messages of a body into the inbox. Raises _Refused."""
+        try:
+            messages = messages_of(endpoint, body, request.headers.get("content-type", ""), _key(endpoint, request))
+        except BadBodyError as error:
+            raise _Refused(400, str(error)) from None
+        if len(messages) > self._inbox.most_messages:
+            raise _Refused(413, f"a request may have {self._inbox.most_messages} messages at most, and this one has {len(messages)}")
+        parts: dict[SystemStreamPartition, list[Received]] = {}
+        stream = endpoint.stream
+        for each in messages:
+            partition = 0
+            if endpoint.partitions > 1:
+                turn = next(self._turns[stream]) % endpoint.partitions if each.key is None else 0
+                partition = turn if each.key is None else partition_for(each.key, endpoint.partitions)
+            parts.setdefault(SystemStreamPartition(stream.system, stream.stream, partition), []).append(each)
+        loop = asyncio.get_running_loop()
+        under_way = _UnderWay(digest, loop.create_future())
+
+        def durable() -> None:
+            if name is not None:
+                self._under_way.pop(name, None)
+                self._remember(name, digest, len(messages))
+            if not under_way.done.done():
+                under_way.done.set_result(None)
+
+        def on_done() -> None:
+            loop.call_soon_threadsafe(durable)
+
+        post = Post(len(messages), len(body), _kept_headers(endpoint, request), int(time.time() * 1000), on_done)
+        if not self._inbox.put(post, parts):
+            raise _busy()
+        under_way.post = post
+        if name is not None:
+            self._under_way[name] = under_way
+        return under_way
+
+    async def _durably(self, under_way: _UnderWay, name: _Name | None) -> int:
+        """Wait until messages are durable, as long as a request may."""
+        assert under_way.post is not None
+        done = under_way.done
+        under_way.waiting += 1
+        self._waiting.add(done)
+        try:
+            await asyncio.wait([done], timeout=self._listening.acknowledge_timeout_s)
+        finally:
+            under_way.waiting -= 1
+            if not under_way.waiting:
+                self._waiting.discard(done)
+        if done.done() and not done.cancelled():
+            return under_way.post.count
+        if not under_way.waiting and self._inbox.withdraw(under_way.post) and name is not None:
+            # What was delivered stays under way: a sender who tries again joins it.
+            self._under_way.pop(name, None)
+        if self._stopping:
+            raise _stopping()
+        raise _Refused(503, "the messages are not durable yet: send them again", _RETRY_AFTER)
+
+    def _remember(self, name: _Name, digest: bytes, messages: int) -> None:
+        self._durable[name] = digest, messages
+        while len(self._durable) > self._listening.idempotency_keys:
+            self._durable.popitem(last=False)
+
+    @staticmethod
+    def _too_large(endpoint: Endpoint) -> _Refused:
+        return _Refused(413, f"a body may have {endpoint.max_body_bytes} bytes at most")
+
+
+def _busy() -> _Refused:
+    return _Refused(503, "too much waits to become durable: send it again later", _RETRY_AFTER)
+
+
+def _stopping() -> _Refused:
+    return _Refused(503, "this receiver is stopping: send it again later", {**_RETRY_AFTER, "connection": "close"})
+
+
+def _key(endpoint: Endpoint, request: Request) -> bytes | None:
+    """The key that all messages of a request have."""
+    for name, given in ((endpoint.key_header, request.headers), (endpoint.key_query, request.query_params)):
+        if name is not None:
+            found = given.get(name)
+            if not found:
+                what = "header" if given is request.headers else "parameter of the URL"
+                raise _Refused(400, f"there is no {what} '{name}', which is to be the key of the message")
+            return found.encode()
+    return None
+
+
+def _kept_headers(endpoint: Endpoint, request: Request) -> dict[str, bytes] | None:
+    wanted = endpoint.headers
+    secret = _SECRET_HEADERS | endpoint.credentials.header_names
+    names = request.headers.keys() if "*" in wanted else wanted
+    kept = {name: request.headers[name].encode("latin-1") for name in names if name in request.headers and name not in secret}
+    if IDEMPOTENCY_KEY in request.headers:
+        kept[IDEMPOTENCY_KEY] = request.headers[IDEMPOTENCY_KEY].encode("latin-1")
+    return kept or None

@@ -1,0 +1,52 @@
+"""From ``systems.<s>.*`` to the parts of a webhook system."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import ClassVar
+
+from streambench.config import Config
+from streambench.config_keys import Key
+from streambench.errors import MissingExtraError
+from streambench.metrics.registry import MetricsRegistry
+from streambench.system.api import SystemConsumer, SystemFactory, SystemProducer
+from streambench.system.webhook.admin import WebhookAdmin
+from streambench.system.webhook.settings import KEYS, SYSTEM_KEYS, WebhookSettings
+
+
+class WebhookSystemFactory(SystemFactory):
+    """``systems.<s>.samza.factory=webhook``: ``POST http://127.0.0.1:8080/STREAM`` is an input, and what is sent to a stream is posted to
+    its ``url``. A stream is there when it is an input or the configuration says something of it.
+
+    **A request is answered 200 only when its messages are durable**: after the commit that holds what came of them, or, where the stream
+    is landed, when they are in the log. Until then it waits, and after ``acknowledge.timeout.ms`` it is answered 503: a sender that tries
+    again until it gets a 2xx loses nothing. It may by that be heard twice, unless it says with an ``Idempotency-Key`` that it is the same
+    request: while this container lives, such a one is answered and not delivered again.
+    """
+
+    keys: ClassVar[frozenset[str] | None] = SYSTEM_KEYS
+    settings: ClassVar[tuple[Key, ...]] = KEYS
+
+    def get_consumer(self, system: str, config: Config, metrics: MetricsRegistry) -> SystemConsumer:
+        with _needing("uvicorn", "starlette"):
+            from streambench.system.webhook.consumer import WebhookConsumer
+        return WebhookConsumer(system, WebhookSettings(system, config), metrics)
+
+    def get_producer(self, system: str, config: Config, metrics: MetricsRegistry) -> SystemProducer:
+        with _needing("httpx"):
+            from streambench.system.webhook.producer import WebhookProducer
+        return WebhookProducer(WebhookSettings(system, config), metrics)
+
+    def get_admin(self, system: str, config: Config) -> WebhookAdmin:
+        return WebhookAdmin(WebhookSettings(system, config))
+
+
+@contextmanager
+def _needing(*modules: str) -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] in (*modules, "h11", "anyio", "httpcore"):
+            raise MissingExtraError("a webhook", "webhook") from error
+        raise

@@ -1,0 +1,108 @@
+"""The producer of webhooks: posts messages, in order, until each has been taken."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from urllib.parse import quote
+
+from streambench.errors import SerdeError
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import OutgoingMessageEnvelope, SystemStream
+from streambench.system.api import SystemProducer
+from streambench.system.partitioner import partition_for
+from streambench.system.webhook.poster import Message, Poster
+from streambench.system.webhook.settings import Target, WebhookSettings
+
+_OURS = frozenset({
+    "authorization", "connection", "content-length", "content-type", "cookie", "expect", "host", "te", "trailer", "transfer-encoding",
+    "upgrade",
+})  # fmt: skip
+
+
+class WebhookProducer(SystemProducer):
+    """Posts on a thread of its own; a flush returns when every message got a 2xx.
+
+    The messages of a stream are posted one after the other (with ``post.concurrency``: those of one key), so that they arrive in order. An
+    attempt that fails is repeated, with growing pauses and the same Idempotency-Key, until ``post.retry.ms`` are over. Once a receiver has
+    refused a message for good, nothing more is posted and every flush raises: the job stops at its last commit.
+
+    Headers of a message become HTTP headers; one called ``idempotency-key`` is used instead of a random one, for a task that can name what
+    it sends in such a way that a restart names it alike. Keys are sent where ``key.header`` or ``key.query`` says how.
+    """
+
+    def __init__(self, settings: WebhookSettings, metrics: MetricsRegistry) -> None:
+        self._settings = settings
+        self._posting = settings.posting()
+        self._targets: dict[SystemStream, Target] = {}
+        self._lanes: dict[SystemStream, int] = {}
+        self._poster = Poster(self._posting, self._certificates())
+        system = settings.system
+        metrics.gauge(f"{system}-webhook-posts", "producers", lambda: self._poster.posts)
+        metrics.gauge(f"{system}-webhook-posts-repeated", "producers", lambda: self._poster.repeated)
+
+    def start(self) -> None:
+        self._poster.start()
+
+    def stop(self) -> None:
+        self._poster.stop()
+
+    def register(self, source: str) -> None:
+        pass
+
+    def send(self, source: str, envelope: OutgoingMessageEnvelope) -> None:
+        stream = envelope.system_stream
+        target = self._targets.get(stream)
+        if target is None:
+            target = self._targets[stream] = self._settings.target(stream)
+            self._lanes[stream] = 0
+        key, message = envelope.key, envelope.message
+        if type(message) is not bytes:
+            what = "None, and there is nothing to post" if message is None else f"a {type(message).__name__}, not bytes: set a serde"
+            raise SerdeError(f"{stream}: what is to be posted is {what}")
+        if key is not None and type(key) is not bytes:
+            serde = f"systems.{stream.system}.samza.key.serde"
+            raise SerdeError(f"{stream}: its keys are bytes, and this is a {type(key).__name__}: set {serde}")
+        headers = _http_headers(stream, envelope.headers or {})
+        params = None
+        if key is not None and target.key_header is not None:
+            headers[target.key_header] = _header_value(stream, "key", key)
+        elif key is not None and target.key_query is not None:
+            params = f"{quote(target.key_query, safe='')}={quote(key, safe='')}"
+        self._poster.put(Message(target, message, headers, params), self._lane(stream, key))
+
+    def flush(self, source: str) -> None:
+        self._poster.flush()
+
+    def _lane(self, stream: SystemStream, key: bytes | None) -> int:
+        lanes = self._posting.concurrency
+        if lanes == 1:
+            return 0
+        if key is not None:
+            return partition_for(key, lanes)
+        self._lanes[stream] += 1
+        return self._lanes[stream] % lanes
+
+    def _certificates(self) -> ssl.SSLContext | bool:
+        ca = self._posting.ca
+        if ca is None:
+            return True
+        try:
+            return ssl.create_default_context(cafile=ca)
+        except (OSError, ssl.SSLError) as error:
+            key = f"systems.{self._settings.system}.post.ca"
+            raise self._settings.config.error(key, f"{ca} cannot be used: {error}") from None
+
+
+def _http_headers(stream: SystemStream, headers: Mapping[str, bytes]) -> dict[str, str]:
+    return {name: _header_value(stream, f"header '{name}'", value) for name, value in headers.items() if name.lower() not in _OURS}
+
+
+def _header_value(stream: SystemStream, what: str, value: bytes) -> str:
+    try:
+        text = value.decode("ascii")
+    except (UnicodeDecodeError, AttributeError):
+        text = "\n"
+    if not text.isprintable():
+        raise SerdeError(f"{stream}: the {what} cannot be an HTTP header: those are printable ASCII characters")
+    return text

@@ -1,0 +1,184 @@
+"""The HTTP server of a consumer, on a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from streambench.errors import ConfigError
+from streambench.system.webhook.endpoint import Endpoints
+from streambench.system.webhook.settings import Listening
+
+log = logging.getLogger("streambench.webhook")
+
+_KEEP_ALIVE_S = 15
+_BACKLOG = 2048
+_STOP_S = 1
+_MOST_OF_HEAD = 32 << 10
+
+
+class Server:
+    """Serves ``endpoints`` from ``start`` to ``stop``. ``on_end`` is told, on the server's thread, why it ended by itself."""
+
+    def __init__(self, system: str, listening: Listening, endpoints: Endpoints, on_end: Callable[[BaseException], object]) -> None:
+        self._system = system
+        self._listening = listening
+        self._endpoints = endpoints
+        self._on_end = on_end
+        self._ready = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._server: _Server | None = None
+        self._stopping = False
+        self.port = listening.port
+
+    def start(self) -> None:
+        """Return when requests are taken. Raises ConfigError that names the key."""
+        here = self._listening
+        config = uvicorn.Config(
+            self._endpoints.app, lifespan="off", ws="none", http=_connections(here), loop="asyncio",
+            log_config=None, log_level="error", access_log=False, server_header=False, proxy_headers=False,
+            timeout_keep_alive=_KEEP_ALIVE_S, timeout_graceful_shutdown=_STOP_S, backlog=_BACKLOG,
+            h11_max_incomplete_event_size=_MOST_OF_HEAD, ssl_certfile=here.certificate, ssl_keyfile=here.certificate_key,
+        )  # fmt: skip
+        try:
+            config.load()
+        except (OSError, ssl.SSLError) as error:
+            key = f"systems.{self._system}.certificate"
+            raise ConfigError(f"{key}: {here.certificate} and its key cannot be used: {error}", key=key) from None
+        listener = self._listener()
+        self._server = _Server(config)
+        self._thread = threading.Thread(target=self._serve, args=(listener,), name=f"webhook {self._system}", daemon=True)
+        self._thread.start()
+        self._ready.wait()
+        log.info("%s takes messages at %s://%s:%d", self._system, "https" if here.certificate else "http", here.host, self.port)
+
+    def stop(self) -> None:
+        """Answer what is under way, close all connections, end the thread."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        self._stopping = True
+        assert self._server is not None and self._loop is not None
+        if thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop)
+        thread.join()
+
+    def _stop(self) -> None:
+        assert self._server is not None
+        self._endpoints.stop()
+        self._server.ending.set()
+
+    def _listener(self) -> socket.socket:
+        host, port = self._listening.host, self._listening.port
+        key = f"systems.{self._system}.port"
+        try:
+            family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        except OSError as error:
+            key = f"systems.{self._system}.host"
+            raise ConfigError(f"{key}: {host} is no address of this machine: {error.strerror or error}", key=key) from None
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(_BACKLOG)
+        except OSError as error:
+            listener.close()
+            raise ConfigError(
+                f"{key}: cannot listen on {host}:{port}: {error.strerror or error} (does another job or container listen there?)", key=key
+            ) from None
+        self.port = listener.getsockname()[1]
+        return listener
+
+    def _serve(self, listener: socket.socket) -> None:
+        try:
+            asyncio.run(self._live(listener))
+            if not self._stopping:
+                raise RuntimeError("the server returned")
+        except BaseException as error:
+            self._on_end(error)
+        finally:
+            listener.close()
+            self._ready.set()
+
+    async def _live(self, listener: socket.socket) -> None:
+        assert self._server is not None
+        self._loop = asyncio.get_running_loop()
+        serving = asyncio.ensure_future(self._server.serve(sockets=[listener]))
+        while not self._server.started and not serving.done():
+            await asyncio.sleep(0)
+        self._ready.set()
+        await serving
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, which ends when it is told to, and does not only look now and then whether it should."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ending = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        ways = {asyncio.ensure_future(super().main_loop()), asyncio.ensure_future(self.ending.wait())}
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        for each in ways:
+            each.cancel()
+
+
+def _connections(listening: Listening) -> Any:
+    """The class of connections: uvicorn's, which may neither be too many nor take their time over the head of a request."""
+
+    class Connection(H11Protocol):
+        _head_timer: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            if len(self.connections) > listening.connections:
+                self._refuse(b"503 Service Unavailable", b"retry-after: 1\r\n")
+            else:
+                self._time_head()
+
+        def data_received(self, data: bytes) -> None:
+            if self.transport.is_closing():
+                return
+            super().data_received(data)
+            self._time_head()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._forget_timer()
+            super().connection_lost(exc)
+
+        def _time_head(self) -> None:
+            """From the first byte to the end of a head, time runs, whatever trickles in."""
+            if self._is_answering():
+                self._forget_timer()
+            elif self._head_timer is None:
+                self._head_timer = self.loop.call_later(listening.header_timeout_s, self._too_late)
+
+        def _too_late(self) -> None:
+            self._head_timer = None
+            if not self.transport.is_closing() and not self._is_answering():
+                self._refuse(b"408 Request Timeout", b"")
+
+        def _is_answering(self) -> bool:
+            cycle: Any = self.cycle  # None before the first head
+            return cycle is not None and not cycle.response_complete
+
+        def _refuse(self, status: bytes, headers: bytes) -> None:
+            self.transport.write(b"HTTP/1.1 %b\r\n%bconnection: close\r\ncontent-length: 0\r\n\r\n" % (status, headers))
+            self.transport.close()
+
+        def _forget_timer(self) -> None:
+            if self._head_timer is not None:
+                self._head_timer.cancel()
+                self._head_timer = None
+
+    return Connection
