@@ -11,6 +11,7 @@ from typing import Any
 from streambench.system.memory import memory_streams
 from streambench.testing.systems import SystemContract, SystemUnderTest
 from tests.conftest import CHECKOUT
+from tests.ports import free_port
 from tests.system import listed, queued
 
 
@@ -126,3 +127,16 @@ class TestQueues(SystemContract):
     def settings(self, directory: Path) -> Mapping[str, Any]:
         queued.broker.clear()
         return {"samza.factory": "tests.system.queued.QueueSystem"}
+
+
+class TestWebhook(SystemContract):
+    """A webhook that posts to itself, several messages in one request. A key is an HTTP header, which cannot be any bytes."""
+
+    replayable = keys = timestamps = tombstones = empty_messages = any_bytes = False
+    chooses_partitions = creates = deletes = grows = False
+
+    def settings(self, directory: Path) -> Mapping[str, Any]:
+        return {
+            "samza.factory": "webhook", "port": free_port(), "headers": "*", "post.messages": 20,
+            "streams.stream.max.body.bytes": 6 << 20,
+        }  # fmt: skip
