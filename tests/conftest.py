@@ -19,7 +19,7 @@ from streambench.errors import StreambenchError
 from tests.surroundings import SOAK, missing
 
 if TYPE_CHECKING:
-    from streambench.system.kafka.nodes import KafkaNodes
+    from streambench.system.kafka.nodes import Adjust, KafkaNodes
     from streambench.testing.rabbitmq import RabbitServer
 
 # A shell starts what it puts into the background deaf to Ctrl-C; the tests of Ctrl-C, and the processes they start, must hear it.
@@ -73,8 +73,8 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaNodes]:
     nodes.stop()
 
 
-def kafka_nodes(directory: Path) -> KafkaNodes:
-    """A Kafka that is not started yet, if this machine can have one."""
+def kafka_nodes(directory: Path, adjust: Adjust | None = None) -> KafkaNodes:
+    """A Kafka that is not started yet, if this machine can have one. ``adjust``: see KafkaNodes."""
     if find_spec("kafka") is None:
         missing("kafka-python", remedy="make setup")
     from streambench.system.kafka.jars import jars, java
@@ -84,7 +84,7 @@ def kafka_nodes(directory: Path) -> KafkaNodes:
         java(), jars(print)
     except StreambenchError as error:
         missing(f"a Kafka to run ({error})", remedy="apt-get install openjdk-17-jre-headless maven")
-    return KafkaNodes(directory, owned=True)
+    return KafkaNodes(directory, owned=True, adjust=adjust)
 
 
 @pytest.fixture(scope="session")

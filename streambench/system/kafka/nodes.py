@@ -43,6 +43,8 @@ appender.out.layout.type=PatternLayout
 appender.out.layout.pattern=[%d] %p %m (%c)%n
 """
 
+Adjust = Callable[[int, dict[str, object]], None]
+
 
 class Cluster(Struct, frozen=True):
     """What a cluster is, as it stands in its directory."""
@@ -61,13 +63,14 @@ class KafkaNodes:
     """The nodes of the cluster in ``directory``, numbered from 1.
 
     ``owned``: they die with the thread that starts them, however it ends (on Linux): for tests. Otherwise they run on by themselves until
-    somebody stops them.
+    somebody stops them. ``adjust`` is given the number of a node and its settings, and may change these (another listener, say).
     """
 
-    def __init__(self, directory: Path, *, tell: Tell | None = None, owned: bool = False) -> None:
+    def __init__(self, directory: Path, *, tell: Tell | None = None, owned: bool = False, adjust: Adjust | None = None) -> None:
         self.directory = directory.resolve()
         self._tell: Tell = tell or (lambda text: None)
         self._owned = owned
+        self._adjust = adjust
         self._children: dict[int, subprocess.Popen[bytes]] = {}
 
     @property
@@ -177,8 +180,8 @@ class KafkaNodes:
         if cluster is None:
             number = nodes or 1
             first = 9092 if port is None else port
-            controllers = _free_ports(number, set())
-            ports = list(range(first, first + number)) if first else _free_ports(number, set(controllers))
+            controllers = free_ports(number, set())
+            ports = list(range(first, first + number)) if first else free_ports(number, set(controllers))
             return Cluster("k" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22], ports, controllers)
         if nodes is not None and nodes != len(cluster.ports):
             raise StreambenchError(
@@ -211,7 +214,10 @@ class KafkaNodes:
     def _start(self, number: int, cluster: Cluster, program: str, libs: Path) -> None:
         node = self._node(number)
         (node / "data").mkdir(parents=True, exist_ok=True)
-        settings = "".join(f"{key}={value}\n" for key, value in _properties(cluster, number, node).items())
+        properties = _properties(cluster, number, node)
+        if self._adjust is not None:
+            self._adjust(number, properties)
+        settings = "".join(f"{key}={value}\n" for key, value in properties.items())
         (node / "server.properties").write_text(settings, encoding="utf-8")
         (node / "log4j2.properties").write_text(_LOGGING, encoding="utf-8")
         identity = node / "data" / "meta.properties"
@@ -380,7 +386,7 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def _free_ports(number: int, taken: set[int]) -> list[int]:
+def free_ports(number: int, taken: set[int]) -> list[int]:
     """Ports that are free now, other ones for each process that asks."""
     first = os.getpid() * 7 % len(_PORTS)
     candidates = (_PORTS[(first + at) % len(_PORTS)] for at in range(len(_PORTS)))

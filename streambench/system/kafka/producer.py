@@ -112,8 +112,8 @@ class KafkaProducer(SystemProducer):
         for client in self._clients.values():
             try:
                 client.flush(timeout=max(0.1, end - time.monotonic()))
-            except kafka_errors.KafkaTimeoutError:
-                break
+            except kafka_errors.KafkaError:
+                break  # what has become of each message is seen below
         while self._waiting:
             self._settle(max(0.1, end - time.monotonic()))
         if self._failure is not None:
