@@ -24,6 +24,8 @@ BUILTIN = {
     "kafka": "streambench.system.kafka:KafkaSystemFactory",
     "amqp": "streambench.system.amqp:AmqpSystemFactory",
     "webhook": "streambench.system.webhook:WebhookSystemFactory",
+    "tcp": "streambench.system.net:TcpSystemFactory",
+    "udp": "streambench.system.net:UdpSystemFactory",
 }
 
 

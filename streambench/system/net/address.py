@@ -1,0 +1,72 @@
+"""Addresses: where the partitions of a stream are listened for, and sent to."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import socket
+
+from msgspec import Struct
+
+from streambench.config import Config
+from streambench.errors import ConfigError
+
+_LAST_PORT = 65_535
+
+
+class Address(Struct, frozen=True):
+    """A host (a name or an IP address) and a port; port 0: any free one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def family(self) -> socket.AddressFamily:
+        """IPv6 for an IPv6 address, else IPv4: names are looked up there."""
+        return socket.AF_INET6 if ":" in self.host else socket.AF_INET
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+
+def addresses(config: Config, key: str, partitions: int) -> list[Address]:
+    """The addresses of all partitions, from ``host:port`` (consecutive ports from there on; of port 0, any free ones) or one ``host:port``
+    for each, separated by commas. A host that is left out is 127.0.0.1. Raises ConfigError."""
+    given = [_parsed(config, key, text) for text in config.names(key)]
+    if len(given) == partitions:
+        return given
+    if len(given) != 1:
+        raise config.error(
+            key, f"{len(given)} addresses for {partitions} partitions: give one for each, or one whose ports are counted on from it"
+        )
+    host, port = given[0].host, given[0].port
+    if port + partitions - 1 > _LAST_PORT:
+        raise config.error(key, f"{partitions} partitions take the ports from {port} on, beyond the last one, {_LAST_PORT}")
+    return [Address(host, port + number if port else 0) for number in range(partitions)]
+
+
+def _parsed(config: Config, key: str, text: str) -> Address:
+    host, colon, port = text.rpartition(":")
+    if not colon:
+        host, port = "", text
+    host = host.removeprefix("[").removesuffix("]")
+    if not (port.isascii() and port.isdecimal() and int(port) <= _LAST_PORT):
+        raise config.error(key, f"'{text}' is no address: write HOST:PORT, for example 127.0.0.1:7000")
+    return Address(host or "127.0.0.1", int(port))
+
+
+def cannot_listen(config: Config, key: str, address: Address, error: OSError) -> ConfigError:
+    """Why nobody can listen at an address, and what helps."""
+    reason = (error.strerror or str(error)).lower()
+    remedy = "the job may run already, or another program has the port: stop it, or give another port"
+    if not isinstance(error, socket.gaierror) and error.errno != errno.EADDRINUSE:
+        remedy = "give an address of this machine and a port that you may use"
+    return config.error(key, f"cannot listen on {address}: {reason}; {remedy}")

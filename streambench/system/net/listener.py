@@ -1,0 +1,393 @@
+"""One partition of a ``tcp`` stream: a listening socket, its connections, and what they have sent.
+
+All sockets are non-blocking, and are looked at in ``take`` alone, on the thread that polls. ``acknowledge`` answers the senders on its own
+thread: one lock guards everything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import selectors
+import socket
+import ssl
+import threading
+import time
+from collections import deque
+from typing import Any
+
+from streambench.chunk import Chunk
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import SystemStreamPartition
+from streambench.system.net.address import Address
+from streambench.system.net.connection import NOT_NOW, Connection, is_exhausted
+from streambench.system.net.framing import Framing
+from streambench.system.net.receipts import Receipts
+from streambench.system.net.settings import TcpSettings
+
+log = logging.getLogger(__name__)
+
+_BACKLOG = 4096
+_MOST_AT_ONCE = 256 << 10
+_LITTLE = 16 << 10  # no less than a record of TLS, so that none is left in between
+_ACCEPTED_AT_ONCE = 100
+_GOODBYE_S = 2.0
+_GOODBYE_BYTES = 1 << 20
+_QUIET_S = 10.0
+
+
+class Counters:
+    """What is counted of the connections of one system."""
+
+    def __init__(self, system: str, metrics: MetricsRegistry) -> None:
+        def counter(name: str) -> Any:
+            return metrics.counter(f"{system}-{name}", "tcp")
+
+        self.read = counter("messages-read")
+        self.accepted = counter("connections-accepted")
+        self.lost = counter("connections-lost")
+        self.halves = counter("messages-cut-off")
+        self.refused = {
+            kind: counter(f"connections-refused-{kind}") for kind in ("too-large", "malformed", "slow", "idle", "too-many", "exhausted")
+        }
+
+
+class Listener:
+    """Receives one partition.
+
+    Its memory is bounded: what has arrived and was not taken is what one look at one socket brought; of what is unfinished, a connection
+    holds a little, and only so many of them as ``unfinished_bytes`` allows may hold as much as a message may have. The others are not
+    read meanwhile.
+    """
+
+    def __init__(
+        self, ssp: SystemStreamPartition, address: Address, settings: TcpSettings, framing: Framing, tls: ssl.SSLContext | None,
+        counters: Counters,
+    ) -> None:  # fmt: skip
+        self.ssp = ssp
+        self.address = address
+        self.at_head = False
+        self.selector = selectors.DefaultSelector()
+        self.connections: dict[Connection, None] = {}
+        self.settings = settings
+        self._framing = framing
+        self._tls = tls
+        self._counters = counters
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._ready: deque[Connection | None] = deque()
+        self._waiting: deque[tuple[Connection, list[Any]]] = deque()
+        self._next = 0
+        self._receipts = Receipts()
+        self._buffer = memoryview(bytearray(_MOST_AT_ONCE))
+        self._grants = max(1, settings.unfinished_bytes // settings.max_message_bytes)
+        self._ungranted: dict[Connection, None] = {}
+        """Those that are not read until they may hold more."""
+        self._told_later: dict[Connection, None] = {}
+        self._said: dict[str, float] = {}
+        times = [each / 4 for each in (settings.frame_timeout_s, settings.idle_timeout_s) if each]
+        self.tick_s = min([1.0, *times])
+        self._seen = self._swept = time.monotonic()
+
+    def open(self) -> None:
+        """Listen. Raises OSError."""
+        listening = socket.socket(self.address.family, socket.SOCK_STREAM)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if self.settings.receive_buffer_bytes:
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.settings.receive_buffer_bytes)
+            listening.bind((self.address.host, self.address.port))
+            listening.listen(_BACKLOG)
+            listening.setblocking(False)
+        except OSError:
+            listening.close()
+            raise
+        self._socket = listening
+        self.address = Address(self.address.host, listening.getsockname()[1])
+        self.selector.register(listening, selectors.EVENT_READ, None)
+        log.info("%s listens on %s%s", self.ssp, self.address, " (TLS)" if self._tls else "")
+
+    def begin(self, offset: int) -> None:
+        """Give the next message this offset."""
+        self._next = offset
+
+    def close(self) -> None:
+        """Let go of all connections: what was not acknowledged is theirs to send again."""
+        with self._lock:
+            for connection in list(self.connections):
+                with contextlib.suppress(OSError):
+                    connection.tell()
+                self._close(connection)
+            if self._socket is not None:
+                self._socket.close()
+                self._socket = None
+            self.selector.close()
+            self._waiting.clear()
+            self._ready.clear()
+
+    def take(self, at_most: int) -> Chunk | None:
+        """The next messages, without waiting for any."""
+        with self._lock:
+            now = time.monotonic()
+            if now - self._seen > 2 * self.tick_s:
+                self._forgive(now)
+            self._seen = now
+            found: list[Any] = []
+            looked = served = False
+            while len(found) < at_most:
+                if self._waiting:
+                    self._deliver(found, at_most)
+                elif self._ready:
+                    served = True
+                    self._serve(self._ready.popleft(), now)
+                elif looked:
+                    break
+                else:
+                    looked = True
+                    self._ready.extend(key.data for key, _ in self.selector.select(0))
+            self.at_head = not found and not served
+            if now - self._swept >= self.tick_s and not self._ready:
+                self._sweep(now)
+            if not found:
+                return None
+            self._counters.read.count += len(found)
+            return self._framing.chunk(self.ssp, self._next - len(found), found)
+
+    def acknowledge(self, offset: int) -> None:
+        """Tell the senders that what they sent is safe, up to and including this offset."""
+        with self._lock:
+            for connection, safe in self._receipts.up_to(offset).items():
+                connection.safe = safe
+                if not connection.is_closed and connection.until is None:
+                    self._tell(connection)
+                    self._end_half(connection)
+
+    # What a connection sends
+
+    def _deliver(self, found: list[Any], at_most: int) -> None:
+        connection, messages = self._waiting[0]
+        room = at_most - len(found)
+        if len(messages) > room:
+            self._waiting[0] = (connection, messages[room:])
+            messages = messages[:room]
+        else:
+            self._waiting.popleft()
+        found += messages
+        self._next += len(messages)
+        if self.settings.acknowledge:
+            self._receipts.add(connection, self._next, len(messages))
+
+    def _serve(self, connection: Connection | None, now: float) -> None:
+        if connection is None:
+            self._accept(now)
+        elif not connection.is_closed and connection not in self._ungranted:
+            try:
+                much = connection.granted or self._grants > 0
+                size = connection.sock.recv_into(self._buffer, _MOST_AT_ONCE if much else _LITTLE)
+            except NOT_NOW:
+                return
+            except OSError as error:
+                self._lose(connection, error)
+                return
+            if connection.until is not None:
+                connection.received += size
+                if not size or connection.received > _GOODBYE_BYTES:
+                    self._close(connection)
+            elif size:
+                self._receive(connection, size, now)
+            else:
+                self._end(connection)
+
+    def _receive(self, connection: Connection, size: int, now: float) -> None:
+        splitter = connection.splitter
+        messages = splitter.split(bytes(self._buffer[:size]))
+        connection.heard = now
+        if messages:
+            connection.received += len(messages)
+            self._waiting.append((connection, messages))
+        if splitter.refusal is not None:
+            self._refuse(connection, "too-large" if splitter.is_too_large else "malformed", splitter.refusal, now)
+        elif not splitter.unfinished:
+            connection.began = None
+        elif connection.began is None or messages:
+            connection.began = now
+        self._regrant(connection)
+
+    def _regrant(self, connection: Connection) -> None:
+        """Let a connection hold much of a message, or have it wait until it may."""
+        needs_much = connection.splitter.unfinished > _LITTLE
+        if needs_much and not connection.granted:
+            if self._grants > 0:
+                self._grants -= 1
+                connection.granted = True
+            else:
+                self.selector.unregister(connection.sock)
+                self._ungranted[connection] = None
+        elif connection.granted and not needs_much:
+            self._return_grant(connection)
+
+    def _return_grant(self, connection: Connection) -> None:
+        connection.granted = False
+        self._grants += 1
+        if self._ungranted:
+            waiting = next(iter(self._ungranted))
+            del self._ungranted[waiting]
+            self.selector.register(waiting.sock, selectors.EVENT_READ, waiting)
+            self._grants -= 1
+            waiting.granted = True
+            waiting.heard = waiting.began = time.monotonic()
+
+    # How connections begin and end
+
+    def _accept(self, now: float) -> None:
+        assert self._socket is not None
+        for _ in range(_ACCEPTED_AT_ONCE):
+            try:
+                sock, peer = self._socket.accept()
+            except NOT_NOW:
+                return
+            except OSError as error:
+                if is_exhausted(error):
+                    # Still readable, it would be tried without end; the next sweep tries again.
+                    self.selector.unregister(self._socket)
+                    self._note("exhausted", f"no connection can be accepted: {error.strerror}; raise the limit of open files (ulimit -n)")
+                    return
+                continue  # this one is gone already
+            sock.setblocking(False)
+            named = str(Address(peer[0], peer[1]))
+            if len(self.connections) >= self.settings.max_connections:
+                self._note("too-many", f"{named} is refused: {len(self.connections)} connections are open (max.connections)")
+                with contextlib.suppress(OSError):
+                    sock.send(b"busy: %d connections are open already\n" % len(self.connections))
+                sock.close()
+                continue
+            self._admit(sock, named, now)
+
+    def _admit(self, sock: socket.socket, peer: str, now: float) -> None:
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if self._tls is not None:
+                sock = self._tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+        except OSError:  # it is gone already
+            sock.close()
+            return
+        connection = Connection(sock, peer, self._framing.splitter(self.settings.max_message_bytes), now)
+        if self._tls is not None:
+            connection.began = now
+        self._counters.accepted.count += 1
+        self.connections[connection] = None
+        self.selector.register(sock, selectors.EVENT_READ, connection)
+        # What was sent with the connection is there already, as a rule.
+        self._ready.append(connection)
+
+    def _end(self, connection: Connection) -> None:
+        """The sender will send nothing more."""
+        self._cut_off(connection)
+        if not self.settings.acknowledge or connection.safe >= connection.received:
+            self._close(connection)
+            return
+        connection.is_half = True
+        self.selector.unregister(connection.sock)
+        # Where it does not listen either, the answer to this tells.
+        self._tell(connection, anyway=True)
+
+    def _end_half(self, connection: Connection) -> None:
+        if connection.is_half and not connection.is_closed and connection.safe >= connection.received and not connection.unsent:
+            self._close(connection)
+
+    def _lose(self, connection: Connection, error: OSError) -> None:
+        self._counters.lost.count += 1
+        log.info("%s: the connection of %s is lost: %s", self.ssp, connection.peer, error.strerror or error)
+        self._cut_off(connection)
+        self._close(connection)
+
+    def _cut_off(self, connection: Connection) -> None:
+        if connection.splitter.unfinished and connection.until is None:
+            self._counters.halves.count += 1
+            size = connection.splitter.unfinished
+            log.info("%s: %s stopped in the middle of a message, of which %d bytes are discarded", self.ssp, connection.peer, size)
+            connection.splitter.forget()
+
+    def _refuse(self, connection: Connection, kind: str, why: str, now: float, *, word: str = "error") -> None:
+        """Say why nothing more is read of a connection; ``busy``: trying again may help."""
+        number = f"message {connection.received + 1}: " if word == "error" else ""
+        self._note(kind, f"{connection.peer} is refused: {number}{why}")
+        connection.say_goodbye(f"{word}: {number}{why}")
+        connection.until = now + _GOODBYE_S
+        connection.received = 0
+        connection.began = None
+
+    def _close(self, connection: Connection) -> None:
+        if connection.is_closed:
+            return
+        if not connection.is_half and connection not in self._ungranted:
+            self.selector.unregister(connection.sock)
+        self._ungranted.pop(connection, None)
+        self._told_later.pop(connection, None)
+        self.connections.pop(connection, None)
+        connection.close()
+        if connection.granted:
+            self._return_grant(connection)
+
+    def _tell(self, connection: Connection, *, anyway: bool = False) -> None:
+        try:
+            if connection.tell(anyway=anyway):
+                self._told_later.pop(connection, None)
+            else:
+                self._told_later[connection] = None
+        except OSError as error:
+            self._lose(connection, error)
+
+    # As time goes by
+
+    def _sweep(self, now: float) -> None:
+        self._swept = now
+        for connection in list(self._told_later):
+            self._tell(connection)
+            self._end_half(connection)
+        for connection in list(self.connections):
+            self._look_at(connection, now)
+        if self._socket is not None and self._socket not in self.selector.get_map():
+            self.selector.register(self._socket, selectors.EVENT_READ, None)
+
+    def _look_at(self, connection: Connection, now: float) -> None:
+        settings = self.settings
+        silent = now - connection.heard
+        if connection.until is not None:
+            if now >= connection.until:
+                self._close(connection)
+        elif connection.is_half:
+            if connection.is_lost():
+                self._close(connection)
+        elif connection in self._ungranted:
+            pass
+        elif connection.began is not None and settings.frame_timeout_s and now - connection.began > settings.frame_timeout_s:
+            self._cut_off(connection)
+            self._refuse(connection, "slow", f"it was not complete after {settings.frame_timeout_s:g} seconds (frame.timeout.ms)", now)
+            self._regrant(connection)
+        elif settings.idle_timeout_s and silent > settings.idle_timeout_s and not self._owes(connection):
+            why = f"nothing came for {settings.idle_timeout_s:g} seconds (idle.timeout.ms)"
+            self._refuse(connection, "idle", why, now, word="busy")
+
+    def _owes(self, connection: Connection) -> bool:
+        return self.settings.acknowledge and connection.safe < connection.received
+
+    def _forgive(self, now: float) -> None:
+        """Nothing was read for a while, because there was no room: that was not the senders' fault."""
+        late = now - self._seen
+        for connection in self.connections:
+            connection.heard += late
+            if connection.began is not None:
+                connection.began += late
+            if connection.until is not None:
+                connection.until += late
+        self._swept = now
+
+    def _note(self, kind: str, text: str) -> None:
+        """Count a refusal, and say so in the log, where it has not been said just now."""
+        self._counters.refused[kind].count += 1
+        now = time.monotonic()
+        if now - self._said.get(kind, -_QUIET_S) >= _QUIET_S:
+            self._said[kind] = now
+            log.warning("%s: %s", self.ssp, text)

@@ -1,0 +1,150 @@
+"""The consumer of ``tcp``: all connections of all its partitions on the one thread that polls."""
+
+from __future__ import annotations
+
+import logging
+import selectors
+import ssl
+import time
+from collections.abc import Iterable, Mapping
+
+from streambench.errors import UnknownStreamError, do_all
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
+from streambench.system.api import Chunk, SystemConsumer
+from streambench.system.net.address import Address, cannot_listen
+from streambench.system.net.admin import to_number
+from streambench.system.net.framing import FRAMINGS
+from streambench.system.net.listener import Counters, Listener
+from streambench.system.net.settings import Streams, TcpSettings, tcp_settings
+
+log = logging.getLogger(__name__)
+
+_OTHER_FILES = 256
+
+
+class TcpConsumer(SystemConsumer):
+    """Listens for partitions of one system, each on a port of its own.
+
+    Back-pressure: sockets are read in ``poll`` alone, and only those of partitions that it wants. Whatever there is no room for waits in
+    the kernel's buffers, and then with its sender. Time-outs stand still meanwhile.
+    """
+
+    def __init__(self, streams: Streams, metrics: MetricsRegistry) -> None:
+        self._streams = streams
+        self._metrics = metrics
+        self._counters = Counters(streams.system, metrics)
+        self._wanted: dict[SystemStreamPartition, int] = {}
+        self._listeners: dict[SystemStreamPartition, Listener] = {}
+        self._selector: selectors.BaseSelector | None = None
+        self._watched: frozenset[SystemStreamPartition] = frozenset()
+        of_streams = [tcp_settings(streams.config, SystemStream(streams.system, name)) for name in streams.names()]
+        self.acknowledge_within_ms = min((each.acknowledge_within_ms for each in of_streams if each.acknowledge), default=None)
+
+    @property
+    def addresses(self) -> dict[SystemStreamPartition, Address]:
+        """Where it listens, with the ports that were chosen where 0 was configured; empty before ``start`` and after ``stop``."""
+        return {ssp: listener.address for ssp, listener in self._listeners.items()}
+
+    def register(self, ssp: SystemStreamPartition, offset: str) -> None:
+        self._wanted[ssp] = to_number(offset, str(ssp))
+
+    def start(self) -> None:
+        for ssp, offset in self._wanted.items():
+            self._listen(ssp, offset)
+        self._selector = selectors.DefaultSelector()
+        _allow_files(sum(listener.settings.max_connections for listener in self._listeners.values()))
+        gauge = self._metrics.gauge(f"{self._streams.system}-connections", "tcp")
+        gauge.source = lambda: sum(len(listener.connections) for listener in self._listeners.values())
+
+    def stop(self) -> None:
+        listeners, self._listeners = self._listeners, {}
+        do_all([listener.close for listener in listeners.values()])
+        if self._selector is not None:
+            self._selector.close()
+            self._selector = None
+            self._watched = frozenset()
+
+    def poll(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[IncomingMessageEnvelope]:
+        return [envelope for chunk in self.poll_chunks(wanted, timeout_ms) for envelope in chunk.envelopes()]
+
+    def poll_chunks(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[Chunk]:
+        assert self._selector is not None
+        listeners = [(self._listeners[ssp], at_most) for ssp, at_most in wanted.items() if at_most > 0]
+        until = time.monotonic() + timeout_ms / 1000
+        is_watching = False
+        while True:
+            chunks = [chunk for listener, at_most in listeners if (chunk := listener.take(at_most)) is not None]
+            left = until - time.monotonic()
+            if chunks or left <= 0:
+                return chunks
+            if not is_watching:
+                is_watching = True
+                self._watch([listener for listener, _ in listeners])
+            self._selector.select(min([left, *(listener.tick_s for listener, _ in listeners)]))
+
+    def at_head(self, ssp: SystemStreamPartition) -> bool:
+        listener = self._listeners.get(ssp)
+        return listener is not None and listener.at_head
+
+    def acknowledge(self, offsets: Mapping[SystemStreamPartition, str]) -> None:
+        """Tell the senders what is safe. May be called on another thread than the other methods."""
+        listeners = self._listeners
+        for ssp, offset in offsets.items():
+            listener = listeners.get(ssp)
+            if listener is not None:
+                listener.acknowledge(to_number(offset, str(ssp)))
+
+    def _listen(self, ssp: SystemStreamPartition, offset: int) -> None:
+        stream = ssp.system_stream
+        addresses = self._streams.listening(stream)
+        if ssp.partition >= len(addresses):
+            raise UnknownStreamError(f"there is no partition {ssp}: {stream} has {len(addresses)}, numbered from 0")
+        settings = tcp_settings(self._streams.config, stream)
+        framing = FRAMINGS[settings.framing](stream, settings.max_message_bytes)
+        address = addresses[ssp.partition]
+        listener = Listener(ssp, address, settings, framing, self._tls(ssp, settings), self._counters)
+        listener.begin(offset)
+        self._listeners[ssp] = listener
+        try:
+            listener.open()
+        except OSError as error:
+            raise cannot_listen(self._streams.config, self._streams.key(stream, "listen"), address, error) from error
+        self._metrics.gauge(f"{ssp.system}-{ssp.stream}-{ssp.partition}-port", "tcp").set(listener.address.port)
+
+    def _tls(self, ssp: SystemStreamPartition, settings: TcpSettings) -> ssl.SSLContext | None:
+        if settings.certificate is None:
+            return None
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        try:
+            context.load_cert_chain(settings.certificate, settings.private_key)
+        except (OSError, ssl.SSLError) as error:
+            key = self._streams.config.stream_key(ssp.system, ssp.stream, "tls.certificate")
+            raise self._streams.config.error(key, f"{settings.certificate} holds no certificate with its key: {error}") from error
+        return context
+
+    def _watch(self, listeners: Iterable[Listener]) -> None:
+        """Wait from now on for these partitions alone."""
+        assert self._selector is not None
+        wanted = {listener.ssp: listener for listener in listeners}
+        if wanted.keys() != self._watched:
+            for ssp in self._watched - wanted.keys():
+                self._selector.unregister(self._listeners[ssp].selector)
+            for ssp in wanted.keys() - self._watched:
+                self._selector.register(wanted[ssp].selector, selectors.EVENT_READ)
+            self._watched = frozenset(wanted)
+
+
+def _allow_files(connections: int) -> None:
+    """See that the process may have so many connections: the usual limit of open files is lower than the one that it may set itself."""
+    try:
+        import resource
+    except ImportError:  # no such limits on this system
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = connections + _OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        most = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        if most < needed:
+            log.warning("%d connections may be open, but no more than %d files: raise the limit (ulimit -n)", connections, most)

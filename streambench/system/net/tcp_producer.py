@@ -1,0 +1,327 @@
+"""The producer of ``tcp``: one connection for each partition, on the container's own thread."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import selectors
+import socket
+import ssl
+import time
+from collections import deque
+from typing import Any
+
+from streambench.errors import StreamSystemError, UnknownStreamError
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import OutgoingMessageEnvelope, SystemStream
+from streambench.system.api import Sender, SystemProducer
+from streambench.system.net.address import Address
+from streambench.system.net.connection import NOT_NOW
+from streambench.system.net.framing import FRAMINGS
+from streambench.system.net.settings import Streams, TcpSettings, tcp_settings
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE = 64 << 10
+_SHORTEST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 2.0
+_LONGEST_ANSWER = 4096
+
+
+class TcpProducer(SystemProducer):
+    """Sends to the receivers of one system, at least once.
+
+    A message is kept until the receiver has acknowledged it; where the connection is lost before that, it is sent again over a new one,
+    and may then arrive twice. ``flush`` returns when all is acknowledged. ``send`` waits once as much as ``send.buffer.bytes`` is not.
+    With ``acknowledge=false`` nothing is kept: ``flush`` returns when the kernel has taken all, and what is on its way when a connection is
+    lost is lost as well.
+    """
+
+    def __init__(self, streams: Streams, metrics: MetricsRegistry) -> None:
+        self._streams = streams
+        self._reconnects = metrics.counter(f"{streams.system}-reconnects", "tcp")
+        self._sent_again = metrics.counter(f"{streams.system}-messages-sent-again", "tcp")
+        self._lines: dict[SystemStream, list[_Line]] = {}
+
+    def start(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        for lines in self._lines.values():
+            for line in lines:
+                line.disconnect()
+        self._lines.clear()
+
+    def register(self, source: str) -> None:
+        pass
+
+    def send(self, source: str, envelope: OutgoingMessageEnvelope) -> None:
+        self.sender(envelope.system_stream)(source, envelope, envelope.key, envelope.message, envelope.partition or 0)
+
+    def sender(self, stream: SystemStream) -> Sender:
+        lines = self._of(stream)
+        frame = FRAMINGS[lines[0].settings.framing](stream, lines[0].settings.max_message_bytes).frame
+
+        def send(source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int) -> None:
+            if partition >= len(lines):
+                raise UnknownStreamError(f"there is no partition {stream}.{partition}: it has {len(lines)}, numbered from 0")
+            lines[partition].add(frame(envelope, key, message))
+
+        return send
+
+    def flush(self, source: str) -> None:
+        for lines in self._lines.values():
+            for line in lines:
+                line.push()
+        for lines in self._lines.values():
+            for line in lines:
+                line.finish()
+
+    def _of(self, stream: SystemStream) -> list[_Line]:
+        if stream not in self._lines:
+            key, addresses = self._streams.connecting(stream)
+            settings = tcp_settings(self._streams.config, stream)
+            tls = self._tls(stream, settings)
+            self._lines[stream] = [
+                _Line(f"{stream}.{number}", address, key, settings, tls, self) for number, address in enumerate(addresses)
+            ]
+        return self._lines[stream]
+
+    def _tls(self, stream: SystemStream, settings: TcpSettings) -> ssl.SSLContext | None:
+        if settings.ca is None:
+            return None
+        try:
+            return ssl.create_default_context(cafile=settings.ca)
+        except (OSError, ssl.SSLError) as error:
+            key = self._streams.config.stream_key(stream.system, stream.stream, "tls.ca")
+            raise self._streams.config.error(key, f"{settings.ca} holds no certificates: {error}") from error
+
+    def reconnected(self, sent_again: int) -> None:
+        """A connection has been made anew, and so many messages are sent once more."""
+        self._reconnects.count += 1
+        self._sent_again.count += sent_again
+
+
+class _Refused(StreamSystemError):
+    """The receiver does not want what it was sent, and never will."""
+
+
+class _Line:
+    """The way to one partition.
+
+    ``_frames`` holds what is not acknowledged (or, without acknowledgements, not written), in order. Of these, ``_sent`` have been handed
+    to the connection, whose bytes as far as they are not written are ``_unwritten``. The receiver counts what it got over this connection;
+    ``_told`` is what it last said.
+    """
+
+    def __init__(
+        self, name: str, address: Address, key: str, settings: TcpSettings, tls: ssl.SSLContext | None, producer: TcpProducer
+    ) -> None:
+        self.settings = settings
+        self._name = name
+        self._address = address
+        self._key = key
+        self._tls = tls
+        self._producer = producer
+        self._socket: socket.socket | None = None
+        self._selector: selectors.BaseSelector | None = None
+        self._frames: deque[bytes] = deque()
+        self._fresh: list[bytes] = []
+        self._fresh_bytes = 0
+        self._kept_bytes = 0
+        self._sent = 0
+        self._unwritten = memoryview(b"")
+        self._told = 0
+        self._answer = b""
+        self._was_connected = False
+        self._pause_s = _SHORTEST_PAUSE_S / 2
+        self._not_before = 0.0
+        self._news = 0.0
+        """When something was last acknowledged (or written), or began to wait for it."""
+
+    def add(self, frame: bytes) -> None:
+        self._fresh.append(frame)
+        self._fresh_bytes += len(frame)
+        if self._fresh_bytes >= _AT_ONCE:
+            self.push()
+
+    def push(self) -> None:
+        """Write what there is without waiting; but wait where too much is kept."""
+        self._keep_fresh()
+        if self._frames:
+            self._exchange(0)
+        if self._kept_bytes > self.settings.send_buffer_bytes:
+            self._work_until(lambda: self._kept_bytes <= self.settings.send_buffer_bytes // 2)
+
+    def finish(self) -> None:
+        """Return when everything is acknowledged (or, without acknowledgements, written)."""
+        self._keep_fresh()
+        self._work_until(lambda: not self._frames and not self._unwritten)
+
+    def disconnect(self) -> None:
+        if self._selector is not None:
+            self._selector.close()
+            self._selector = None
+        if self._socket is not None:
+            # With something left to read, what is still on its way would be thrown away.
+            with contextlib.suppress(OSError):
+                while self._socket.recv(_LONGEST_ANSWER):
+                    pass
+            self._socket.close()
+            self._socket = None
+
+    def _keep_fresh(self) -> None:
+        if self._fresh:
+            if not self._frames:
+                self._news = time.monotonic()
+            self._frames.extend(self._fresh)
+            self._kept_bytes += self._fresh_bytes
+            self._fresh, self._fresh_bytes = [], 0
+
+    def _work_until(self, is_done: Any) -> None:
+        while not is_done():
+            left = self._news + self.settings.acknowledge_timeout_s - time.monotonic()
+            if left <= 0:
+                # Whatever is wrong may be so with this connection alone: the next attempt begins anew.
+                self._lose()
+                raise self._not_acknowledged()
+            self._exchange(left)
+
+    def _not_acknowledged(self) -> StreamSystemError:
+        name = self._streams_key("acknowledge")
+        if not self.settings.acknowledge:
+            return StreamSystemError(f"{self._name}: {self._address} has read nothing for {self.settings.acknowledge_timeout_s:g} seconds")
+        return StreamSystemError(
+            f"{self._name}: {self._address} has not acknowledged {len(self._frames)} messages: nothing new was said for "
+            f"{self.settings.acknowledge_timeout_s:g} seconds. A job acknowledges with its commits: set its task.commit.ms below that, or "
+            f"{self._streams_key('acknowledge.timeout.ms')} above. A receiver that never does takes {name}=false"
+        )
+
+    def _streams_key(self, name: str) -> str:
+        return f"{self._key.rpartition('.')[0]}.{name}"
+
+    def _exchange(self, timeout_s: float) -> None:
+        """Write and read what can be, after waiting so long at most for the first of it. Connects where there is no connection."""
+        try:
+            if self._socket is None:
+                self._connect()
+            sock, selector = self._socket, self._selector
+            assert sock is not None and selector is not None
+            # What it has said comes first: that it is gone, perhaps.
+            self._read(sock)
+            self._fill()
+            self._write(sock)
+            if timeout_s > 0 and (self._frames or self._unwritten):
+                selector.modify(sock, selectors.EVENT_READ | (selectors.EVENT_WRITE if self._unwritten else 0))
+                selector.select(timeout_s)
+        except _Refused:
+            self.disconnect()
+            raise
+        except OSError as error:
+            log.info("%s: the connection to %s is lost: %s", self._name, self._address, error.strerror or error)
+            self._lose()
+
+    def _lose(self) -> None:
+        """Begin anew, after a pause that becomes longer as long as nothing is acknowledged."""
+        self.disconnect()
+        self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+        self._not_before = time.monotonic() + self._pause_s
+        if not self.settings.acknowledge and self._unwritten:
+            # How much of it arrived nobody knows.
+            self._unwritten = memoryview(b"")
+
+    # The connection
+
+    def _connect(self) -> None:
+        """Connect, trying for as long as is configured. Raises StreamSystemError."""
+        until = time.monotonic() + self.settings.connect_timeout_s
+        while True:
+            time.sleep(max(0.0, self._not_before - time.monotonic()))
+            try:
+                self._open(max(0.1, until - time.monotonic()))
+            except (OSError, ssl.SSLError) as error:
+                self._lose()
+                reason = (getattr(error, "strerror", None) or str(error)).lower()
+                if isinstance(error, ssl.SSLCertVerificationError) or self._not_before >= until:
+                    raise StreamSystemError(
+                        f"{self._name}: nobody who takes messages listens at {self._address} ({self._key}): {reason}; tried for "
+                        f"{self.settings.connect_timeout_s:g} seconds (connect.timeout.ms). Start the receiver first, or mend the address"
+                    ) from error
+            else:
+                return
+
+    def _open(self, timeout_s: float) -> None:
+        sock = self._socket = socket.create_connection((self._address.host, self._address.port), timeout=timeout_s)
+        if self._tls is not None:
+            sock = self._socket = self._tls.wrap_socket(sock, server_hostname=self._address.host)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.setblocking(False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(sock, selectors.EVENT_READ)
+        if self._was_connected:
+            self._producer.reconnected(self._sent)
+        self._was_connected = True
+        self._sent = self._told = 0
+        self._unwritten = memoryview(b"")
+        self._answer = b""
+
+    def _fill(self) -> None:
+        """Hand frames to the connection, once it has written those before."""
+        if self._unwritten or self._sent >= len(self._frames):
+            return
+        if not self.settings.acknowledge:
+            self._unwritten = memoryview(b"".join(self._frames))
+            self._frames.clear()
+            self._kept_bytes = 0
+            return
+        frames = list(self._frames) if not self._sent else [self._frames[at] for at in range(self._sent - len(self._frames), 0)]
+        self._unwritten = memoryview(b"".join(frames))
+        self._sent += len(frames)
+
+    def _write(self, sock: socket.socket) -> None:
+        with contextlib.suppress(*NOT_NOW):
+            while self._unwritten:
+                written = sock.send(self._unwritten[: 4 * _AT_ONCE])
+                self._unwritten = self._unwritten[written:]
+                if not self.settings.acknowledge:
+                    self._progress()
+
+    def _read(self, sock: socket.socket) -> None:
+        with contextlib.suppress(*NOT_NOW):
+            while data := sock.recv(_LONGEST_ANSWER):
+                *lines, self._answer = (self._answer + data).split(b"\n")
+                for line in lines:
+                    self._understand(line)
+                if len(self._answer) > _LONGEST_ANSWER:
+                    self._understand(self._answer)
+                    self._answer = b""
+            raise ConnectionResetError("the receiver has closed it")
+
+    def _understand(self, line: bytes) -> None:
+        if line.startswith(b"error: "):
+            raise _Refused(f"{self._name}: {self._address} refuses what it was sent: {line[7:].decode(errors='replace')}")
+        if line.startswith(b"busy: "):
+            raise ConnectionResetError(line.decode(errors="replace"))
+        if not self.settings.acknowledge:
+            return
+        if not line.isdigit() or not self._told <= int(line) <= self._told + self._sent:
+            raise self._not_ours(line)
+        count = int(line) - self._told
+        frames = self._frames
+        for _ in range(count):
+            self._kept_bytes -= len(frames.popleft())
+        self._told += count
+        self._sent -= count
+        if count:
+            self._progress()
+
+    def _progress(self) -> None:
+        self._news = time.monotonic()
+        self._pause_s = _SHORTEST_PAUSE_S / 2
+
+    def _not_ours(self, said: bytes) -> _Refused:
+        return _Refused(
+            f"{self._name}: {self._address} answers {said[:80]!r}, which acknowledges nothing: is it the receiver of this stream? "
+            f"A receiver of another kind takes {self._streams_key('acknowledge')}=false"
+        )

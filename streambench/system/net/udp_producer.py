@@ -1,0 +1,134 @@
+"""The producer of ``udp``: datagrams, of which nobody knows what becomes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from typing import Any
+
+from streambench.errors import MessageTooLargeError, SerdeError, StreamSystemError, UnknownStreamError, shortened
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import OutgoingMessageEnvelope, SystemStream
+from streambench.system.api import Sender, SystemProducer
+from streambench.system.net.address import Address
+from streambench.system.net.settings import Streams, UdpSettings, udp_settings
+from streambench.system.net.udp_consumer import HEADER, LARGEST_DATAGRAM, NUMBERED
+
+log = logging.getLogger(__name__)
+
+
+class UdpProducer(SystemProducer):
+    """Sends to the receivers of one system, at most once: ``flush`` returns when the kernel has taken everything, and what is lost after
+    that only the receiver can count (``sequence=true``). What the kernel could not send is in the metric ``<system>-datagrams-unsent``.
+    """
+
+    def __init__(self, streams: Streams, metrics: MetricsRegistry) -> None:
+        self._streams = streams
+        self._unsent = metrics.counter(f"{streams.system}-datagrams-unsent", "udp")
+        self._ways: dict[SystemStream, list[_Way]] = {}
+
+    def start(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        for ways in self._ways.values():
+            for way in ways:
+                way.sock.close()
+        self._ways.clear()
+
+    def register(self, source: str) -> None:
+        pass
+
+    def send(self, source: str, envelope: OutgoingMessageEnvelope) -> None:
+        self.sender(envelope.system_stream)(source, envelope, envelope.key, envelope.message, envelope.partition or 0)
+
+    def sender(self, stream: SystemStream) -> Sender:
+        ways = self._of(stream)
+
+        def send(source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int) -> None:
+            if partition >= len(ways):
+                raise UnknownStreamError(f"there is no partition {stream}.{partition}: it has {len(ways)}, numbered from 0")
+            ways[partition].add(message)
+
+        return send
+
+    def flush(self, source: str) -> None:
+        for ways in self._ways.values():
+            for way in ways:
+                way.flush()
+
+    def _of(self, stream: SystemStream) -> list[_Way]:
+        if stream not in self._ways:
+            key, addresses = self._streams.connecting(stream)
+            settings = udp_settings(self._streams.config, stream)
+            ways = self._ways[stream] = []
+            for number, address in enumerate(addresses):
+                ways.append(_Way(f"{stream}.{number}", address, key, settings, self._unsent))
+        return self._ways[stream]
+
+
+class _Way:
+    """The way to one partition."""
+
+    def __init__(self, name: str, address: Address, key: str, settings: UdpSettings, unsent: Any) -> None:
+        self._name = name
+        self._address = address
+        self._settings = settings
+        self._unsent = unsent
+        self._head = NUMBERED + os.urandom(8) if settings.sequence else b""
+        self._number = 0
+        self._has_told = False
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._most = min(settings.max_message_bytes, LARGEST_DATAGRAM - (HEADER if settings.sequence else 0))
+        self._are_lines = settings.framing == "lines"
+        self.sock = socket.socket(address.family, socket.SOCK_DGRAM)
+        try:
+            self.sock.connect((address.host, address.port))
+        except OSError as error:
+            self.sock.close()
+            raise StreamSystemError(f"{name}: cannot send to {address} ({key}): {(error.strerror or str(error)).lower()}") from error
+
+    def add(self, message: Any) -> None:
+        if type(message) is not bytes:
+            kind = "None" if message is None else f"a {type(message).__name__}"
+            raise SerdeError(f"{self._name}: a datagram is bytes, and this message is {kind}: set a serde, samza.msg.serde=json say")
+        size = len(message)
+        if size > self._most:
+            raise MessageTooLargeError(
+                f"{self._name}: a message of {size} bytes does not go into a datagram, which takes {self._most} (max.message.bytes)"
+            )
+        if not self._are_lines:
+            self._send(message)
+            return
+        if b"\n" in message:
+            raise SerdeError(
+                f"{self._name}: this message holds a newline, and would be several lines: {shortened(message)}; set framing=datagram"
+            )
+        if self._pending and self._pending_bytes + size > self._settings.datagram_bytes:
+            self.flush()
+        self._pending.append(message)
+        self._pending_bytes += size + 1
+
+    def flush(self) -> None:
+        """Hand over to the kernel what waits to fill a datagram."""
+        if self._pending:
+            lines, self._pending, self._pending_bytes = self._pending, [], 0
+            self._send(b"\n".join(lines))
+
+    def _send(self, data: bytes) -> None:
+        if self._head:
+            data = self._head + self._number.to_bytes(8, "big") + data
+            self._number += 1
+        try:
+            self.sock.send(data)
+        except OSError as first:
+            # As a rule this tells of an earlier one, which nobody took; this one was not sent.
+            try:
+                self.sock.send(data)
+            except OSError:
+                self._unsent.count += 1
+            if not self._has_told:
+                self._has_told = True
+                log.warning("%s: %s does not take what is sent: %s", self._name, self._address, (first.strerror or str(first)).lower())
