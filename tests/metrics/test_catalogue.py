@@ -11,8 +11,8 @@ from streambench.config import Config
 from streambench.container.container import Container
 from streambench.container.readings import take_report
 from streambench.metrics.catalogue import METRICS, Metric, find
-from streambench.metrics.registry import Reading
-from streambench.model import OutgoingMessageEnvelope, SystemStream
+from streambench.metrics.registry import MetricsRegistry, Reading
+from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.system.systems import Systems
 from streambench.task import StreamTask
 from tests.container.jobs import Bench
@@ -79,7 +79,22 @@ def test_what_has_an_entry_is_measured(told: dict[str, list[Reading]], tmp_path:
     measured |= {entry for readings in take_report(container).sources.values() for _, entry in entries(list(readings))}
     container.stop()
     elsewhere = {"<system>-batches-written", "entries-restored"}  # by a log that was written to, by a store with a changelog
-    assert [each for each in METRICS if each not in measured and each.pattern not in elsewhere] == []
+    expected = [each for each in METRICS if each.pattern not in elsewhere and each.group not in ("tcp", "udp")]
+    assert [each for each in expected if each not in measured] == []
+
+
+@pytest.mark.parametrize("kind", ["tcp", "udp"])
+def test_what_a_system_on_the_network_measures_has_entries(kind: str) -> None:
+    config = Config({"systems.net.samza.factory": kind, "systems.net.streams.in.listen": "0", "systems.net.streams.out.connect": "9"})
+    registry, systems = MetricsRegistry(), Systems(config)
+    consumer, producer = systems.consumer("net", registry), systems.producer("net", registry)
+    consumer.register(SystemStreamPartition("net", "in", 0), "0")
+    consumer.start()
+    consumer.stop()
+    producer.stop()
+    found = {entry: each.kind for each, entry in entries(registry.readings())}
+    assert all(entry.kind == measured for entry, measured in found.items())
+    assert set(found) == {each for each in METRICS if each.group == kind}
 
 
 def _passes(envelope, collector, coordinator):

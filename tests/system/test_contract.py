@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from streambench.system.memory import memory_streams
+from streambench.system.systems import Systems
 from streambench.testing.systems import SystemContract, SystemUnderTest
 from tests.conftest import CHECKOUT
 from tests.ports import free_port
 from tests.system import listed, queued
+from tests.system.net.peers import free_ports
 
 
 class TestMemory(SystemContract):
@@ -140,3 +143,57 @@ class TestWebhook(SystemContract):
             "samza.factory": "webhook", "port": free_port(), "headers": "*", "post.messages": 20,
             "streams.stream.max.body.bytes": 6 << 20,
         }  # fmt: skip
+class _Net(SystemContract):
+    """Direct communication: streams are configured, and are there only while somebody listens."""
+
+    replayable = survives = bounds = creates = deletes = grows = False
+    most_partitions = 2
+    kind: ClassVar[str]
+
+    def settings(self, directory: Path) -> Mapping[str, Any]:
+        address = f"127.0.0.1:{_ports(self.kind, directory)}"
+        return {"samza.factory": self.kind, "streams.stream.listen": address, "acknowledge.within.ms": "50"}
+
+    def create(self, system: SystemUnderTest, name: str, partitions: int) -> None:
+        system.config = system.config.with_values({f"systems.sys.streams.{name}.partitions": partitions})
+        system.systems = Systems(system.config)
+
+
+@cache
+def _ports(kind: str, directory: Path) -> int:
+    return free_ports(2, kind)
+
+
+class TestTcpEnvelopes(_Net):
+    kind = "tcp"
+
+    def settings(self, directory: Path) -> Mapping[str, Any]:
+        return {**super().settings(directory), "framing": "envelope"}
+
+
+class TestTcpLengths(_Net):
+    kind = "tcp"
+    keys = tombstones = timestamps = headers = False
+
+    def settings(self, directory: Path) -> Mapping[str, Any]:
+        return {**super().settings(directory), "framing": "length"}
+
+
+class TestTcpLines(_Net):
+    kind = "tcp"
+    keys = tombstones = timestamps = headers = any_bytes = False
+
+
+class TestUdp(_Net):
+    kind = "udp"
+    keys = tombstones = timestamps = headers = False
+
+    def settings(self, directory: Path) -> Mapping[str, Any]:
+        return {"samza.factory": "udp", "streams.stream.listen": f"127.0.0.1:{_ports(self.kind, directory)}"}
+
+
+class TestUdpLines(TestUdp):
+    any_bytes = False
+
+    def settings(self, directory: Path) -> Mapping[str, Any]:
+        return {**super().settings(directory), "framing": "lines", "sequence": "true"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import ipaddress
 import socket
 
 from msgspec import Struct
@@ -27,14 +26,6 @@ class Address(Struct, frozen=True):
     def family(self) -> socket.AddressFamily:
         """IPv6 for an IPv6 address, else IPv4: names are looked up there."""
         return socket.AF_INET6 if ":" in self.host else socket.AF_INET
-
-    @property
-    def is_loopback(self) -> bool:
-        """Whether only this machine can reach it."""
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
 
 
 def addresses(config: Config, key: str, partitions: int) -> list[Address]:
@@ -66,7 +57,8 @@ def _parsed(config: Config, key: str, text: str) -> Address:
 def cannot_listen(config: Config, key: str, address: Address, error: OSError) -> ConfigError:
     """Why nobody can listen at an address, and what helps."""
     reason = (error.strerror or str(error)).lower()
-    remedy = "the job may run already, or another program has the port: stop it, or give another port"
-    if not isinstance(error, socket.gaierror) and error.errno != errno.EADDRINUSE:
+    if error.errno == errno.EADDRINUSE:
+        remedy = "the job may run already, or another program has the port: stop it, or give another port"
+    else:
         remedy = "give an address of this machine and a port that you may use"
     return config.error(key, f"cannot listen on {address}: {reason}; {remedy}")

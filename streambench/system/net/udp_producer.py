@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 class UdpProducer(SystemProducer):
     """Sends to the receivers of one system, at most once: ``flush`` returns when the kernel has taken everything, and what is lost after
-    that only the receiver can count (``sequence=true``). What the kernel could not send is in the metric ``<system>-datagrams-unsent``.
+    that only the receiver can count (``sequence=true``). What is known of it here is in the metric ``<system>-datagrams-unsent``.
     """
 
     def __init__(self, streams: Streams, metrics: MetricsRegistry) -> None:
@@ -123,12 +123,16 @@ class _Way:
             self._number += 1
         try:
             self.sock.send(data)
-        except OSError as first:
-            # As a rule this tells of an earlier one, which nobody took; this one was not sent.
+        except OSError as error:
+            self._miss(error)
             try:
+                # As a rule the first attempt only tells of an earlier datagram, which nobody took.
                 self.sock.send(data)
-            except OSError:
-                self._unsent.count += 1
-            if not self._has_told:
-                self._has_told = True
-                log.warning("%s: %s does not take what is sent: %s", self._name, self._address, (first.strerror or str(first)).lower())
+            except OSError as again:
+                self._miss(again)
+
+    def _miss(self, error: OSError) -> None:
+        self._unsent.count += 1
+        if not self._has_told:
+            self._has_told = True
+            log.warning("%s: %s does not take what is sent: %s", self._name, self._address, (error.strerror or str(error)).lower())

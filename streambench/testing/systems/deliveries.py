@@ -30,7 +30,7 @@ class Deliveries(Harness):
         with self._opened(tmp_path) as system:
             assert system.admin.replayable is False
             assert system.metadata() == PartitionMetadata(None, None, "0")
-            with self._sending(system, range(3)), self._reading(system) as consumer:
+            with self._reading(system) as consumer, self._sending(system, range(3)):
                 self._receive(system, consumer, 3)
                 assert system.metadata() == PartitionMetadata(None, None, "0")
 

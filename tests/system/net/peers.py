@@ -149,19 +149,19 @@ def line(sock: socket.socket) -> bytes:
     return found
 
 
-def free_ports(count: int) -> int:
+def free_ports(count: int, kind: str = "tcp") -> int:
     """The first of so many consecutive ports that are free."""
     while True:
-        held = []
+        held: list[socket.socket] = []
         try:
-            first = socket.create_server((LOOPBACK, 0))
-            held.append(first)
-            start: int = first.getsockname()[1]
-            for number in range(1, count):
-                held.append(socket.create_server((LOOPBACK, start + number)))
-            return start
+            for number in range(count):
+                sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM if kind == "tcp" else socket.SOCK_DGRAM)
+                held.append(sock)
+                sock.bind((LOOPBACK, held[0].getsockname()[1] + number if number else 0))
+            port: int = held[0].getsockname()[1]
+            return port
         except (OSError, OverflowError):
             continue
         finally:
-            for each in held:
-                each.close()
+            for sock in held:
+                sock.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -89,7 +91,8 @@ def test_what_is_too_large_is_refused_and_what_came_before_it_is_not(kind: type[
     assert slow.is_too_large
 
 
-NO_ENVELOPES = [b"", b"\xc1", b"\x81\xa1\xff\x01", *map(msgspec.msgpack.encode, ([1], {}, {"message": "text"}, {"message": b"", "kye": b""}))]
+WRONG_MAPS: list[Any] = [[1], {}, {"message": "text"}, {"message": b"", "kye": b""}]
+NO_ENVELOPES = [b"", b"\xc1", b"\x81\xa1\xff\x01", *map(msgspec.msgpack.encode, WRONG_MAPS)]
 
 
 @pytest.mark.parametrize("frame", NO_ENVELOPES)
