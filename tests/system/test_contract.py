@@ -13,9 +13,8 @@ from streambench.system.memory import memory_streams
 from streambench.system.systems import Systems
 from streambench.testing.systems import SystemContract, SystemUnderTest
 from tests.conftest import CHECKOUT
-from tests.ports import free_port
+from tests.ports import free_port, free_ports
 from tests.system import listed, queued
-from tests.system.net.peers import free_ports
 
 
 class TestMemory(SystemContract):
@@ -143,6 +142,8 @@ class TestWebhook(SystemContract):
             "samza.factory": "webhook", "port": free_port(), "headers": "*", "post.messages": 20,
             "streams.stream.max.body.bytes": 6 << 20,
         }  # fmt: skip
+
+
 class _Net(SystemContract):
     """Direct communication: streams are configured, and are there only while somebody listens."""
 

@@ -17,7 +17,6 @@ from streambench.system.net.address import Address
 STREAM = SystemStream("t", "lines")
 SSP = SystemStreamPartition("t", "lines", 0)
 SOURCE = "Partition 0"
-LOOPBACK = "127.0.0.1"
 
 
 def config(kind: str = "tcp", **settings: Any) -> Config:
@@ -147,21 +146,3 @@ def line(sock: socket.socket) -> bytes:
         assert data, f"closed after {found!r}"
         found += data
     return found
-
-
-def free_ports(count: int, kind: str = "tcp") -> int:
-    """The first of so many consecutive ports that are free."""
-    while True:
-        held: list[socket.socket] = []
-        try:
-            for number in range(count):
-                sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM if kind == "tcp" else socket.SOCK_DGRAM)
-                held.append(sock)
-                sock.bind((LOOPBACK, held[0].getsockname()[1] + number if number else 0))
-            port: int = held[0].getsockname()[1]
-            return port
-        except (OSError, OverflowError):
-            continue
-        finally:
-            for sock in held:
-                sock.close()

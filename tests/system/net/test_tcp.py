@@ -13,7 +13,8 @@ from streambench.errors import ConfigError, MessageTooLargeError, SerdeError, St
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStreamPartition
 from streambench.system.net import TcpSystemFactory
-from tests.system.net.peers import SOURCE, SSP, STREAM, config, free_ports, line, receiving, said, send, sending, to
+from tests.ports import free_ports
+from tests.system.net.peers import SOURCE, SSP, STREAM, config, line, receiving, said, send, sending, to
 
 TCP = TcpSystemFactory()
 

@@ -16,7 +16,8 @@ from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStreamPartition
 from streambench.system.net import UdpSystemFactory
 from streambench.system.net.udp_consumer import NUMBERED
-from tests.system.net.peers import SOURCE, Receiver, config, free_ports, receiving, send, sending, to
+from tests.ports import free_ports
+from tests.system.net.peers import SOURCE, Receiver, config, receiving, send, sending, to
 
 UDP = UdpSystemFactory()
 
