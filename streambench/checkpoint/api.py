@@ -10,9 +10,9 @@ again (a restarted process, a re-executed Spark task) claims it anew, and the fo
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -65,6 +65,10 @@ class Generation(Struct, frozen=True):
     known: Set[SystemStreamPartition] = frozenset()
 
 
+Checkpoints = Callable[[Mapping[SystemStreamPartition, str]], Mapping[str, Checkpoint]]
+"""Makes the checkpoints of a commit, by task, from the offsets behind the last messages that it appends to changelogs."""
+
+
 class CheckpointManager(ABC):
     """Remembers the checkpoints of one job, durably.
 
@@ -77,7 +81,7 @@ class CheckpointManager(ABC):
     ``directory``: the job's own directory, where the checkpoints are files in one: what else the job keeps lies there by default.
     """
 
-    atomic: ClassVar[str | None] = None
+    atomic: str | None = None
     directory: Path | None = None
 
     @abstractmethod
@@ -111,10 +115,12 @@ class CheckpointManager(ABC):
         written then. After an error of any other kind the claim is lost, since nobody knows what has become of the write.
         """
 
-    def commit(self, checkpoints: Mapping[str, Checkpoint], rows: Sequence[Rows], applier: Applier) -> None:
+    def commit(self, checkpoints: Checkpoints, rows: Sequence[Rows], applier: Applier) -> Mapping[str, Checkpoint]:
         """As ``write``, and in the same atomic step write rows to their partitions, through ``applier``: all of it happens, once, or
         nothing. Where the process dies when that is decided but not done, whoever claims the container next, or opens a generation, does
-        it."""
+        it.
+
+        ``checkpoints`` makes them, as soon as it is known where the rows that have a ``base`` end; returns those that were written."""
         raise CheckpointError(f"{type(self).__name__} cannot commit anything but checkpoints")
 
     def check(self) -> None:  # noqa: B027 - most learn of it when they write

@@ -29,19 +29,19 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 import msgspec
 from msgspec import Raw, Struct
 
 from streambench.checkpoint import rules
-from streambench.checkpoint.api import Checkpoint, CheckpointManager, Generation
+from streambench.checkpoint.api import Checkpoint, CheckpointManager, Checkpoints, Generation
 from streambench.checkpoint.effects import Applier, Effects
 from streambench.checkpoint.holding import is_held, let_go, take_hold
 from streambench.checkpoint.ledger import DamagedRecordError, Ledger, Record, sweep
 from streambench.checkpoint.records import Entry, Start, decoded, encode, packed, unpacked
 from streambench.errors import CheckpointError, ConfigError, FencedError, StreambenchError
-from streambench.system.rows import Rows
+from streambench.system.rows import Rows, ends_of
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class JournalCheckpointManager(CheckpointManager):
     one container at a time, and belongs to one thread. The directory's file system must have hard links.
     """
 
-    atomic: ClassVar[str | None] = "log"
+    atomic: str | None = "log"
 
     def __init__(self, directory: Path, job: str, *, keep: int, apply: Callable[[Effects], None] | None = None) -> None:
         if keep < 1:
@@ -148,10 +148,11 @@ class JournalCheckpointManager(CheckpointManager):
     def write(self, checkpoints: Mapping[str, Checkpoint]) -> None:
         self._commit(self._claimed(), checkpoints, None)
 
-    def commit(self, checkpoints: Mapping[str, Checkpoint], rows: Sequence[Rows], applier: Applier) -> None:
+    def commit(self, checkpoints: Checkpoints, rows: Sequence[Rows], applier: Applier) -> Mapping[str, Checkpoint]:
+        made = checkpoints(ends_of(rows))
         if not rows:
-            self.write(checkpoints)
-            return
+            self.write(made)
+            return made
         claim = self._claimed()
         now_ms = time.time_ns() // 1_000_000
         for each in rows:
@@ -162,7 +163,7 @@ class JournalCheckpointManager(CheckpointManager):
         except CheckpointError:
             self.check()
             raise
-        self._commit(claim, checkpoints, effects)
+        self._commit(claim, made, effects)
         # From here on they are certain to be applied; should that fail now, by whoever starts the container next.
         self._claim = None
         try:
@@ -173,6 +174,7 @@ class JournalCheckpointManager(CheckpointManager):
             claim.last.close()
             raise
         self._claim = claim
+        return made
 
     def check(self) -> None:
         claim = self._claim

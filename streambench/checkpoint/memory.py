@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from threading import Lock
-from typing import ClassVar
 
 from streambench.checkpoint import rules
-from streambench.checkpoint.api import Checkpoint, CheckpointManager, Generation
+from streambench.checkpoint.api import Checkpoint, CheckpointManager, Checkpoints, Generation
 from streambench.checkpoint.effects import Applier, Effects
-from streambench.system.rows import Rows
+from streambench.system.rows import Rows, ends_of
 
 
 class _Memory:
@@ -44,7 +43,7 @@ class MemoryCheckpointManager(CheckpointManager):
     """Keeps checkpoints as long as the process lives. ``checkpoints``, and ``last`` (the generation before), are there from the start;
     ``keep``: how many per task."""
 
-    atomic: ClassVar[str | None] = "memory"
+    atomic: str | None = "memory"
 
     def __init__(
         self, checkpoints: Mapping[str, Checkpoint] | None = None, *, job: str = "job", keep: int = 100, last: Generation | None = None
@@ -90,11 +89,13 @@ class MemoryCheckpointManager(CheckpointManager):
             self._check(checkpoints)
             self._memory.add(checkpoints)
 
-    def commit(self, checkpoints: Mapping[str, Checkpoint], rows: Sequence[Rows], applier: Applier) -> None:
+    def commit(self, checkpoints: Checkpoints, rows: Sequence[Rows], applier: Applier) -> Mapping[str, Checkpoint]:
+        made = checkpoints(ends_of(rows))
         with self._memory.lock:
-            generation, container, epoch = self._check(checkpoints)
+            generation, container, epoch = self._check(made)
             applier.apply(Effects(f"{self._memory.job}/c{container}", generation, epoch, rows))
-            self._memory.add(checkpoints)
+            self._memory.add(made)
+        return made
 
     def check(self) -> None:
         if self._claim is not None:

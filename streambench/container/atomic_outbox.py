@@ -43,7 +43,7 @@ def check_atomic(config: Config, job: str, systems: Systems, checkpoints: Checkp
     if checkpoints.atomic is None:
         raise config.error(
             "task.checkpoint.system",
-            f"{_GUARANTEE}=exactly-once needs checkpoints in a log system, where outputs can be committed with them: name one here",
+            f"{_GUARANTEE}=exactly-once needs checkpoints in a log or a Kafka, where outputs can be committed with them: name one here",
         )
     for name, definition in store_definitions(config, job, systems).items():
         if definition.changelog is not None:
@@ -84,14 +84,20 @@ class AtomicOutbox(ProducingOutbox):
 
     def commit(self, commits: Sequence[TaskCommit], now_ms: int) -> Mapping[str, Checkpoint]:
         self._add([changes for each in commits for changes in each.changes])
-        ends = self._upcoming({*self._changes, *(ssp for each in commits for ssp in each.changelogs.values())})
+        self._ends.update(self._upcoming({*self._changes, *(ssp for each in commits for ssp in each.changelogs.values())}))
         for ssp, rows in self._changes.items():
-            rows.base = int(ends[ssp])
-            ends[ssp] = str(rows.base + len(rows))
+            rows.base = int(self._ends[ssp])
         effects = [*self._changes.values(), *(rows for producer in self._producers.values() for rows in producer.take())]
-        written = self._checkpoints_of(commits, ends, now_ms)
-        if written or effects:
-            self._checkpoints.commit(written, effects, self._applier)
+        ends: Mapping[SystemStreamPartition, str] = {}
+
+        def checkpoints(new_ends: Mapping[SystemStreamPartition, str]) -> Mapping[str, Checkpoint]:
+            nonlocal ends
+            ends = new_ends
+            return self._checkpoints_of(commits, {**self._ends, **ends}, now_ms)
+
+        written: Mapping[str, Checkpoint] = {}
+        if commits or effects:
+            written = self._checkpoints.commit(checkpoints, effects, self._applier)
         self._ends.update(ends)
         self._changes = {}
         self._pending = 0
@@ -110,9 +116,8 @@ class AtomicOutbox(ProducingOutbox):
 
     def _upcoming(self, changelogs: Collection[SystemStreamPartition]) -> dict[SystemStreamPartition, str]:
         """Nobody else writes to these partitions: they are asked for once."""
-        ends = {ssp: self._ends[ssp] for ssp in changelogs if ssp in self._ends}
-        unknown = {ssp for ssp in changelogs if ssp not in ends}
-        return {**ends, **super()._upcoming(unknown)} if unknown else ends
+        unknown = {ssp for ssp in changelogs if ssp not in self._ends}
+        return super()._upcoming(unknown) if unknown else {}
 
     def _made(self, system: str) -> SystemProducer:
         producer = super()._made(system)
@@ -148,6 +153,7 @@ def _check(config: Config, system: str, producer: SystemProducer, checkpoints: C
         raise config.error(
             key,
             f"{_GUARANTEE}=exactly-once writes outputs, changelogs and checkpoints in one atomic step, and the checkpoints are in "
-            f"{'memory' if checkpoints.atomic == 'memory' else 'a log'}: '{system}' is another kind of system. Use a log system for all "
-            f"of them (task.checkpoint.system, too), or set {_GUARANTEE}=at-least-once",
+            f"{'a log' if checkpoints.atomic == 'log' else checkpoints.atomic}: '{system}' is another kind of system"
+            f"{f' ({producer.atomic})' if producer.atomic else ''}. Use log systems, or one Kafka, for all of them "
+            f"(task.checkpoint.system, too), or set {_GUARANTEE}=at-least-once",
         )

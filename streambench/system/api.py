@@ -134,10 +134,11 @@ class SystemProducer(ABC):
 
     **Exactly once.** A producer whose ``atomic`` is not None can be part of a container's atomic commit, together with checkpoints of
     the same kind (``CheckpointManager.atomic``). It is told to ``hold`` all that is sent to it; at a commit the container ``take``s that,
-    writes it to the commit journal, and has it appended by ``append_once``, which may happen again after a crash. Others need none of this.
+    and the checkpoint manager writes it: to a commit journal, from where it is appended by ``append_once``, which may happen again after a
+    crash; or, where a system has transactions, in one of these, which needs no ``append_once``. Other producers need none of this.
     """
 
-    atomic: ClassVar[str | None] = None
+    atomic: str | None = None
 
     @abstractmethod
     def start(self) -> None:

@@ -173,7 +173,7 @@ class MemoryConsumer(SystemConsumer):
 class MemoryProducer(SystemProducer):
     """Appends what it is given; everything is there at once, so that a flush has nothing to do."""
 
-    atomic: ClassVar[str | None] = "memory"
+    atomic: str | None = "memory"
 
     def __init__(self, streams: MemoryStreams) -> None:
         self._streams = streams

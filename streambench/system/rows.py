@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -13,7 +13,8 @@ from streambench.model import SystemStreamPartition
 class Rows(Struct):
     """Encoded messages for one partition, as columns of one length; ``timestamps`` and ``headers`` are None where none has any.
 
-    ``base``: the offset that the first of them must get, because other offsets were derived from it; None: any.
+    ``base``: where the partition ended when that was last known, if nobody else writes to it and offsets are derived from it; None: any.
+    Where every message takes one offset, it is the one that the first of them must get.
     """
 
     ssp: SystemStreamPartition
@@ -25,6 +26,18 @@ class Rows(Struct):
 
     def __len__(self) -> int:
         return len(self.messages)
+
+    def add(self, key: Any, message: Any, timestamp: int | None, headers: Mapping[str, bytes] | None) -> None:
+        """Append one message."""
+        count = len(self)
+        if timestamp is not None or self.timestamps is not None:
+            self.timestamps = _padded(self.timestamps, count)
+            self.timestamps.append(timestamp)
+        if headers or self.headers is not None:
+            self.headers = _padded(self.headers, count)
+            self.headers.append(headers)
+        self.keys.append(key)
+        self.messages.append(message)
 
     def extend(self, more: Rows) -> None:
         """Append the messages of other rows for the same partition."""
@@ -41,6 +54,11 @@ class Rows(Struct):
     def stamp(self, time_ms: int) -> None:
         """Give this timestamp to all messages that have none."""
         self.timestamps = [time_ms if each is None else each for each in _padded(self.timestamps, len(self))]
+
+
+def ends_of(rows: Iterable[Rows]) -> dict[SystemStreamPartition, str]:
+    """The offsets behind the rows that have a base, where every message takes one offset."""
+    return {each.ssp: str(each.base + len(each)) for each in rows if each.base is not None}
 
 
 def _padded(values: list[Any] | None, length: int) -> list[Any]:

@@ -13,21 +13,23 @@ from streambench.checkpoint.journal import JournalCheckpointManager
 from streambench.checkpoint.memory import memory_checkpoints
 from streambench.config import Config
 from streambench.system.kafka.checkpoints import KafkaCheckpointManager
+from streambench.system.kafka.exactly_once import TransactionalCheckpointManager
 from streambench.system.kafka.nodes import KafkaNodes
 from streambench.system.kafka.settings import Settings
 
 Another = Callable[[], CheckpointManager]
 
 
-@pytest.fixture(params=["journal", "memory", "kafka"])
+@pytest.fixture(params=["journal", "memory", "kafka", "kafka-transactions"])
 def another(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Another]:
     """Makes a manager of one and the same job, as another process would have it."""
     made: list[CheckpointManager] = []
 
     def make() -> CheckpointManager:
         manager: CheckpointManager
-        if request.param == "kafka":
-            manager = KafkaCheckpointManager(kafka_settings(request.getfixturevalue("kafka")), tmp_path.name, keep=10)
+        if request.param.startswith("kafka"):
+            kind = KafkaCheckpointManager if request.param == "kafka" else TransactionalCheckpointManager
+            manager = kind(kafka_settings(request.getfixturevalue("kafka")), tmp_path.name, keep=10, trim_every=10)
         elif request.param == "journal":
             manager = JournalCheckpointManager(tmp_path / "job-1", "job-1", keep=10)
         else:
@@ -43,6 +45,12 @@ def another(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Another]
 def kafka_settings(nodes: KafkaNodes) -> Settings:
     assert nodes.cluster is not None
     return Settings.from_config("k", Config({"systems.k.bootstrap.servers": nodes.cluster.servers}))
+
+
+@pytest.fixture
+def starts_until_forgotten(another: Another) -> int:
+    """After so many generations nothing is left of the first one."""
+    return 8 if isinstance(another(), KafkaCheckpointManager) else 40
 
 
 @pytest.fixture

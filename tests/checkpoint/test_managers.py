@@ -200,10 +200,10 @@ def test_a_zombie_stays_fenced_after_the_records_that_fenced_it_were_pruned(anot
     assert another().history()["a"] == [at(offset) for offset in range(30, 40)]
 
 
-def test_a_zombie_stays_fenced_after_its_generation_was_forgotten(another: Another) -> None:
+def test_a_zombie_stays_fenced_after_its_generation_was_forgotten(another: Another, starts_until_forgotten: int) -> None:
     zombie = started(another(), "a")
     zombie.write({"a": at(0)})
-    for _ in range(40):
+    for _ in range(starts_until_forgotten):
         started(another(), "a")
     with pytest.raises(FencedError, match="newer start"):
         zombie.write({"a": at(99)})

@@ -54,7 +54,8 @@ class Holder:
         self.manager.claim(generation, container, now_ms=0)
 
     def commit(self, *values: bytes, task: str = "a") -> None:
-        self.manager.commit({task: Checkpoint({OUT: values[-1].decode()})}, [Rows(OUT, [None] * len(values), list(values))], self.applier)
+        rows = Rows(OUT, [None] * len(values), list(values))
+        self.manager.commit(lambda ends: {task: Checkpoint({OUT: values[-1].decode()})}, [rows], self.applier)
 
     def wake(self) -> None:
         """Apply at last what was committed."""

@@ -8,12 +8,14 @@ from typing import Any
 
 from kafka import TopicPartition
 from kafka import errors as kafka_errors
+from kafka.admin import OffsetSpec
 
 from streambench.errors import ConfigError, StreamExistsError, StreamSystemError, UnknownStreamError
 from streambench.model import PartitionMetadata, SystemStream
 from streambench.system.api import SystemAdmin
 from streambench.system.kafka.clients import LookUps, new_admin, translated
 from streambench.system.kafka.consumer import to_number
+from streambench.system.kafka.hanging import hanging
 from streambench.system.kafka.settings import Settings
 
 _UNTIL_KNOWN_S = 15.0
@@ -120,6 +122,35 @@ class KafkaAdmin(SystemAdmin):
             return int(described["topic"][topic]["max.message.bytes"]["value"])
         except (kafka_errors.KafkaError, KeyError, TypeError, ValueError):
             return None
+
+    def gone(self, topics: Iterable[str]) -> list[str]:
+        """Those of the topics that are certain not to be there (any more)."""
+        wanted = sorted(topics)
+        try:
+            described = self._admin().describe_topics(wanted)
+        except (kafka_errors.KafkaError, StreamSystemError):
+            return []
+        unknown = kafka_errors.UnknownTopicOrPartitionError.errno
+        return [each["name"] for each in described if each["error_code"] == unknown]
+
+    def high_watermark(self, partition: TopicPartition) -> int:
+        """The offset behind the last message of a partition, committed or not."""
+        wanted = {partition: OffsetSpec.LATEST}
+        found = self._asked("asking for offsets", lambda: self._admin().list_partition_offsets(wanted))
+        offset: int = found[partition].offset
+        return offset
+
+    def hanging(self, partition: TopicPartition) -> str | None:
+        """See ``hanging``."""
+        return hanging(self._settings, self._admin(), partition)
+
+    def is_settled(self, identity: str) -> bool:
+        """Whether the last transaction of an identity has reached all its partitions, as far as anybody can tell."""
+        try:
+            state = self._admin().describe_transactions([identity])[identity].state
+        except (kafka_errors.KafkaError, KeyError, ValueError):
+            return True
+        return state.value not in ("PrepareCommit", "PrepareAbort")
 
     def close(self) -> None:
         client, self._client = self._client, None

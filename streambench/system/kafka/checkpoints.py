@@ -21,20 +21,25 @@ from streambench.checkpoint.records import packed
 from streambench.errors import CheckpointError, ConfigError, StreambenchError, do_all
 from streambench.model import SystemStream
 from streambench.system.kafka.admin import CHECKPOINTS, KafkaAdmin
-from streambench.system.kafka.clients import as_ours, new_consumer, new_producer, translated, unreachable
-from streambench.system.kafka.fold import Claimed, Committed, Entry, Fold, Opened, as_text, read, written
+from streambench.system.kafka.clients import as_ours, let_go, new_consumer, new_producer, translated, unreachable
+from streambench.system.kafka.fold import Claimed, Closing, Committed, Entry, Fold, Opened, as_text, read, written
 from streambench.system.kafka.settings import Settings
+from streambench.system.kafka.transactions import fence
 
 log = logging.getLogger(__name__)
 
 _LARGEST = 16 << 20
-_TRIM_EVERY = 2_000
+TRIM_EVERY = 2_000
 _CHECK_EVERY_S = 1.0
+_SUSPECT_S = 3.0
+_POLL_MS = 20
 _TRIES = 20
 _OTHER = re.compile(r"[^a-zA-Z0-9.-]")
 
 
-class _Claim(Struct, frozen=True):
+class Claim(Struct, frozen=True):
+    """A container that is held."""
+
     generation: int
     container: int
     holder: str
@@ -53,7 +58,7 @@ class KafkaCheckpointManager(CheckpointManager):
     of a key, even where that is one that does not count.
     """
 
-    def __init__(self, settings: Settings, job: str, *, keep: int, trim_every: int = _TRIM_EVERY) -> None:
+    def __init__(self, settings: Settings, job: str, *, keep: int, trim_every: int = TRIM_EVERY) -> None:
         if keep < 1:
             raise ConfigError(f"task.checkpoint.history: {keep} is too few; the last commit is always kept", key="task.checkpoint.history")
         self._settings = settings
@@ -67,9 +72,10 @@ class KafkaCheckpointManager(CheckpointManager):
         self._producer: Any = None
         self._exists = False
         self._fold = Fold(job, keep)
-        self._next = self._begun = 0
-        self._claim: _Claim | None = None
+        self._next = self._begun = self._known = 0
+        self._claim: Claim | None = None
         self._checked = 0.0
+        self._atomic = False
 
     def open_generation(
         self, assignment: Mapping[int, Sequence[str]], *, now_ms: int, places: Mapping[str, int] | None = None
@@ -88,12 +94,12 @@ class KafkaCheckpointManager(CheckpointManager):
         self._catch_up()
         rules.check_claim(self._job, self._fold.generation, generation, container)
         holder = uuid.uuid4().hex
-        offset, counts = self._append(Claimed(generation=generation, container=container, holder=holder, who=_who(now_ms)))
+        offset, counts = self._append(Claimed(generation=generation, container=container, holder=holder, who=who(now_ms)))
         last = self._fold.generation
         assert last is not None
         if not counts:
             raise rules.superseded(self._job, container, last.number, who=self._fold.opened_by)
-        self._claim = _Claim(generation, container, holder, tuple(last.assignment[container]) if last.number == generation else ())
+        self._claim = Claim(generation, container, holder, tuple(last.assignment[container]) if last.number == generation else ())
         self._fold.check(generation, container, holder)
         return offset + 1
 
@@ -125,7 +131,15 @@ class KafkaCheckpointManager(CheckpointManager):
         if claim is None or now - self._checked < _CHECK_EVERY_S:
             return
         self._checked = now
-        self._take(self._poll(0))
+        self._look()
+        self._check_holds(claim)
+
+    def _look(self, timeout_ms: int = 0) -> None:
+        """Take what has come meanwhile; where it had to begin anew, everything."""
+        self._take(self._poll(timeout_ms))
+        self._read_to(self._known)
+
+    def _check_holds(self, claim: Claim) -> None:
         self._fold.check(claim.generation, claim.container, claim.holder)
 
     def close(self) -> None:
@@ -149,19 +163,26 @@ class KafkaCheckpointManager(CheckpointManager):
         places: Mapping[str, int] | None,
     ) -> Generation:
         self._create()
-        for _ in range(_TRIES):
-            self._catch_up()
+
+        def checked() -> dict[str, int]:
             last = self._fold.generation
             if assignment is None:
                 rules.check_rewind(self._job, last, self._fold.history, rewound)
-            merged = rules.merged_places(self._job, last.places if last is not None else {}, places)
+            return rules.merged_places(self._job, last.places if last is not None else {}, places)
+
+        for _ in range(_TRIES):
+            self._read_to(self._asked("end_offsets"))
+            checked()  # what is refused stops nothing
+            self._close_last(now_ms)
+            merged, last = checked(), self._fold.generation
             number = 1 if last is None else last.number + 1
             entry = Opened(
                 number=number,
                 assignment=None if assignment is None else as_text(assignment),
                 places=merged,
                 checkpoints={task: packed(checkpoint) for task, checkpoint in rewound.items()},
-                who=_who(now_ms),
+                atomic=self._atomic,
+                who=who(now_ms),
             )
             _, counts = self._append(entry)
             if counts:
@@ -172,6 +193,23 @@ class KafkaCheckpointManager(CheckpointManager):
             f"job {self._job}: {_TRIES} times another start of the job came first; is something starting it again and again?"
         )
 
+    def _close_last(self, now_ms: int) -> None:
+        """Read everything; where containers of the last generation commit in transactions, have the last of these come to its end first,
+        and see to it that no more begin."""
+        while True:
+            last = self._fold.generation
+            if last is not None and self._fold.atomic:
+                self._write(Closing(number=last.number + 1, who=who(now_ms)))
+                fence(self._settings, [self._identity(container) for container in last.assignment])
+            self._catch_up()
+            newer = self._fold.generation
+            if newer is None or not self._fold.atomic or (last is not None and last.number == newer.number):
+                return
+
+    def _identity(self, container: int) -> str:
+        """As whom a container writes transactions, in every generation."""
+        return f"{self._stream.stream}.{container}"
+
     def _create(self) -> None:
         if not self._exists:
             forever = {"retention_ms": -1, "retention_bytes": -1, "cleanup_policy": "delete", "max_message_bytes": _LARGEST}
@@ -180,6 +218,10 @@ class KafkaCheckpointManager(CheckpointManager):
 
     def _append(self, entry: Entry) -> tuple[int, bool]:
         """Write a record; its offset, and whether it counts."""
+        offset = self._write(entry)
+        return offset, self._read_to(offset + 1, offset)
+
+    def _write(self, entry: Entry) -> int:
         if self._producer is None:
             largest = {"max_request_size": _LARGEST, "linger_ms": 0, "compression_type": "gzip"}
             self._producer = new_producer(self._settings, **largest)
@@ -188,35 +230,48 @@ class KafkaCheckpointManager(CheckpointManager):
             offset: int = future.get(timeout=self._settings.patience_ms / 1000 + 1).offset
         except kafka_errors.KafkaError as error:
             producer, self._producer = self._producer, None
-            producer._sender.force_close()
+            let_go(producer)
             doing = f"writing checkpoints to {self._stream}"
             if isinstance(error, kafka_errors.KafkaTimeoutError):
                 raise unreachable(self._settings, doing) from error
             raise as_ours(self._settings, doing, error) from error
-        counts = self._read_to(offset + 1, offset)
-        return offset, counts
+        return offset
 
     def _catch_up(self) -> None:
-        """Read everything that is there now."""
+        """Read everything that is there now: also what stands behind the first open transaction, when that has come to its end. Whoever
+        stopped there would take an older checkpoint for the last."""
         if not self._exists:
             if not self._admin.exists(self._stream):
                 return
             self._exists = True
-        self._read_to(self._asked("end_offsets"))
+        self._read_to(self._admin.high_watermark(self._partition))
 
     def _read_to(self, end: int, wanted: int = -1) -> bool:
         """Read up to an offset; whether the record at ``wanted`` counts."""
         counts = False
-        limit = time.monotonic() + self._settings.patience_ms / 1000
+        now = time.monotonic()
+        limit, look, suspected = now + self._settings.patience_ms / 1000, now + _SUSPECT_S, False
         while self._next < end:
-            counts = self._take(self._poll(200), wanted) or counts
-            if time.monotonic() > limit:
+            was = self._next
+            counts = self._take(self._poll(_POLL_MS), wanted) or counts
+            now = time.monotonic()
+            if self._next > was:
+                look, suspected = now + _SUSPECT_S, False
+            elif now > look:
+                hanging = self._admin.hanging(self._partition)
+                if hanging is not None and suspected:
+                    raise CheckpointError(f"job {self._job}: its checkpoints cannot be read: {hanging}")
+                look, suspected = now + _SUSPECT_S, hanging is not None
+            if now > limit:
                 raise unreachable(self._settings, f"reading {self._stream}")
         return counts
 
     def _poll(self, timeout_ms: int) -> list[Any]:
         try:
-            records: list[Any] = self._reading().poll(timeout_ms).get(self._partition, [])
+            consumer = self._reading()
+            records: list[Any] = consumer.poll(timeout_ms).get(self._partition, [])
+            if not records:  # only the position passes what is no message: the ends of transactions, and what was taken back
+                self._next = max(self._next, consumer.position(self._partition, timeout_ms=0) or 0)
         except kafka_errors.OffsetOutOfRangeError:
             # What stood here has been deleted, because a snapshot stands behind it.
             self._begin()
@@ -227,8 +282,10 @@ class KafkaCheckpointManager(CheckpointManager):
 
     def _reading(self) -> Any:
         if self._consumer is None:
-            # Nobody writes here in a transaction. One client reads and looks for the end, so that its fetches must not wait for long.
-            consumer = new_consumer(self._settings, isolation_level="read_uncommitted", fetch_max_wait_ms=20, max_poll_records=1000)
+            # One client reads and looks for the end, so that its fetches must not wait for long.
+            consumer = new_consumer(
+                self._settings, isolation_level="read_committed", fetch_max_wait_ms=20, fetch_min_bytes=1, max_poll_records=1000
+            )
             consumer.partitions_for_topic(self._partition.topic)
             consumer.assign([self._partition])
             self._consumer = consumer
@@ -245,6 +302,7 @@ class KafkaCheckpointManager(CheckpointManager):
         """Read from the first record there is."""
         self._fold = Fold(self._job, self._keep)
         self._begun = self._next = self._asked("beginning_offsets")
+        self._known = self._asked("end_offsets")
         self._consumer.seek(self._partition, self._next)
 
     def _take(self, records: list[Any], wanted: int = -1) -> bool:
@@ -275,5 +333,6 @@ class KafkaCheckpointManager(CheckpointManager):
                 log.warning("%s grows, as its old records cannot be deleted: %s", self._stream, error)
 
 
-def _who(now_ms: int) -> str:
+def who(now_ms: int) -> str:
+    """Who did something, for the end of a sentence."""
     return f" ({socket.gethostname()}, process {os.getpid()}, at {rules.moment(now_ms)})"

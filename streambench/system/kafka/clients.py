@@ -6,7 +6,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
@@ -97,6 +97,13 @@ class LookUps:
                 time.sleep(0.05)
 
 
+def let_go(producer: Any) -> None:
+    """Close a producer without waiting for what it has not sent yet, which a plain close does for however long that takes."""
+    producer._sender.force_close()
+    with suppress(kafka_errors.KafkaError):
+        producer.close(timeout=0)
+
+
 @contextmanager
 def translated(settings: Settings, doing: str, **more: type[StreambenchError]) -> Iterator[None]:
     """Raise what kafka-python raises as an error of ours. ``doing``: for the sentence; ``more``: other errors, by the names of its own."""
@@ -119,12 +126,13 @@ def as_ours(
         return MessageTooLargeError(f"{doing}: {error}")
     if isinstance(error, (kafka_errors.KafkaTimeoutError, kafka_errors.KafkaConnectionError)):
         return unreachable(settings, doing)
+    doing = f"{doing}: " if doing else ""
     if isinstance(error, (kafka_errors.AuthorizationError, kafka_errors.SaslAuthenticationFailedError)):
         return StreamSystemError(
-            f"{doing}: Kafka refuses it ({name}); see to the user's rights, or to systems.{settings.system}.consumer.sasl.*"
+            f"{doing}Kafka refuses it ({name}); see to the user's rights, or to systems.{settings.system}.consumer.sasl.*"
         )
     said = _SAID.search(str(error))
-    return StreamSystemError(f"{doing}: {name}: {said[2] if said else _without_secrets(settings, str(error))}")
+    return StreamSystemError(f"{doing}{name}: {said[2] if said else _without_secrets(settings, str(error))}")
 
 
 def unreachable(settings: Settings, doing: str = "") -> StreamSystemError:

@@ -41,8 +41,10 @@ class KafkaSystemFactory(SystemFactory):
         """The checkpoints of a job, kept in a topic of its own."""
         settings = _settings(system, config)
         from streambench.system.kafka.checkpoints import KafkaCheckpointManager
+        from streambench.system.kafka.exactly_once import TransactionalCheckpointManager
 
-        return KafkaCheckpointManager(settings, job, keep=config.integer("task.checkpoint.history"))
+        kind = TransactionalCheckpointManager if config.text("task.processing.guarantee") == "exactly-once" else KafkaCheckpointManager
+        return kind(settings, job, keep=config.integer("task.checkpoint.history"))
 
 
 def _settings(system: str, config: Config) -> Settings:

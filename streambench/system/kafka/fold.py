@@ -3,6 +3,10 @@
 All records of a job are in one partition, and whoever reads them in order comes to the same result. So the order decides, and nothing else:
 a record counts if what came before it allows it. A commit counts if its holder was still the last to claim its container, and its
 generation still the last that was opened; a generation counts if it has the next number. What does not count is there, and means nothing.
+
+Commits and claims that are transactions with more in them than their record (``exactly-once``) must not turn out not to count afterwards.
+So before a generation is opened after one of that kind, that one is *closed*: from then on nobody can claim a container of it, and those
+who hold one are fenced; whatever they commit before that counts, and when the next generation is opened, they can commit no more.
 """
 
 from __future__ import annotations
@@ -22,12 +26,21 @@ from streambench.model import SystemStreamPartition
 
 
 class Opened(Struct, tag="generation", kw_only=True):
-    """A start of the job. ``assignment``: None for a rewind, which leaves it as it is; ``checkpoints``: those of a rewind."""
+    """A start of the job. ``assignment``: None for a rewind, which leaves it as it is; ``checkpoints``: those of a rewind. ``atomic``: its
+    containers commit in transactions."""
 
     number: int
     assignment: dict[str, list[str]] | None
     places: dict[str, int]
     checkpoints: dict[str, Raw] = {}
+    atomic: bool = False
+    who: str
+
+
+class Closing(Struct, tag="closing", kw_only=True):
+    """Somebody is about to open generation ``number``: the one before can be claimed no more."""
+
+    number: int
     who: str
 
 
@@ -41,12 +54,13 @@ class Claimed(Struct, tag="claim", kw_only=True):
 
 
 class Committed(Struct, tag="commit", kw_only=True):
-    """A holder's commit: the checkpoints of some of its tasks."""
+    """A holder's commit: the checkpoints of some of its tasks. ``number`` tells the commits of a holder apart."""
 
     generation: int
     container: int
     holder: str
     checkpoints: dict[str, Raw]
+    number: int = 0
 
 
 class Snapshot(Struct, tag="snapshot", kw_only=True):
@@ -61,11 +75,14 @@ class Snapshot(Struct, tag="snapshot", kw_only=True):
     who: str
     history: dict[str, list[Raw]]
     known: list[str] = []
+    atomic: bool = False
+    closing: Closing | None = None
+    commits: dict[str, tuple[str, int]] = {}
 
 
-Entry = Opened | Claimed | Committed | Snapshot
+Entry = Opened | Closing | Claimed | Committed | Snapshot
 
-_decode: Callable[[bytes], Entry] = msgspec.json.Decoder(Opened | Claimed | Committed | Snapshot).decode
+_decode: Callable[[bytes], Entry] = msgspec.json.Decoder(Opened | Closing | Claimed | Committed | Snapshot).decode
 
 
 class Fold:
@@ -75,6 +92,11 @@ class Fold:
         self.job = job
         self.generation: Generation | None = None
         self.opened_by = ""
+        self.atomic = False
+        """Whether the containers of the last generation commit in transactions."""
+        self.closing: Closing | None = None
+        self.commits: dict[int, tuple[str, int]] = {}
+        """Per container the holder and the number of its last commit."""
         self.holders: dict[int, tuple[str, str]] = {}
         """Per container its holder, and who that is."""
         self.history: dict[str, deque[bytes]] = {}
@@ -88,6 +110,8 @@ class Fold:
             return self._claim(entry)
         if isinstance(entry, Opened):
             return self._open(entry)
+        if isinstance(entry, Closing):
+            return self._close(entry)
         return self._restore(offset, entry)
 
     def snapshot(self, offset: int, largest: int) -> Snapshot:
@@ -108,6 +132,9 @@ class Fold:
             who=self.opened_by,
             history=history,
             known=[] if last is None else sorted(map(str, last.known)),
+            atomic=self.atomic,
+            closing=self.closing,
+            commits={str(container): commit for container, commit in self.commits.items()},
         )
 
     def checkpoints(self, where: str) -> dict[str, list[Checkpoint]]:
@@ -116,7 +143,7 @@ class Fold:
 
     def _open(self, entry: Opened) -> bool:
         last = self.generation
-        if entry.number != (last.number + 1 if last is not None else 1):
+        if entry.number != self.next_number():
             return False
         assignment: Mapping[int, Sequence[str]] = last.assignment if last is not None else {}
         if entry.assignment is not None:
@@ -125,12 +152,25 @@ class Fold:
         known = frozenset(ssp for kept in self.history.values() for ssp in partitions_of(Raw(kept[-1])))
         self.generation = Generation(entry.number, assignment, entry.places, known)
         self.opened_by = entry.who
+        self.atomic = entry.atomic
+        self.closing = None
+        self.commits = {}
         self.holders = {}
+        return True
+
+    def next_number(self) -> int:
+        """The number of the next generation."""
+        return self.generation.number + 1 if self.generation is not None else 1
+
+    def _close(self, entry: Closing) -> bool:
+        if entry.number != self.next_number():
+            return False
+        self.closing = entry
         return True
 
     def _claim(self, entry: Claimed) -> bool:
         last = self.generation
-        if last is None or last.number != entry.generation or entry.container not in last.assignment:
+        if self.closing is not None or last is None or last.number != entry.generation or entry.container not in last.assignment:
             return False
         self.holders[entry.container] = entry.holder, entry.who
         return True
@@ -139,6 +179,7 @@ class Fold:
         last = self.generation
         if last is None or last.number != entry.generation or self.holder(entry.container) != entry.holder:
             return False
+        self.commits[entry.container] = entry.holder, entry.number
         self._remember(entry.checkpoints)
         return True
 
@@ -151,6 +192,9 @@ class Fold:
             known_then = frozenset(map(SystemStreamPartition.parse, entry.known))
             self.generation = Generation(entry.generation, assignment, entry.places, known_then)
         self.opened_by = entry.who
+        self.atomic = entry.atomic
+        self.closing = entry.closing
+        self.commits = {int(container): commit for container, commit in entry.commits.items()}
         known = {holder: who for holder, who in self.holders.values()}
         self.holders = {int(container): (holder, known.get(holder, "")) for container, holder in entry.holders.items()}
         self.history = {task: deque((bytes(each) for each in kept), maxlen=self._keep) for task, kept in entry.history.items()}
@@ -159,6 +203,11 @@ class Fold:
     def holder(self, container: int) -> str | None:
         """Who holds a container."""
         return self.holders.get(container, (None, ""))[0]
+
+    def check_open(self, generation: int, container: int) -> None:
+        """Raise FencedError where this generation is being closed, or was."""
+        if self.closing is not None and self.closing.number > generation:
+            raise rules.superseded(self.job, container, self.closing.number, who=self.closing.who)
 
     def check(self, generation: int, container: int, holder: str) -> None:
         """Raise FencedError where this holder has been replaced."""

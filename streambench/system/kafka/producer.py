@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections import deque
 from typing import Any
 
 from kafka import errors as kafka_errors
 
-from streambench.errors import MessageTooLargeError, SerdeError, StreamSystemError, UnknownStreamError, do_all
+from streambench.errors import ConfigError, SerdeError, StreamSystemError, UnknownStreamError, do_all
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.system.api import Sender, SystemProducer
 from streambench.system.kafka.admin import KafkaAdmin
-from streambench.system.kafka.clients import as_ours, new_producer, unreachable
+from streambench.system.kafka.clients import as_ours, let_go, new_producer, unreachable
+from streambench.system.kafka.limits import OVERHEAD, Limits, size_of_headers
 from streambench.system.kafka.settings import Settings
-
-_OVERHEAD = 100
-"""More bytes than a batch of one message has beside key, value and headers."""
-
-_LIMIT = (1 << 20) + 12  # Kafka's own default of max.message.bytes
+from streambench.system.rows import Rows
 
 
 class KafkaProducer(SystemProducer):
@@ -38,8 +34,11 @@ class KafkaProducer(SystemProducer):
     """
 
     def __init__(self, settings: Settings, metrics: MetricsRegistry) -> None:
+        self.atomic = settings.cluster
         self._settings = settings
         self._admin = KafkaAdmin(settings)
+        self._limits = Limits(settings, self._admin)
+        self._held: dict[SystemStreamPartition, Rows] | None = None
         self._clients: dict[int, Any] = {}
         self._senders: dict[SystemStream, Sender] = {}
         self._waiting: deque[tuple[Any, int, SystemStreamPartition]] = deque()
@@ -48,13 +47,14 @@ class KafkaProducer(SystemProducer):
         self._sent = metrics.counter(f"{settings.system}-messages-sent", "kafka")
 
     def start(self) -> None:
-        self._client(int(self._settings.producer["batch_size"]))
+        if self._held is None:
+            self._client(int(self._settings.producer["batch_size"]))
 
     def stop(self) -> None:
         clients, self._clients = self._clients, {}
         self._senders.clear()
         self._waiting.clear()
-        do_all([*(lambda client=client: _let_go(client) for client in clients.values()), self._admin.close])
+        do_all([*(lambda client=client: let_go(client) for client in clients.values()), self._admin.close])
 
     def register(self, source: str) -> None: ...
 
@@ -68,8 +68,9 @@ class KafkaProducer(SystemProducer):
         topic = stream.stream
         if not self._admin.exists(stream):
             raise UnknownStreamError(f"{stream}: there is no such topic at {','.join(self._settings.servers)}")
-        limit = min(self._admin.largest_message(topic) or _LIMIT, int(self._settings.producer["max_request_size"]))
-        client = self._client(min(int(self._settings.producer["batch_size"]), max(1, limit // 2)))
+        limit = self._limits.of(topic)
+        held = self._held
+        client: Any = None if held is not None else self._client(min(int(self._settings.producer["batch_size"]), max(1, limit // 2)))
         ssps: dict[int, SystemStreamPartition] = {}
         waiting, most = self._waiting, self._settings.buffer_bytes
 
@@ -78,18 +79,21 @@ class KafkaProducer(SystemProducer):
             if ssp is None:
                 ssp = ssps[partition] = SystemStreamPartition(stream.system, topic, partition)
             headers = envelope.headers
-            size = _OVERHEAD + _length(ssp, "key", key) + _length(ssp, "message", message)
+            size = OVERHEAD + _length(ssp, "key", key) + _length(ssp, "message", message)
             if headers:
-                size += sum(len(name.encode()) + len(value) + 10 for name, value in headers.items())
+                size += size_of_headers(headers)
             if size > limit:
-                raise MessageTooLargeError(
-                    f"{ssp}: a message of {size} bytes (key, value and headers); it takes {limit}, by the topic's max.message.bytes or by "
-                    f"systems.{stream.system}.producer.max.request.size"
-                )
+                raise self._limits.too_large(ssp, size)
             if key is None and message is None:
                 raise SerdeError(
                     f"{ssp}: a message with neither a key nor a value cannot be sent to Kafka from here; give it an empty value"
                 )
+            if held is not None:
+                rows = held.get(ssp)
+                if rows is None:
+                    rows = held[ssp] = Rows(ssp, [], [])
+                rows.add(key, message, envelope.timestamp, headers)
+                return
             if self._bytes + size > most:
                 self._make_room(size)
             if self._failure is not None:
@@ -104,6 +108,22 @@ class KafkaProducer(SystemProducer):
             self._bytes += size
 
         return send
+
+    def hold(self) -> None:
+        isolation = self._settings.consumer["isolation_level"]
+        if str(isolation).lower() != "read_committed":
+            raise ConfigError(
+                f"systems.{self._settings.system}.consumer.isolation.level={isolation}: exactly-once reads its changelogs from here, and "
+                "must not see what was never committed; leave it away (an input that is to be read so can have a system of its own)",
+                key=f"systems.{self._settings.system}.consumer.isolation.level",
+            )
+        self._held = {}
+
+    def take(self) -> list[Rows]:
+        assert self._held is not None
+        taken = list(self._held.values())
+        self._held.clear()
+        return taken
 
     def flush(self, source: str) -> None:
         if not self._waiting and self._failure is None:
@@ -163,12 +183,3 @@ def _length(ssp: SystemStreamPartition, what: str, value: Any) -> int:
             f"{ssp}: Kafka takes bytes, and this {what} is a {type(value).__name__}; name its samza.key.serde or samza.msg.serde"
         )
     return len(value)
-
-
-def _let_go(client: Any) -> None:
-    # A plain close waits for what is not sent yet, however long that takes.
-    sender: Any = getattr(client, "_sender", None)
-    if sender is not None:
-        sender.force_close()
-    with contextlib.suppress(kafka_errors.KafkaError):
-        client.close(timeout=0)

@@ -85,6 +85,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         return f"Settings({self.system} at {','.join(self.servers)})"
 
+    @property
+    def cluster(self) -> str:
+        """What names the cluster: systems of one cluster can write in one transaction."""
+        return f"Kafka at {','.join(sorted(self.servers))}"
+
     @classmethod
     def from_config(cls, system: str, config: Config) -> Settings:
         """Raises ConfigError that names the key."""

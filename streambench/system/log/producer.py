@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from time import monotonic
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -162,7 +162,7 @@ class LogProducer(SystemProducer):
     failed producer must not be taken for one that has written everything. One that was told to ``hold`` keeps everything back.
     """
 
-    atomic: ClassVar[str | None] = "log"
+    atomic: str | None = "log"
 
     def __init__(self, system: str, log: Log, metrics: MetricsRegistry) -> None:
         self._system = system

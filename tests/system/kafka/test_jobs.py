@@ -36,6 +36,9 @@ class Count:
 """
 
 
+ONCE = {"task.processing.guarantee": "exactly-once"}
+
+
 class Job:
     """A job that copies its input and counts it, in a directory of its own."""
 
@@ -86,14 +89,18 @@ def messages(start: int, stop: int) -> list[tuple[int, bytes | None, bytes | Non
     return [(number % 2, None, b"%d" % number) for number in range(start, stop)]
 
 
+def counted(start: int, stop: int) -> dict[int, list[tuple[bytes, bytes]]]:
+    """What comes of these messages."""
+    return {part: [(b"%d" % (at + 1), b"%d" % (2 * at + part)) for at in range(start // 2, stop // 2)] for part in range(2)}
+
+
 def test_a_job_goes_on_where_it_was_with_its_state_and_repeats_nothing(kafka: KafkaNodes, tmp_path: Path) -> None:
     job = Job(kafka, tmp_path)
     sent(job.systems, job.input, messages(0, 100))
     job.run()
     sent(job.systems, job.input, messages(100, 150))
     job.run()
-    expected = {part: [(b"%d" % (at + 1), b"%d" % (2 * at + part)) for at in range(75)] for part in range(2)}
-    assert job.outputs() == expected
+    assert job.outputs() == counted(0, 150)
 
 
 def test_nothing_is_lost_when_the_process_is_killed_in_the_middle(kafka: KafkaNodes, tmp_path: Path) -> None:
@@ -154,7 +161,32 @@ def test_a_dead_input_is_told(kafka: KafkaNodes, tmp_path: Path) -> None:
         job.run()
 
 
-def test_exactly_once_is_refused_and_not_pretended(kafka: KafkaNodes, tmp_path: Path) -> None:
-    job = Job(kafka, tmp_path, **{"task.processing.guarantee": "exactly-once"})
-    with pytest.raises(ConfigError, match="task.processing.guarantee=exactly-once"):
+def test_exactly_once_nothing_is_repeated_when_the_process_is_killed_in_the_middle(kafka: KafkaNodes, tmp_path: Path) -> None:
+    job = Job(kafka, tmp_path, **ONCE)
+    total = 6000
+    sent(job.systems, job.input, messages(0, total))
+    for least in (200, 2000):
+        killed = job.start()
+        job.wait_until(lambda least=least: job.written() > least, killed)  # type: ignore[misc]
+        killed.send_signal(signal.SIGKILL)
+        killed.communicate()
+    job.run()
+    assert job.outputs() == counted(0, total)
+
+
+def test_exactly_once_state_outputs_and_positions_go_on_together(kafka: KafkaNodes, tmp_path: Path) -> None:
+    job = Job(kafka, tmp_path, **ONCE)
+    for start in range(0, 90, 30):
+        sent(job.systems, job.input, messages(start, start + 30))
         job.run()
+    assert job.outputs() == counted(0, 90)
+
+
+def test_exactly_once_needs_all_of_it_in_one_kafka(kafka: KafkaNodes, tmp_path: Path) -> None:
+    for more, reason in (
+        ({"systems.l.samza.factory": "log", "systems.l.path": str(tmp_path), "task.checkpoint.system": "l"}, "another kind of system"),
+        ({"systems.k.consumer.isolation.level": "read_uncommitted"}, "must not see what was never committed"),
+    ):
+        job = Job(kafka, tmp_path, **ONCE, **more)
+        with pytest.raises(ConfigError, match=reason):
+            job.run()

@@ -1,0 +1,193 @@
+"""Checkpoints in Kafka that are committed together with outputs and changelogs, in one transaction."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+
+from streambench.checkpoint import rules
+from streambench.checkpoint.api import Checkpoint, Checkpoints
+from streambench.checkpoint.effects import Applier
+from streambench.checkpoint.records import packed
+from streambench.errors import StreambenchError, StreamSystemError
+from streambench.model import SystemStreamPartition
+from streambench.system.kafka.checkpoints import TRIM_EVERY, Claim, KafkaCheckpointManager, who
+from streambench.system.kafka.fold import Claimed, Committed, written
+from streambench.system.kafka.settings import Settings
+from streambench.system.kafka.transactions import DoubtError, Transactions
+from streambench.system.rows import Rows
+
+log = logging.getLogger(__name__)
+
+_AGAIN_S = 0.1
+_SUCCESSOR_S = 3.0
+_SETTLE_S = 10.0
+_TRIES = 3
+
+
+class TransactionalCheckpointManager(KafkaCheckpointManager):
+    """The checkpoints of a job that is exactly once.
+
+    A commit is one Kafka transaction of a container: its outputs, the changes of its state, and behind them the record with its
+    checkpoints. It begins when all of that is there, so that nobody who reads has to wait for one that is open between two commits.
+
+    **Who may commit.** A container has the same ``transactional.id`` in every generation. Whoever claims it takes that over, which fences
+    the one before at the brokers, and *then* reads what was committed. Whoever opens a generation first writes that the last one is closed,
+    then takes over all its ids for a moment, and then reads: so he knows the last of its commits, and none can follow.
+
+    **One partition for a job**, not one for each task: that a generation was opened before or after a claim or a commit must be clear, and
+    only within a partition there is an order. The price is that who reads has to wait for the end of transactions of other containers; they
+    last milliseconds, and those of one who died end when he is started again, or after ``producer.transaction.timeout.ms``.
+
+    **Doubt.** If it is not certain what came of a commit, a new producer takes over the id, and the topic tells: the record of the commit
+    is there, and so is all of it, or it is not, and the same is sent again.
+    """
+
+    def __init__(self, settings: Settings, job: str, *, keep: int, trim_every: int = TRIM_EVERY) -> None:
+        super().__init__(settings, job, keep=keep, trim_every=trim_every)
+        self.atomic = settings.cluster
+        self._atomic = True
+        self._transactions: Transactions | None = None
+        self._number = 0
+        self._untrimmed = 0
+
+    def claim(self, generation: int, container: int, *, now_ms: int) -> int:
+        self._claim = None
+        if self._transactions is not None:
+            self._transactions.let_go()
+        place = SystemStreamPartition(self._stream.system, self._stream.stream, 0)
+        transactions = self._transactions = Transactions(self._settings, self._identity(container), place, self._admin)
+        holder = uuid.uuid4().hex
+        entry = written(Claimed(generation=generation, container=container, holder=holder, who=who(now_ms)))
+        doubts = _Doubts(self._settings)
+        while True:
+            transactions.open()
+            self._catch_up()
+            rules.check_claim(self._job, self._fold.generation, generation, container)
+            self._fold.check_open(generation, container)
+            if self._fold.holder(container) == holder:
+                break
+            try:
+                self._read_to(transactions.run((), lambda ends: entry) + 1)
+            except DoubtError as doubt:
+                doubts.add(doubt)
+                continue
+            if self._fold.holder(container) == holder:
+                break
+        last = self._fold.generation
+        assert last is not None
+        self._claim = Claim(generation, container, holder, tuple(last.assignment[container]))
+        self._fold.check(generation, container, holder)
+        return self._next
+
+    def write(self, checkpoints: Mapping[str, Checkpoint]) -> None:
+        if self._claim is not None:
+            rules.check_tasks(self._job, self._claim.container, self._claim.tasks, checkpoints)
+        self._in_transaction(lambda ends: checkpoints, ())
+
+    def commit(self, checkpoints: Checkpoints, rows: Sequence[Rows], applier: Applier) -> Mapping[str, Checkpoint]:
+        return self._in_transaction(checkpoints, rows)
+
+    def close(self) -> None:
+        transactions, self._transactions = self._transactions, None
+        if transactions is not None:
+            transactions.let_go()
+            if self._number:
+                # Whoever looks for what was committed, now that nothing more comes, shall find it.
+                self._wait_until_settled(transactions)
+        self._number = 0
+        super().close()
+
+    def _in_transaction(self, checkpoints: Checkpoints, rows: Sequence[Rows]) -> Mapping[str, Checkpoint]:
+        claim, transactions = self._claim, self._transactions
+        if claim is None or transactions is None:
+            raise rules.unclaimed(self._job)
+        # If this fails, nobody here knows what is committed.
+        self._claim = None
+        made: dict[int, Mapping[str, Checkpoint]] = {}
+
+        def record(ends: Mapping[SystemStreamPartition, str]) -> bytes:
+            wanted = made[self._number] = checkpoints(ends)
+            rules.check_tasks(self._job, claim.container, claim.tasks, wanted)
+            raw = {task: packed(checkpoint) for task, checkpoint in wanted.items()}
+            return written(
+                Committed(generation=claim.generation, container=claim.container, holder=claim.holder, checkpoints=raw, number=self._number)
+            )
+
+        doubts = _Doubts(self._settings)
+        while True:
+            self._number += 1
+            try:
+                transactions.run(rows, record)
+                done = self._number
+                break
+            except DoubtError as doubt:
+                where = f"job {self._job}, container {claim.container}"
+                log.warning("%s: it is not certain what came of a commit, so it is looked for: %s", where, doubt)
+                done = self._resolved(claim, transactions, doubt)
+                if done in made:
+                    log.warning("%s: the commit is there", where)
+                    break
+                doubts.add(doubt)
+                log.warning("%s: the commit is not there; it is made again", where)
+            except BaseException:
+                self._take_back(transactions)
+                raise
+        self._claim = claim
+        self._untrimmed += 1
+        if self._untrimmed >= self._trim_every:
+            self._untrimmed = 0
+            self._catch_up()
+            self._trim()
+        return made[done]
+
+    def _resolved(self, claim: Claim, transactions: Transactions, doubt: DoubtError) -> int:
+        """The number of the last commit, when nobody can make another one any more. Raises FencedError."""
+        if doubt.fenced:
+            self._wait_for_successor(claim)
+        transactions.open()
+        self._catch_up()
+        self._check_may_go_on(claim)
+        holder, number = self._fold.commits.get(claim.container, ("", 0))
+        return number if holder == claim.holder else 0
+
+    def _wait_for_successor(self, claim: Claim) -> None:
+        """Leave it to him, if there is one, to say that he has taken over: else he would have to begin anew."""
+        end = time.monotonic() + _SUCCESSOR_S
+        while time.monotonic() < end:
+            self._look(100)
+            self._check_may_go_on(claim)
+
+    def _check_may_go_on(self, claim: Claim) -> None:
+        self._check_holds(claim)
+        self._fold.check_open(claim.generation, claim.container)
+
+    def _take_back(self, transactions: Transactions) -> None:
+        """Have what was begun end now, so that nobody waits for it."""
+        try:
+            transactions.open()
+        except StreambenchError as error:
+            log.warning("a transaction of %s stays open until it times out: %s", transactions.identity, error)
+        transactions.let_go()
+
+    def _wait_until_settled(self, transactions: Transactions) -> None:
+        end = time.monotonic() + _SETTLE_S
+        while not transactions.settled() and time.monotonic() < end:
+            time.sleep(0.005)
+
+
+class _Doubts:
+    """How often the same may be tried."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._end = time.monotonic() + settings.patience_ms / 1000
+        self._hopeless = 0
+
+    def add(self, doubt: DoubtError) -> None:
+        """Wait a little; or raise, where it does not get better."""
+        self._hopeless += not doubt.may_pass
+        if time.monotonic() > self._end or self._hopeless >= _TRIES:
+            raise StreamSystemError(str(doubt)) from doubt
+        time.sleep(_AGAIN_S)

@@ -1,0 +1,249 @@
+"""Transactions: messages to any partitions of a Kafka, all of them or none.
+
+What kafka-python says of the end of a transaction is not believed. It may return although messages were lost, raise although all of them
+are there, and wait for ever. So every message must be known to have been written before a commit is asked for, everything is bounded in
+time, and whatever else happens is a *doubt*: what came of it is told only by what can be read when a new producer has fenced this one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NoReturn
+
+from kafka import errors as kafka_errors
+
+from streambench.errors import MessageTooLargeError, StreamSystemError, UnknownStreamError
+from streambench.model import SystemStreamPartition
+from streambench.system.kafka.admin import KafkaAdmin
+from streambench.system.kafka.clients import as_ours, let_go, new_producer
+from streambench.system.kafka.limits import OVERHEAD, Limits, size_of_headers
+from streambench.system.kafka.settings import Settings
+from streambench.system.rows import Rows
+
+_LOOK_EVERY_S = 5.0
+_AGAIN_S = 0.1
+_FENCE_AT_ONCE = 8
+
+Last = Callable[[Mapping[SystemStreamPartition, str]], bytes]
+"""Makes the last message of a transaction, from the offsets behind the messages for those partitions whose rows have a base."""
+
+
+class DoubtError(StreamSystemError):
+    """Nobody knows what has become of a transaction. ``fenced``: Kafka says that another producer has taken its place, or that it was open
+    for too long, which it does not tell apart. ``may_pass``: it may well go better the next time."""
+
+    def __init__(self, message: str, *, fenced: bool = False, may_pass: bool = True) -> None:
+        super().__init__(message)
+        self.fenced = fenced
+        self.may_pass = may_pass
+
+
+class Transactions:
+    """The transactions of one identity (``transactional.id``), one after the other. ``place``: where the last message of each goes."""
+
+    def __init__(self, settings: Settings, identity: str, place: SystemStreamPartition, admin: KafkaAdmin) -> None:
+        self.identity = identity
+        self._settings = settings
+        self._place = place
+        self._admin = admin
+        self._limits = Limits(settings, admin)
+        self._producer: Any = None
+        self._batch_bytes = int(settings.producer["batch_size"])
+        self._watch_s = min(settings.patience_ms, int(settings.producer["request_timeout_ms"]) + 5000) / 1000
+
+    def open(self) -> None:
+        """Begin anew: whoever had this identity before is fenced, and his last transaction has come to its end. Raises StreamSystemError
+        where that has not been possible for as long as brokers may be away."""
+        self.let_go()
+        self._producer = opened(self._settings, self.identity, self._batch_bytes)
+
+    def run(self, rows: Sequence[Rows], last: Last) -> int:
+        """Write rows, and behind them the last message; the offset of that. Raises DoubtError; and where no retry can help, another error:
+        nothing is written then."""
+        self._fit(rows)
+        if self._producer is None:
+            raise DoubtError(f"{self.identity} has no producer")
+        sent = _Sent(self, self._producer, time.monotonic() + self._settings.patience_ms / 1000)
+        bases = [each.ssp for each in rows if each.base is not None and len(each)]
+        try:
+            self._producer.begin_transaction()
+            for each in rows:
+                sent.rows(each, self._limits)
+            ends = sent.ends(bases) if bases else {}
+            sent.add(self._place, None, last(ends), None, None, 0)
+            sent.settle()
+            self._commit(self._producer)
+        except kafka_errors.KafkaError as error:
+            self.fail(None, error)
+        except BaseException:
+            self.let_go()
+            raise
+        return sent.last(self._place)
+
+    def let_go(self) -> None:
+        """Give up the producer, without waiting for anything."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            let_go(producer)
+
+    def settled(self) -> bool:
+        """Whether the last transaction has reached all its partitions: it is committed before, and can be read only then."""
+        return self._admin.is_settled(self.identity)
+
+    def fail(self, ssp: SystemStreamPartition | None, error: BaseException) -> NoReturn:
+        """Raise what an error of kafka-python means for the transaction."""
+        self.let_go()
+        doing = f"writing to {ssp}" if ssp is not None else f"a transaction of {self.identity}"
+        if isinstance(error, (kafka_errors.MessageSizeTooLargeError, kafka_errors.RecordListTooLargeError)):
+            raise MessageTooLargeError(f"{doing}: {error}") from error
+        ours = as_ours(self._settings, doing, error)
+        if isinstance(error, kafka_errors.AuthorizationError):
+            raise ours from error
+        fenced = isinstance(error, (kafka_errors.ProducerFencedError, kafka_errors.InvalidProducerEpochError))
+        passes = (kafka_errors.RetriableError, kafka_errors.KafkaTimeoutError, kafka_errors.KafkaConnectionError)
+        raise DoubtError(str(ours), fenced=fenced, may_pass=fenced or isinstance(error, passes)) from error
+
+    def check_topics(self, topics: Collection[str]) -> None:
+        """Raise UnknownStreamError where somebody has deleted a topic that is written to, which Kafka tells a producer by silence."""
+        gone = self._admin.gone(topics)
+        if gone:
+            raise UnknownStreamError(f"{self._settings.system}.{gone[0]} was deleted while it was written to")
+
+    def _fit(self, rows: Iterable[Rows]) -> None:
+        """Have batches that all the topics take."""
+        fitting = min((max(1, self._limits.of(each.ssp.stream) // 2) for each in rows), default=self._batch_bytes)
+        if fitting < self._batch_bytes:
+            self._batch_bytes = fitting
+            self.open()
+
+    def _commit(self, producer: Any) -> None:
+        failures: list[BaseException] = []
+
+        def commit() -> None:
+            try:
+                producer.commit_transaction()
+            except BaseException as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=commit, name="kafka-commit", daemon=True)
+        thread.start()
+        thread.join(self._watch_s)
+        if thread.is_alive():
+            raise DoubtError(f"Kafka has not answered a commit of {self.identity} for {self._watch_s:.0f} seconds")
+        if failures:
+            self.fail(None, failures[0])
+
+
+class _Sent:
+    """What was sent in a transaction, bounded in how much of it is not known to be written yet."""
+
+    def __init__(self, transactions: Transactions, producer: Any, end: float) -> None:
+        self._transactions = transactions
+        self._producer = producer
+        self._end = end
+        self._most = transactions._settings.buffer_bytes
+        self._waiting: deque[tuple[Any, int, SystemStreamPartition]] = deque()
+        self._bytes = 0
+        self._last: dict[SystemStreamPartition, Any] = {}
+
+    def rows(self, rows: Rows, limits: Limits) -> None:
+        """Send rows. Raises MessageTooLargeError."""
+        ssp, limit, count = rows.ssp, limits.of(rows.ssp.stream), len(rows)
+        times, headers = rows.timestamps or [None] * count, rows.headers or [None] * count
+        for key, message, time_ms, named in zip(rows.keys, rows.messages, times, headers, strict=True):
+            size = OVERHEAD + (len(key) if key else 0) + (len(message) if message else 0)
+            if named:
+                size += size_of_headers(named)
+            if size > limit:
+                raise limits.too_large(ssp, size)
+            self.add(ssp, key, message, named, time_ms, size)
+
+    def add(
+        self, ssp: SystemStreamPartition, key: Any, message: Any, headers: Mapping[str, bytes] | None, time_ms: int | None, size: int
+    ) -> None:
+        """Send a message."""
+        named = list(headers.items()) if headers else None
+        future = self._producer.send(ssp.stream, message, key, named, ssp.partition, time_ms)
+        self._waiting.append((future, size, ssp))
+        self._last[ssp] = future
+        self._bytes += size
+        if self._bytes > self._most:
+            while self._bytes > self._most // 2:
+                self._settle_first()
+
+    def settle(self) -> None:
+        """Return when everything that was sent is written. Raises DoubtError."""
+        while True:
+            try:
+                self._producer.flush(timeout=self._slice())
+                break
+            except kafka_errors.KafkaTimeoutError:
+                self._look()
+        while self._waiting:
+            self._settle_first()
+
+    def ends(self, ssps: Iterable[SystemStreamPartition]) -> dict[SystemStreamPartition, str]:
+        """The offsets behind what was sent to partitions."""
+        self.settle()
+        return {ssp: str(self.last(ssp) + 1) for ssp in ssps}
+
+    def last(self, ssp: SystemStreamPartition) -> int:
+        """The offset of the last message to a partition."""
+        offset: int = self._last[ssp].value.offset
+        return offset
+
+    def _settle_first(self) -> None:
+        future, size, ssp = self._waiting.popleft()
+        self._bytes -= size
+        while not future.is_done:
+            try:
+                future.get(timeout=self._slice())
+            except kafka_errors.KafkaError:
+                if not future.is_done:
+                    self._look()
+        if not future.succeeded():
+            if isinstance(future.exception, kafka_errors.KafkaTimeoutError):
+                self._transactions.check_topics({ssp.stream})
+            self._transactions.fail(ssp, future.exception)
+
+    def _slice(self) -> float:
+        return max(0.1, min(_LOOK_EVERY_S, self._end - time.monotonic()))
+
+    def _look(self) -> None:
+        """Nothing has happened for a while: is there still reason to wait?"""
+        self._transactions.check_topics({ssp.stream for _, _, ssp in self._waiting})
+        if time.monotonic() > self._end:
+            raise DoubtError(f"Kafka has not acknowledged messages of a transaction for {self._transactions._settings.patience_ms} ms")
+
+
+def opened(settings: Settings, identity: str, batch_bytes: int | None = None) -> Any:
+    """A producer that has fenced all others of this identity. Raises StreamSystemError."""
+    changes = {} if batch_bytes is None else {"batch_size": batch_bytes}
+    end = time.monotonic() + settings.patience_ms / 1000
+    while True:
+        try:
+            producer = new_producer(settings, transactional_id=identity, **changes)
+            try:
+                producer.init_transactions()
+            except BaseException as error:
+                let_go(producer)
+                if isinstance(error, kafka_errors.KafkaError):
+                    raise as_ours(settings, f"fencing {identity}", error) from error
+                raise
+            return producer
+        except StreamSystemError as error:
+            if isinstance(error.__cause__, kafka_errors.AuthorizationError) or time.monotonic() > end:
+                raise
+        time.sleep(_AGAIN_S)
+
+
+def fence(settings: Settings, identities: Sequence[str]) -> None:
+    """Have the transactions of all producers of these identities come to their end, and no more of them begin. Raises StreamSystemError."""
+    if identities:
+        with ThreadPoolExecutor(min(_FENCE_AT_ONCE, len(identities))) as pool:
+            for producer in pool.map(lambda identity: opened(settings, identity), identities):
+                let_go(producer)
