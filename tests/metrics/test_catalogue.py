@@ -79,13 +79,16 @@ def test_what_has_an_entry_is_measured(told: dict[str, list[Reading]], tmp_path:
     measured |= {entry for readings in take_report(container).sources.values() for _, entry in entries(list(readings))}
     container.stop()
     elsewhere = {"<system>-batches-written", "entries-restored"}  # by a log that was written to, by a store with a changelog
-    expected = [each for each in METRICS if each.pattern not in elsewhere and each.group not in ("tcp", "udp")]
+    expected = [each for each in METRICS if each.pattern not in elsewhere and each.group not in ("tcp", "udp", "webhook")]
     assert [each for each in expected if each not in measured] == []
 
 
-@pytest.mark.parametrize("kind", ["tcp", "udp"])
-def test_what_a_system_on_the_network_measures_has_entries(kind: str) -> None:
-    config = Config({"systems.net.samza.factory": kind, "systems.net.streams.in.listen": "0", "systems.net.streams.out.connect": "9"})
+_NET = {"streams.in.listen": "0", "streams.out.connect": "9"}
+
+
+@pytest.mark.parametrize(("kind", "settings"), [("tcp", _NET), ("udp", _NET), ("webhook", {"port": "0", "streams.in.path": "/in"})])
+def test_what_a_system_on_the_network_measures_has_entries(kind: str, settings: dict[str, str]) -> None:
+    config = Config({"systems.net.samza.factory": kind, **{f"systems.net.{name}": value for name, value in settings.items()}})
     registry, systems = MetricsRegistry(), Systems(config)
     consumer, producer = systems.consumer("net", registry), systems.producer("net", registry)
     consumer.register(SystemStreamPartition("net", "in", 0), "0")

@@ -30,8 +30,8 @@ class WebhookConsumer(SystemConsumer):
         self._endpoints: dict[SystemStream, Endpoint] = {}
         self._inbox = Inbox(self._listening.pending_messages, self._listening.pending_bytes)
         self._server: Server | None = None
-        metrics.gauge(f"{system}-webhook-pending-messages", "consumers", lambda: self._inbox.messages)
-        metrics.gauge(f"{system}-webhook-pending-bytes", "consumers", lambda: self._inbox.bytes)
+        metrics.gauge(f"{system}-messages-pending", "webhook", lambda: self._inbox.messages)
+        metrics.gauge(f"{system}-bytes-pending", "webhook", lambda: self._inbox.bytes)
         self._metrics = metrics
 
     @property
@@ -56,13 +56,11 @@ class WebhookConsumer(SystemConsumer):
             for partition in partitions
         )
         endpoints = Endpoints(list(self._endpoints.values()), self._inbox, self._listening)
-        self._metrics.gauge(f"{self._system}-webhook-requests", "consumers", lambda: sum(endpoints.tally.values()))
-        self._metrics.gauge(
-            f"{self._system}-webhook-requests-refused", "consumers",
-            lambda: sum(number for status, number in endpoints.tally.items() if status != 200),
-        )  # fmt: skip
-        self._server = Server(self._system, self._listening, endpoints, self._inbox.fail)
-        self._server.start()
+        server = self._server = Server(self._system, self._listening, endpoints, self._inbox.fail)
+        server.start()
+        self._metrics.gauge(f"{self._system}-connections", "webhook", lambda: server.connections)
+        self._metrics.gauge(f"{self._system}-requests", "webhook", lambda: endpoints.answered)
+        self._metrics.gauge(f"{self._system}-requests-refused", "webhook", lambda: endpoints.refused)
 
     def stop(self) -> None:
         if self._server is not None:

@@ -52,8 +52,8 @@ class _UnderWay:
 
 
 class Endpoints:
-    """The ASGI application of one consumer. Everything here happens on the thread of the server, but ``tally``, which may be read anywhere:
-    how many requests were answered with each status."""
+    """The ASGI application of one consumer. Everything here happens on the thread of the server, but ``answered`` and ``refused``, which
+    may be read anywhere: how many requests were answered, and how many of those not with 200."""
 
     def __init__(self, endpoints: list[Endpoint], inbox: Inbox, listening: Listening) -> None:
         self._inbox = inbox
@@ -64,7 +64,7 @@ class Endpoints:
         self._waiting: set[asyncio.Future[None]] = set()
         self._reading: set[asyncio.Timeout] = set()
         self._stopping = False
-        self.tally: dict[int, int] = {}
+        self.answered = self.refused = 0
         routes = [Route(endpoint.path, self._route(endpoint), methods=["POST"]) for endpoint in endpoints]
         self.app = Starlette(routes=[*routes, Route(listening.health_path, self._health, methods=["GET"])])
 
@@ -88,7 +88,8 @@ class Endpoints:
                 response = Response(status_code=400)  # nobody reads it
             else:
                 response = JSONResponse({"messages": taken})
-            self.tally[response.status_code] = self.tally.get(response.status_code, 0) + 1
+            self.answered += 1
+            self.refused += response.status_code != 200
             return response
 
         return answer

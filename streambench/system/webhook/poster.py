@@ -68,7 +68,7 @@ class Poster:
 
     ``posts``: how many requests were answered with success; ``repeated``: how many attempts were not the first."""
 
-    def __init__(self, posting: Posting, certificates: ssl.SSLContext | bool) -> None:
+    def __init__(self, posting: Posting, certificates: ssl.SSLContext) -> None:
         self.posts = self.repeated = 0
         self._posting = posting
         self._certificates = certificates
@@ -227,7 +227,7 @@ class Poster:
             rest = max(failed.pause_s, pause * random.uniform(0.5, 1))
             left = until - time.monotonic()
             if rest > left:
-                asked = f" (it asks for {failed.pause_s:g} s more)" if failed.pause_s > left else ""
+                asked = f" (it asks for {failed.pause_s:g} s more)" if failed.pause_s > max(left, 0) else ""
                 system = target.stream.system
                 raise StreamSystemError(f"{place}{asked}; given up after {number} attempts (systems.{system}.post.retry.ms)")
             if number == 1:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
+from functools import cache
 from urllib.parse import quote
+
+import httpx
 
 from streambench.errors import SerdeError
 from streambench.metrics.registry import MetricsRegistry
@@ -38,8 +41,8 @@ class WebhookProducer(SystemProducer):
         self._lanes: dict[SystemStream, int] = {}
         self._poster = Poster(self._posting, self._certificates())
         system = settings.system
-        metrics.gauge(f"{system}-webhook-posts", "producers", lambda: self._poster.posts)
-        metrics.gauge(f"{system}-webhook-posts-repeated", "producers", lambda: self._poster.repeated)
+        metrics.gauge(f"{system}-posts", "webhook", lambda: self._poster.posts)
+        metrics.gauge(f"{system}-posts-repeated", "webhook", lambda: self._poster.repeated)
 
     def start(self) -> None:
         self._poster.start()
@@ -83,15 +86,21 @@ class WebhookProducer(SystemProducer):
         self._lanes[stream] += 1
         return self._lanes[stream] % lanes
 
-    def _certificates(self) -> ssl.SSLContext | bool:
+    def _certificates(self) -> ssl.SSLContext:
         ca = self._posting.ca
         if ca is None:
-            return True
+            return _known_certificates()
         try:
             return ssl.create_default_context(cafile=ca)
         except (OSError, ssl.SSLError) as error:
             key = f"systems.{self._settings.system}.post.ca"
             raise self._settings.config.error(key, f"{ca} cannot be used: {error}") from None
+
+
+@cache
+def _known_certificates() -> ssl.SSLContext:
+    """Those that everybody knows; to read them takes a while."""
+    return httpx.create_ssl_context()
 
 
 def _http_headers(stream: SystemStream, headers: Mapping[str, bytes]) -> dict[str, str]:

@@ -40,6 +40,11 @@ class Server:
         self._stopping = False
         self.port = listening.port
 
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return len(self._server.server_state.connections) if self._server is not None else 0
+
     def start(self) -> None:
         """Return when requests are taken. Raises ConfigError that names the key."""
         here = self._listening

@@ -90,7 +90,7 @@ class TestAnswers:
             listener.acknowledging.set()
             assert posts.join()[0].status_code == 200
             assert listener.post(b'"%s"' % (b"b" * 510)).status_code == 200
-            assert listener.metrics.snapshot()["consumers.hook-webhook-pending-bytes"] == 0
+            assert listener.metrics.snapshot()["webhook.hook-bytes-pending"] == 0
 
     def test_requests_that_wait_are_answered_when_it_stops(self) -> None:
         with Listener() as listener:
@@ -131,7 +131,7 @@ class TestAnswers:
             listener.post(b"1")
             listener.post(b"wrong")
             found = listener.metrics.snapshot()
-            assert (found["consumers.hook-webhook-requests"], found["consumers.hook-webhook-requests-refused"]) == (2, 1)
+            assert (found["webhook.hook-requests"], found["webhook.hook-requests-refused"]) == (2, 1)
 
 
 class TestRepeatedRequests:
@@ -325,7 +325,7 @@ class TestBodies:
             assert "content-length" not in answer.request.headers
             assert answer.status_code == 413
             assert len(listener.received) == 1
-            assert listener.metrics.snapshot()["consumers.hook-webhook-pending-bytes"] == 0
+            assert listener.metrics.snapshot()["webhook.hook-bytes-pending"] == 0
 
     def test_more_messages_than_can_ever_be_taken_are_refused(self) -> None:
         with Listener({"pending.messages": 3}) as listener:
