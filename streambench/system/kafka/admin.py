@@ -13,8 +13,7 @@ from kafka.admin import OffsetSpec
 from streambench.errors import ConfigError, StreamExistsError, StreamSystemError, UnknownStreamError
 from streambench.model import PartitionMetadata, SystemStream
 from streambench.system.api import SystemAdmin
-from streambench.system.kafka.clients import LookUps, new_admin, translated
-from streambench.system.kafka.consumer import to_number
+from streambench.system.kafka.clients import LookUps, new_admin, to_number, translated
 from streambench.system.kafka.hanging import hanging
 from streambench.system.kafka.settings import Settings
 
@@ -123,22 +122,23 @@ class KafkaAdmin(SystemAdmin):
         except (kafka_errors.KafkaError, KeyError, TypeError, ValueError):
             return None
 
-    def gone(self, topics: Iterable[str]) -> list[str]:
-        """Those of the topics that are certain not to be there (any more)."""
-        wanted = sorted(topics)
-        try:
-            described = self._admin().describe_topics(wanted)
-        except (kafka_errors.KafkaError, StreamSystemError):
-            return []
-        unknown = kafka_errors.UnknownTopicOrPartitionError.errno
-        return [each["name"] for each in described if each["error_code"] == unknown]
+    def identities(self, topics: Iterable[str]) -> dict[str, str | None]:
+        """Of each topic what tells it from one of the same name that is made after it is deleted; None: there is certainly no such topic.
 
-    def high_watermark(self, partition: TopicPartition) -> int:
-        """The offset behind the last message of a partition, committed or not."""
-        wanted = {partition: OffsetSpec.LATEST}
+        Nothing of those of which that cannot be told now."""
+        try:
+            described = self._admin().describe_topics(sorted(topics))
+        except (kafka_errors.KafkaError, StreamSystemError):
+            return {}
+        unknown = kafka_errors.UnknownTopicOrPartitionError.errno
+        known = [each for each in described if each["error_code"] in (0, unknown)]
+        return {each["name"]: None if each["error_code"] else each["topic_id"] for each in known}
+
+    def high_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset behind the last message of each partition, committed or not."""
+        wanted = dict.fromkeys(partitions, OffsetSpec.LATEST)
         found = self._asked("asking for offsets", lambda: self._admin().list_partition_offsets(wanted))
-        offset: int = found[partition].offset
-        return offset
+        return {partition: found[partition].offset for partition in wanted}
 
     def hanging(self, partition: TopicPartition) -> str | None:
         """See ``hanging``."""

@@ -244,7 +244,7 @@ class KafkaCheckpointManager(CheckpointManager):
             if not self._admin.exists(self._stream):
                 return
             self._exists = True
-        self._read_to(self._admin.high_watermark(self._partition))
+        self._read_to(self._admin.high_watermarks([self._partition])[self._partition])
 
     def _read_to(self, end: int, wanted: int = -1) -> bool:
         """Read up to an offset; whether the record at ``wanted`` counts."""

@@ -15,13 +15,15 @@ from streambench.errors import OffsetError, StreamSystemError, UnknownStreamErro
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.system.api import SystemConsumer
-from streambench.system.kafka.clients import LookUps, as_ours, new_consumer, unreachable
+from streambench.system.kafka.admin import KafkaAdmin
+from streambench.system.kafka.clients import LookUps, as_ours, new_consumer, to_number, unreachable
 from streambench.system.kafka.settings import Settings
 
 log = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 0.1
 _LOOK_MS = 2_000
+_CHECK_EVERY_S = 10.0
 
 
 class KafkaConsumer(SystemConsumer):
@@ -50,6 +52,10 @@ class KafkaConsumer(SystemConsumer):
         self._paused: set[SystemStreamPartition] = set()
         self._heads: set[SystemStreamPartition] = set()
         self._looked = self._answered = 0.0
+        self._admin = KafkaAdmin(settings)
+        self._identities: dict[str, str | None] = {}
+        self._held: dict[TopicPartition, int] = {}
+        self._checked = 0.0
         self._most = int(settings.consumer["max_poll_records"])
         self._read = metrics.counter(f"{settings.system}-messages-read", "kafka")
 
@@ -68,6 +74,7 @@ class KafkaConsumer(SystemConsumer):
             # Behind the end of what can be read there may be messages of a transaction that is still open.
             if offset < oldest[partition] or (offset > upcoming[partition] and not self._is_read_committed()):
                 raise _outside(self._ssps[partition], offset, oldest[partition], upcoming[partition])
+        self._check_topics()
         self._client.assign(list(self._ssps))
         for partition, offset in self._next.items():
             self._client.seek(partition, offset)
@@ -77,6 +84,7 @@ class KafkaConsumer(SystemConsumer):
         client, self._client = self._client, None
         self._heads.clear()
         self._look_ups.close()
+        self._admin.close()
         if client is not None:
             client.close(autocommit=False, timeout_ms=0)
 
@@ -148,6 +156,10 @@ class KafkaConsumer(SystemConsumer):
             self._missed(error)
             return
         self._looked = self._answered = time.monotonic()
+        if self._looked - self._checked > _CHECK_EVERY_S:
+            self._check_topics()
+            if self._is_read_committed():
+                self._check_held({partition: upcoming[partition] for partition in partitions})
         for ssp, partition in zip(ssps, partitions, strict=True):
             end = upcoming[partition]
             # Only the position passes holes behind the last message: compacted and aborted messages, ends of transactions.
@@ -156,7 +168,35 @@ class KafkaConsumer(SystemConsumer):
             else:
                 self._heads.discard(ssp)
 
+    def _check_topics(self) -> None:
+        """Raise UnknownStreamError where a topic is not the one any more that reading began with. Its offsets are then those of others; and
+        who asks for what was deleted gets no answer."""
+        self._checked = time.monotonic()
+        for topic, identity in self._admin.identities({partition.topic for partition in self._ssps}).items():
+            before = self._identities.setdefault(topic, identity)
+            if identity is None or identity != before:
+                again = "" if identity is None else " and made anew"
+                raise UnknownStreamError(
+                    f"{self._settings.system}.{topic} was deleted{again} while it was read; the positions in it are worth nothing now: "
+                    "start again without it, or rewind the job to where it is to begin (streambench checkpoints --rewind)"
+                )
+
+    def _check_held(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Tell of transactions that nobody will ever end: what stands behind them is not read."""
+        try:
+            marks = self._admin.high_watermarks(ends)
+            held = {partition: end for partition, end in ends.items() if end < marks[partition]}
+            for partition in [each for each, end in held.items() if self._held.get(each) == end]:
+                hanging = self._admin.hanging(partition)
+                if hanging is not None:
+                    log.warning("%s", hanging)
+        except StreamSystemError as error:
+            log.warning("%s: whether transactions hang cannot be told: %s", self._settings.system, error)
+            return
+        self._held = held
+
     def _missed(self, error: StreamSystemError) -> None:
+        self._check_topics()
         now = time.monotonic()
         away = now - self._answered
         if away * 1000 > self._settings.patience_ms:
@@ -182,13 +222,6 @@ class KafkaConsumer(SystemConsumer):
             return OffsetError(f"{self._settings.system}: a position lies outside of what its partition holds: {error}")
         oldest, upcoming = self._look_ups.oldest([partition]), self._look_ups.upcoming([partition])
         return _outside(self._ssps[partition], offsets[partition], oldest[partition], upcoming[partition])
-
-
-def to_number(offset: str, where: str) -> int:
-    """An offset of Kafka as a number. Raises OffsetError where it is none."""
-    if not (offset.isascii() and offset.isdecimal()):
-        raise OffsetError(f"{where}: '{offset}' is no offset of Kafka; its offsets are whole numbers from 0 on")
-    return int(offset)
 
 
 def _outside(ssp: SystemStreamPartition, offset: int, oldest: int, upcoming: int) -> OffsetError:

@@ -52,6 +52,7 @@ class Transactions:
         self._admin = admin
         self._limits = Limits(settings, admin)
         self._producer: Any = None
+        self._identities: dict[str, str | None] = {}
         self._batch_bytes = int(settings.producer["batch_size"])
         self._watch_s = min(settings.patience_ms, int(settings.producer["request_timeout_ms"]) + 5000) / 1000
 
@@ -76,6 +77,7 @@ class Transactions:
             ends = sent.ends(bases) if bases else {}
             sent.add(self._place, None, last(ends), None, None, 0)
             sent.settle()
+            self.check_topics({each.ssp.stream for each in rows} | {self._place.stream})
             self._commit(self._producer)
         except kafka_errors.KafkaError as error:
             self.fail(None, error)
@@ -108,10 +110,16 @@ class Transactions:
         raise DoubtError(str(ours), fenced=fenced, may_pass=fenced or isinstance(error, passes)) from error
 
     def check_topics(self, topics: Collection[str]) -> None:
-        """Raise UnknownStreamError where somebody has deleted a topic that is written to, which Kafka tells a producer by silence."""
-        gone = self._admin.gone(topics)
-        if gone:
-            raise UnknownStreamError(f"{self._settings.system}.{gone[0]} was deleted while it was written to")
+        """Raise UnknownStreamError where somebody has deleted a topic that is written to, which Kafka tells a producer by silence; and
+        DoubtError where it was made anew since, which it does not tell at all: what was written before is gone."""
+        found = self._admin.identities(topics)
+        known = {topic: self._identities.get(topic, identity) for topic, identity in found.items()}
+        self._identities.update(found)
+        for topic, identity in found.items():
+            if identity is None:
+                raise UnknownStreamError(f"{self._settings.system}.{topic} was deleted while it was written to")
+            if identity != known[topic]:
+                raise DoubtError(f"{self._settings.system}.{topic} was deleted and made anew while it was written to")
 
     def _fit(self, rows: Iterable[Rows]) -> None:
         """Have batches that all the topics take."""
