@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from streambench.chooser.explanation import Candidate, Explanation
 from streambench.config import Config
@@ -41,6 +41,11 @@ class MessageChooser(ABC):
     @abstractmethod
     def choose(self) -> IncomingMessageEnvelope | None:
         """The message to process next, None for none at present."""
+
+    def quickest(self) -> tuple[Callable[[], IncomingMessageEnvelope | None], type[Exception] | tuple[()]]:
+        """What the event loop calls instead of ``choose``, and the exception by which that says that there is nothing. ``choose`` itself,
+        which raises none, unless a chooser has something that does exactly the same and is quicker."""
+        return self.choose, ()
 
     def take_run(self, offsets: Sequence[str]) -> int:
         """How many messages of the partition that the last ``choose`` chose may be processed as one run; they count as chosen then.

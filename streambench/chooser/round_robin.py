@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from streambench.chooser.api import MessageChooser
 from streambench.chooser.explanation import Candidate, Explanation
@@ -32,6 +32,9 @@ class RoundRobinChooser(MessageChooser):
             return self._queue.popleft()
         except IndexError:
             return None
+
+    def quickest(self) -> tuple[Callable[[], IncomingMessageEnvelope | None], type[Exception] | tuple[()]]:
+        return (self._queue.popleft, IndexError) if type(self).choose is RoundRobinChooser.choose else super().quickest()
 
     def take_run(self, offsets: Sequence[str]) -> int:
         """A run is a turn: all of it, unless a subclass chooses otherwise."""

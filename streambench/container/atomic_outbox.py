@@ -102,6 +102,7 @@ class AtomicOutbox(ProducingOutbox):
         self._changes = {}
         self._pending = 0
         self._is_awaited = False
+        self.settle()
         self._sent.inc(self._unflushed)
         self._unflushed = 0
         return written

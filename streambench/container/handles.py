@@ -45,19 +45,22 @@ class Owner:
 
 
 class Collector:
-    """The MessageCollector of one task."""
+    """The MessageCollector of one task. ``send`` is a closure: what it needs with every message is no attribute of anything."""
 
-    __slots__ = ("_outgoing", "_owner", "_source")
+    __slots__ = ("_outgoing", "_owner", "_source", "send")
 
     def __init__(self, task: TaskInstance, outgoing: Outgoing, owner: Owner) -> None:
-        self._source = task.name
+        self._source = source = task.name
         self._outgoing = outgoing
         self._owner = owner
+        append = outgoing.append
 
-    def send(self, envelope: OutgoingMessageEnvelope) -> None:
-        if _get_ident() != self._owner.ident:
-            self._owner.check(f"the collector of {self._source}")
-        self._outgoing.append((self._source, envelope))
+        def send(envelope: OutgoingMessageEnvelope) -> None:
+            if _get_ident() != owner.ident:
+                owner.check(f"the collector of {source}")
+            append((source, envelope))
+
+        self.send = send
 
     def send_batch(self, system_stream: SystemStream, messages: Any, keys: Any = None, **columns: Any) -> None:
         self._owner.check(f"the collector of {self._source}")

@@ -135,8 +135,9 @@ class EventLoop:
         come to their end. Raises TaskError and others."""
         if limit is not None and limit <= 0:
             return 0
-        choose = self._multiplexer.chooser.choose if self._choose_ns is None else _timed(self._multiplexer.chooser.choose, self._choose_ns)
-        update = self._multiplexer.chooser.update
+        chooser = self._multiplexer.chooser
+        choose, empty = chooser.quickest() if self._choose_ns is None else (_timed(chooser.choose, self._choose_ns), ())
+        update = chooser.update
         offer = self._multiplexer.offer
         lanes = self._multiplexer.lanes
         inbox = self._intake.inbox
@@ -170,7 +171,10 @@ class EventLoop:
                     else:
                         offer(lane)
                         lane = None
-                envelope = choose()
+                try:
+                    envelope = choose()
+                except empty:
+                    envelope = None
                 if envelope is None:
                     lane = None
                     self.nulls += 1
@@ -199,7 +203,7 @@ class EventLoop:
                 if now >= due:
                     due = self._timers(now, envelope)
                 if outgoing:
-                    send(outgoing)
+                    send(outgoing, envelope)
                     outgoing.clear()
                 if requests:
                     self._serve(requests)
@@ -345,6 +349,7 @@ class EventLoop:
             # A look takes longer the more partitions there are to poll: with very many, it comes less often.
             self._last_look = now + dry // _LOOKED_AT * self._look_every
             self._outbox.check()
+            self._outbox.settle()
             # Without a message, this iteration has looked already.
             if envelope is not None and dry:
                 self._multiplexer.look()

@@ -15,13 +15,13 @@ from msgspec import Struct
 from streambench.checkpoint.api import Checkpoint, CheckpointManager
 from streambench.container.columns import Columns, OutgoingBatch, check_serdes, columns_outlet
 from streambench.container.handles import Outgoing
-from streambench.container.outlet import Put, outlet
+from streambench.container.outlet import Outlet, Outlets, Put, outlet
 from streambench.container.rejects import Rejects
 from streambench.errors import ConfigError, SerdeError, UnknownStreamError, do_all, shortened
 from streambench.metrics.registry import MetricsRegistry
-from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
+from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.serde.streams import StreamSerdes
-from streambench.system.api import Append, SendColumns, Sender, SystemProducer
+from streambench.system.api import Appends, SendColumns, Sender, SystemProducer
 from streambench.system.systems import Systems
 
 
@@ -57,10 +57,15 @@ class Outbox(Protocol):
         alone."""
         ...
 
-    def send(self, outgoing: Outgoing) -> None:
-        """Send messages, in order. Raises SerdeError, ConfigError and what the producers raise.
+    def send(self, outgoing: Outgoing, origin: IncomingMessageEnvelope | None = None) -> None:
+        """Send messages, in order, that were made from this input, if from one. Raises SerdeError, ConfigError and what the producers
+        raise.
 
         Rejects see to those that cannot be encoded, and may by that add a dead letter to the end of ``outgoing``, which is sent too."""
+        ...
+
+    def settle(self) -> None:
+        """See to what need not be seen to with every message. To be called from time to time, between two messages."""
         ...
 
     def flush(self) -> bool:
@@ -98,7 +103,9 @@ class ProducingOutbox:
         self._metrics = metrics
         self._on_send = on_send
         self._producers: dict[str, SystemProducer] = {}
-        self._puts: dict[SystemStream | Columns, Put] = {}
+        self._by_stream: dict[SystemStream | Columns, Outlet] = {}
+        self._outlets = Outlets(self._outlet_of)
+        self.send = self._outlets.send
         self._partitions: dict[SystemStream, int] = {}
         self._sources: list[str] = []
         self._changelogs: set[SystemStream] = set()
@@ -117,15 +124,8 @@ class ProducingOutbox:
                 of_system = [ssp for ssp in partitions if ssp.system == system]
                 self._producer(system).fence(source, of_system, generation, epoch)
 
-    def send(self, outgoing: Outgoing) -> None:
-        puts = self._puts
-        for task, envelope in outgoing:
-            try:
-                put = puts[envelope.system_stream]
-            except (KeyError, TypeError, AttributeError):
-                put = self._outlet(task, envelope)
-            put(task, envelope)
-        self._unflushed += len(outgoing)
+    def settle(self) -> None:
+        self._unflushed += self._outlets.settle()
 
     def check(self) -> None:
         self._checkpoints.check()
@@ -163,7 +163,7 @@ class ProducingOutbox:
         """What takes the encoded messages for a stream."""
         return self._producer(stream.system).sender(stream)
 
-    def _appends(self, stream: SystemStream) -> Sequence[Append] | None:
+    def _appends(self, stream: SystemStream) -> Appends | None:
         """Quicker ways than the sender's for plain messages, if there are any and nothing of the sender is needed."""
         return None
 
@@ -180,7 +180,13 @@ class ProducingOutbox:
             self._producers[system] = producer
         return self._producers[system]
 
-    def _outlet(self, task: str, envelope: Any) -> Put:
+    def _outlet_of(self, task: str, envelope: Any) -> Outlet:
+        try:
+            return self._by_stream[envelope.system_stream]
+        except (KeyError, TypeError, AttributeError):
+            return self._outlet(task, envelope)
+
+    def _outlet(self, task: str, envelope: Any) -> Outlet:
         """What takes the messages for the stream of the first of them."""
         if isinstance(envelope, OutgoingBatch):
             return self._outlet_of_columns(task, envelope)
@@ -202,17 +208,19 @@ class ProducingOutbox:
         self._partitions[stream] = len(partitions)
         key_serde, message_serde = self._serdes.for_stream(stream)
         ways = self._sender(stream), self._appends(stream)
-        put = outlet(stream, *ways, len(partitions), key_serde, message_serde, self._unserialisable)
+        made = outlet(stream, *ways, len(partitions), key_serde, message_serde, self._unserialisable)
         if stream == self._rejects.stream:
-            put = self._rejects.only_letters(put)
-        self._puts[stream] = self._observed(stream, put)
-        return self._puts[stream]
+            made = Outlet(self._rejects.only_letters(made.put))
+        if self._on_send is not None:
+            made = Outlet(self._observed(stream, made.put, self._on_send))
+        self._by_stream[stream] = made
+        return made
 
-    def _outlet_of_columns(self, task: str, batch: OutgoingBatch) -> Put:
+    def _outlet_of_columns(self, task: str, batch: OutgoingBatch) -> Outlet:
         stream = batch.stream
         if stream == self._rejects.stream:
             raise self._rejects.no_output(task)
-        single = self._puts.get(stream) or self._outlet(task, OutgoingMessageEnvelope(stream, None))
+        single = self._outlet_of(task, OutgoingMessageEnvelope(stream, None)).put
         send = self._observed_columns(stream, self._sender_of_columns(stream))
         serdes = self._serdes.for_stream(stream)
         put = columns_outlet(stream, send, single, self._partitions[stream], *serdes, self._unserialisable)
@@ -223,14 +231,10 @@ class ProducingOutbox:
             self._unflushed += len(batch) - 1
             put(source, batch)
 
-        self._puts[batch.system_stream] = counted
-        return counted
+        made = self._by_stream[batch.system_stream] = Outlet(counted)
+        return made
 
-    def _observed(self, stream: SystemStream, put: Put) -> Put:
-        on_send = self._on_send
-        if on_send is None:
-            return put
-
+    def _observed(self, stream: SystemStream, put: Put, on_send: Callable[[str, SystemStream], None]) -> Put:
         def observed(source: str, envelope: OutgoingMessageEnvelope) -> None:
             passed_over = self._rejects.outputs
             put(source, envelope)
@@ -262,6 +266,7 @@ class LiveOutbox(ProducingOutbox):
     whole = False
 
     def flush(self) -> bool:
+        self.settle()
         if self._unflushed:
             for producer in self._producers.values():
                 for source in self._sources:
@@ -278,7 +283,7 @@ class LiveOutbox(ProducingOutbox):
             self._checkpoints.write(written)
         return written
 
-    def _appends(self, stream: SystemStream) -> Sequence[Append] | None:
+    def _appends(self, stream: SystemStream) -> Appends | None:
         return self._producer(stream.system).appends(stream)
 
     def correct(self, changes: Sequence[StoreChanges], sources: Mapping[SystemStreamPartition, str]) -> None:

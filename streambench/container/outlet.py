@@ -1,29 +1,50 @@
-"""The outlet of one output stream: from what a task sent to what a producer takes."""
+"""The outlets of a container: from what tasks sent to what producers take."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import orjson
 
 from streambench.errors import SerdeError
-from streambench.model import OutgoingMessageEnvelope, SystemStream
+from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream
 from streambench.serde.api import Serde
-from streambench.system.api import Append, Sender
+from streambench.system.api import Appends, Sender
 from streambench.system.partitioner import key_bytes, partition_for
 
 _REMEMBERED_KEYS = 100_000
+_LONGEST_KEY = 1_000
+_LONGEST = 16_000
+_SETTLED_AFTER = 1_000
 
-Put = Callable[[str, OutgoingMessageEnvelope], None]
+Put = Callable[[str, Any], None]
 """Takes a message from a source."""
 
 
+class Quick(NamedTuple):
+    """What ``Outlets`` need to put plain messages by themselves: how they are appended, how long they may be, and where they go by their
+    keys (as far as that is known), or in turn. ``only_one``: there is one partition only."""
+
+    appends: Appends
+    longest: int
+    known: dict[Any, int]
+    turns: Iterator[int]
+    only_one: bool
+
+
+class Outlet(NamedTuple):
+    """What takes the messages for one output stream: ``put`` any of them; ``quick`` plain ones, None where there is no quicker way."""
+
+    put: Put
+    quick: Quick | None = None
+
+
 def outlet(
-    stream: SystemStream, send: Sender, appends: Sequence[Append] | None, partitions: int, key_serde: Serde | None,
-    message_serde: Serde | None, unserialisable: Callable[[str, OutgoingMessageEnvelope, Exception], None],
-) -> Put:  # fmt: skip
+    stream: SystemStream, send: Sender, appends: Appends | None, partitions: int, key_serde: Serde | None, message_serde: Serde | None,
+    unserialisable: Callable[[str, OutgoingMessageEnvelope, Exception], None],
+) -> Outlet:  # fmt: skip
     """What takes the messages for one output stream: encodes them, chooses the partition, and hands them on to ``send``, or to
     ``appends`` (``SystemProducer.appends``) where there are any.
 
@@ -35,6 +56,7 @@ def outlet(
     known: dict[Any, int] = {}
     turns = itertools.cycle(range(partitions))
     only_one = partitions == 1
+    extends, largest, _ = appends or _NO_APPENDS
 
     # Any, not OutgoingMessageEnvelope: what users have put into one may be of any type, which a compiled module would not bear.
     def put(source: str, envelope: Any) -> None:
@@ -61,22 +83,102 @@ def outlet(
         except Exception as error:
             unserialisable(source, envelope, error)
             return
+        if (
+            type(message) is bytes and (key is None or type(key) is bytes) and len(message) + len(key or b"") <= largest
+            and envelope.timestamp is None and envelope.headers is None
+        ):  # fmt: skip
+            # Some encoders (orjson) return bytes from a buffer of 4 kB that lives as long as they do: keep a copy of the right size.
+            extends[partition]((key, b"%b" % message, None))
+            return
         try:
-            if appends is not None and envelope.timestamp is None and envelope.headers is None:
-                # Some encoders (orjson) return bytes from a buffer of 4 kB that lives as long as they do: keep a copy of the right size.
-                appends[partition]((key, b"%b" % message if type(message) is bytes else message, None))
-            else:
-                send(source, envelope, key, message, partition)
+            send(source, envelope, key, message, partition)
         except SerdeError as error:
             unserialisable(source, envelope, error)
 
-    return put
+    if appends is None or key_serde is not None or message_serde is not None:
+        return Outlet(put)
+    return Outlet(put, Quick(appends, min(_LONGEST, largest - _LONGEST_KEY), known, turns, only_one))
+
+
+class Outlets:
+    """The outlets of all streams that a container sends to. ``outlet_of`` finds that for a message of a source, or raises.
+
+    ``send`` takes messages in order, and the input that they were made from, if from one; ``settle`` sees to what is left to be seen to
+    from time to time (``Appends.settle``), and returns how many messages there were since it was called last.
+    """
+
+    def __init__(self, outlet_of: Callable[[str, Any], Outlet]) -> None:
+        put: Put = _nowhere
+        appends, longest, known, turns, only_one = _NOT_QUICK
+        extends = appends.partitions
+        settles: list[Callable[[], object]] = []
+        stream: Any = _nowhere
+        sent = unsettled = 0
+
+        # One function for all of it, which has the outlet of the message before at hand: most jobs send plain messages to one stream most
+        # of the time, and a call for each part of the work takes longer than the work. Messages are copied for the reason given in
+        # ``put``; what came in as it is has the right size.
+        def send(outgoing: list[tuple[str, Any]], origin: IncomingMessageEnvelope | None = None) -> None:
+            nonlocal put, extends, longest, known, turns, only_one, stream, unsettled
+            came = None if origin is None else origin.message
+            for source, envelope in outgoing:
+                try:
+                    to = envelope.system_stream
+                except AttributeError:
+                    to = None
+                if to is not stream:
+                    put, quick = outlet_of(source, envelope)
+                    stream = to
+                    appends, longest, known, turns, only_one = quick or _NOT_QUICK
+                    extends = appends.partitions
+                    if appends.settle not in settles:
+                        settles.append(appends.settle)
+                unsettled += 1
+                if not extends:
+                    put(source, envelope)
+                    continue
+                key, message = envelope.key, envelope.message
+                if (
+                    type(message) is bytes and len(message) <= longest and envelope.partition is None and envelope.partition_key is None
+                    and envelope.timestamp is None and envelope.headers is None
+                ):  # fmt: skip
+                    if message is not came:
+                        message = b"%b" % message
+                    if key is None:
+                        extends[0 if only_one else next(turns)]((None, message, None))
+                        continue
+                    if type(key) is bytes:
+                        if only_one:
+                            if len(key) <= _LONGEST_KEY:
+                                extends[0]((key, message, None))
+                                continue
+                        elif key in known:
+                            extends[known[key]]((key, message, None))
+                            continue
+                put(source, envelope)
+            if unsettled >= _SETTLED_AFTER:
+                settle_all()
+
+        def settle_all() -> None:
+            nonlocal sent, unsettled
+            sent, unsettled = sent + unsettled, 0
+            for settle in settles:
+                settle()
+
+        def settle() -> int:
+            nonlocal sent
+            settle_all()
+            count, sent = sent, 0
+            return count
+
+        self.send = send
+        self.settle = settle
 
 
 def _partition(key: Any, partitions: int, known: dict[Any, int]) -> int:
     partition = partition_for(hashed_bytes(key), partitions)
     # Only keys whose equality is that of their bytes: 1 == 1.0 == True, but they are not hashed alike.
-    if type(key) in (bytes, str):
+    if type(key) in (bytes, str) and len(key) <= _LONGEST_KEY:
         if len(known) >= _REMEMBERED_KEYS:
             known.clear()
         known[key] = partition
@@ -91,3 +193,11 @@ def hashed_bytes(key: Any) -> bytes:
         return orjson.dumps(key, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
     except TypeError as error:
         raise SerdeError(f"a key of type {type(key).__name__} has no partition: give bytes, str or int, or set partition") from error
+
+
+def _nowhere(source: str, envelope: Any) -> None:
+    raise AssertionError(f"there is no outlet for {envelope} of {source}")
+
+
+_NO_APPENDS = Appends((), -1, tuple)
+_NOT_QUICK = Quick(_NO_APPENDS, -1, {}, iter(()), False)

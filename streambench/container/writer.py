@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from streambench.container.outlet import Put, outlet
+from streambench.container.outlet import Outlets, outlet
 from streambench.errors import SerdeError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream
@@ -18,11 +18,11 @@ from streambench.system.systems import Systems
 class Writer:
     """Sends messages to one stream. ``sent``: how many it has taken; ``durable``: how many of those are certain to stay."""
 
-    def __init__(self, producer: SystemProducer, source: str, put: Put) -> None:
+    def __init__(self, producer: SystemProducer, source: str, outlets: Outlets) -> None:
         self.sent = self.durable = 0
         self._producer = producer
         self._source = source
-        self._put = put
+        self._send = outlets.send
 
     def send(self, messages: Iterable[OutgoingMessageEnvelope], *, flush_every: int | None = None) -> None:
         """Send messages in order, and return when all of them are durable; with ``flush_every`` also whenever so many more are sent.
@@ -30,12 +30,12 @@ class Writer:
         Raises SerdeError where one cannot be encoded or names a partition that is not there, and what the producer or ``messages`` raise.
         Those before it were sent then, and a ``flush`` may yet make them durable.
         """
-        put, source, sent = self._put, self._source, self.sent
+        send, source, sent = self._send, self._source, self.sent
         every = sys.maxsize if flush_every is None else flush_every
         due = self.durable + every
         try:
             for message in messages:
-                put(source, message)
+                send([(source, message)])
                 sent += 1
                 if sent >= due:
                     self.sent = sent
@@ -64,7 +64,8 @@ def writing(
     try:
         producer.register(source)
         producer.start()
-        yield Writer(producer, source, outlet(stream, producer.sender(stream), producer.appends(stream), partitions, *serdes, _refuse))
+        made = outlet(stream, producer.sender(stream), producer.appends(stream), partitions, *serdes, _refuse)
+        yield Writer(producer, source, Outlets(lambda source, envelope: made))
     finally:
         producer.stop()
 

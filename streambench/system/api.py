@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from streambench.chunk import Chunk as Chunk  # plug-ins look for it here
 from streambench.chunk import Messages
@@ -109,6 +109,19 @@ Append = Callable[[tuple[Any, Any, None]], object]
 """Takes a message for one partition, as (key, message, None)."""
 
 
+class Appends(NamedTuple):
+    """The quick way of plain messages to one stream: per partition, what takes a message with neither timestamp nor headers, whose key is
+    bytes or None and whose message is bytes. Key and message together must not be longer than ``largest`` bytes.
+
+    Nothing is done with a message but to keep it. Whoever appends calls ``settle`` from time to time, at the latest after a thousand of
+    them: it sees to the limits of a batch, in size and in time. ``flush`` writes what was kept in any case.
+    """
+
+    partitions: Sequence[Append]
+    largest: int
+    settle: Callable[[], object]
+
+
 SendColumns = Callable[[str, int, "pa.RecordBatch"], None]
 """Takes encoded messages for one partition of one stream: source, partition, and the columns key and message (binary), timestamp (int64,
 in ms) and headers."""
@@ -170,9 +183,9 @@ class SystemProducer(ABC):
 
         return send
 
-    def appends(self, stream: SystemStream) -> Sequence[Append] | None:
-        """Per partition of a stream, what takes the messages that have neither timestamp nor headers, if that is quicker than ``sender``
-        and it is all the same who sent them; None (the default) where it is not. Asked for after ``fence``."""
+    def appends(self, stream: SystemStream) -> Appends | None:
+        """The quick way of plain messages to a stream, if there is one and it is all the same who sent them; None (the default) where not.
+        What is sent in another way keeps its place among them. Asked for after ``fence``."""
         return None
 
     def sender_of_columns(self, stream: SystemStream) -> SendColumns:

@@ -6,6 +6,7 @@ are kept as they were sent; the offset of a message is its index in its partitio
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
@@ -20,7 +21,7 @@ from streambench.model import (
     SystemStream,
     SystemStreamPartition,
 )
-from streambench.system.api import Append, Chunk, Sender, SystemAdmin, SystemConsumer, SystemFactory, SystemProducer
+from streambench.system.api import Appends, Chunk, Sender, SystemAdmin, SystemConsumer, SystemFactory, SystemProducer
 from streambench.system.rows import Rows
 
 _FIELDS = 3
@@ -229,11 +230,11 @@ class MemoryProducer(SystemProducer):
 
         return send
 
-    def appends(self, stream: SystemStream) -> list[Append] | None:
+    def appends(self, stream: SystemStream) -> Appends | None:
         kind = type(self)
         if self._held is not None or kind.send is not MemoryProducer.send or kind.sender is not MemoryProducer.sender:
             return None  # whoever sends in another way wants to see each message
-        return [partition.fields.extend for partition in self._streams.of(stream)]
+        return Appends([partition.fields.extend for partition in self._streams.of(stream)], sys.maxsize, _settled)
 
     def flush(self, source: str) -> None:
         pass
@@ -286,6 +287,10 @@ class MemorySystemFactory(SystemFactory):
 
     def get_admin(self, system: str, config: Config) -> MemoryAdmin:
         return MemoryAdmin(self._streams(system))
+
+
+def _settled() -> None:
+    """What was appended is there at once."""
 
 
 def _metadata(partition: Partition) -> PartitionMetadata:

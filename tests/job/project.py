@@ -145,7 +145,7 @@ class Project:
         producer.register("test")
         producer.start()
         ways = producer.sender(named), producer.appends(named)
-        put = outlet(named, *ways, partitions, *StreamSerdes(self.config).for_stream(named), _refuse)
+        put = outlet(named, *ways, partitions, *StreamSerdes(self.config).for_stream(named), _refuse).put
         for n in range(begin, end):
             put("test", sb.OutgoingMessageEnvelope(named, {"n": n}, f"k{n}", None, n % partitions))
         producer.flush("test")

@@ -77,9 +77,9 @@ def test_what_is_appended_by_partition_is_what_was_sent(streams: MemoryStreams) 
     producer = MemoryProducer(streams)
     appends = producer.appends(CLICKS)
     assert appends is not None
-    appends[1](("k", "plain", None))
+    appends.partitions[1](("k", "plain", None))
     producer.send("test", OutgoingMessageEnvelope(CLICKS, "stamped", partition=1, timestamp=7))
-    appends[1]((None, "last", None))
+    appends.partitions[1]((None, "last", None))
     seen = [(envelope.key, envelope.message, envelope.timestamp) for envelope in reading(streams, p1="0").poll({P1: 9}, 0)]
     assert seen == [("k", "plain", None), (None, "stamped", 7), (None, "last", None)]
 

@@ -12,7 +12,7 @@ from streambench.config import Config
 from streambench.errors import UnknownStreamError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, PartitionMetadata, SystemStream, SystemStreamPartition
-from streambench.system.api import Append, Chunk, Sender
+from streambench.system.api import Appends, Chunk, Sender
 from streambench.system.memory import MemoryAdmin, MemoryConsumer, MemoryProducer, MemoryStreams, MemorySystemFactory, memory_streams
 from streambench.testing.systems import SystemContract
 
@@ -107,8 +107,8 @@ class OnePartition(MemoryProducer):
 
 
 class AppendsElsewhere(MemoryProducer):
-    def appends(self, stream: SystemStream) -> list[Append] | None:
-        return [[].append]
+    def appends(self, stream: SystemStream) -> Appends | None:
+        return Appends([[].append], 100, list)
 
 
 class Still(MemoryAdmin):

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from streambench.errors import MessageTooLargeError, SerdeError, StreambenchError, StreamSystemError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
-from streambench.system.api import Append, SendColumns, Sender, SystemProducer
+from streambench.system.api import Appends, SendColumns, Sender, SystemProducer
 from streambench.system.log.frame import SCHEMA
 from streambench.system.log.partition import Bytes, Partition, as_columns
 from streambench.system.log.streams import Log
@@ -28,28 +28,32 @@ class _Identity(NamedTuple):
     epoch: int
 
 
+_FIELDS = 3
+
 _Extras = tuple[int | None, Mapping[str, bytes] | None]
 """Timestamp and headers."""
 
 
 class _Pending:
-    """What waits to be appended to one partition. ``timestamps`` and ``headers`` end where no later message has any. What came by the
-    column stands in ``pieces``, before the single messages."""
+    """What waits to be appended to one partition: key, value, and timestamp with headers where a message has one of them, one after the
+    other in one flat list (``fields``). What came by the column stands in ``pieces``, before the single messages.
 
-    __slots__ = ("_producer", "_stream", "headers", "identity", "keys", "partition", "pieces", "size", "timestamps", "values")
+    ``measured``: of how many fields it is known how large they are; ``size``: those, and the pieces, in bytes."""
+
+    __slots__ = ("_has_extras", "_producer", "_stream", "fields", "identity", "measured", "partition", "pieces", "size")
 
     def __init__(self, producer: LogProducer, stream: SystemStream, partition: Partition, identity: _Identity | None) -> None:
         self._producer = producer
         self._stream = stream
         self.partition = partition
         self.identity = identity
-        self.size = 0
+        self.fields: list[Any] = []
         self.pieces: list[pa.RecordBatch] = []
-        self._clear()
+        self.size = self.measured = 0
+        self._has_extras = False
 
-    def add(self, message: tuple[Any, Any, _Extras | None]) -> None:
-        """Take a message: key, value, and timestamp with headers where it has one of them. It runs with every message."""
-        key, value, extras = message
+    def add(self, key: Any, value: Any, extras: _Extras | None) -> None:
+        """Take a message of any kind. Raises SerdeError and MessageTooLargeError."""
         producer = self._producer
         size = 0
         if key is not None:
@@ -60,43 +64,42 @@ class _Pending:
             if type(value) is not bytes:
                 raise self._not_bytes("message", value)
             size += len(value)
+        headers = 0 if extras is None else _headers_size(self._stream, extras[1])
+        if size + headers > producer.largest:
+            raise producer.too_large(self.partition, size + headers)
         if extras is not None:
-            size += _headers_size(self._stream, extras[1])
-        if size > producer.largest:
-            raise producer.too_large(self.partition, size)
-        values = self.values
-        if extras is not None:
-            self._add_extras(len(values), *extras)
-        self.keys.append(key)
-        values.append(value)
-        self.size = size = self.size + size
-        count = len(values)
-        now = monotonic()
-        if count == 1:
-            producer.wait_for(self, now)
-        if size >= producer.batch_bytes or count >= producer.batch_messages:
-            producer.append(self)
-        elif now >= producer.due:
-            producer.append_all()
+            self._has_extras = True
+            self.size += headers
+        self.fields.extend((key, value, extras))
+        self.measure()
+
+    def measure(self) -> None:
+        """See to what was added to ``fields`` since the last time: append it with all else here once it makes a batch."""
+        fields, producer = self.fields, self._producer
+        if len(fields) > self.measured:
+            new = fields[self.measured :] if self.measured else fields
+            self.size += sum(map(len, filter(None, new[0::_FIELDS]))) + sum(map(len, filter(None, new[1::_FIELDS])))
+            self.measured = len(fields)
+            producer.wait_for(self)
+            if self.size >= producer.batch_bytes or self.measured >= producer.batch_messages * _FIELDS:
+                producer.append(self)
 
     def add_columns(self, columns: pa.RecordBatch) -> None:
         """Take messages by the column: key, message, timestamp, headers."""
-        if self.values:
+        self.measure()
+        if self.fields:
             self.pieces.append(_piece(*self._rows()))
-            self._clear_rows()
+            self._clear_fields()
         self.pieces.append(columns)
         self.size += columns.nbytes
         producer = self._producer
-        now = monotonic()
-        producer.wait_for(self, now)
+        producer.wait_for(self)
         if self.size >= producer.batch_bytes or sum(piece.num_rows for piece in self.pieces) >= producer.batch_messages:
             producer.append(self)
-        elif now >= producer.due:
-            producer.append_all()
 
     def append(self) -> None:
         """Append everything as one batch. What cannot be appended is gone; the error says so to whoever sent it."""
-        if self.values or self.pieces:
+        if self.fields or self.pieces:
             columns = self._columns()
             self._clear()
             batch, newest = as_columns(*columns, checked=True)
@@ -110,29 +113,21 @@ class _Pending:
         return rows
 
     def _clear(self) -> None:
-        self._clear_rows()
+        self._clear_fields()
         self.pieces = []
         self.size = 0
 
-    def _clear_rows(self) -> None:
-        self.keys: list[bytes | None] = []
-        self.values: list[bytes | None] = []
-        self.timestamps: list[int | None] = []
-        self.headers: list[Mapping[str, bytes] | None] = []
-
-    def _add_extras(self, count: int, timestamp: int | None, headers: Mapping[str, bytes] | None) -> None:
-        if timestamp is not None:
-            self.timestamps.extend([None] * (count - len(self.timestamps)))
-            self.timestamps.append(timestamp)
-        if headers:
-            self.headers.extend([None] * (count - len(self.headers)))
-            self.headers.append(headers)
+    def _clear_fields(self) -> None:
+        # The list stays the same: ``appends`` has handed out its method.
+        self.fields.clear()
+        self.measured = 0
+        self._has_extras = False
 
     def _columns(self) -> tuple[Any, Any, Any, Any]:
         """Keys, values, timestamps, headers; None for one of the latter that no message has."""
         if not self.pieces:
             return self._rows()
-        pieces = [*self.pieces, _piece(*self._rows())] if self.values else self.pieces
+        pieces = [*self.pieces, _piece(*self._rows())] if self.fields else self.pieces
         whole = pieces[0] if len(pieces) == 1 else pa.Table.from_batches(pieces).combine_chunks().to_batches()[0]
         keys, values, timestamps, headers = whole.columns
         has_times, has_headers = (column.null_count < len(column) for column in (timestamps, headers))
@@ -140,10 +135,14 @@ class _Pending:
 
     def _rows(self) -> tuple[Any, Any, Any, Any]:
         """The same of the single messages."""
-        for column in (self.timestamps, self.headers):
-            if column:
-                column.extend([None] * (len(self.values) - len(column)))
-        return self.keys, self.values, self.timestamps or None, self.headers or None
+        fields = self.fields
+        keys, values = fields[0::_FIELDS], fields[1::_FIELDS]
+        if not self._has_extras:
+            return keys, values, None, None
+        extras = [each or (None, None) for each in fields[2::_FIELDS]]
+        timestamps = [timestamp for timestamp, _ in extras]
+        headers = [named or None for _, named in extras]
+        return keys, values, timestamps if any(each is not None for each in timestamps) else None, headers if any(headers) else None
 
     def _not_bytes(self, what: str, value: object) -> SerdeError:
         setting = "samza.key.serde" if what == "key" else "samza.msg.serde"
@@ -174,6 +173,7 @@ class LogProducer(SystemProducer):
         self._caches: list[dict[tuple[str, int] | int, _Pending]] = []
         self._pendings: dict[tuple[Partition, _Identity | None], _Pending] = {}
         self._waiting: dict[_Pending, None] = {}
+        self._quick: dict[_Pending, None] = {}
         self._unforced: dict[Partition, None] = {}
         self._fenced: dict[tuple[str, Partition], _Identity] = {}
         self._linger = log.settings.linger_ms / 1000
@@ -190,6 +190,7 @@ class LogProducer(SystemProducer):
             known.clear()
         self._pendings.clear()
         self._waiting.clear()
+        self._quick.clear()
         self._log.close()
 
     def register(self, source: str) -> None:
@@ -209,6 +210,7 @@ class LogProducer(SystemProducer):
         self._linger = float("inf")
 
     def take(self) -> list[Rows]:
+        self._measure()
         taken: dict[Partition, Rows] = {}
         for pending in self._waiting:
             rows = pending.take()
@@ -261,15 +263,28 @@ class LogProducer(SystemProducer):
                 # through so much memory with every batch costs more than all else here.
                 message = b"%b" % message
             plain = envelope.timestamp is None and not envelope.headers
-            pending.add((key, message, None if plain else (envelope.timestamp, envelope.headers)))
+            pending.add(key, message, None if plain else (envelope.timestamp, envelope.headers))
+            if monotonic() >= self.due:
+                self.append_all()
 
         self._senders[stream] = send
         return send
 
-    def appends(self, stream: SystemStream) -> list[Append] | None:
+    def appends(self, stream: SystemStream) -> Appends | None:
         if any(partition.stream == stream.stream for _, partition in self._fenced):
             return None
-        return [self._pending("", stream, number).add for number in range(self._log.stream(stream.stream).partitions)]
+        pendings = [self._pending("", stream, number) for number in range(self._log.stream(stream.stream).partitions)]
+        self._quick.update(dict.fromkeys(pendings))
+        return Appends([pending.fields.extend for pending in pendings], self.largest, self._settle)
+
+    def _settle(self) -> None:
+        self._measure()
+        if monotonic() >= self.due:
+            self.append_all()
+
+    def _measure(self) -> None:
+        for pending in self._quick:
+            pending.measure()
 
     def sender_of_columns(self, stream: SystemStream) -> SendColumns:
         if self.batch_messages == sys.maxsize:
@@ -282,6 +297,8 @@ class LogProducer(SystemProducer):
             rows = max(1, min(columns.num_rows, self.batch_bytes * columns.num_rows // max(1, columns.nbytes)))
             for at in range(0, columns.num_rows, rows):
                 pending.add_columns(columns.slice(at, rows))
+            if monotonic() >= self.due:
+                self.append_all()
 
         return send
 
@@ -325,14 +342,16 @@ class LogProducer(SystemProducer):
         """Append what waits for any partition."""
         if self._failed is not None:
             raise StreamSystemError(f"{self._system}: an earlier write failed, not all is there: {self._failed}") from self._failed
+        self._measure()
         for pending in list(self._waiting):
             self.append(pending)
         self.due = float("inf")
 
-    def wait_for(self, pending: _Pending, now: float) -> None:
-        """Note that something waits since ``now``."""
-        self._waiting[pending] = None
-        self.due = min(self.due, now + self._linger)
+    def wait_for(self, pending: _Pending) -> None:
+        """Note that something waits, from now on at the latest."""
+        if pending not in self._waiting:
+            self._waiting[pending] = None
+            self.due = min(self.due, monotonic() + self._linger)
 
     def append(self, pending: _Pending) -> None:
         """Append what waits for one partition."""

@@ -61,7 +61,7 @@ class Messages(Harness):
             if appends is None:
                 return
             for number in range(0, 20, 2):
-                appends[0]((None, self.message(number), None))
+                appends.partitions[0]((None, self.message(number), None))
                 system.send(self.message(number + 1))
             system.flush()
             assert [each.message for each in system.read(self._first(system))] == [self.message(number) for number in range(20)]

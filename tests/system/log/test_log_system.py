@@ -150,11 +150,11 @@ def test_messages_with_and_without_timestamps_stay_apart_whichever_way_they_are_
     producer = parts.producer()
     appends = producer.appends(CLICKS)
     assert appends is not None
-    appends[0]((b"k", b"0", None))
+    appends.partitions[0]((b"k", b"0", None))
     producer.send("task", OutgoingMessageEnvelope(CLICKS, b"1", partition=0, timestamp=7))
-    appends[0]((None, b"2", None))
+    appends.partitions[0]((None, b"2", None))
     producer.send("task", outgoing(b"3", headers={"h": b"x"}))
-    appends[0]((None, None, None))
+    appends.partitions[0]((None, None, None))
     producer.flush("task")
     read = parts.consumer({P0: "0"}).poll({P0: 10}, 0)
     assert [(envelope.message, envelope.headers) for envelope in read] == [
