@@ -26,6 +26,8 @@ _USER_INFO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 _TOKEN = re.compile(r"(?<=token=)[^;&\s]+", re.IGNORECASE)
 _SEPARATED = re.compile(r"(\\.|[^\\=:\s])+\s*[=:]")
 _RESET = ".samza.reset.offset"
+_LANDING = re.compile(r"systems\.[^.]+\.samza\.landing")
+_LANDING_LOG = {"systems.log.samza.factory": "log", "systems.log.path": "landed"}
 _TRUE_FALSE = {"true": True, "false": False}
 
 
@@ -44,6 +46,7 @@ class Config(Mapping[str, str]):
         self._lines: dict[str, int] = source._lines if source is not None else {}
         self._origin: str = source._origin if source is not None else ""
         self._directory: Path = source._directory if source is not None else Path.cwd()
+        self._imply()
 
     @classmethod
     def from_text(cls, text: str, *, origin: str = "", directory: Path | None = None) -> Config:
@@ -64,6 +67,7 @@ class Config(Mapping[str, str]):
                 line += element.source.count("\n")
         except javaproperties.InvalidUEscapeError as error:
             raise ConfigError(f"{origin or 'the configuration'}, line {line}: {error}") from None
+        config._imply()
         return config
 
     @classmethod
@@ -90,6 +94,12 @@ class Config(Mapping[str, str]):
             raise ConfigError(f"{self._origin or 'the configuration'}, line {line}: {key} is already set in line {first}", key=key)
         self._values[key] = value
         self._lines[key] = line
+
+    def _imply(self) -> None:
+        """Who lands a system in ``log`` and says nothing of that has a log in the directory ``landed``."""
+        if any(_LANDING.fullmatch(key) and value.strip() == "log" for key, value in self._values.items()):
+            for key, value in _LANDING_LOG.items():
+                self._values.setdefault(key, value)
 
     def __getitem__(self, key: str) -> str:
         return self._values[key]
@@ -122,6 +132,7 @@ class Config(Mapping[str, str]):
         copy = Config(self)
         copy._values = {key: _text(value) for key, value in merged.items() if value is not None}
         copy._lines = {key: line for key, line in self._lines.items() if key not in values}
+        copy._imply()
         return copy
 
     def below(self, prefix: str) -> dict[str, str]:

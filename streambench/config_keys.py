@@ -79,6 +79,18 @@ KEYS = (
     Key("systems.<s>.samza.key.serde", "text", None, "the serde of keys; none: bytes as they are"),
     Key("systems.<s>.samza.msg.serde", "text", None, "the serde of messages; none: bytes as they are"),
     Key("systems.<s>.samza.offset.default", "text", "upcoming", "where to begin without a checkpoint", ("oldest", "newest", "upcoming")),
+    Key(
+        "systems.<s>.samza.landing", "text", None,
+        "the log system in which a system that keeps nothing is landed: received, durable, acknowledged, and read from there",
+    ),
+    Key(
+        "systems.<s>.samza.landing.receive", "boolean", "true",
+        "whether the job receives what is landed; false: 'streambench land' or another job does, this one only reads",
+    ),
+    Key(
+        "systems.<s>.samza.landing.linger.ms", "integer", "2",
+        "how long a message that was received waits for others to be forced to the disk with it", least=0,
+    ),
     Key("systems.<s>.samza.fetch.threshold", "integer", "10000", "how many messages of one partition may wait in memory"),
     Key("systems.<s>.streams.<t>.samza.key.serde", "text", None, "as for the system, for one stream"),
     Key("systems.<s>.streams.<t>.samza.msg.serde", "text", None, "as for the system, for one stream"),

@@ -40,7 +40,7 @@ from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.planning.model import ContainerModel, JobModel
 from streambench.planning.places import open_generation
-from streambench.planning.plan import Metadata, job_name, plan
+from streambench.planning.plan import Metadata, all_inputs, job_name, plan
 from streambench.serde.streams import StreamSerdes
 from streambench.system.systems import Systems
 from streambench.task import RequestScope
@@ -427,7 +427,7 @@ class Container:
         multiplexer = Multiplexer(self._intake, chooser, lanes, compare=self._compare)
         self._multiplexer = multiplexer
         starts = by_system({ssp: lane.start for ssp, lane in lanes.items()})
-        consumers = {system: self._systems.consumer(system, self.metrics) for system in starts}
+        consumers = {system: self._systems.input(system, self.metrics, all_inputs(config), self.name) for system in starts}
         self._loop = EventLoop(
             self._tasks, multiplexer, self._intake, self._outbox, self._commit, self.metrics,
             outgoing=self._outgoing, requests=self._requests, clock=self._clock,

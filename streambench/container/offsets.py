@@ -93,7 +93,8 @@ class StartingOffsets:
         return self._config.required(f"systems.{ssp.system}.streams.{ssp.stream}.samza.reset.offset").lower() == "true"
 
     def _setting(self, ssp: SystemStreamPartition) -> str:
-        return self._config.required(self._config.stream_key(ssp.system, ssp.stream, "samza.offset.default"))
+        key = self._config.stream_key(ssp.system, ssp.stream, "samza.offset.default")
+        return self._config.required(key) if self._config.get(key, "").strip() else self._systems.admin(ssp.system).offset_default
 
     def _first(self, ssp: SystemStreamPartition, here: PartitionMetadata) -> str:
         """Where reading begins of which nothing is known."""

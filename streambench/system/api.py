@@ -228,6 +228,9 @@ class SystemAdmin(ABC):
     checkpoint says, and relies on ``SystemConsumer.acknowledge`` alone: a message that is not acknowledged comes again. Nobody can go
     back in such a stream, and it is no input of an exactly-once job nor of a batch, unless it is landed in a log."""
 
+    offset_default: str = "upcoming"
+    """Where a task begins in a stream of which it knows nothing, unless ``samza.offset.default`` says it."""
+
     @abstractmethod
     def metadata(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
         """Per stream and partition, the oldest, newest and upcoming offset as of now. Raises UnknownStreamError for a stream that is not

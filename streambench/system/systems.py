@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import pkgutil
 from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
 
 from streambench import load
 from streambench.config import Config
@@ -13,6 +14,9 @@ from streambench.errors import ConfigError, UnknownStreamError, do_all
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import PartitionMetadata, SystemStream
 from streambench.system.api import SystemAdmin, SystemConsumer, SystemFactory, SystemProducer
+
+if TYPE_CHECKING:
+    from streambench.system.landing import LandedSystemFactory, Receiver
 
 GROUP = "streambench.systems"
 """The entry-point group by which a package adds a kind of system."""
@@ -54,6 +58,7 @@ class Systems:
         self._fallback = fallback
         self._factories: dict[str, SystemFactory] = {}
         self._admins: dict[str, SystemAdmin] = {}
+        self._landings: dict[str, LandedSystemFactory] = {}
 
     def names(self) -> list[str]:
         """The systems that the configuration defines, sorted."""
@@ -77,7 +82,7 @@ class Systems:
             if not isinstance(factory, SystemFactory):
                 raise self._config.error(setting, f"{self._config[setting]} is not a SystemFactory")
             self._check_keys(system, factory)
-            self._factories[system] = factory
+            self._factories[system] = self._landed(system, factory)
         return self._factories[system]
 
     def admin(self, system: str) -> SystemAdmin:
@@ -89,6 +94,24 @@ class Systems:
     def consumer(self, system: str, metrics: MetricsRegistry) -> SystemConsumer:
         """A new consumer of a system."""
         return self.factory(system).get_consumer(system, self._config, metrics)
+
+    def input(self, system: str, metrics: MetricsRegistry, streams: Collection[SystemStream], who: str) -> SystemConsumer:
+        """A new consumer of a system for a container, which also brings what is only there while somebody receives it (where the system is
+        landed). ``streams``: the inputs of the job; ``who``: the job."""
+        self.factory(system)
+        landing = self._landings.get(system)
+        if landing is None:
+            return self.consumer(system, metrics)
+        return landing.get_input(system, self._config, metrics, [each for each in streams if each.system == system], who)
+
+    def receiver(self, system: str, metrics: MetricsRegistry, streams: Collection[SystemStream], who: str) -> Receiver:
+        """What receives streams of a system that is landed. Raises ConfigError where it is not."""
+        self.factory(system)
+        landing = self._landings.get(system)
+        if landing is None:
+            key = f"systems.{system}.samza.landing"
+            raise self._config.error(key, f"is missing: '{system}' is not landed; name the log system that is to keep what is received")
+        return landing.get_receiver(system, self._config, metrics, streams, who)
 
     def producer(self, system: str, metrics: MetricsRegistry) -> SystemProducer:
         """A new producer of a system."""
@@ -125,6 +148,20 @@ class Systems:
         """Close the admins."""
         admins, self._admins = self._admins, {}
         do_all([admin.close for admin in admins.values()])
+
+    def _landed(self, system: str, factory: SystemFactory) -> SystemFactory:
+        """The factory, or one of what was landed where the configuration has the system landed."""
+        key = f"systems.{system}.samza.landing"
+        target = self._config.text(key)
+        if target is None:
+            return factory
+        from streambench.system.landing import LandedSystemFactory  # it needs the log, as few jobs do
+
+        self.factory(target, key=key)
+        if builtin_kind(self._config, target) != "log":
+            raise self._config.error(key, f"'{target}' is no log system: landing needs one, to be read from again")
+        landing = self._landings[system] = LandedSystemFactory(factory, target)
+        return landing
 
     def _check_keys(self, system: str, factory: SystemFactory) -> None:
         if factory.keys is None:

@@ -86,7 +86,7 @@ class Log:
         self.name = name
         self.settings = settings or Settings()
         self.handles = Handles()
-        self._of_streams = streams_settings or {}
+        self.streams_settings = streams_settings or {}
         self._open: dict[str, tuple[tuple[int, int], LogStream]] = {}
 
     def stream(self, name: str) -> LogStream:
@@ -103,7 +103,7 @@ class Log:
         if known is None or known[0] != stamp:
             about = _read(file)
             settings = self.settings.with_values(about.settings)
-            settings = settings.with_values(self._of_streams.get(name, {}), f"systems.{self.name}.streams.{name}.")
+            settings = settings.with_values(self.streams_settings.get(name, {}), f"systems.{self.name}.streams.{name}.")
             known = self._open[name] = stamp, LogStream(self, name, about.partitions, settings, stamp)
         stream = known[1]
         grown = _stamp(self.path / name / _GROWN)
@@ -134,7 +134,7 @@ class Log:
             )
         if partitions < 1:
             raise StreamSystemError(f"{self.name}.{name}: a stream needs at least one partition, not {partitions}")
-        kept = {**stream_settings(self._of_streams.get(name, {})), **stream_settings(settings)}
+        kept = {**stream_settings(self.streams_settings.get(name, {})), **stream_settings(settings)}
         about = _About(partitions, kept, time.time_ns() // 1_000_000)
         directory = self.path / name
         for _ in range(3):

@@ -1,0 +1,61 @@
+"""The factory of a landed system: it stands before that of the system itself."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from streambench.config import Config
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import SystemStream
+from streambench.system.api import SystemFactory, SystemProducer
+from streambench.system.landing.admin import LandedAdmin
+from streambench.system.landing.consumer import LandedConsumer
+from streambench.system.landing.log import LandedLog
+from streambench.system.landing.receiver import Receiver
+from streambench.system.log.consumer import LogConsumer
+from streambench.system.log.factory import log_of
+
+
+def landing_key(system: str) -> str:
+    """The key that names the log in which a system is landed."""
+    return f"systems.{system}.samza.landing"
+
+
+class LandedSystemFactory(SystemFactory):
+    """Makes consumers and admins of what was landed of a system. What is sent to it goes out as ever, through its own producer."""
+
+    def __init__(self, source: SystemFactory, target: str) -> None:
+        """``target``: the log system."""
+        self.source = source
+        self.target = target
+
+    def get_consumer(self, system: str, config: Config, metrics: MetricsRegistry) -> LogConsumer:
+        """Reads what was landed, and receives nothing."""
+        return LogConsumer(system, LandedLog(log_of(self.target, config), system), metrics)
+
+    def get_input(
+        self, system: str, config: Config, metrics: MetricsRegistry, streams: Collection[SystemStream], who: str
+    ) -> LandedConsumer:
+        """The consumer of a container, which receives ``streams`` as well, unless the configuration leaves that to others. ``who``: its
+        job."""
+        receiver = self.get_receiver(system, config, metrics, streams, who) if config.boolean(f"{landing_key(system)}.receive") else None
+        admin = self.get_admin(system, config)
+        log = LandedLog(log_of(self.target, config), system)
+        return LandedConsumer(system, log, admin, metrics, receiver, config.integer("task.shutdown.ms"))
+
+    def get_receiver(
+        self, system: str, config: Config, metrics: MetricsRegistry, streams: Collection[SystemStream], who: str
+    ) -> Receiver:
+        """What receives streams of the system."""
+        return Receiver(system, streams, self.target, self.source, config, metrics, who=who)
+
+    def get_producer(self, system: str, config: Config, metrics: MetricsRegistry) -> SystemProducer:
+        return self.source.get_producer(system, config, metrics)
+
+    def get_admin(self, system: str, config: Config) -> LandedAdmin:
+        """Raises ConfigError where there is nothing to be gained by landing."""
+        source = self.source.get_admin(system, config)
+        if source.replayable:
+            source.close()
+            raise config.error(landing_key(system), f"'{system}' keeps its messages itself: it need not be landed; leave this key out")
+        return LandedAdmin(system, log_of(self.target, config), source, config)

@@ -1,0 +1,233 @@
+"""The receiver: from the consumer of a system that keeps nothing into the log, and only then an acknowledgement."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from streambench.config import Config
+from streambench.errors import ConfigError, StreamSystemError, described, do_all
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
+from streambench.system.api import SystemConsumer, SystemFactory, SystemProducer
+from streambench.system.landing.admin import LandedAdmin
+from streambench.system.landing.holds import Holds
+from streambench.system.log.factory import LogSystemFactory, log_of
+from streambench.system.partitioner import partition_for
+
+log = logging.getLogger(__name__)
+
+_SOURCE = "landing"
+_WAIT_MS = 100
+_REST_S = 0.02
+_RETRY_S = 0.5
+# Of one poll, so many messages and about so many bytes are taken; nothing more is in memory here.
+_MOST = 2_000
+_BUDGET = 8 << 20
+_FIRST = 100
+
+Standing = Mapping[str, str]
+"""Per stream, what is to be said of it: received here, or by whom."""
+
+
+class Receiver:
+    """Lands streams of one system, as far as nobody else does; from whoever ends it takes over.
+
+    ``run`` does everything on the calling thread: the consumer never learns that this is no container. Messages go to the log as they
+    come: key, message, headers and timestamp (that of their arrival where they have none), in the partition in which they were delivered;
+    only where another number of partitions is configured they are dealt by their keys, those without one in turn. One flush covers all
+    that was polled, and only what is on the disk is acknowledged. So nothing that was acknowledged is ever lost; what was on its way when
+    a receiver died is sent again, and may then be there twice.
+
+    ``heads``: the streams of which all is in the log that their source had when it was last asked, or that are received elsewhere. None as
+    long as nobody knows.
+    """
+
+    def __init__(
+        self,
+        system: str,
+        streams: Collection[SystemStream],
+        target: str,
+        source: SystemFactory,
+        config: Config,
+        metrics: MetricsRegistry,
+        *,
+        who: str = "",
+    ) -> None:
+        """``target``: the log system; ``source``: what makes the parts of ``system`` itself."""
+        self.system = system
+        self.streams = sorted(streams)
+        self.target = target
+        self.heads: frozenset[str] | None = None
+        self.landed = metrics.counter(f"{system}-messages-landed", "landing")
+        self._flushes = metrics.counter(f"{system}-flushes", "landing")
+        self._metrics = metrics
+        self._source = source
+        self._config = config
+        self._linger_s = config.integer(f"systems.{system}.samza.landing.linger.ms") / 1000
+        named = f"{who}, " if who else ""
+        who = f"{named}process {os.getpid()} on {socket.gethostname()}"
+        self._holds = Holds(log_of(target, config).path, system, [each.stream for each in self.streams], who)
+        self._on_standing: Callable[[Standing], object] | None = None
+        self._told: Standing = {}
+
+    def on_standing(self, tell: Callable[[Standing], object]) -> None:
+        """Call ``tell`` whenever it changes who receives what."""
+        self._on_standing = tell
+
+    def run(self, stop: threading.Event) -> None:
+        """Receive until ``stop`` is set. Raises StreamSystemError or ConfigError where that fails; everything is let go of then."""
+        try:
+            while not stop.is_set():
+                self._holds.take()
+                self._stand()
+                if self._holds.held:
+                    self._receive(stop)
+                else:
+                    stop.wait(_RETRY_S)
+        except ConfigError:
+            raise
+        except Exception as error:
+            names = ", ".join(map(str, self.streams))
+            raise StreamSystemError(f"{names} cannot be landed in {self.target}: {described(error)}") from error
+        finally:
+            self._holds.release()
+
+    def _stand(self) -> None:
+        held = self._holds.held
+        elsewhere = frozenset(each.stream for each in self.streams if each.stream not in held)
+        self.heads = elsewhere
+        standing = {str(each): "" if each.stream in held else self._holds.holder(each.stream) for each in self.streams}
+        if standing != self._told:
+            self._told = standing
+            for stream, holder in standing.items():
+                log.info("%s is received %s", stream, f"by {holder}" if holder else "here")
+            if self._on_standing is not None:
+                self._on_standing(standing)
+
+    def _receive(self, stop: threading.Event) -> None:
+        """Land what is held until ``stop`` is set, or more could be had."""
+        streams = [each for each in self.streams if each.stream in self._holds.held]
+        elsewhere = frozenset(each.stream for each in self.streams if each not in streams)
+        source_admin = self._source.get_admin(self.system, self._config)
+        admin = LandedAdmin(self.system, log_of(self.target, self._config), source_admin, self._config)
+        try:
+            lanes = [lane for stream in streams for lane in self._lanes(stream, *admin.prepare(stream))]
+        finally:
+            admin.close()
+        consumer = self._source.get_consumer(self.system, self._config, self._metrics)
+        producer = LogSystemFactory().get_producer(self.target, self._config, self._metrics)
+        try:
+            producer.start()
+            landing = _Landing(consumer, producer, {lane.ssp: lane for lane in lanes}, self._linger_s)
+            landing.start()
+            look_at = time.monotonic() + _RETRY_S
+            while not stop.is_set():
+                count = landing.land()
+                if count:
+                    self.landed.inc(count)
+                    self._flushes.inc()
+                behind = {lane.ssp.stream for lane in lanes if not consumer.at_head(lane.ssp)}
+                self.heads = elsewhere.union(each.stream for each in streams if each.stream not in behind)
+                if not count and consumer.polled_by_loop:
+                    stop.wait(_REST_S)
+                if elsewhere and time.monotonic() >= look_at:
+                    if self._holds.take():
+                        return
+                    look_at = time.monotonic() + _RETRY_S
+        finally:
+            self.heads = None
+            do_all([consumer.stop, producer.stop])
+
+    def _lanes(self, stream: SystemStream, sent: int, landed: int) -> list[_Lane]:
+        target = SystemStream(self.target, f"{self.system}.{stream.stream}")
+        key = f"systems.{self.system}.streams.{stream.stream}.partitions"
+        deal = _Dealer(landed) if self._config.get(key, "").strip() and landed != sent else None
+        ssps = [SystemStreamPartition(stream.system, stream.stream, number) for number in range(sent)]
+        return [_Lane(ssp, target, deal) for ssp in ssps]
+
+
+class _Dealer:
+    """Deals messages to partitions, by their keys, or in turn."""
+
+    def __init__(self, partitions: int) -> None:
+        self._partitions = partitions
+        self._turn = 0
+
+    def partition(self, key: Any) -> int:
+        if isinstance(key, bytes):
+            return partition_for(key, self._partitions)
+        self._turn = (self._turn + 1) % self._partitions
+        return self._turn
+
+
+class _Lane:
+    """The way of one partition into the log."""
+
+    def __init__(self, ssp: SystemStreamPartition, target: SystemStream, deal: _Dealer | None) -> None:
+        self.ssp = ssp
+        self.target = target
+        self._deal = deal
+
+    def outgoing(self, envelope: IncomingMessageEnvelope) -> OutgoingMessageEnvelope:
+        """The message as it is landed."""
+        partition = self.ssp.partition if self._deal is None else self._deal.partition(envelope.key)
+        return OutgoingMessageEnvelope(
+            self.target, envelope.message, envelope.key, None, partition, envelope.timestamp, envelope.headers
+        )
+
+
+class _Landing:
+    """One consumer and one producer at work."""
+
+    def __init__(
+        self, consumer: SystemConsumer, producer: SystemProducer, lanes: Mapping[SystemStreamPartition, _Lane], linger_s: float
+    ) -> None:
+        self._consumer = consumer
+        self._producer = producer
+        self._lanes = lanes
+        self._linger_s = linger_s
+        self._wait_ms = 0 if consumer.polled_by_loop else _WAIT_MS
+        self._at_most = _FIRST
+
+    def start(self) -> None:
+        self._producer.register(_SOURCE)
+        for ssp in self._lanes:
+            self._consumer.register(ssp, "0")
+        self._consumer.start()
+
+    def land(self) -> int:
+        """Wait a little for messages, and land them; how many. They are acknowledged when this returns."""
+        wanted = dict.fromkeys(self._lanes, self._at_most)
+        polled = self._consumer.poll(wanted, self._wait_ms)
+        if not polled:
+            return 0
+        until = time.monotonic() + self._linger_s
+        count = size = 0
+        last: dict[SystemStreamPartition, str] = {}
+        while polled:
+            for envelope in polled:
+                self._producer.send(_SOURCE, self._lanes[envelope.ssp].outgoing(envelope))
+                last[envelope.ssp] = envelope.offset
+                size += _size(envelope)
+            count += len(polled)
+            left = until - time.monotonic()
+            if count >= _MOST or size >= _BUDGET or left <= 0:
+                break
+            polled = self._consumer.poll(wanted, min(self._wait_ms, round(left * 1000)))
+        self._producer.flush(_SOURCE)
+        self._consumer.acknowledge(last)
+        # Messages of this size: no more of them at once than memory is meant for.
+        self._at_most = max(1, min(_MOST, _BUDGET // max(1, size // count)) // len(self._lanes))
+        return count
+
+
+def _size(envelope: IncomingMessageEnvelope) -> int:
+    return (len(envelope.message) if isinstance(envelope.message, bytes) else 0) + (
+        len(envelope.key) if isinstance(envelope.key, bytes) else 0
+    )
