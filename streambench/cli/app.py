@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 import streambench
-from streambench.cli import bench, checkpoints, demo, deploy, doctor, kafka, keys, metrics, peek, run, send, streams
+from streambench.cli import bench, checkpoints, demo, deploy, doctor, kafka, keys, land, metrics, peek, run, send, streams
 from streambench.cli.output import log_to_stderr, tell_error
 
 app = typer.Typer(
@@ -25,7 +25,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for part in (run, deploy, streams, send, peek, checkpoints, keys, metrics, doctor, bench, kafka):
+for part in (run, deploy, land, streams, send, peek, checkpoints, keys, metrics, doctor, bench, kafka):
     part.add_to(app)
 app.command(name="demo")(demo.demo)
 

@@ -50,3 +50,27 @@ def test_nobody_goes_back_in_it(queues: Project) -> None:
     queues.ok("run", "job.properties", "--until", "caught-up")
     told = queues.fails("checkpoints", "-c", "job.properties", "--rewind", "oldest", "--yes")
     assert "systems.q.samza.landing" in told
+
+
+def test_a_landed_stream_is_looked_at_like_any_other(queues: Project) -> None:
+    queues.configure(
+        {
+            "task.inputs": "q.numbers", "systems.q.samza.factory": "tests.system.queued.QueueSystem", "systems.q.samza.msg.serde": "json",
+            "systems.q.samza.landing": "log",
+        }
+    )  # fmt: skip
+    broker.put("numbers", *(b'{"n": %d}' % number for number in range(3)))
+    queues.ok("run", "job.properties", "--until", "caught-up")
+    assert [row["message"]["n"] for row in queues.rows("peek", "q.numbers", "--from", "1")] == [1, 2]
+    (row,) = queues.rows("streams", "list", "q.numbers")
+    assert (row["oldest"], row["newest"], row["upcoming"]) == ("0", "2", "3")
+    (row,) = queues.rows("checkpoints")
+    assert (row["processed"], row["lag"]) == ("2", 0)
+    queues.ok("checkpoints", "-c", "job.properties", "--rewind", "q.numbers@1", "--yes")
+    queues.ok("run", "job.properties", "--until", "caught-up")
+    assert [row["message"]["n"] for row in queues.rows("peek", "log.up")] == [1, 2, 3, 2, 3]
+
+
+def test_only_what_is_landed_can_be_received(queues: Project) -> None:
+    assert "systems.<s>.samza.landing" in queues.fails("land", "job.properties")
+    assert "systems.q.samza.landing: is missing" in queues.fails("land", "job.properties", "q.numbers")
