@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import socket
+import time
+from collections.abc import Callable
 
 from msgspec import Struct
 
@@ -11,6 +13,7 @@ from streambench.config import Config
 from streambench.errors import ConfigError
 
 _LAST_PORT = 65_535
+_PAUSE_S = 0.1
 
 
 class Address(Struct, frozen=True):
@@ -54,8 +57,22 @@ def _parsed(config: Config, key: str, text: str) -> Address:
     return Address(host or "127.0.0.1", int(port))
 
 
-def cannot_listen(config: Config, key: str, address: Address, error: OSError) -> ConfigError:
-    """Why nobody can listen at an address, and what helps."""
+def listen(open_: Callable[[], object], patience_s: float, config: Config, key: str, address: Address) -> None:
+    """Have ``open_`` listen at an address. Where another one does, it is tried again for so long: an older start of the same job, which
+    this one replaces, perhaps has not noticed yet. Raises ConfigError."""
+    until = time.monotonic() + patience_s
+    while True:
+        try:
+            open_()
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() >= until:
+                raise _cannot_listen(config, key, address, error) from error
+            time.sleep(_PAUSE_S)
+        else:
+            return
+
+
+def _cannot_listen(config: Config, key: str, address: Address, error: OSError) -> ConfigError:
     reason = (error.strerror or str(error)).lower()
     if error.errno == errno.EADDRINUSE:
         remedy = "the job may run already, or another program has the port: stop it, or give another port"

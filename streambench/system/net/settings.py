@@ -26,6 +26,7 @@ _TCP = (
     Key("idle.timeout.ms", "integer", "600000", "of tcp: how long a connection may send nothing; 0: for ever", least=0),
     Key("unfinished.bytes", "integer", "67108864", "of tcp: memory of a partition for messages that have begun to arrive", least=1),
     Key("receive.buffer.bytes", "integer", "0", "of tcp: the kernel's buffer of a connection; 0: what it chooses", least=0),
+    Key("listen.timeout.ms", "integer", "5000", "of tcp: how long to wait for a port that somebody else still has", least=0),
     Key("connect.timeout.ms", "integer", "30000", "of tcp: how long a sender tries to reach the receiver", least=1),
     Key("acknowledge.timeout.ms", "integer", "120000", "of tcp: how long a sender waits while nothing is acknowledged", least=1),
     Key("send.buffer.bytes", "integer", "33554432", "of tcp: how much a sender keeps until it is acknowledged", least=1),
@@ -38,6 +39,7 @@ _UDP = (
     Key("framing", "text", "datagram", "of udp: a datagram is one message, or holds lines", ("datagram", "lines")),
     Key("max.message.bytes", "integer", "65507", "of udp: the largest message; one that is larger is refused", least=1),
     Key("receive.buffer.bytes", "integer", "4194304", "of udp: the kernel's buffer; what does not fit in it is lost", least=0),
+    Key("listen.timeout.ms", "integer", "5000", "of udp: how long to wait for a port that somebody else still has", least=0),
     Key("datagram.bytes", "integer", "1400", "of udp: with lines, how much a sender puts into one datagram", least=1),
     Key("sequence", "boolean", "false", "of udp: datagrams are numbered, so that the receiver counts what is missing"),
 )
@@ -117,6 +119,7 @@ class TcpSettings(Struct, frozen=True):
     idle_timeout_s: float
     unfinished_bytes: int
     receive_buffer_bytes: int
+    listen_timeout_s: float
     connect_timeout_s: float
     acknowledge_timeout_s: float
     send_buffer_bytes: int
@@ -131,6 +134,7 @@ class UdpSettings(Struct, frozen=True):
     framing: str
     max_message_bytes: int
     receive_buffer_bytes: int
+    listen_timeout_s: float
     datagram_bytes: int
     sequence: bool
 
@@ -142,7 +146,7 @@ def tcp_settings(config: Config, stream: SystemStream) -> TcpSettings:
         values.text("framing"), values.boolean("acknowledge"), values.integer("acknowledge.within.ms"),
         values.integer("max.message.bytes"), values.integer("max.connections"),
         values.integer("frame.timeout.ms") / 1000, values.integer("idle.timeout.ms") / 1000, values.integer("unfinished.bytes"),
-        values.integer("receive.buffer.bytes"), values.integer("connect.timeout.ms") / 1000,
+        values.integer("receive.buffer.bytes"), values.integer("listen.timeout.ms") / 1000, values.integer("connect.timeout.ms") / 1000,
         values.integer("acknowledge.timeout.ms") / 1000, values.integer("send.buffer.bytes"),
         values.path("tls.certificate"), values.path("tls.key"), values.path("tls.ca"),
     )  # fmt: skip
@@ -153,7 +157,7 @@ def udp_settings(config: Config, stream: SystemStream) -> UdpSettings:
     values = Values(config, stream, _UDP)
     return UdpSettings(
         values.text("framing"), values.integer("max.message.bytes"), values.integer("receive.buffer.bytes"),
-        values.integer("datagram.bytes"), values.boolean("sequence"),
+        values.integer("listen.timeout.ms") / 1000, values.integer("datagram.bytes"), values.boolean("sequence"),
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from streambench.errors import UnknownStreamError, do_all
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.system.api import Chunk, SystemConsumer
-from streambench.system.net.address import Address, cannot_listen
+from streambench.system.net.address import Address, listen
 from streambench.system.net.admin import to_number
 from streambench.system.net.framing import FRAMINGS
 from streambench.system.net.listener import Counters, Listener
@@ -106,10 +106,7 @@ class TcpConsumer(SystemConsumer):
         listener = Listener(ssp, address, settings, framing, self._tls(ssp, settings), self._counters)
         listener.begin(offset)
         self._listeners[ssp] = listener
-        try:
-            listener.open()
-        except OSError as error:
-            raise cannot_listen(self._streams.config, self._streams.key(stream, "listen"), address, error) from error
+        listen(listener.open, settings.listen_timeout_s, self._streams.config, self._streams.key(stream, "listen"), address)
         self._metrics.gauge(f"{ssp.system}-{ssp.stream}-{ssp.partition}-port", "tcp").set(listener.address.port)
 
     def _tls(self, ssp: SystemStreamPartition, settings: TcpSettings) -> ssl.SSLContext | None:

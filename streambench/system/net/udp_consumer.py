@@ -17,7 +17,7 @@ from streambench.errors import UnknownStreamError, do_all
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.system.api import Chunk, SystemConsumer
-from streambench.system.net.address import Address, cannot_listen
+from streambench.system.net.address import Address, listen
 from streambench.system.net.admin import to_number
 from streambench.system.net.settings import Streams, UdpSettings, udp_settings
 
@@ -62,12 +62,9 @@ class UdpConsumer(SystemConsumer):
             addresses = self._streams.listening(stream)
             if ssp.partition >= len(addresses):
                 raise UnknownStreamError(f"there is no partition {ssp}: {stream} has {len(addresses)}, numbered from 0")
-            port = _Port(ssp, addresses[ssp.partition], offset, udp_settings(self._streams.config, stream), self._counters)
-            self._ports[ssp] = port
-            try:
-                port.open()
-            except OSError as error:
-                raise cannot_listen(self._streams.config, self._streams.key(stream, "listen"), port.address, error) from error
+            settings = udp_settings(self._streams.config, stream)
+            port = self._ports[ssp] = _Port(ssp, addresses[ssp.partition], offset, settings, self._counters)
+            listen(port.open, settings.listen_timeout_s, self._streams.config, self._streams.key(stream, "listen"), port.address)
             self._metrics.gauge(f"{ssp.system}-{ssp.stream}-{ssp.partition}-port", "udp").set(port.address.port)
 
     def stop(self) -> None:

@@ -257,12 +257,22 @@ def test_each_partition_has_its_own_port_and_a_container_listens_for_its_own_alo
 
 def test_a_port_that_is_taken_is_an_error_that_names_the_key() -> None:
     with receiving(TCP, config()) as receiver:
-        taken = config(streams__lines__listen=str(receiver.address()))
+        taken = config(streams__lines__listen=str(receiver.address()), listen__timeout__ms=150)
         with pytest.raises(ConfigError, match=r"cannot listen on 127\.0\.0\.1:\d+: address already in use; .*another port") as caught:
             receiving(TCP, taken).__enter__()
         assert caught.value.key == "systems.t.streams.lines.listen"
     with pytest.raises(ConfigError, match="give an address of this machine"):
         receiving(TCP, config(streams__lines__listen="203.0.113.1:7000")).__enter__()
+
+
+def test_a_port_that_becomes_free_is_taken() -> None:
+    port = free_ports(1)
+    with receiving(TCP, config(streams__lines__listen=str(port))) as old:
+        letting_go = threading.Timer(0.2, old.stop)
+        letting_go.start()
+        with receiving(TCP, config(streams__lines__listen=str(port), listen__timeout__ms=60_000)) as new:
+            assert new.address().port == port
+        letting_go.join()
 
 
 @pytest.mark.parametrize(

@@ -152,5 +152,5 @@ def test_what_cannot_be_sent_is_an_error() -> None:
 def test_a_port_that_is_taken_is_an_error_that_names_the_key() -> None:
     with receiving(UDP, udp()) as receiver:
         with pytest.raises(ConfigError, match="address already in use") as caught:
-            receiving(UDP, udp(streams__lines__listen=str(receiver.address()))).__enter__()
+            receiving(UDP, udp(streams__lines__listen=str(receiver.address()), listen__timeout__ms=0)).__enter__()
         assert caught.value.key == "systems.t.streams.lines.listen"
