@@ -11,7 +11,7 @@ import orjson
 import typer
 from rich.console import Console
 
-from benchmarks import batches, commit, container, latency, log, metrics, on_spark, partitions, stores
+from benchmarks import batches, commit, container, latency, log, metrics, network, on_spark, partitions, stores
 from benchmarks.report import Figure, as_json, table
 
 _PARTS = {
@@ -20,6 +20,7 @@ _PARTS = {
     "metrics": metrics.measure,
     "partitions": partitions.measure,
     "log": log.measure,
+    "network": network.measure,
     "commit": commit.measure,
     "latency": latency.measure,
     "stores": stores.measure,

@@ -51,6 +51,9 @@ def peek(
 ) -> None:
     """Show messages of a stream, decoded with the serdes of the configuration. Nothing is changed by it: no checkpoint, no offset.
 
+    A stream that is kept nowhere (tcp, udp) can only be listened to, with --follow, while no job does. What is shown then is not
+    acknowledged: senders that wait for that send it again.
+
     Messages of several partitions come in the order of their timestamps (with --follow: as they arrive). One that cannot be decoded is
     shown as it is, with the reason.
 
@@ -69,6 +72,7 @@ def peek(
     shown = 0
     with systems_of(settings) as systems:
         starts = _starts(systems, stream, start, partition)
+        is_kept = systems.admin(stream.system).replayable
         at_most = limit if limit is not None or follow else _LIMIT
         view = _View(settings, stream)
         consumer = systems.consumer(stream.system, MetricsRegistry())
@@ -79,7 +83,9 @@ def peek(
                     shown += 1
         except KeyboardInterrupt:
             return
-    if not shown and not follow:
+    if not shown and not follow and not is_kept:
+        print(f"nothing waits in {stream}, which keeps nothing: --follow shows what comes from now on", file=sys.stderr)
+    elif not shown and not follow:
         places = ", ".join(f"{ssp.partition} from {offset}" for ssp, offset in starts.items())
         print(f"there is nothing yet in {stream} (partition {places})", file=sys.stderr)
 

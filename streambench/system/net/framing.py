@@ -62,17 +62,16 @@ class Splitter(ABC):
 
 class Lines(Splitter):
     def split(self, data: bytes) -> list[Any]:
-        rest = self._rest
-        if rest:
-            if b"\n" not in data:
-                rest += data
-                if len(rest) > self._most:
-                    self._refuse_length(len(rest))
-                return []
-            data = b"".join((rest, data))
         lines = data.split(b"\n")
-        self._rest = bytearray(lines.pop())
-        if len(data) > self._most:
+        longest = len(data) + len(self._rest)
+        last = lines.pop()
+        if lines:
+            if self._rest:
+                lines[0] = b"%b%b" % (self._rest, lines[0])
+            self._rest = bytearray(last)
+        else:
+            self._rest += last
+        if longest > self._most:
             for at, line in enumerate(lines):
                 if len(line) > self._most:
                     self._refuse_length(len(line))
@@ -164,12 +163,14 @@ class LineFraming(Framing):
     splitter = Lines
 
     def frame(self, envelope: OutgoingMessageEnvelope, key: Any, message: Any) -> bytes:
-        message = self._checked("a line", message)
+        if type(message) is not bytes or len(message) > self._most:
+            self._checked("a line", message)
         if b"\n" in message:
             raise SerdeError(
                 f"{self._stream}: this message holds a newline, and would be several lines: {shortened(message)}; set framing=length"
             )
-        return b"%b\n" % message
+        framed: bytes = message + b"\n"
+        return framed
 
 
 class LengthFraming(Framing):

@@ -28,7 +28,7 @@ from streambench.system.net.settings import TcpSettings
 log = logging.getLogger(__name__)
 
 _BACKLOG = 4096
-_MOST_AT_ONCE = 256 << 10
+_MOST_AT_ONCE = 128 << 10
 _LITTLE = 16 << 10  # no less than a record of TLS, so that none is left in between
 _ACCEPTED_AT_ONCE = 100
 _GOODBYE_S = 2.0

@@ -63,9 +63,15 @@ class TcpProducer(SystemProducer):
         frame = FRAMINGS[lines[0].settings.framing](stream, lines[0].settings.max_message_bytes).frame
 
         def send(source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int) -> None:
-            if partition >= len(lines):
-                raise UnknownStreamError(f"there is no partition {stream}.{partition}: it has {len(lines)}, numbered from 0")
-            lines[partition].add(frame(envelope, key, message))
+            try:
+                line = lines[partition]
+            except IndexError:
+                raise UnknownStreamError(f"there is no partition {stream}.{partition}: it has {len(lines)}, numbered from 0") from None
+            data = frame(envelope, key, message)
+            line.fresh.append(data)
+            line.fresh_bytes += len(data)
+            if line.fresh_bytes >= _AT_ONCE:
+                line.push()
 
         return send
 
@@ -109,9 +115,9 @@ class _Refused(StreamSystemError):
 class _Line:
     """The way to one partition.
 
-    ``_frames`` holds what is not acknowledged (or, without acknowledgements, not written), in order. Of these, ``_sent`` have been handed
-    to the connection, whose bytes as far as they are not written are ``_unwritten``. The receiver counts what it got over this connection;
-    ``_told`` is what it last said.
+    ``fresh`` is what was added since the last ``push``. ``_frames`` holds what is not acknowledged (or, without acknowledgements, not
+    written), in order. Of these, ``_sent`` have been handed to the connection, whose bytes as far as they are not written are
+    ``_unwritten``. The receiver counts what it got over this connection; ``_told`` is what it last said.
     """
 
     def __init__(
@@ -126,8 +132,8 @@ class _Line:
         self._socket: socket.socket | None = None
         self._selector: selectors.BaseSelector | None = None
         self._frames: deque[bytes] = deque()
-        self._fresh: list[bytes] = []
-        self._fresh_bytes = 0
+        self.fresh: list[bytes] = []
+        self.fresh_bytes = 0
         self._kept_bytes = 0
         self._sent = 0
         self._unwritten = memoryview(b"")
@@ -138,12 +144,6 @@ class _Line:
         self._not_before = 0.0
         self._news = 0.0
         """When something was last acknowledged (or written), or began to wait for it."""
-
-    def add(self, frame: bytes) -> None:
-        self._fresh.append(frame)
-        self._fresh_bytes += len(frame)
-        if self._fresh_bytes >= _AT_ONCE:
-            self.push()
 
     def push(self) -> None:
         """Write what there is without waiting; but wait where too much is kept."""
@@ -171,12 +171,12 @@ class _Line:
             self._socket = None
 
     def _keep_fresh(self) -> None:
-        if self._fresh:
+        if self.fresh:
             if not self._frames:
                 self._news = time.monotonic()
-            self._frames.extend(self._fresh)
-            self._kept_bytes += self._fresh_bytes
-            self._fresh, self._fresh_bytes = [], 0
+            self._frames.extend(self.fresh)
+            self._kept_bytes += self.fresh_bytes
+            self.fresh, self.fresh_bytes = [], 0
 
     def _work_until(self, is_done: Any) -> None:
         while not is_done():
