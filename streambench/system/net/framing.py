@@ -18,6 +18,7 @@ from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStrea
 
 LONGEST_FRAME = 0xFFFF_FFFF
 _HEADER = 4
+_ENVELOPE = 32  # what MessagePack adds to a key and a message, at most
 
 
 class Envelope(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
@@ -67,7 +68,7 @@ class Lines(Splitter):
         last = lines.pop()
         if lines:
             if self._rest:
-                lines[0] = b"%b%b" % (self._rest, lines[0])
+                lines[0] = bytes(self._rest) + lines[0]
             self._rest = bytearray(last)
         else:
             self._rest += last
@@ -140,6 +141,16 @@ class Framing(ABC):
     def frame(self, envelope: OutgoingMessageEnvelope, key: Any, message: Any) -> bytes:
         """What is sent for a message. Raises SerdeError, MessageTooLargeError."""
 
+    @property
+    def largest(self) -> int:
+        """How long key and message may be together so that a frame of them is not too long in any case."""
+        return self._most
+
+    def frames(self, keys: list[bytes | None], messages: list[bytes]) -> list[bytes]:
+        """``frame`` for messages that are not too long, without timestamps and headers. Raises SerdeError."""
+        frame, bare = self.frame, OutgoingMessageEnvelope(self._stream, None)
+        return [frame(bare, key, message) for key, message in zip(keys, messages, strict=True)]
+
     def chunk(self, ssp: SystemStreamPartition, start: int, found: list[Any]) -> Chunk:
         """The messages, of which the first has the offset ``start``."""
         return Chunk(ssp, numbered(start, start + len(found)), [None] * len(found), found)
@@ -172,6 +183,11 @@ class LineFraming(Framing):
         framed: bytes = message + b"\n"
         return framed
 
+    def frames(self, keys: list[bytes | None], messages: list[bytes]) -> list[bytes]:
+        if b"\n" in b"".join(messages):
+            return super().frames(keys, messages)
+        return [message + b"\n" for message in messages]
+
 
 class LengthFraming(Framing):
     """A frame has no key, time or headers."""
@@ -187,6 +203,10 @@ class EnvelopeFraming(Framing):
     """Everything that a message has is sent."""
 
     splitter = Envelopes
+
+    @property
+    def largest(self) -> int:
+        return self._most - _ENVELOPE
 
     def frame(self, envelope: OutgoingMessageEnvelope, key: Any, message: Any) -> bytes:
         for what in (message, key):

@@ -14,15 +14,17 @@ from typing import Any
 from streambench.errors import StreamSystemError, UnknownStreamError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream
-from streambench.system.api import Sender, SystemProducer
+from streambench.system.api import Appends, Sender, SystemProducer
 from streambench.system.net.address import Address
 from streambench.system.net.connection import NOT_NOW
-from streambench.system.net.framing import FRAMINGS
+from streambench.system.net.framing import FRAMINGS, Framing
 from streambench.system.net.settings import Streams, TcpSettings, tcp_settings
 
 log = logging.getLogger(__name__)
 
 _AT_ONCE = 64 << 10
+_FIELDS = 3
+_TOLERANT = ("task.drop.serialization.errors", "task.dead.letter.stream")
 _SHORTEST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
 _LONGEST_ANSWER = 4096
@@ -60,13 +62,15 @@ class TcpProducer(SystemProducer):
 
     def sender(self, stream: SystemStream) -> Sender:
         lines = self._of(stream)
-        frame = FRAMINGS[lines[0].settings.framing](stream, lines[0].settings.max_message_bytes).frame
+        frame = lines[0].framing.frame
 
         def send(source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int) -> None:
             try:
                 line = lines[partition]
             except IndexError:
                 raise UnknownStreamError(f"there is no partition {stream}.{partition}: it has {len(lines)}, numbered from 0") from None
+            if line.fields:
+                line.take_plain()
             data = frame(envelope, key, message)
             line.fresh.append(data)
             line.fresh_bytes += len(data)
@@ -74,6 +78,19 @@ class TcpProducer(SystemProducer):
                 line.push()
 
         return send
+
+    def appends(self, stream: SystemStream) -> Appends | None:
+        lines, config = self._of(stream), self._streams.config
+        may_fail = lines[0].settings.framing == "lines"
+        if may_fail and any(config.text(key) not in (None, "false") for key in _TOLERANT):
+            return None  # which message has a newline in it has to be known at once
+        settles = [line.settle for line in lines]
+
+        def settle() -> None:
+            for each in settles:
+                each()
+
+        return Appends([line.fields.extend for line in lines], lines[0].framing.largest, settle)
 
     def flush(self, source: str) -> None:
         for lines in self._lines.values():
@@ -88,8 +105,9 @@ class TcpProducer(SystemProducer):
             key, addresses = self._streams.connecting(stream)
             settings = tcp_settings(self._streams.config, stream)
             tls = self._tls(stream, settings)
+            framing = FRAMINGS[settings.framing](stream, settings.max_message_bytes)
             self._lines[stream] = [
-                _Line(f"{stream}.{number}", address, key, settings, tls, self) for number, address in enumerate(addresses)
+                _Line(f"{stream}.{number}", address, key, settings, framing, tls, self) for number, address in enumerate(addresses)
             ]
         return self._lines[stream]
 
@@ -115,15 +133,19 @@ class _Refused(StreamSystemError):
 class _Line:
     """The way to one partition.
 
-    ``fresh`` is what was added since the last ``push``. ``_frames`` holds what is not acknowledged (or, without acknowledgements, not
-    written), in order. Of these, ``_sent`` have been handed to the connection, whose bytes as far as they are not written are
-    ``_unwritten``. The receiver counts what it got over this connection; ``_told`` is what it last said.
+    ``fields`` (key, message, None, and so on) and ``fresh`` (frames) are what was added since the last ``push``. ``_frames`` holds what is
+    not acknowledged (or, without acknowledgements, not written), in order. Of these, ``_sent`` have been handed to the connection, whose
+    bytes as far as they are not written are ``_unwritten``. The receiver counts what it got over this connection; ``_told`` is what it last
+    said.
     """
 
     def __init__(
-        self, name: str, address: Address, key: str, settings: TcpSettings, tls: ssl.SSLContext | None, producer: TcpProducer
-    ) -> None:
+        self, name: str, address: Address, key: str, settings: TcpSettings, framing: Framing, tls: ssl.SSLContext | None,
+        producer: TcpProducer,
+    ) -> None:  # fmt: skip
         self.settings = settings
+        self.framing = framing
+        self.fields: list[Any] = []
         self._name = name
         self._address = address
         self._key = key
@@ -144,6 +166,21 @@ class _Line:
         self._not_before = 0.0
         self._news = 0.0
         """When something was last acknowledged (or written), or began to wait for it."""
+
+    def settle(self) -> None:
+        """Write what there is once it is worth it."""
+        if self.fields:
+            self.take_plain()
+        if self.fresh_bytes >= _AT_ONCE:
+            self.push()
+
+    def take_plain(self) -> None:
+        """Make frames of ``fields``. Raises SerdeError where a message cannot be framed: it and those behind it are gone."""
+        keys, messages = self.fields[0::_FIELDS], self.fields[1::_FIELDS]
+        self.fields.clear()
+        frames = self.framing.frames(keys, messages)
+        self.fresh += frames
+        self.fresh_bytes += sum(map(len, frames))
 
     def push(self) -> None:
         """Write what there is without waiting; but wait where too much is kept."""
@@ -171,6 +208,8 @@ class _Line:
             self._socket = None
 
     def _keep_fresh(self) -> None:
+        if self.fields:
+            self.take_plain()
         if self.fresh:
             if not self._frames:
                 self._news = time.monotonic()

@@ -438,3 +438,31 @@ def test_a_busy_receiver_is_tried_again() -> None:
             other.close()
             flushing.join()
         assert found == [b"a"]
+
+
+@pytest.mark.parametrize("framing", ["lines", "length", "envelope"])
+def test_plain_messages_go_the_quick_way_among_the_others(framing: str) -> None:
+    settings = config(framing=framing)
+    with receiving(TCP, settings) as receiver, receiver.at_work() as found, sending(TCP, to(receiver, settings)) as producer:
+        quick = producer.appends(STREAM)
+        assert quick is not None
+        for number in range(0, 3000, 3):
+            send(producer, b"%d" % number)
+            quick.partitions[0]((b"k", b"%d" % (number + 1), None))
+            quick.partitions[0]((None, b"%d" % (number + 2), None))
+            if number % 300 == 0:
+                quick.settle()
+        producer.flush(SOURCE)
+        assert found == [b"%d" % number for number in range(3000)]
+
+
+def test_a_line_that_is_none_is_an_error_on_the_quick_way_too_unless_errors_are_passed_over() -> None:
+    settings = config(streams__lines__connect="127.0.0.1:9")
+    with sending(TCP, settings) as producer:
+        quick = producer.appends(STREAM)
+        assert quick is not None
+        quick.partitions[0]((None, b"a\nb", None))
+        with pytest.raises(SerdeError, match=r"would be several lines: b'a\\nb'"):
+            quick.settle()
+    with sending(TCP, settings.with_values({"task.drop.serialization.errors": "true"})) as producer:
+        assert producer.appends(STREAM) is None
