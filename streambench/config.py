@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 _SECRET = re.compile(r"password|passwd|secret|token|credential|sasl\.jaas|\.hmac|api[._-]?key|private[._-]?key", re.IGNORECASE)
 _USER_INFO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+_WEBHOOK = re.compile(r"(?i:(?<=^http://)|(?<=^https://))([^/?#\s]+[/?#]).+")
 _TOKEN = re.compile(r"(?<=token=)[^;&\s]+", re.IGNORECASE)
 _SEPARATED = re.compile(r"(\\.|[^\\=:\s])+\s*[=:]")
 _RESET = ".samza.reset.offset"
@@ -255,8 +256,11 @@ class Config(Mapping[str, str]):
 
 
 def masked(key: str, value: str) -> str:
-    """The value as it may be shown: a secret, or the user part or the token of a URL, is replaced by stars."""
-    return "***" if _SECRET.search(key) else _TOKEN.sub("***", _USER_INFO.sub("***", value))
+    """The value as it may be shown: a secret, or the user part or the token of a URL, is replaced by stars, and so is what follows the host
+    in the URL of a webhook: whoever knows it may post there."""
+    if _SECRET.search(key):
+        return "***"
+    return _TOKEN.sub("***", _USER_INFO.sub("***", _WEBHOOK.sub(r"\1***", value) if key.endswith("url") else value))
 
 
 def _text(value: Any) -> str:

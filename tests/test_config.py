@@ -214,7 +214,34 @@ def test_the_user_of_a_url_is_not_shown() -> None:
 def test_the_token_in_a_url_is_not_shown() -> None:
     assert masked("master", "sc://host:15002/;use_ssl=true;token=hunter2;user_id=me") == "sc://host:15002/;use_ssl=true;token=***;user_id=me"
     assert "hunter2" not in repr(Config({"systems.a.url": "https://host/x?access_token=hunter2"}))
-    assert masked("systems.a.url", "https://host/x?kind=token") == "https://host/x?kind=token"
+    assert masked("some.address", "https://host/x?kind=token") == "https://host/x?kind=token"
+
+
+def test_of_the_url_of_a_webhook_only_the_host_is_shown() -> None:
+    assert masked("systems.a.streams.b.url", "https://hooks.example.org/services/T1/hunter2") == "https://hooks.example.org/***"
+    assert masked("systems.a.url", "https://me:hunter2@example.org?key=hunter2") == "https://***@example.org?***"
+    assert masked("systems.a.url", "http://127.0.0.1:80") == "http://127.0.0.1:80"
+
+
+def test_a_secret_is_read_from_where_the_configuration_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("\ufeffhunter2\n")
+    monkeypatch.setenv("PLACE", " hunter2 ")
+    ways = ["systems.a.token=hunter2", "systems.a.token.env=PLACE", "systems.a.token.file=file"]
+    for way in ways:
+        assert Config.from_text(way, directory=tmp_path).secret("systems.a.token") == "hunter2"
+    assert Config().secret("systems.a.token") is None
+    monkeypatch.setenv("PLACE", "")
+    (tmp_path / "file").write_text(" ")
+    wrong = {
+        "systems.a.token.env=PLACE": "no environment variable PLACE",
+        "systems.a.token.file=file": "there is nothing in",
+        "systems.a.token.file=.": "cannot read",
+        f"{ways[0]}\n{ways[1]}": "systems.a.token is set as well",
+    }
+    for text, what in wrong.items():
+        with pytest.raises(ConfigError, match=what) as raised:
+            Config.from_text(text, directory=tmp_path).secret("systems.a.token")
+        assert "hunter2" not in str(raised.value)
 
 
 # Validation

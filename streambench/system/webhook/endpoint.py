@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import time
 from collections import OrderedDict
@@ -198,7 +199,8 @@ class Endpoints:
                 under_way.done.set_result(None)
 
         def on_done() -> None:
-            loop.call_soon_threadsafe(durable)
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and with it the connection
+                loop.call_soon_threadsafe(durable)
 
         post = Post(len(messages), len(body), _kept_headers(endpoint, request), int(time.time() * 1000), on_done)
         if not self._inbox.put(post, parts):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import ssl
@@ -72,9 +73,9 @@ class Server:
         if thread is None:
             return
         self._stopping = True
-        assert self._server is not None and self._loop is not None
-        if thread.is_alive():
-            self._loop.call_soon_threadsafe(self._stop)
+        with contextlib.suppress(RuntimeError):  # its loop has ended by itself
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._stop)
         thread.join()
 
     def _stop(self) -> None:
