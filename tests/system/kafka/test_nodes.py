@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from streambench.cli.app import app
 from streambench.errors import StreambenchError
 from streambench.system.kafka.nodes import KafkaNodes
 from streambench.system.systems import Systems
@@ -24,27 +26,32 @@ def streambench(*arguments: str, **environment: str) -> subprocess.CompletedProc
     return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **environment})
 
 
+def told(*arguments: str) -> tuple[int, str]:
+    """What a command ends with and says, run in this process."""
+    result = CliRunner().invoke(app, arguments)
+    return result.exit_code, result.stdout
+
+
 def test_it_starts_tells_its_servers_keeps_its_data_and_stops(tmp_path: Path) -> None:
     kafka_nodes(tmp_path)  # whether there can be one
     there, nodes = ("--dir", str(tmp_path / "here")), KafkaNodes(tmp_path / "here")
-    assert streambench("kafka", "status", *there).returncode == 1
+    assert told("kafka", "status", *there)[0] == 1
     try:
         started = streambench("kafka", "start", *there, "--port", "0")
         assert started.returncode == 0, started.stderr
         assert nodes.cluster is not None
         assert started.stdout.split()[-1] == nodes.cluster.servers
         assert list(nodes.running()) == [1]
-        again = streambench("kafka", "start", *there)
-        assert "is running already" in again.stdout
-        assert again.stdout.split()[-1] == nodes.cluster.servers
+        code, again = told("kafka", "start", *there)
+        assert (code, "is running already" in again, again.split()[-1]) == (0, True, nodes.cluster.servers)
         with pytest.raises(StreambenchError, match="holds a cluster of 1, not of 3"):
             nodes.start(3)
-        assert streambench("kafka", "status", *there).returncode == 0
+        assert told("kafka", "status", *there)[0] == 0
         stream, systems = new_stream(), Systems(config(nodes))
         systems.admin("k").create(stream, 1)
         sent(systems, stream, [(0, None, b"kept")])
         systems.close()
-        assert streambench("kafka", "stop", *there).returncode == 0
+        assert told("kafka", "stop", *there) == (0, "Kafka has stopped (1 node)\n")
         assert nodes.running() == {}
         assert nodes.start() == nodes.cluster
         systems = Systems(config(nodes))
@@ -73,19 +80,24 @@ def test_a_node_that_ends_at_once_is_told_with_its_last_words(tmp_path: Path) ->
     assert nodes.running() == {}
 
 
-def test_without_java_or_maven_the_error_says_what_to_install(tmp_path: Path) -> None:
-    home = {"PATH": "/nowhere", "JAVA_HOME": "", "KAFKA_HOME": "", "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    no_java = streambench("kafka", "start", "--dir", str(tmp_path), **home)
-    assert (no_java.returncode, "Kafka needs Java" in no_java.stderr) == (1, True), no_java.stderr
+def test_without_java_or_maven_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     java = shutil.which("java")
+    for name in ("JAVA_HOME", "KAFKA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    nodes = KafkaNodes(tmp_path / "here")
+    with pytest.raises(StreambenchError, match="Kafka needs Java"):
+        nodes.start(1, 0)
     if java is None:
         return
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "java").symlink_to(java)
-    no_maven = streambench("kafka", "start", "--dir", str(tmp_path), **{**home, "PATH": str(tmp_path / "bin")})
-    assert (no_maven.returncode, "install it (apt install maven)" in no_maven.stderr) == (1, True), no_maven.stderr
-    no_kafka = streambench("kafka", "start", "--dir", str(tmp_path), **{**home, "PATH": str(tmp_path / "bin"), "KAFKA_HOME": "/nowhere"})
-    assert (no_kafka.returncode, "KAFKA_HOME=/nowhere holds no Kafka" in no_kafka.stderr) == (1, True), no_kafka.stderr
+    with pytest.raises(StreambenchError, match=r"install it \(apt install maven\)"):
+        nodes.start(1, 0)
+    monkeypatch.setenv("KAFKA_HOME", "/nowhere")
+    with pytest.raises(StreambenchError, match="KAFKA_HOME=/nowhere holds no Kafka"):
+        nodes.start(1, 0)
 
 
 @pytest.mark.skipif(not SOAK, reason="three nodes take half a minute: SOAK=1")
