@@ -1,4 +1,4 @@
-"""``streambench kafka``: a Kafka of one's own on this machine, to try things out with."""
+"""``streambench kafka``: a Kafka of one's own on this machine, to try things out with; and a repair for any."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from streambench.cli.job import JobOption, complete_words, split_job, stream_named, systems_of
 from streambench.cli.output import say
 from streambench.debug.view import counted
 from streambench.errors import MissingExtraError
@@ -16,7 +17,7 @@ from streambench.errors import MissingExtraError
 if TYPE_CHECKING:
     from streambench.system.kafka.nodes import KafkaNodes
 
-_app = typer.Typer(no_args_is_help=True, help="Start, stop and look at a Kafka of your own on this machine (127.0.0.1 only).")
+_app = typer.Typer(no_args_is_help=True, help="A Kafka of your own on this machine (127.0.0.1 only); and a repair for any.")
 
 Directory = Annotated[
     Path, typer.Option("--dir", metavar="DIR", file_okay=False, help="Where it keeps its data, logs and process ids.")
@@ -82,6 +83,37 @@ def status(directory: Directory = _DEFAULT) -> None:
     say(f"{len(running)} of {counted(len(cluster.ports), 'node')}: {cluster.servers}")
     if len(running) < len(cluster.ports):
         raise typer.Exit(1)
+
+
+@_app.command()
+def repair(
+    words: Annotated[
+        list[str], typer.Argument(metavar="[JOB.properties] SYSTEM.STREAM", show_default=False, autocompletion=complete_words)
+    ],
+    config: JobOption = None,
+) -> None:
+    """End the transactions that hang in a stream of any Kafka, after a broker was killed while it ended them.
+
+    What stands behind them can be read again then; what is in them is gone. Of a job that is exactly once these are all outputs, changes of
+    state and checkpoints of its last commit: end them in all streams that it writes, before it is started again.
+
+    Examples:
+
+        streambench kafka repair kafka.orders -c job.properties
+    """
+    settings, names = split_job(config, words)
+    if len(names) != 1:
+        raise typer.BadParameter("which stream? Give one: SYSTEM.STREAM")
+    stream = stream_named(names[0])
+    with systems_of(settings) as systems:
+        admin = systems.admin(stream.system)
+        if not hasattr(admin, "abort_hanging"):
+            raise typer.BadParameter(f"{stream.system} is no Kafka")
+        ended = admin.abort_hanging(stream)
+    for each in ended:
+        say(f"{stream}.{each.partition.partition}: ended the transaction at offset {each.start}")
+    if not ended:
+        say(f"{stream}: no transaction hangs")
 
 
 def _nodes(directory: Path) -> KafkaNodes:

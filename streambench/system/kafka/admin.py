@@ -14,7 +14,7 @@ from streambench.errors import ConfigError, StreamExistsError, StreamSystemError
 from streambench.model import PartitionMetadata, SystemStream
 from streambench.system.api import SystemAdmin
 from streambench.system.kafka.clients import LookUps, new_admin, to_number, translated
-from streambench.system.kafka.hanging import hanging
+from streambench.system.kafka.hanging import Hanging, find_hanging
 from streambench.system.kafka.settings import Settings
 
 _UNTIL_KNOWN_S = 15.0
@@ -141,8 +141,20 @@ class KafkaAdmin(SystemAdmin):
         return {partition: found[partition].offset for partition in wanted}
 
     def hanging(self, partition: TopicPartition) -> str | None:
-        """See ``hanging``."""
-        return hanging(self._settings, self._admin(), partition)
+        """What is to be told of a transaction that hangs at a partition; None where there is none, or nobody can tell."""
+        found = find_hanging(self._admin(), partition)
+        return found[0].told(self._settings.system) if found else None
+
+    def abort_hanging(self, stream: SystemStream) -> list[Hanging]:
+        """End the transactions that hang in a stream; which they were."""
+        numbers = self._partitions([stream.stream]).get(stream.stream)
+        if numbers is None:
+            raise UnknownStreamError(f"{stream}: there is no such topic at {','.join(self._settings.servers)}")
+        found = [each for number in numbers for each in find_hanging(self._admin(), TopicPartition(stream.stream, number))]
+        with self._asking(f"ending transactions in {stream}"):
+            for each in found:
+                each.abort(self._admin())
+        return found
 
     def is_settled(self, identity: str) -> bool:
         """Whether the last transaction of an identity has reached all its partitions, as far as anybody can tell."""

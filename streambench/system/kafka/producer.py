@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Collection
 from typing import Any
 
+from kafka import TopicPartition
 from kafka import errors as kafka_errors
 
 from streambench.errors import ConfigError, SerdeError, StreamSystemError, UnknownStreamError, do_all
@@ -29,8 +31,11 @@ class KafkaProducer(SystemProducer):
     **Sizes are checked before a message is sent**: one that the broker finds too large would make all that follow fail. Where a topic takes
     less than a batch of the usual size, its messages go through a client with smaller batches.
 
-    A message needs a key or a value, and a header's value cannot be None. Kafka fences nobody who sends without transactions: of what an
-    older container is still writing at that moment a later one learns only by its checkpoint, which it can write no more.
+    **Changelogs.** Kafka fences nobody who sends without transactions: an older container may still be writing changes of state when a
+    later one has restored it. So of the partitions that belong to one source alone it is known where each message is to stand; where one
+    stands elsewhere, somebody else has written, and the container must begin anew, which sets the changelog right.
+
+    A message needs a key or a value, and a header's value cannot be None.
     """
 
     def __init__(self, settings: Settings, metrics: MetricsRegistry) -> None:
@@ -43,6 +48,7 @@ class KafkaProducer(SystemProducer):
         self._senders: dict[SystemStream, Sender] = {}
         self._waiting: deque[tuple[Any, int, SystemStreamPartition]] = deque()
         self._bytes = 0
+        self._ends: dict[SystemStreamPartition, int] = {}
         self._failure: StreamSystemError | None = None
         self._sent = metrics.counter(f"{settings.system}-messages-sent", "kafka")
 
@@ -109,6 +115,11 @@ class KafkaProducer(SystemProducer):
 
         return send
 
+    def fence(self, source: str, partitions: Collection[SystemStreamPartition], generation: int, epoch: int) -> None:
+        if self._held is None:
+            ends = self._admin.high_watermarks([TopicPartition(ssp.stream, ssp.partition) for ssp in partitions])
+            self._ends.update({ssp: ends[TopicPartition(ssp.stream, ssp.partition)] for ssp in partitions})
+
     def hold(self) -> None:
         isolation = self._settings.consumer["isolation_level"]
         if str(isolation).lower() != "read_committed":
@@ -154,20 +165,32 @@ class KafkaProducer(SystemProducer):
         """Wait for what was sent first, and see what has become of it."""
         future, size, ssp = self._waiting.popleft()
         self._bytes -= size
-        if future.is_done and future.succeeded():
-            self._sent.count += 1
-            return
-        try:
-            future.get(timeout=seconds)
-            self._sent.count += 1
-        except kafka_errors.KafkaError as error:
-            if self._failure is None:
-                self._failure = self._refused(ssp, error)
-                self._failure.__cause__ = error
+        if not future.is_done or not future.succeeded():
+            try:
+                future.get(timeout=seconds)
+            except kafka_errors.KafkaError as error:
+                if self._failure is None:
+                    self._failure = self._refused(ssp, error)
+                    self._failure.__cause__ = error
+                return
+        self._sent.count += 1
+        if ssp in self._ends:
+            self._check_alone(ssp, future.value.offset)
+
+    def _check_alone(self, ssp: SystemStreamPartition, offset: int) -> None:
+        expected = self._ends[ssp]
+        self._ends[ssp] = (offset if offset >= 0 else expected) + 1  # of what was acknowledged twice Kafka may not tell it
+        if offset not in (expected, -1) and self._failure is None:
+            self._failure = StreamSystemError(
+                f"{ssp}: a change of state was to get offset {expected} and got {offset}: something else writes to this partition, which "
+                "belongs to one task of one job alone. If it was an older run of the job, the next start sets it right"
+            )
 
     def _refused(self, ssp: SystemStreamPartition, error: Exception) -> StreamSystemError:
         doing = f"writing to {ssp}"
         if isinstance(error, kafka_errors.KafkaTimeoutError):
+            if self._admin.identities([ssp.stream]).get(ssp.stream, "") is None:
+                return UnknownStreamError(f"{ssp.system_stream} was deleted while it was written to")
             return unreachable(self._settings, f"{doing}: not acknowledged in time (systems.{ssp.system}.patience.ms)")
         if isinstance(error, kafka_errors.KafkaError):
             ours = as_ours(self._settings, doing, error)

@@ -202,6 +202,8 @@ class _Sent:
     def last(self, ssp: SystemStreamPartition) -> int:
         """The offset of the last message to a partition."""
         offset: int = self._last[ssp].value.offset
+        if offset < 0:
+            raise DoubtError(f"Kafka does not tell the offset of a message to {ssp}, which was acknowledged twice")
         return offset
 
     def _settle_first(self) -> None:

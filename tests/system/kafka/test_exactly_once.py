@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka import errors as kafka_errors
-from kafka.admin import AbortTransactionSpec, ConfigResource
+from kafka.admin import ConfigResource
+from typer.testing import CliRunner
 
 from streambench.checkpoint.api import Checkpoint, Generation
 from streambench.checkpoint.effects import Applier
+from streambench.cli.app import app
 from streambench.errors import CheckpointError, FencedError, MessageTooLargeError, StreamSystemError, UnknownStreamError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStream, SystemStreamPartition
 from streambench.system.kafka.checkpoints import KafkaCheckpointManager
 from streambench.system.kafka.exactly_once import TransactionalCheckpointManager
+from streambench.system.kafka.hanging import find_hanging
 from streambench.system.kafka.nodes import KafkaNodes
 from streambench.system.kafka.settings import Settings
 from streambench.system.rows import Rows
@@ -320,23 +325,27 @@ def hang(kafka: KafkaNodes) -> Iterator[Callable[[SystemStream], None]]:
         left.append(partition)
 
     yield leave
-    for partition, state in admin.describe_producers(left).items():
-        for each in state.active_producers:
-            if each.current_transaction_start_offset >= 0:
-                admin.abort_transaction(AbortTransactionSpec(partition, each.producer_id, each.producer_epoch, each.coordinator_epoch))
+    for partition in left:
+        for each in find_hanging(admin, partition):
+            each.abort(admin)
     admin.reset_configs([ConfigResource("BROKER", "1", [verify])])
     admin.close()
 
 
 def test_checkpoints_behind_a_transaction_that_hangs_are_not_passed_over(
-    job: Job, hang: Callable[[SystemStream], None], monkeypatch: pytest.MonkeyPatch
+    job: Job, hang: Callable[[SystemStream], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("streambench.system.kafka.checkpoints._SUSPECT_S", 0.2)
     holder = job.holder(job.start())
     hang(holder._stream)
     job.commit(holder, 1)
-    with pytest.raises(CheckpointError, match=r"a transaction hangs at offset \d+ .*kafka-transactions.sh .* abort .* --partition 0"):
+    with pytest.raises(CheckpointError, match=rf"a transaction hangs at offset \d+ .*streambench kafka repair {holder._stream}"):
         job.another().read_last()
+    (tmp_path / "job.properties").write_text("".join(f"{key}={value}\n" for key, value in job.config.items()))
+    for told in (r"\.0: ended the transaction at offset \d+", ": no transaction hangs"):
+        said = CliRunner().invoke(app, ["kafka", "repair", str(holder._stream), "-c", str(tmp_path / "job.properties")]).stdout
+        assert re.fullmatch(re.escape(str(holder._stream)) + told, said.strip())
+    assert job.position() == 1
 
 
 def test_an_input_with_a_transaction_that_hangs_is_told_of(

@@ -239,6 +239,40 @@ def test_no_more_is_kept_unacknowledged_than_was_allowed(kafka: KafkaNodes) -> N
     systems.close()
 
 
+def test_who_else_writes_to_what_belongs_to_one_source_is_found_out(systems: Systems, stream: SystemStream) -> None:
+    sent(systems, stream, [(0, b"a", b"before"), (1, b"a", b"before")])
+    producer = systems.producer("k", MetricsRegistry())
+    producer.register("a")
+    producer.start()
+    producer.fence("a", [at(stream, 0)], 1, 1)
+    for partition in (0, 1):
+        producer.send("a", OutgoingMessageEnvelope(stream, b"mine", b"a", None, partition))
+    producer.flush("a")
+    sent(systems, stream, [(0, b"a", b"late"), (1, b"a", b"late")])
+    producer.send("a", OutgoingMessageEnvelope(stream, b"mine", b"a", None, 1))
+    producer.flush("a")
+    producer.send("a", OutgoingMessageEnvelope(stream, b"mine", b"a", None, 0))
+    with pytest.raises(StreamSystemError, match=rf"{at(stream, 0)}: a change of state was to get offset 2 and got 3: something else"):
+        producer.flush("a")
+    producer.stop()
+
+
+def test_a_stream_that_is_deleted_while_it_is_written_to_is_told(kafka: KafkaNodes) -> None:
+    stream = new_stream()
+    systems = Systems(config(kafka, patience__ms=1000, producer__max__block__ms=500))
+    systems.admin("k").create(stream, 1)
+    producer = systems.producer("k", MetricsRegistry())
+    producer.register("a")
+    producer.start()
+    send = producer.sender(stream)
+    systems.admin("k").delete(stream)
+    with pytest.raises(UnknownStreamError, match=f"{stream} was deleted while it was written to"):
+        send("a", OutgoingMessageEnvelope(stream, b"x"), None, b"x", 0)
+        producer.flush("a")
+    producer.stop()
+    systems.close()
+
+
 @pytest.mark.parametrize(
     ("message", "key", "reason"), [("text", None, "this message is a str"), (b"x", 5, "this key is a int"), (None, None, "neither")]
 )
