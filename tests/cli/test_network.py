@@ -1,0 +1,69 @@
+"""Streams that come over the network, as the commands show them."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import pytest
+
+from tests.job.project import Project
+from tests.ports import free_ports
+
+
+@pytest.fixture
+def receiver(project: Project) -> Project:
+    project.configure(
+        {
+            "task.inputs": "t.numbers", "task.class": "task.py:Up", "systems.t.samza.factory": "tcp", "systems.t.samza.msg.serde": "json",
+            "systems.t.listen.timeout.ms": "0", "systems.t.acknowledge.within.ms": "20", "systems.t.connect.timeout.ms": "60000",
+            "systems.t.streams.numbers.listen": f"127.0.0.1:{free_ports(2)}", "systems.t.streams.numbers.partitions": "2",
+        }
+    )  # fmt: skip
+    return project
+
+
+def test_what_is_sent_to_a_job_is_processed_when_send_returns(receiver: Project) -> None:
+    job = receiver.start("run", "job.properties", "--quiet")
+    try:
+        receiver.ok("send", "t.numbers", "-c", "job.properties", stdin='{"n": 1}\n{"n": 2}\n{"n": 3}\n')
+        assert sorted(row["message"]["n"] for row in receiver.rows("peek", "log.up")) == [2, 3, 4]
+        refused = receiver.fails("peek", "t.numbers", "-c", "job.properties")
+        assert "systems.t.streams.numbers.listen" in refused and "the job may run already" in refused
+    finally:
+        job.terminate()
+        job.communicate()
+
+
+def test_streams_are_listed_and_nothing_is_said_to_be_in_them(receiver: Project) -> None:
+    rows = receiver.rows("streams", "list")
+    assert [(row["stream"], row["partition"], row["upcoming"]) for row in rows if row["stream"] == "t.numbers"] == [
+        ("t.numbers", 0, None), ("t.numbers", 1, None),
+    ]  # fmt: skip
+    looked = receiver.run("peek", "t.numbers", "-c", "job.properties")
+    assert (looked.returncode, looked.stdout) == (0, "")
+    assert "--follow shows what comes from now on" in looked.stderr
+    assert "systems.t.streams.other.listen" in receiver.fails("peek", "t.other", "-c", "job.properties")
+
+
+def test_peek_can_listen(receiver: Project) -> None:
+    listening = receiver.start("peek", "t.numbers", "-c", "job.properties", "--follow", "--limit", "1", "--json")
+    address = receiver.config["systems.t.streams.numbers.listen"].rpartition(":")
+    while True:
+        try:
+            sender = socket.create_connection((address[0], int(address[2])))
+            break
+        except ConnectionRefusedError:
+            assert listening.poll() is None
+            threading.Event().wait(0.05)
+    with sender:
+        sender.sendall(b'{"n": 7}\n')
+        shown, _ = listening.communicate()
+    assert '"n":7' in shown.replace(" ", "")
+
+
+def test_nobody_listens_is_told_with_the_key(receiver: Project) -> None:
+    receiver.configure({"systems.t.samza.factory": "tcp", "systems.t.streams.numbers.connect": f"127.0.0.1:{free_ports(1)}",
+                        "systems.t.connect.timeout.ms": "100"})  # fmt: skip
+    told = receiver.fails("send", "t.numbers", "-c", "job.properties", stdin="x\n")
+    assert "nobody who takes messages listens at 127.0.0.1" in told and "systems.t.streams.numbers.connect" in told
