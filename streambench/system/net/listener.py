@@ -57,7 +57,7 @@ class Listener:
 
     Its memory is bounded: what has arrived and was not taken is what one look at one socket brought; of what is unfinished, a connection
     holds a little, and only so many of them as ``unfinished_bytes`` allows may hold as much as a message may have. The others are not
-    read meanwhile.
+    read meanwhile. And what was delivered but is not acknowledged is limited by ``unacknowledged_bytes``.
     """
 
     def __init__(
@@ -67,6 +67,8 @@ class Listener:
         self.ssp = ssp
         self.address = address
         self.at_head = False
+        self.is_held = False
+        """Nothing is delivered until more is acknowledged."""
         self.selector = selectors.DefaultSelector()
         self.connections: dict[Connection, None] = {}
         self.settings = settings
@@ -79,6 +81,9 @@ class Listener:
         self._waiting: deque[tuple[Connection, list[Any]]] = deque()
         self._next = 0
         self._receipts = Receipts()
+        self._arrived = self._safe = 0
+        self._marks: deque[tuple[int, int]] = deque()
+        """Of what is not acknowledged: offsets, and how many bytes had arrived when those before them were delivered."""
         self._buffer = memoryview(bytearray(_MOST_AT_ONCE))
         self._grants = max(1, settings.unfinished_bytes // settings.max_message_bytes)
         self._ungranted: dict[Connection, None] = {}
@@ -132,6 +137,8 @@ class Listener:
             if now - self._seen > 2 * self.tick_s:
                 self._forgive(now)
             self._seen = now
+            if self._is_full():
+                return None
             found: list[Any] = []
             looked = served = False
             while len(found) < at_most:
@@ -151,11 +158,15 @@ class Listener:
             if not found:
                 return None
             self._counters.read.count += len(found)
+            if self.settings.acknowledge:
+                self._marks.append((self._next, self._arrived))
             return self._framing.chunk(self.ssp, self._next - len(found), found)
 
     def acknowledge(self, offset: int) -> None:
         """Tell the senders that what they sent is safe, up to and including this offset."""
         with self._lock:
+            while self._marks and self._marks[0][0] <= offset + 1:
+                self._safe = self._marks.popleft()[1]
             for connection, safe in self._receipts.up_to(offset).items():
                 connection.safe = safe
                 if not connection.is_closed and connection.until is None:
@@ -163,6 +174,15 @@ class Listener:
                     self._end_half(connection)
 
     # What a connection sends
+
+    def _is_full(self) -> bool:
+        """Whether so much is not acknowledged that nothing more may be delivered."""
+        waits = self._arrived - self._safe
+        self.is_held = bool(self._marks) and waits > self.settings.unacknowledged_bytes
+        if self.is_held:
+            self.at_head = False
+            self._say("full", f"{waits} bytes wait to be acknowledged (unacknowledged.bytes); more is read when the job has committed")
+        return self.is_held
 
     def _deliver(self, found: list[Any], at_most: int) -> None:
         connection, messages = self._waiting[0]
@@ -201,6 +221,7 @@ class Listener:
     def _receive(self, connection: Connection, size: int, now: float) -> None:
         splitter = connection.splitter
         messages = splitter.split(bytes(self._buffer[:size]))
+        self._arrived += size
         connection.heard = now
         if messages:
             connection.received += len(messages)
@@ -385,8 +406,12 @@ class Listener:
         self._swept = now
 
     def _note(self, kind: str, text: str) -> None:
-        """Count a refusal, and say so in the log, where it has not been said just now."""
+        """Count a refusal, and say so in the log."""
         self._counters.refused[kind].count += 1
+        self._say(kind, text)
+
+    def _say(self, kind: str, text: str) -> None:
+        """Warn, unless the same was said just now."""
         now = time.monotonic()
         if now - self._said.get(kind, -_QUIET_S) >= _QUIET_S:
             self._said[kind] = now

@@ -25,6 +25,7 @@ _TCP = (
     Key("frame.timeout.ms", "integer", "30000", "of tcp: how long one message may take to arrive; 0: for ever", least=0),
     Key("idle.timeout.ms", "integer", "600000", "of tcp: how long a connection may send nothing; 0: for ever", least=0),
     Key("unfinished.bytes", "integer", "67108864", "of tcp: memory of a partition for messages that have begun to arrive", least=1),
+    Key("unacknowledged.bytes", "integer", "268435456", "of tcp: what a partition may have received that is not safe yet", least=1),
     Key("receive.buffer.bytes", "integer", "0", "of tcp: the kernel's buffer of a connection; 0: what it chooses", least=0),
     Key("listen.timeout.ms", "integer", "5000", "of tcp: how long to wait for a port that somebody else still has", least=0),
     Key("connect.timeout.ms", "integer", "30000", "of tcp: how long a sender tries to reach the receiver", least=1),
@@ -118,6 +119,7 @@ class TcpSettings(Struct, frozen=True):
     frame_timeout_s: float
     idle_timeout_s: float
     unfinished_bytes: int
+    unacknowledged_bytes: int
     receive_buffer_bytes: int
     listen_timeout_s: float
     connect_timeout_s: float
@@ -146,6 +148,7 @@ def tcp_settings(config: Config, stream: SystemStream) -> TcpSettings:
         values.text("framing"), values.boolean("acknowledge"), values.integer("acknowledge.within.ms"),
         values.integer("max.message.bytes"), values.integer("max.connections"),
         values.integer("frame.timeout.ms") / 1000, values.integer("idle.timeout.ms") / 1000, values.integer("unfinished.bytes"),
+        values.integer("unacknowledged.bytes"),
         values.integer("receive.buffer.bytes"), values.integer("listen.timeout.ms") / 1000, values.integer("connect.timeout.ms") / 1000,
         values.integer("acknowledge.timeout.ms") / 1000, values.integer("send.buffer.bytes"),
         values.path("tls.certificate"), values.path("tls.key"), values.path("tls.ca"),

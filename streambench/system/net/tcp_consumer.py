@@ -21,6 +21,7 @@ from streambench.system.net.settings import Streams, TcpSettings, tcp_settings
 log = logging.getLogger(__name__)
 
 _OTHER_FILES = 256
+_HELD_S = 0.05
 
 
 class TcpConsumer(SystemConsumer):
@@ -72,16 +73,16 @@ class TcpConsumer(SystemConsumer):
         assert self._selector is not None
         listeners = [(self._listeners[ssp], at_most) for ssp, at_most in wanted.items() if at_most > 0]
         until = time.monotonic() + timeout_ms / 1000
-        is_watching = False
         while True:
             chunks = [chunk for listener, at_most in listeners if (chunk := listener.take(at_most)) is not None]
             left = until - time.monotonic()
             if chunks or left <= 0:
                 return chunks
-            if not is_watching:
-                is_watching = True
-                self._watch([listener for listener, _ in listeners])
-            self._selector.select(min([left, *(listener.tick_s for listener, _ in listeners)]))
+            free = [listener for listener, _ in listeners if not listener.is_held]
+            self._watch(free)
+            # Nobody wakes it when something is acknowledged.
+            longest = _HELD_S if len(free) < len(listeners) else left
+            self._selector.select(min([left, longest, *(listener.tick_s for listener in free)]))
 
     def at_head(self, ssp: SystemStreamPartition) -> bool:
         listener = self._listeners.get(ssp)

@@ -205,6 +205,31 @@ def test_what_there_is_no_room_for_stays_with_its_sender() -> None:
         rest.join()
 
 
+def test_no_more_is_read_than_may_wait_for_acknowledgement(caplog: pytest.LogCaptureFixture) -> None:
+    settings = config(unacknowledged__bytes=1_000_000)
+    with receiving(TCP, settings) as receiver, sending(TCP, to(receiver, settings)) as producer:
+
+        def work() -> None:
+            send(producer, *[b"%01000d" % number for number in range(5_000)])
+            producer.flush(SOURCE)
+
+        working = threading.Thread(target=work)
+        working.start()
+        found: list[Any] = []
+        while len(found) < 5_000:
+            polled = receiver.poll(200)
+            found += [each.message for each in polled]
+            (listener,) = receiver.consumer._listeners.values()  # type: ignore[attr-defined]
+            assert listener._arrived - listener._safe < 1_000_000 + 300_000
+            if not polled and listener.is_held:
+                assert not receiver.consumer.at_head(SSP)
+                receiver.acknowledge(len(found) - 1)
+        assert found == [b"%01000d" % number for number in range(5_000)]
+        receiver.acknowledge(4_999)
+        working.join()
+    assert "bytes wait to be acknowledged (unacknowledged.bytes)" in caplog.text
+
+
 def test_time_during_which_nothing_is_read_is_not_the_senders_fault() -> None:
     with receiving(TCP, config(frame__timeout__ms=100, idle__timeout__ms=100)) as receiver, receiver.connect() as sender:
         sender.sendall(b"a\nb")
