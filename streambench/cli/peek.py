@@ -54,6 +54,8 @@ def peek(
     A stream that is kept nowhere (tcp, udp) can only be listened to, with --follow, while no job does. What is shown then is not
     acknowledged: senders that wait for that send it again.
 
+    From a queue of a message broker, messages are taken for the look and given back: the broker marks them as redelivered.
+
     Messages of several partitions come in the order of their timestamps (with --follow: as they arrive). One that cannot be decoded is
     shown as it is, with the reason.
 

@@ -55,6 +55,11 @@ class SystemConsumer(ABC):
     def register(self, ssp: SystemStreamPartition, offset: str) -> None:
         """Want this partition from ``offset`` on (the first message to deliver). Called before ``start``."""
 
+    def look_only(self, at_most: int | None) -> None:  # noqa: B027 - where messages stay anyway, a look is as good as any reading
+        """Called before ``start`` of a consumer that only looks at what is there, at most at so many messages of a partition (None: at all
+        that will ever come), and acknowledges nothing. Where reading takes messages from others, take no more than these, and give them
+        back at the end; raise StreamSystemError where that cannot be."""
+
     @abstractmethod
     def start(self) -> None:
         """Connect. Raises UnknownStreamError, OffsetError or another StreambenchError where that fails."""

@@ -28,7 +28,7 @@ def read_to_head(
     """
     found: Found = {ssp: [] for ssp in starts}
     began = time.monotonic()
-    with _started(consumer, starts) as wait_ms:
+    with _started(consumer, starts, at_most) as wait_ms:
         wanted = dict.fromkeys(starts, at_most or _AT_ONCE)
         while wanted:
             for envelope in consumer.poll(wanted, wait_ms):
@@ -45,7 +45,7 @@ def follow(consumer: SystemConsumer, starts: Mapping[SystemStreamPartition, str]
 
     The consumer is new, and is stopped when the generator is closed. Raises what the consumer raises.
     """
-    with _started(consumer, starts) as wait_ms:
+    with _started(consumer, starts, None) as wait_ms:
         wanted = dict.fromkeys(starts, _FOLLOWED_AT_ONCE)
         while True:
             arrived = consumer.poll(wanted, wait_ms)
@@ -56,9 +56,10 @@ def follow(consumer: SystemConsumer, starts: Mapping[SystemStreamPartition, str]
 
 
 @contextmanager
-def _started(consumer: SystemConsumer, starts: Mapping[SystemStreamPartition, str]) -> Iterator[int]:
+def _started(consumer: SystemConsumer, starts: Mapping[SystemStreamPartition, str], at_most: int | None) -> Iterator[int]:
     """The consumer at work; how many milliseconds a poll of it may wait."""
     try:
+        consumer.look_only(at_most)
         for ssp, offset in starts.items():
             consumer.register(ssp, offset)
         consumer.start()

@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 import pika
 from pika import exceptions
 from pika.adapters.blocking_connection import BlockingChannel
-from pika.adapters.utils.connection_workflow import AMQPConnectionWorkflowFailed, AMQPConnectorException
+from pika.adapters.utils.connection_workflow import AMQPConnectionWorkflowFailed, AMQPConnectorException, AMQPConnectorStackTimeout
 
 from streambench.config import masked
 from streambench.errors import StreambenchError, StreamExistsError, StreamSystemError, UnknownStreamError, described
-from streambench.system.amqp.settings import Place, Settings
+from streambench.system.amqp.settings import MOST_AHEAD, Place, Settings
 
 # Everything that it tells of on the way to an error, at length, stands in the error.
 if logging.getLogger("pika").level == logging.NOTSET:
@@ -28,8 +28,6 @@ _NOT_ALLOWED = 530
 
 STREAM_OFFSET = "x-stream-offset"
 """As an argument: from where a stream queue is read; as a header: where in it a message stands."""
-
-WHOLE_CHUNK = 65_535
 
 
 class Bounds(NamedTuple):
@@ -69,15 +67,18 @@ def explained(settings: Settings, error: BaseException) -> StreambenchError:
         return error
     if isinstance(error, (exceptions.AuthenticationError, exceptions.ProbableAuthenticationError)):
         return StreamSystemError(f"{where} refuses the user or the password that the url gives")
-    if isinstance(error, (exceptions.ConnectionClosedByBroker, exceptions.ConnectionOpenAborted)):
-        code, text = getattr(error, "reply_code", 0), getattr(error, "reply_text", "")
-        if code in (_NOT_ALLOWED, _ACCESS_REFUSED):
-            return StreamSystemError(f"{where} refuses the virtual host that the url gives: {text}")
-        return StreamSystemError(f"{where} has closed the connection: {code} {text}")
+    if isinstance(error, exceptions.ConnectionClosedByBroker):
+        if error.reply_code in (_NOT_ALLOWED, _ACCESS_REFUSED):
+            return StreamSystemError(f"{where} refuses the virtual host that the url gives: {error.reply_text}")
+        return StreamSystemError(f"{where} has closed the connection: {error.reply_code} {error.reply_text}")
+    if isinstance(error, (AMQPConnectorStackTimeout, exceptions.ConnectionOpenAborted)):
+        limit = f"systems.{settings.system}.connect.timeout.ms"
+        return StreamSystemError(f"{where} cannot be reached: it did not answer within {settings.connect_s:g} seconds ({limit})")
     if isinstance(error, exceptions.ProbableAccessDeniedError):
         return StreamSystemError(f"{where} refuses the virtual host that the url gives: {described(error)}")
     if isinstance(error, exceptions.ChannelClosedByBroker):
-        return StreamSystemError(f"{where} refuses: {error.reply_code} {error.reply_text}")
+        hint = f": it is no stream queue: set systems.{settings.system}.queue.type" if STREAM_OFFSET in error.reply_text else ""
+        return StreamSystemError(f"{where} refuses: {error.reply_code} {error.reply_text}{hint}")
     if isinstance(error, (OSError, exceptions.AMQPError, AMQPConnectorException, AMQPConnectionWorkflowFailed)):
         return StreamSystemError(f"{where} cannot be reached: {described(error)}. Is it running?")
     return StreamSystemError(f"{where}: {described(error)}")
@@ -88,7 +89,7 @@ def channel_to(settings: Settings) -> Iterator[Callable[[], BlockingChannel]]:
     """A connection for some questions; what it gives opens another channel (a refusal closes one). Raises StreamSystemError."""
     try:
         connection = pika.BlockingConnection(parameters(settings))
-    except (exceptions.AMQPError, OSError) as error:
+    except (exceptions.AMQPError, AMQPConnectorException, OSError) as error:
         raise explained(settings, error) from error
     try:
         yield connection.channel
@@ -199,7 +200,7 @@ def _probed(open_channel: Open, queue: str, where: str) -> list[int] | None:
     def note(_: Any, __: Any, properties: pika.BasicProperties, ___: bytes) -> None:
         found.append(int(properties.headers[STREAM_OFFSET]))
 
-    channel.basic_qos(prefetch_count=WHOLE_CHUNK)
+    channel.basic_qos(prefetch_count=MOST_AHEAD)
     channel.basic_consume(queue, note, arguments={STREAM_OFFSET: where})
     for _ in range(2):
         channel.basic_consume(queue, _pass_over, arguments={STREAM_OFFSET: "next"})

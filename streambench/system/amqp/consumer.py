@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pika
+from msgspec.structs import replace
 
 from streambench.errors import OffsetError, StreambenchError, StreamSystemError, UnknownStreamError
 from streambench.metrics.registry import MetricsRegistry
@@ -17,10 +18,12 @@ from streambench.system.amqp.broker import NOT_FOUND, STREAM_OFFSET, Bounds, bou
 from streambench.system.amqp.link import Link
 from streambench.system.amqp.messages import REDELIVERED, ROUTING_KEY, received
 from streambench.system.amqp.probe import probe_end
-from streambench.system.amqp.settings import Place, Settings
+from streambench.system.amqp.settings import MOST_AHEAD, Place, Settings
 from streambench.system.api import SystemConsumer
 
 _Delivery = tuple[Any, Any, bytes]
+
+_LONGEST_ANSWER_S = 1.0
 
 
 class AmqpConsumer(SystemConsumer):
@@ -37,13 +40,27 @@ class AmqpConsumer(SystemConsumer):
         self._news = threading.Condition()
         self._readers: dict[SystemStreamPartition, _Reader] = {}
         self._failure: StreambenchError | None = None
-        self._redelivered = metrics.counter(f"{settings.system}-redelivered", "amqp")
-        self._reconnected = metrics.counter(f"{settings.system}-reconnected", "amqp")
+        self._read = metrics.counter(f"{settings.system}-messages-read", "amqp")
+        self._redelivered = metrics.counter(f"{settings.system}-messages-redelivered", "amqp")
+        self._reconnected = metrics.counter(f"{settings.system}-reconnects", "amqp")
         self._link = Link(
             settings, f"AMQP consumer of {settings.system}", opened=self._on_opened, lost=self._on_lost, failed=self._on_failed
         )
+        self._most: int | None = None
         self._is_waiting = False
         self._openings = 0
+
+    def look_only(self, at_most: int | None) -> None:
+        if self._settings.keeps:
+            return
+        if at_most is None:
+            raise StreamSystemError(
+                f"{self._settings.system}: who follows a queue takes its messages from those who are to process them. Look at some of them "
+                "(--limit), or give a group of its own to whoever is to see all of them (systems.<s>.streams.<t>.exchange)"
+            )
+        if at_most > MOST_AHEAD:
+            raise StreamSystemError(f"{self._settings.system}: of a queue, no more than {MOST_AHEAD} messages can be looked at in one go")
+        self._most = at_most
 
     def register(self, ssp: SystemStreamPartition, offset: str) -> None:
         if not offset.isdecimal():
@@ -58,7 +75,7 @@ class AmqpConsumer(SystemConsumer):
                 check(self._settings, open_channel, place, reads=True)
                 if ssp.partition >= len(place.queues):
                     raise UnknownStreamError(f"there is no partition {ssp}: {ssp.system_stream} has {len(place.queues)}")
-                reader.place = place
+                reader.place = place if self._most is None else replace(place, prefetch=self._most)
                 if self._settings.keeps:
                     reader.check_start(bounds(open_channel, reader.queue))
         self._link.start()
@@ -76,14 +93,20 @@ class AmqpConsumer(SystemConsumer):
                 if self._failure is not None:
                     raise self._failure
                 taken = [envelope for reader, at_most in readers if reader.buffer for envelope in reader.take(at_most)]
-                left = until - time.monotonic()
-                if taken or left <= 0:
+                if taken:
+                    self._read.inc(len(taken))
                     return taken
                 self._is_waiting = True
+                left = until - time.monotonic()
+                if left <= 0 and timeout_ms and any(reader.is_asking for reader, _ in readers):
+                    # Were the answer not waited for, polls shorter than a broker takes for it would never find out about the head.
+                    left += _LONGEST_ANSWER_S
                 # A message may have come before anybody knew that it is waited for.
-                if not any(reader.buffer for reader, _ in readers):
+                if left > 0 and not any(reader.buffer for reader, _ in readers):
                     self._news.wait(left)
                 self._is_waiting = False
+                if left <= 0:
+                    return []
 
     def at_head(self, ssp: SystemStreamPartition) -> bool:
         reader = self._readers.get(ssp)
@@ -154,6 +177,11 @@ class _Reader:
         """Whether the broker had nothing more when it was asked, after the last poll began."""
         return not self.buffer and self._answered == self._asked and self._is_empty
 
+    @property
+    def is_asking(self) -> bool:
+        """Whether the answer is on its way that the last poll is about."""
+        return self._channel is not None and self._answered != self._asked and not self.buffer
+
     def check_start(self, here: Bounds) -> None:
         """Raise OffsetError where the first offset is not there."""
 
@@ -211,6 +239,7 @@ class _Reader:
         self._answered = asked
         if asked != self._asked and not self.buffer:
             self._on_ask()
+        self._consumer.tell()
 
     def _on_channel_closed(self, channel: Any, reason: Exception) -> None:
         if channel is self._channel and channel.connection.is_open:
@@ -250,7 +279,7 @@ class _QueueReader(_Reader):
             if method.redelivered:
                 headers[REDELIVERED] = b"true"
                 redelivered += 1
-            if method.routing_key != expected:
+            if method.routing_key != expected and method.routing_key:
                 headers[ROUTING_KEY] = method.routing_key.encode()
             taken.append(IncomingMessageEnvelope(ssp, str(number), key, message, timestamp, headers or None))
             number += 1
@@ -269,10 +298,14 @@ class _QueueReader(_Reader):
             self._channel.basic_ack(tag, multiple=True)
 
     def _on_look(self, channel: Any, asked: int) -> None:
-        def answer(frame: Any) -> None:
-            self._on_answer(channel, asked, frame.method.message_count == 0)
+        def counted(frame: Any) -> None:
+            if frame.method.message_count:
+                self._on_answer(channel, asked, False)
+            else:
+                # The broker may count before it has passed on what it has taken from the queue. A second answer comes behind that.
+                channel.queue_declare(self.queue, passive=True, callback=lambda _: self._on_answer(channel, asked, True))
 
-        channel.queue_declare(self.queue, passive=True, callback=answer)
+        channel.queue_declare(self.queue, passive=True, callback=counted)
 
     def _on_message(self, channel: Any, method: Any, properties: pika.BasicProperties, body: bytes) -> None:
         if properties.headers and STREAM_OFFSET in properties.headers:

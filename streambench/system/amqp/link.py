@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pika
+from pika.exceptions import AMQPError
 
 from streambench.errors import StreambenchError
 from streambench.system.amqp.broker import explained, parameters
@@ -50,7 +51,7 @@ class Link:
         self._lock = threading.Lock()
         self._connection: Any = None
         self._reason: BaseException | None = None
-        self._was_opened = False
+        self._is_open = self._was_opened = False
         self.is_blocked = False
         """Whether the broker takes no messages for now: it lacks memory or disk."""
 
@@ -64,13 +65,15 @@ class Link:
     def call(self, what: Callable[[], None]) -> None:
         """Have ``what`` called on the link's thread, soon and in order; without a connection nothing is called."""
         with self._lock:
-            if self._connection is not None:
+            if self._connection is not None and self._is_open:
                 self._connection.ioloop.add_callback_threadsafe(what)
 
     def stop(self) -> None:
         """Close the connection, after what was asked for by ``call``; may be called more than once, and without ``start``."""
         self._stopping.set()
-        self.call(self._close)
+        with self._lock:
+            if self._connection is not None:
+                self._connection.ioloop.add_callback_threadsafe(self._close)
         if self._thread.ident is not None and self._thread is not threading.current_thread():
             self._thread.join(_STOP_S)
 
@@ -91,10 +94,14 @@ class Link:
             self._was_opened = False
             try:
                 self._connect_and_serve()
-            except Exception as error:
+            except (AMQPError, OSError) as error:
                 self._reason = error
                 if self._was_opened:
                     self._lost()
+            except Exception as error:
+                self._stopping.set()
+                self._failed(explained(self._settings, error))
+                break
             if self._stopping.is_set():
                 break
             why = explained(self._settings, self._reason or ConnectionError("the connection was closed"))
@@ -120,17 +127,20 @@ class Link:
             on_open_error_callback=self._on_open_error,
             on_close_callback=self._on_close,
         )
+        with self._lock:
+            self._connection = connection
         try:
-            connection.ioloop.start()
+            if not self._stopping.is_set():
+                connection.ioloop.start()
         finally:
             with self._lock:
                 self._connection = None
+                self._is_open = False
                 connection.ioloop.close()
 
     def _on_open(self, connection: Any) -> None:
-        self._was_opened = True
+        self._was_opened = self._is_open = True
         self.is_blocked = False
-        self._connection = connection
         connection.add_on_connection_blocked_callback(lambda *_: self._set_blocked(True))
         connection.add_on_connection_unblocked_callback(lambda *_: self._set_blocked(False))
         if self._stopping.is_set():
@@ -145,6 +155,7 @@ class Link:
 
     def _on_close(self, connection: Any, reason: BaseException) -> None:
         self._reason = reason
+        self._is_open = False
         self._lost()
         connection.ioloop.stop()
 

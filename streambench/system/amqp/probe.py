@@ -7,7 +7,8 @@ from typing import Any
 
 import pika
 
-from streambench.system.amqp.broker import STREAM_OFFSET, WHOLE_CHUNK
+from streambench.system.amqp.broker import STREAM_OFFSET
+from streambench.system.amqp.settings import MOST_AHEAD
 
 
 def probe_end(connection: Any, queue: str, answer: Callable[[int | None], None]) -> None:
@@ -16,7 +17,7 @@ def probe_end(connection: Any, queue: str, answer: Callable[[int | None], None])
     steps = 2
 
     def opened(channel: Any) -> None:
-        channel.basic_qos(prefetch_count=WHOLE_CHUNK)
+        channel.basic_qos(prefetch_count=MOST_AHEAD)
         channel.basic_consume(queue, note, arguments={STREAM_OFFSET: "last"})
         again(channel)
 

@@ -44,7 +44,8 @@ class AmqpProducer(SystemProducer):
 
     def __init__(self, settings: Settings, metrics: MetricsRegistry) -> None:
         self._settings = settings
-        self._resent = metrics.counter(f"{settings.system}-resent", "amqp")
+        self._resent = metrics.counter(f"{settings.system}-messages-sent-again", "amqp")
+        self._reconnected = metrics.counter(f"{settings.system}-reconnects", "amqp")
         self._changed = threading.Condition()
         self._outgoing: deque[_Message] = deque()
         self._is_pushing = False
@@ -55,6 +56,7 @@ class AmqpProducer(SystemProducer):
         self._failure: StreambenchError | None = None
         self._is_broken = False
         self._senders: dict[SystemStream, Sender] = {}
+        self._openings = 0
         self._link = Link(
             settings, f"AMQP producer of {settings.system}", opened=self._on_opened, lost=self._on_lost, failed=self._on_failed
         )
@@ -141,6 +143,9 @@ class AmqpProducer(SystemProducer):
     # On the link's thread
 
     def _on_opened(self, connection: Any) -> None:
+        if self._openings:
+            self._reconnected.inc()
+        self._openings += 1
         connection.channel(on_open_callback=self._on_channel)
 
     def _on_channel(self, channel: Any) -> None:

@@ -31,7 +31,10 @@ _OF_BOTH = (
         "amqp: the kind of the queues: quorum or classic (shared out, acknowledged), or stream (read by offset; for whole systems only)",
         ("quorum", "classic", "stream"),
     ),
-    Key("prefetch", "integer", "10000", "amqp: how many messages a reader may have without acknowledging any; 0: no limit", least=0),
+    Key(
+        "prefetch", "integer", "10000",
+        "amqp: how many messages a reader may have without acknowledging any; 0: as many as the broker lets it", least=0,
+    ),
     Key("key.header", "text", "key", "amqp: the header that holds a message's key"),
 )  # fmt: skip
 _OF_STREAMS = (
@@ -61,6 +64,9 @@ KEYS = (
 )
 _KNOWN = {each.pattern: each for each in (*_OF_SYSTEMS, *_OF_BOTH, *_OF_STREAMS)}
 _ARGUMENTS = ".arguments."
+
+MOST_AHEAD = 65_535
+"""The largest prefetch that AMQP can express."""
 
 
 class Place(Struct, frozen=True):
@@ -120,8 +126,9 @@ class Settings:
             queue = f"{stream}.{self._group(stream)}" if exchange else stream
         number = partitions or self.partitions(stream)
         prefetch = self._number("prefetch", stream)
-        if prefetch > 65_535 or (self.keeps and prefetch == 0):
-            raise self.error("prefetch", f"{prefetch}: give a number up to 65535{'' if self.keeps else ', or 0 for no limit'}")
+        if prefetch > MOST_AHEAD or (self.keeps and prefetch == 0):
+            least = "1" if self.keeps else "1, or 0 for as many as the broker allows,"
+            raise self.error("prefetch", f"{prefetch}: give a number from {least} to {MOST_AHEAD}")
         return Place(
             stream=stream,
             queues=(queue,) * number if not self.keeps else (queue,) if number == 1 else tuple(f"{queue}-{at}" for at in range(number)),

@@ -1,0 +1,214 @@
+"""Queues: who gets which message, and what becomes of those that nobody acknowledges."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+
+import pika
+import pytest
+
+import streambench as sb
+from streambench.errors import ConfigError, StreamExistsError, StreamSystemError, UnknownStreamError
+from streambench.metrics.catalogue import METRICS
+from streambench.metrics.registry import MetricsRegistry
+from streambench.system import reader
+from tests.system.amqp.broker import Amqp, wait_for
+
+Make = Callable[..., Amqp]
+
+
+def messages(envelopes: list[sb.IncomingMessageEnvelope]) -> list[bytes]:
+    return [each.message for each in envelopes]
+
+
+def numbers(count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(count)]
+
+
+@pytest.mark.parametrize("kind", ["quorum", "classic"])
+def test_what_was_not_acknowledged_comes_again_and_says_so(amqp: Make, kind: str) -> None:
+    system = amqp(**{"queue.type": kind}).create()
+    system.send(*numbers(10))
+    first = system.consumer()
+    received = system.receive(first, 10)
+    assert not any("amqp.redelivered" in (each.headers or {}) for each in received)
+    first.acknowledge({system.ssp: received[5].offset})
+    first.stop()
+    metrics = MetricsRegistry()
+    again = system.receive(system.consumer(metrics=metrics), 4)
+    assert messages(again) == numbers(10)[6:]
+    assert [(each.headers or {})["amqp.redelivered"] for each in again] == [b"true"] * 4
+    assert metrics.snapshot()["amqp.q-messages-redelivered"] == 4
+
+
+def test_the_prefetch_is_all_that_a_consumer_has_without_acknowledging(amqp: Make) -> None:
+    system = amqp(prefetch=7).create()
+    system.send(*numbers(20))
+    consumer = system.consumer()
+    received = system.receive(consumer, 7)
+    wait_for(lambda: consumer.poll({system.ssp: 100}, 10) or system.waiting() == 13)
+    assert not consumer.at_head(system.ssp)
+    consumer.acknowledge({system.ssp: received[-1].offset})
+    assert messages(received + system.receive(consumer, 7)) == numbers(14)
+
+
+def test_two_consumers_share_the_load(amqp: Make) -> None:
+    system = amqp(prefetch=1).create()
+    consumers = [system.consumer(), system.consumer()]
+    system.send(*numbers(40))
+    got: list[list[bytes]] = [[], []]
+    while sum(map(len, got)) < 40:
+        for own, consumer in zip(got, consumers, strict=True):
+            for each in consumer.poll({system.ssp: 1}, 20):
+                own.append(each.message)
+                consumer.acknowledge({system.ssp: each.offset})
+    assert sorted(got[0] + got[1], key=int) == numbers(40)
+    assert min(map(len, got)) > 1
+
+
+def test_a_consumer_that_holds_messages_keeps_them_from_nobody_once_it_stops(amqp: Make) -> None:
+    system = amqp().create()
+    system.send(*numbers(5))
+    holding = system.consumer()
+    wait_for(lambda: system.waiting() == 0)
+    holding.stop()
+    assert messages(system.receive(system.consumer(), 5)) == numbers(5)
+
+
+def test_several_partitions_are_tasks_that_compete_for_one_queue(amqp: Make) -> None:
+    system = amqp(**{"streams.STREAM.partitions": 3, "acknowledge.ms": 20, "prefetch": 2}).create()
+    done: list[tuple[str, bytes]] = []
+
+    class Noting(sb.StreamTask):
+        def init(self, context: sb.TaskContext) -> None:
+            self.name = context.task_name
+
+        def process(self, envelope: sb.IncomingMessageEnvelope, collector: sb.MessageCollector, coordinator: sb.TaskCoordinator) -> None:
+            done.append((self.name, envelope.message))
+
+    system.send(*numbers(60))
+    container = sb.Container.from_config(system.config.with_values({"task.inputs": str(system.stream)}), Noting)
+    container.start()
+    container.run("caught-up")
+    container.stop()
+    assert sorted((message for _, message in done), key=int) == numbers(60)
+    assert {name for name, _ in done} == {"Partition 0", "Partition 1", "Partition 2"}
+    assert system.waiting() == 0
+
+
+def test_what_a_task_fails_at_again_and_again_goes_to_the_dead_letters(amqp: Make) -> None:
+    letters = f"letters-{uuid.uuid4().hex[:8]}"
+    processed: list[bytes] = []
+    system = amqp(**{"streams.STREAM.delivery.limit": 2, "streams.STREAM.dead.letter.queue": letters, "prefetch": 1}).create()
+
+    class Failing(sb.StreamTask):
+        def process(self, envelope: sb.IncomingMessageEnvelope, collector: sb.MessageCollector, coordinator: sb.TaskCoordinator) -> None:
+            if envelope.message == b"bad":
+                raise ValueError("bad")
+            processed.append(envelope.message)
+            coordinator.commit()
+
+    system.send(b"good", b"bad", b"better")
+    config = system.config.with_values({"task.inputs": str(system.stream)})
+    failures = 0
+    while len(processed) < 2:
+        container = sb.Container.from_config(config, Failing)
+        container.start()
+        try:
+            container.run("caught-up")
+            container.stop()
+        except sb.StreambenchError:
+            container.stop()
+            failures += 1
+    assert (failures, processed) == (3, [b"good", b"better"])
+    dead = sb.SystemStreamPartition("q", letters, 0)
+    (letter,) = reader.read_to_head(system.systems.consumer("q", MetricsRegistry()), {dead: "0"}, at_most=5)[dead]
+    assert letter.message == b"bad"
+    assert b"delivery_limit" in (letter.headers or {})["x-death"]
+
+
+def test_a_look_takes_no_more_than_it_shows_and_gives_it_back(amqp: Make) -> None:
+    system = amqp().create()
+    system.send(*numbers(6))
+    looking = system.systems.consumer("q", MetricsRegistry())
+    assert messages(reader.read_to_head(looking, {system.ssp: "0"}, at_most=2)[system.ssp]) == numbers(2)
+    received = system.receive(system.consumer(), 6)
+    assert messages(received) == numbers(6)
+    assert ["amqp.redelivered" in (each.headers or {}) for each in received] == [True, True, False, False, False, False]
+
+
+def test_a_look_at_more_than_amqp_can_hold_back_is_refused(amqp: Make) -> None:
+    system = amqp().create()
+    with pytest.raises(StreamSystemError, match="no more than 65535"):
+        reader.read_to_head(system.systems.consumer("q", MetricsRegistry()), {system.ssp: "0"}, at_most=65_536)
+
+
+def test_what_is_measured_stands_in_the_catalogue(amqp: Make) -> None:
+    system, metrics = amqp().create(), MetricsRegistry()
+    producer = system.producer(metrics)
+    producer.send("test", sb.OutgoingMessageEnvelope(system.stream, b"x"))
+    producer.flush("test")
+    system.receive(system.consumer(metrics=metrics), 1)
+    found = {(each.group, each.name): each.kind for each in metrics.readings()}
+    assert found == {(each.group, each.pattern.replace("<system>", "q")): each.kind for each in METRICS if each.group == "amqp"}
+    assert metrics.snapshot()["amqp.q-messages-read"] == 1
+
+
+def test_following_a_queue_is_refused(amqp: Make) -> None:
+    system = amqp().create()
+    with pytest.raises(StreamSystemError, match="takes its messages from those who are to process them"):
+        next(reader.follow(system.systems.consumer("q", MetricsRegistry()), {system.ssp: "0"}))
+
+
+def test_a_queue_that_is_deleted_while_it_is_read_is_an_error(amqp: Make) -> None:
+    system = amqp().create()
+    consumer = system.consumer()
+    system.systems.admin("q").delete(system.stream)
+    with pytest.raises(UnknownStreamError, match=str(system.stream)):
+        while True:
+            consumer.poll({system.ssp: 1}, 1_000)
+
+
+def test_what_other_programs_send_is_understood(amqp: Make) -> None:
+    system = amqp(**{"key.header": "id"}).create()
+    table = {"id": "k", "n": 5, "yes": True, "nested": {"a": [1, "b"]}, "bytes": b"\xff", "none": None}
+    properties = pika.BasicProperties(headers=table, timestamp=1_700_000_000, content_type="text/plain", correlation_id="c", app_id="me")
+    system.publish("", system.stream.stream, b"hello", properties)
+    (envelope,) = system.receive(system.consumer(), 1)
+    assert (envelope.key, envelope.message, envelope.timestamp) == (b"k", b"hello", 1_700_000_000_000)
+    assert envelope.headers == {
+        "n": b"5", "yes": b"true", "nested": b'{"a":[1,"b"]}', "bytes": b"\xff", "none": b"",
+        "amqp.content.type": b"text/plain", "amqp.correlation.id": b"c", "amqp.app.id": b"me",
+    }  # fmt: skip
+
+
+def test_what_stands_beside_the_headers_is_sent_on_but_for_what_was_true_of_the_delivery_alone(amqp: Make) -> None:
+    system = amqp().create()
+    system.send(b"x", key=b"k", headers={"amqp.message.id": b"7", "amqp.redelivered": b"true", "mine": b"1"})
+    (envelope,) = system.receive(system.consumer(), 1)
+    assert (envelope.key, envelope.headers) == (b"k", {"mine": b"1", "amqp.message.id": b"7"})
+
+
+def test_a_queue_has_as_many_partitions_as_are_configured(amqp: Make) -> None:
+    system = amqp()
+    with pytest.raises(StreamSystemError, match=r"partitions\)$"):
+        system.systems.create(system.stream, 2)
+    system.create()
+    with pytest.raises(StreamExistsError, match="as many partitions as tasks are to compete"):
+        system.systems.create(system.stream, 2)
+
+
+def test_a_queue_that_was_made_otherwise_is_not_taken_for_one_with_dead_letters(amqp: Make) -> None:
+    system = amqp().create()
+    other = system.config.with_values({f"systems.q.streams.{system.stream.stream}.dead.letter.queue": "letters"})
+    with pytest.raises(StreamExistsError, match="made with other settings"):
+        sb.system.systems.Systems(other).create(system.stream)
+
+
+def test_exactly_once_is_refused_for_a_queue(amqp: Make) -> None:
+    system = amqp().create()
+    more = {"task.inputs": str(system.stream), "task.processing.guarantee": "exactly-once"}
+    container = sb.Container.from_config(system.config.with_values(more), lambda *_: None)
+    with pytest.raises(ConfigError, match=r"samza\.landing"):
+        container.start()
