@@ -108,9 +108,11 @@ class Listener:
             listening.close()
             raise
         self._socket = listening
-        self.address = Address(self.address.host, listening.getsockname()[1])
+        asked, self.address = self.address.port, Address(self.address.host, listening.getsockname()[1])
         self.selector.register(listening, selectors.EVENT_READ, None)
-        log.info("%s listens on %s%s", self.ssp, self.address, " (TLS)" if self._tls else "")
+        # Where any port would do, nobody else can tell which it is.
+        level = logging.INFO if asked else logging.WARNING
+        log.log(level, "%s listens on %s%s", self.ssp, self.address, " (TLS)" if self._tls else "")
 
     def begin(self, offset: int) -> None:
         """Give the next message this offset."""

@@ -143,11 +143,13 @@ class _Port:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, wanted)
         self.sock.bind((self.address.host, self.address.port))
         self.sock.setblocking(False)
-        self.address = Address(self.address.host, self.sock.getsockname()[1])
+        asked, self.address = self.address.port, Address(self.address.host, self.sock.getsockname()[1])
         self._inode = os.fstat(self.sock.fileno()).st_ino
         # Linux tells twice what was asked for, which is its own need for each byte.
         given = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
-        log.info("%s listens on %s, with a buffer of %d bytes in the kernel", self.ssp, self.address, given)
+        # Where any port would do, nobody else can tell which it is.
+        level = logging.INFO if asked else logging.WARNING
+        log.log(level, "%s listens on %s, with a buffer of %d bytes in the kernel", self.ssp, self.address, given)
         if given < wanted:
             log.info("%s: %d bytes were asked for (receive.buffer.bytes); sysctl net.core.rmem_max is the most", self.ssp, wanted)
 
