@@ -102,6 +102,7 @@ def let_go(producer: Any) -> None:
     producer._sender.force_close()
     with suppress(kafka_errors.KafkaError):
         producer.close(timeout=0)
+    producer._closed = True  # else it is closed again, with a second's wait, when it is collected
 
 
 @contextmanager

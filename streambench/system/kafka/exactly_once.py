@@ -16,7 +16,7 @@ from streambench.model import SystemStreamPartition
 from streambench.system.kafka.checkpoints import TRIM_EVERY, Claim, KafkaCheckpointManager, who
 from streambench.system.kafka.fold import Claimed, Committed, written
 from streambench.system.kafka.settings import Settings
-from streambench.system.kafka.transactions import DoubtError, Transactions
+from streambench.system.kafka.transactions import TRIES, DoubtError, Transactions
 from streambench.system.rows import Rows
 
 log = logging.getLogger(__name__)
@@ -24,7 +24,6 @@ log = logging.getLogger(__name__)
 _AGAIN_S = 0.1
 _SUCCESSOR_S = 3.0
 _SETTLE_S = 10.0
-_TRIES = 3
 
 
 class TransactionalCheckpointManager(KafkaCheckpointManager):
@@ -147,8 +146,16 @@ class TransactionalCheckpointManager(KafkaCheckpointManager):
         """The number of the last commit, when nobody can make another one any more. Raises FencedError."""
         if doubt.fenced:
             self._wait_for_successor(claim)
-        transactions.open()
-        self._catch_up()
+        end = time.monotonic() + self._settings.patience_ms / 1000
+        while True:
+            transactions.open()
+            try:
+                self._catch_up()
+                break
+            except StreamSystemError:
+                if time.monotonic() > end:
+                    raise
+            time.sleep(_AGAIN_S)
         self._check_may_go_on(claim)
         holder, number = self._fold.commits.get(claim.container, ("", 0))
         return number if holder == claim.holder else 0
@@ -188,6 +195,6 @@ class _Doubts:
     def add(self, doubt: DoubtError) -> None:
         """Wait a little; or raise, where it does not get better."""
         self._hopeless += not doubt.may_pass
-        if time.monotonic() > self._end or self._hopeless >= _TRIES:
+        if time.monotonic() > self._end or self._hopeless >= TRIES:
             raise StreamSystemError(str(doubt)) from doubt
         time.sleep(_AGAIN_S)

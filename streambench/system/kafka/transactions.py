@@ -28,6 +28,12 @@ _LOOK_EVERY_S = 5.0
 _AGAIN_S = 0.1
 _FENCE_AT_ONCE = 8
 
+TRIES = 4
+"""How often something is tried of which there is no reason to believe that it goes better the next time."""
+
+_FENCED = (kafka_errors.ProducerFencedError, kafka_errors.InvalidProducerEpochError)
+_PASSING = (*_FENCED, kafka_errors.RetriableError, kafka_errors.KafkaTimeoutError, kafka_errors.KafkaConnectionError)
+
 Last = Callable[[Mapping[SystemStreamPartition, str]], bytes]
 """Makes the last message of a transaction, from the offsets behind the messages for those partitions whose rows have a base."""
 
@@ -105,9 +111,7 @@ class Transactions:
         ours = as_ours(self._settings, doing, error)
         if isinstance(error, kafka_errors.AuthorizationError):
             raise ours from error
-        fenced = isinstance(error, (kafka_errors.ProducerFencedError, kafka_errors.InvalidProducerEpochError))
-        passes = (kafka_errors.RetriableError, kafka_errors.KafkaTimeoutError, kafka_errors.KafkaConnectionError)
-        raise DoubtError(str(ours), fenced=fenced, may_pass=fenced or isinstance(error, passes)) from error
+        raise DoubtError(str(ours), fenced=isinstance(error, _FENCED), may_pass=isinstance(error, _PASSING)) from error
 
     def check_topics(self, topics: Collection[str]) -> None:
         """Raise UnknownStreamError where somebody has deleted a topic that is written to, which Kafka tells a producer by silence; and
@@ -233,7 +237,7 @@ class _Sent:
 def opened(settings: Settings, identity: str, batch_bytes: int | None = None) -> Any:
     """A producer that has fenced all others of this identity. Raises StreamSystemError."""
     changes = {} if batch_bytes is None else {"batch_size": batch_bytes}
-    end = time.monotonic() + settings.patience_ms / 1000
+    end, hopeless = time.monotonic() + settings.patience_ms / 1000, 0
     while True:
         try:
             producer = new_producer(settings, transactional_id=identity, **changes)
@@ -246,7 +250,8 @@ def opened(settings: Settings, identity: str, batch_bytes: int | None = None) ->
                 raise
             return producer
         except StreamSystemError as error:
-            if isinstance(error.__cause__, kafka_errors.AuthorizationError) or time.monotonic() > end:
+            hopeless += not isinstance(error.__cause__, _PASSING)
+            if hopeless >= TRIES or isinstance(error.__cause__, kafka_errors.AuthorizationError) or time.monotonic() > end:
                 raise
         time.sleep(_AGAIN_S)
 

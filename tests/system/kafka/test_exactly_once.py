@@ -166,6 +166,13 @@ def test_what_cannot_get_better_is_not_tried_for_ever(job: Job, monkeypatch: pyt
     assert job.outputs() == {0: [1], 1: [1]}
 
 
+def test_what_kafka_refuses_is_told_soon(kafka: KafkaNodes) -> None:
+    job = Job(kafka, producer__transaction__timeout__ms=99_999_999)
+    with pytest.raises(StreamSystemError, match="InvalidTransactionTimeout"):
+        job.holder(job.start())
+    job.close()
+
+
 def test_a_zombie_commits_nothing_and_does_not_take_itself_back(job: Job) -> None:
     first = job.start()
     zombie = job.holder(first)
