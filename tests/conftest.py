@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from streambench.config import Config
 from streambench.errors import StreambenchError
-from tests.surroundings import SOAK, missing
+from tests.surroundings import CI, SOAK, missing
 
 if TYPE_CHECKING:
     from streambench.system.kafka.nodes import Adjust, KafkaNodes
@@ -73,17 +72,23 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaNodes]:
     nodes.stop()
 
 
-def kafka_nodes(directory: Path, adjust: Adjust | None = None) -> KafkaNodes:
-    """A Kafka that is not started yet, if this machine can have one. ``adjust``: see KafkaNodes."""
+def kafka_here() -> None:
+    """What every test with a real Kafka needs."""
     if find_spec("kafka") is None:
         missing("kafka-python", remedy="make setup")
     from streambench.system.kafka.jars import jars, java
-    from streambench.system.kafka.nodes import KafkaNodes
 
     try:
         java(), jars(print)
     except StreambenchError as error:
         missing(f"a Kafka to run ({error})", remedy="apt-get install openjdk-17-jre-headless maven")
+
+
+def kafka_nodes(directory: Path, adjust: Adjust | None = None) -> KafkaNodes:
+    """A Kafka that is not started yet, if this machine can have one. ``adjust``: see KafkaNodes."""
+    kafka_here()
+    from streambench.system.kafka.nodes import KafkaNodes
+
     return KafkaNodes(directory, owned=True, adjust=adjust)
 
 
@@ -96,13 +101,37 @@ def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitServer]
     server.stop()
 
 
-def rabbit_server(directory: Path) -> RabbitServer:
-    """A RabbitMQ that is not started yet, if this machine can have one."""
+def rabbitmq_here() -> None:
+    """What every test with a real RabbitMQ needs."""
     if find_spec("pika") is None:
         missing("pika", remedy="make setup")
+    from streambench.testing.rabbitmq import find_server
+
+    try:
+        find_server()
+    except StreambenchError as error:
+        missing(f"a RabbitMQ to run ({error})", remedy="make rabbitmq")
+
+
+def rabbit_server(directory: Path) -> RabbitServer:
+    """A RabbitMQ that is not started yet, if this machine can have one."""
+    rabbitmq_here()
     from streambench.testing.rabbitmq import RabbitServer
 
-    found = subprocess.run([CHECKOUT / "tools" / "rabbitmq.sh", "find"], capture_output=True, text=True, check=False)
-    if found.returncode != 0:
-        missing(f"a RabbitMQ to run {found.stderr.strip()}", remedy="make rabbitmq")
-    return RabbitServer(found.stdout.strip(), directory)
+    return RabbitServer.installed(directory)
+
+
+NEEDS_OF_NOTEBOOKS: dict[str, Callable[[], None]] = {"04-kafka": kafka_here, "05-messaging": rabbitmq_here}
+"""What a notebook needs beyond Python packages; like ``missing``, it ends a test where that is not there."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The cells of notebooks, which nbval runs, are skipped as tests are; under ``CI=true`` they fail by themselves."""
+    for name, need in NEEDS_OF_NOTEBOOKS.items():
+        cells = [item for item in items if item.path.name == f"{name}.ipynb"]
+        if cells and not CI:
+            try:
+                need()
+            except pytest.skip.Exception as skipped:
+                for cell in cells:
+                    cell.add_marker(pytest.mark.skip(reason=str(skipped)))

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Literal
@@ -22,7 +22,8 @@ from rich.text import Text
 import streambench
 from streambench.cli.job import JsonOption
 from streambench.cli.output import print_json, screen
-from streambench.errors import described
+from streambench.errors import StreambenchError, described
+from streambench.testing.rabbitmq import find_server
 
 State = Literal["found", "missing", "skipped"]
 
@@ -30,7 +31,6 @@ _MARKS: dict[State, tuple[str, str]] = {"found": ("ok", "green"), "missing": ("M
 _CORE = ("msgspec", "orjson", "pyarrow", "javaproperties", "filelock", "crc32c", "rich", "typer")
 _BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 _UNPACKED = Path(streambench.__file__).parent.parent / ".tools"
-_SBIN = ("/usr/sbin", "/usr/lib/rabbitmq/bin", str(_UNPACKED / "rabbitmq"))
 _PATIENCE_S = 30
 
 
@@ -85,8 +85,8 @@ def findings() -> Iterator[Finding]:
     yield _package("pika", "AMQP systems (RabbitMQ)", extra="amqp")
     yield _package("rocksdict", "stores larger than memory", extra="rocksdb")
     yield _package("prometheus-client", "metrics for Prometheus", extra="prometheus", module="prometheus_client")
-    yield _program("mvn", "a real Kafka broker (for tests)", "apt install maven")
-    yield _program("rabbitmq-server", "a real RabbitMQ (for tests)", "make rabbitmq (in the checkout)", also=_SBIN)
+    yield _program("mvn", "a Kafka of one's own (streambench kafka start)", "apt install maven")
+    yield _rabbitmq()
     yield _browser()
     yield _program("cc", "compiled hot modules: streambench is slower, and does the same", "apt install gcc")
 
@@ -172,10 +172,16 @@ def _same_program(name: str) -> bool:
     return program is not None and os.path.samefile(program, sys.executable)
 
 
-def _program(name: str, without: str, remedy: str, *, also: Sequence[str] = ()) -> Finding:
-    path = os.pathsep.join([os.environ.get("PATH", os.defpath), *also])
-    program = shutil.which(name, path=path)
+def _program(name: str, without: str, remedy: str) -> Finding:
+    program = shutil.which(name)
     return Finding(name, "found", program) if program else Finding(name, "skipped", "not installed", without, remedy)
+
+
+def _rabbitmq() -> Finding:
+    try:
+        return Finding("rabbitmq-server", "found", find_server())
+    except StreambenchError as error:
+        return Finding("rabbitmq-server", "skipped", "not found", "a RabbitMQ of one's own (tutorials, tests)", str(error))
 
 
 def _browser() -> Finding:

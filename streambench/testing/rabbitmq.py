@@ -10,8 +10,17 @@ import socket
 import subprocess
 import time
 from pathlib import Path
+from typing import Self
 
+import streambench
 from streambench.errors import StreambenchError
+
+PROGRAM = "STREAMBENCH_RABBITMQ"
+"""The environment variable that names another ``rabbitmq-server``."""
+
+# Not the one in /usr/sbin: that becomes the user rabbitmq, and refuses to be started by any but root.
+_PROGRAMS = ("/usr/lib/rabbitmq/bin", "/usr/local/lib/rabbitmq/bin", "/opt/homebrew/sbin")
+_UNPACKED = Path(streambench.__file__).parent.parent / ".tools" / "rabbitmq"
 
 # Below the ports that a system hands out by itself, which somebody could get during the slow start.
 _PORTS = range(20_000, 32_000)
@@ -29,10 +38,15 @@ class RabbitServer:
 
     def __init__(self, program: str | Path, directory: Path) -> None:
         self.program = str(Path(program).absolute())
-        self.directory = directory
+        self.directory = directory.absolute()
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
         self._choose_ports()
+
+    @classmethod
+    def installed(cls, directory: Path) -> Self:
+        """The RabbitMQ that this machine has (see ``find_server``), not started yet."""
+        return cls(find_server(), directory)
 
     @property
     def url(self) -> str:
@@ -132,6 +146,27 @@ class RabbitServer:
 
     def _end_of_log(self) -> str:
         return (self.directory / "log").read_text(errors="replace")[-2_000:]
+
+
+def find_server() -> str:
+    """The path of a ``rabbitmq-server`` that anybody can start: what STREAMBENCH_RABBITMQ names, else an installed one, else that which
+    ``make rabbitmq`` unpacks. Raises StreambenchError that says how to get one."""
+    named = os.environ.get(PROGRAM)
+    if named:
+        if not _is_program(named):
+            raise StreambenchError(f"{PROGRAM}={named} is not a program")
+        return named
+    for folder in (*_PROGRAMS, str(_UNPACKED)):
+        if _is_program(program := f"{folder}/rabbitmq-server"):
+            return program
+    raise StreambenchError(
+        "there is no RabbitMQ here: unpack one with 'make rabbitmq' in a checkout of streambench, or install it "
+        f"(apt install rabbitmq-server, brew install rabbitmq), or name the program rabbitmq-server, 3.9 or newer, in {PROGRAM}"
+    )
+
+
+def _is_program(path: str) -> bool:
+    return os.path.isfile(path) and os.access(path, os.X_OK)
 
 
 def free_ports(count: int) -> list[int]:

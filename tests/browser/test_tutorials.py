@@ -14,13 +14,14 @@ from playwright.sync_api import expect
 
 from tests.browser.lab import JupyterLab
 from tests.browser.notebook import TIMEOUT_SECONDS, Notebook
-from tests.conftest import CHECKOUT
+from tests.conftest import CHECKOUT, NEEDS_OF_NOTEBOOKS
 
 expect.set_options(timeout=TIMEOUT_SECONDS * 1000)
 
 
 def worked_through(lab: JupyterLab, name: str) -> Notebook:
     """The notebook, with all its cells run."""
+    NEEDS_OF_NOTEBOOKS.get(name, lambda: None)()
     shutil.copytree(CHECKOUT / "notebooks" / "data", lab.notebooks / "data", dirs_exist_ok=True)
     notebook = lab.open(CHECKOUT / "notebooks" / f"{name}.ipynb")
     notebook.page.set_viewport_size({"width": 1280, "height": 1400})
@@ -33,7 +34,7 @@ def worked_through(lab: JupyterLab, name: str) -> Notebook:
     return notebook
 
 
-@pytest.mark.parametrize("name", ["02-choosers", "03-state-and-checkpoints"])
+@pytest.mark.parametrize("name", ["02-choosers", "03-state-and-checkpoints", "04-kafka", "05-messaging"])
 def test_every_cell_runs(lab: JupyterLab, name: str) -> None:
     notebook = worked_through(lab, name)
     expect(notebook.page.locator(".jp-RenderedText[data-mime-type='application/vnd.jupyter.error']")).to_have_count(0)
