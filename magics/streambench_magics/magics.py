@@ -34,7 +34,7 @@ from streambench_magics.errors import MagicError, interrupted, task_failed
 from streambench_magics.jobs import Job, Workbench, parsed_config
 from streambench_magics.panel import Panel, show, static
 from streambench_magics.picture import still, to_do_again, why
-from streambench_magics.streams import messages_in, peek, send
+from streambench_magics.streams import is_confirmed, messages_in, peek, send
 from streambench_magics.tables import Records, message_text
 
 _FOLD_ABOVE = 24
@@ -159,7 +159,8 @@ class StreamMagics(Magics):
             number = send(
                 config, stream, messages_in(value, key, args.key_field) if args.source or args.key_field else [(key, value)], args.partition
             )
-        print(f"sent {counted(number, 'message')} to {stream}")
+        note = "" if is_confirmed(config, stream) else "; nobody says whether it was taken"
+        print(f"sent {counted(number, 'message')} to {stream}{note}")
 
     def _peek(self, args: Namespace) -> Records:
         stream = SystemStream.parse(args.stream)
@@ -188,9 +189,11 @@ class StreamMagics(Magics):
                 for stream in streams:
                     with self._known_stream(stream):
                         partitions = sorted(systems.metadata([stream])[stream].items())
+                    is_kept = systems.admin(stream.system).replayable
                     for number, at in partitions:
+                        upcoming = at.upcoming if is_kept else None
                         records.append(
-                            {"stream": str(stream), "partition": number, "oldest": at.oldest, "newest": at.newest, "upcoming": at.upcoming}
+                            {"stream": str(stream), "partition": number, "oldest": at.oldest, "newest": at.newest, "upcoming": upcoming}
                         )
             finally:
                 systems.close()

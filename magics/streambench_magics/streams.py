@@ -17,7 +17,7 @@ from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, 
 from streambench.serde.streams import StreamSerdes, readable
 from streambench.system.memory import MemorySystemFactory
 from streambench.system.reader import read_to_head
-from streambench.system.systems import Systems
+from streambench.system.systems import Systems, builtin_kind
 from streambench_magics.errors import MagicError
 
 _SOURCE = "by hand"
@@ -25,7 +25,10 @@ _PATIENCE_S = 10.0
 
 
 def send(config: Config, stream: SystemStream, messages: Iterable[tuple[Any, Any]], partition: int | None = None) -> int:
-    """Send (key, message) pairs; how many. Returns when they are durable. Raises StreambenchError; some may have been sent then."""
+    """Send (key, message) pairs; how many. Returns when they are durable, if anybody can tell (``is_confirmed``). Raises StreambenchError;
+    some may have been sent then."""
+    if builtin_kind(config, stream.system) == "tcp":
+        config = config.with_values({f"systems.{stream.system}.streams.{stream.stream}.acknowledge": "false"})
     systems = Systems(config)
     try:
         partitions = len(systems.metadata([stream])[stream])
@@ -44,11 +47,22 @@ def send(config: Config, stream: SystemStream, messages: Iterable[tuple[Any, Any
     return writer.sent
 
 
+def is_confirmed(config: Config, stream: SystemStream) -> bool:
+    """Whether sending waits until what was sent is durable. Over a network it does not: the receiver may be a job of this very notebook,
+    which goes on only when the cell that sends has ended."""
+    return builtin_kind(config, stream.system) not in ("tcp", "udp")
+
+
 def peek(config: Config, stream: SystemStream, *, limit: int, partition: int | None, begin: str) -> list[dict[str, Any]]:
     """Up to ``limit`` messages, evenly from the partitions (or from one), from ``begin`` on: oldest, newest (the last), or an offset."""
     systems = Systems(config)
     try:
         metadata = systems.metadata([stream])[stream]
+        if not systems.admin(stream.system).replayable:
+            raise MagicError(
+                f"{stream} keeps nothing that could be looked at: see what comes with a task that reads it (%stream attach), or keep it in "
+                f"a log (systems.{stream.system}.samza.landing)"
+            )
         if partition is not None and partition not in metadata:
             raise MagicError(f"{stream} has no partition {partition}; it has {len(metadata)}, numbered from 0")
         wanted = {
