@@ -11,7 +11,7 @@ import orjson
 import typer
 from rich.console import Console
 
-from benchmarks import amqp, batches, commit, container, latency, log, metrics, network, on_spark, partitions, stores
+from benchmarks import amqp, batches, commit, container, latency, log, metrics, network, on_spark, partitions, stores, webhook
 from benchmarks.report import Figure, as_json, table
 
 _PARTS = {
@@ -21,6 +21,7 @@ _PARTS = {
     "partitions": partitions.measure,
     "log": log.measure,
     "network": network.measure,
+    "webhook": webhook.measure,
     "commit": commit.measure,
     "latency": latency.measure,
     "stores": stores.measure,
