@@ -56,7 +56,7 @@ class WebhookConsumer(SystemConsumer):
             for partition in partitions
         )
         endpoints = Endpoints(list(self._endpoints.values()), self._inbox, self._listening)
-        server = self._server = Server(self._system, self._listening, endpoints, self._inbox.fail)
+        server = self._server = Server(self._system, self._settings.config, self._listening, endpoints, self._inbox.fail)
         server.start()
         self._metrics.gauge(f"{self._system}-connections", "webhook", lambda: server.connections)
         self._metrics.gauge(f"{self._system}-requests", "webhook", lambda: endpoints.answered)

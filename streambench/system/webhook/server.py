@@ -8,13 +8,15 @@ import logging
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from streambench.errors import ConfigError
+from streambench.config import Config
+from streambench.system.net.address import Address, listen
 from streambench.system.webhook.endpoint import Endpoints
 from streambench.system.webhook.settings import Listening
 
@@ -23,14 +25,18 @@ log = logging.getLogger("streambench.webhook")
 _KEEP_ALIVE_S = 15
 _BACKLOG = 2048
 _STOP_S = 1
+_PAUSE_S = 0.005
 _MOST_OF_HEAD = 32 << 10
 
 
 class Server:
     """Serves ``endpoints`` from ``start`` to ``stop``. ``on_end`` is told, on the server's thread, why it ended by itself."""
 
-    def __init__(self, system: str, listening: Listening, endpoints: Endpoints, on_end: Callable[[BaseException], object]) -> None:
+    def __init__(
+        self, system: str, config: Config, listening: Listening, endpoints: Endpoints, on_end: Callable[[BaseException], object]
+    ) -> None:
         self._system = system
+        self._config = config
         self._listening = listening
         self._endpoints = endpoints
         self._on_end = on_end
@@ -52,14 +58,14 @@ class Server:
         config = uvicorn.Config(
             self._endpoints.app, lifespan="off", ws="none", http=_connections(here), loop="asyncio",
             log_config=None, log_level="error", access_log=False, server_header=False, proxy_headers=False,
-            timeout_keep_alive=_KEEP_ALIVE_S, timeout_graceful_shutdown=_STOP_S, backlog=_BACKLOG,
+            timeout_keep_alive=_KEEP_ALIVE_S, backlog=_BACKLOG,
             h11_max_incomplete_event_size=_MOST_OF_HEAD, ssl_certfile=here.certificate, ssl_keyfile=here.certificate_key,
         )  # fmt: skip
         try:
             config.load()
         except (OSError, ssl.SSLError) as error:
             key = f"systems.{self._system}.certificate"
-            raise ConfigError(f"{key}: {here.certificate} and its key cannot be used: {error}", key=key) from None
+            raise self._config.error(key, f"{here.certificate} and its key cannot be used: {error}") from None
         listener = self._listener()
         self._server = _Server(config)
         self._thread = threading.Thread(target=self._serve, args=(listener,), name=f"webhook {self._system}", daemon=True)
@@ -84,25 +90,23 @@ class Server:
         self._server.ending.set()
 
     def _listener(self) -> socket.socket:
-        host, port = self._listening.host, self._listening.port
-        key = f"systems.{self._system}.port"
-        try:
-            family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        except OSError as error:
-            key = f"systems.{self._system}.host"
-            raise ConfigError(f"{key}: {host} is no address of this machine: {error.strerror or error}", key=key) from None
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            listener.listen(_BACKLOG)
-        except OSError as error:
-            listener.close()
-            raise ConfigError(
-                f"{key}: cannot listen on {host}:{port}: {error.strerror or error} (does another job or container listen there?)", key=key
-            ) from None
-        self.port = listener.getsockname()[1]
-        return listener
+        address = Address(self._listening.host, self._listening.port)
+        opened: list[socket.socket] = []
+
+        def open_() -> None:
+            listener = socket.socket(address.family, socket.SOCK_STREAM)
+            try:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listener.bind((address.host, address.port))
+                listener.listen(_BACKLOG)
+            except BaseException:
+                listener.close()
+                raise
+            opened.append(listener)
+
+        listen(open_, self._listening.listen_timeout_s, self._config, f"systems.{self._system}.port", address)
+        self.port = opened[0].getsockname()[1]
+        return opened[0]
 
     def _serve(self, listener: socket.socket) -> None:
         try:
@@ -126,7 +130,7 @@ class Server:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, which ends when it is told to, and does not only look now and then whether it should."""
+    """uvicorn's server, which ends as soon as it is told to and has answered, and does not only look now and then whether it should."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -137,6 +141,20 @@ class _Server(uvicorn.Server):
         await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         for each in ways:
             each.cancel()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        state = self.server_state
+        for connection in list(state.connections):
+            connection.shutdown()
+        if state.tasks:
+            await asyncio.wait(state.tasks, timeout=_STOP_S)
+        until = time.monotonic() + _STOP_S
+        while state.connections and time.monotonic() < until:
+            await asyncio.sleep(_PAUSE_S)
+        for connection in list(state.connections):
+            connection.transport.abort()
 
 
 def _connections(listening: Listening) -> Any:

@@ -21,6 +21,7 @@ from streambench.system.webhook.credentials import Credentials
 _OF_SYSTEMS = (
     Key("host", "text", "127.0.0.1", "the address that it listens on; one that others can reach needs token or signature.secret"),
     Key("port", "integer", "8080", "the port that it listens on; 0: any free one, which is logged", least=0),
+    Key("listen.timeout.ms", "integer", "5000", "how long to wait for a port that somebody else still has", least=0),
     Key("certificate", "path", None, "a file with the certificate (PEM) of an https endpoint. Default: plain http"),
     Key("certificate.key", "path", None, "the file with the private key of the certificate. Default: it stands in the same file"),
     Key("authentication", "text", None, "none: listen where others can reach it although nobody has to prove who he is", ("none",)),
@@ -93,6 +94,7 @@ class Listening(Struct, frozen=True, kw_only=True):
 
     host: str
     port: int
+    listen_timeout_s: float
     certificate: Path | None
     certificate_key: Path | None
     connections: int
@@ -191,6 +193,7 @@ class WebhookSettings:
         return Listening(
             host=self._text("host") or "",
             port=port,
+            listen_timeout_s=self._integer("listen.timeout.ms") / 1000,
             certificate=certificate,
             certificate_key=private,
             connections=self._integer("connections.max"),

@@ -8,7 +8,8 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from tests.conftest import CHECKOUT
 from tests.ports import free_port
 from tests.surroundings import SOAK
 
-KILLS = 50 if SOAK else 3
+KILLS = 50 if SOAK else 2
 SENDERS = 4
 
 TASK = """\
@@ -50,7 +51,7 @@ systems.log.samza.msg.serde=json
 
 
 class Sender:
-    """Posts [sender, 0], [sender, 1] and so on, each until it is taken."""
+    """Posts [sender, 0], [sender, 1] and so on, each until it is taken, or given up."""
 
     def __init__(self, number: int, url: str) -> None:
         self.number = number
@@ -58,6 +59,7 @@ class Sender:
         self.repeated = 0
         self._url = url
         self._stopping = threading.Event()
+        self._giving_up = False
         self._thread = threading.Thread(target=self._send)
         self._thread.start()
 
@@ -65,6 +67,8 @@ class Sender:
         with httpx.Client(trust_env=False, timeout=30) as http:
             while not self._stopping.is_set():
                 while not self._is_taken(http):
+                    if self._giving_up:
+                        return
                     self.repeated += 1
                     time.sleep(0.05)  # also when it is to stop: what was begun is finished
                 self.taken += 1
@@ -74,44 +78,64 @@ class Sender:
             return http.post(self._url, json=[self.number, self.taken]).status_code == 200
         return False
 
-    def ask_to_stop(self) -> None:
+    def ask_to_stop(self, *, giving_up: bool = False) -> None:
+        self._giving_up = giving_up
         self._stopping.set()
 
     def join(self) -> None:
         self._thread.join()
 
 
+@contextmanager
+def sending(url: str) -> Iterator[list[Sender]]:
+    """Senders at work; all that they have begun is taken when it is left."""
+    senders = [Sender(number, url) for number in range(SENDERS)]
+    failed = True
+    try:
+        yield senders
+        failed = False
+    finally:
+        for each in senders:
+            each.ask_to_stop(giving_up=failed)
+        for each in senders:
+            each.join()
+
+
 @pytest.mark.timeout(7_200 if SOAK else 300)
-@pytest.mark.parametrize("more", [""])
+@pytest.mark.parametrize("more", ["", "systems.hook.samza.landing=log"], ids=["read at once", "landed"])
 def test_nothing_that_was_taken_is_lost_when_the_receiver_is_killed(tmp_path: Path, more: str) -> None:
     port, chance = free_port(), random.Random(5)
     (tmp_path / "task.py").write_text(TASK)
     (tmp_path / "job.properties").write_text(PROPERTIES.format(port=port, more=more))
     errors = (tmp_path / "errors.txt").open("ab")
+    command = [sys.executable, "-m", "streambench", "run", "job.properties", "--quiet"]
     surroundings: dict[str, Any] = {
         "cwd": tmp_path, "env": {**os.environ, "PYTHONPATH": str(CHECKOUT)}, "stdout": subprocess.DEVNULL, "stderr": errors,
     }  # fmt: skip
 
     def start() -> psutil.Popen:
-        return psutil.Popen([sys.executable, "-m", "streambench", "run", "job.properties", "--quiet", "--container", "0"], **surroundings)
+        return psutil.Popen([*command, "--container", "0"], **surroundings)
 
-    senders = [Sender(number, f"http://127.0.0.1:{port}/events") for number in range(SENDERS)]
     job = start()
-    for _ in range(KILLS):
-        goal = sum(each.taken for each in senders) + chance.randint(1, 60)
-        while sum(each.taken for each in senders) < goal:
-            with suppress(psutil.TimeoutExpired):
-                job.wait(chance.random() * 0.02)
-                raise AssertionError((tmp_path / "errors.txt").read_text())
+    try:
+        with sending(f"http://127.0.0.1:{port}/events") as senders:
+            for _ in range(KILLS):
+                goal = sum(each.taken for each in senders) + chance.randint(1, 60)
+                while sum(each.taken for each in senders) < goal:
+                    with suppress(psutil.TimeoutExpired):
+                        job.wait(chance.random() * 0.02)
+                        raise AssertionError((tmp_path / "errors.txt").read_text())
+                job.kill()
+                job.wait()
+                job = start()
+    except BaseException:
         job.kill()
-        job.wait()
-        job = start()
-    for each in senders:
-        each.ask_to_stop()
-    for each in senders:
-        each.join()
+        raise
     job.terminate()
     job.wait()
+    if more:
+        # Landed is safe; the job has still to read it.
+        subprocess.run([*command, "--until", "caught-up"], **surroundings, check=True)
     errors.close()
 
     with open_log(tmp_path / "streams") as streams:

@@ -384,6 +384,7 @@ class TestConfiguration:
         [
             ({"host": "0.0.0.0"}, "host", "set systems.hook.token"),
             ({"port": "99999"}, "port", "no port"),
+            ({"host": "no.such.host.example", "authentication": "none"}, "port", "cannot listen on no.such.host.example"),
             ({"port": "x"}, "port", "not a whole number"),
             ({"format": "xml"}, "format", "not one of json, raw"),
             ({"key.header": "a", "key.field": "b"}, "key.field", "a message has one key"),
@@ -412,9 +413,20 @@ class TestConfiguration:
         assert WebhookSettings("hook", configured({"host": "localhost"})).endpoint(STREAM)
 
     def test_a_port_that_is_taken_is_told_with_its_key(self) -> None:
-        taken = r"systems.hook.port(?: \(.*\))?: cannot listen on 127.0.0.1:\d+: Address already in use"
+        taken = r"systems.hook.port \(.*\): cannot listen on 127.0.0.1:\d+: address already in use; the job may run already"
         with Listener() as listener, pytest.raises(ConfigError, match=taken):
-            Listener({"port": listener.consumer.port}).__enter__()
+            Listener({"port": listener.consumer.port, "listen.timeout.ms": 0}).__enter__()
+
+    def test_a_port_that_somebody_still_has_is_waited_for(self) -> None:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            port = taken.getsockname()[1]
+            taken.listen()
+            leaving = threading.Timer(0.2, taken.close)
+            leaving.start()
+            with Listener({"port": port, "listen.timeout.ms": 60_000}) as listener:
+                assert listener.post(b"1").status_code == 200
+            leaving.join()
 
     def test_a_container_that_reads_a_part_of_a_stream_cannot_listen_for_it(self) -> None:
         config = configured({"port": 0, "events.partitions": 2})
