@@ -22,7 +22,7 @@ from streambench.errors import ConfigError
 log = logging.getLogger(__name__)
 
 _SECRET = re.compile(r"password|passwd|secret|token|credential|sasl\.jaas|\.hmac|api[._-]?key|private[._-]?key", re.IGNORECASE)
-_USER_INFO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+_USER_INFO = re.compile(r"(?<=://)[^\s,;]+(?=@)")  # a password that was not quoted may have / and @ in it
 _WEBHOOK = re.compile(r"(?i:(?<=^http://)|(?<=^https://))([^/?#\s]+[/?#]).+")
 _TOKEN = re.compile(r"(?<=token=)[^;&\s]+", re.IGNORECASE)
 _SEPARATED = re.compile(r"(\\.|[^\\=:\s])+\s*[=:]")

@@ -208,6 +208,7 @@ def test_secrets_are_not_shown(key: str) -> None:
 
 def test_the_user_of_a_url_is_not_shown() -> None:
     assert masked("systems.a.url", "amqp://me:hunter2@host:5672/x") == "amqp://***@host:5672/x"
+    assert masked("systems.a.url", "amqp://me:hunter@2/3@host:5672/x") == "amqp://***@host:5672/x"
     assert masked("systems.a.url", "amqp://host:5672/x") == "amqp://host:5672/x"
 
 

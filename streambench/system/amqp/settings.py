@@ -239,5 +239,6 @@ class Settings:
 def _port(settings: Settings, parts: Any) -> int:
     try:
         return parts.port or (5671 if parts.scheme == "amqps" else 5672)
-    except ValueError as error:
-        raise settings.error("url", f"{masked('url', settings.url)}: {error}") from None
+    except ValueError:
+        what = f"{masked('url', settings.url)}: its port is no number (in a password, write %2F for a / and %40 for an @)"
+        raise settings.error("url", what) from None

@@ -20,7 +20,8 @@ def settings(**values: str) -> Settings:
     [
         ({"url": ""}, r"systems\.q\.url: is missing"),
         ({"url": "http://host"}, r"write amqp://"),
-        ({"url": "amqp://host:port"}, r"systems\.q\.url: amqp://host:port: Port"),
+        ({"url": "amqp://host:port"}, r"systems\.q\.url: amqp://host:port: its port is no number"),
+        ({"url": "amqp://me:pass%2F/w@host"}, r"systems\.q\.url: amqp://\*\*\*@host: its port is no number"),
         ({"prefech": "3"}, r"systems\.q\.prefech: .*did you mean prefetch"),
         ({"streams.s.exchnage": "3"}, r"systems\.q\.streams\.s\.exchnage: .*did you mean exchange"),
         ({"prefetch": "-1"}, r"systems\.q\.prefetch: -1 is too small"),
