@@ -1,15 +1,32 @@
-"""Which RabbitMQ is found."""
+"""Which RabbitMQ is found; and that one for tests is nobody else's business: it listens on the loopback alone, and leaves nothing behind."""
 
 from __future__ import annotations
 
+import signal
 import subprocess
+import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from streambench.errors import StreambenchError
 from streambench.testing.rabbitmq import PROGRAM, RabbitServer, find_server
-from tests.conftest import CHECKOUT
+from tests.conftest import CHECKOUT, rabbit_server
+
+PATIENCE_S = 60
+
+OWNER = """\
+import signal, sys
+from pathlib import Path
+from streambench.testing.rabbitmq import RabbitServer
+
+server = RabbitServer(sys.argv[1], Path(sys.argv[2]))
+server.start()
+print(server.port, flush=True)
+signal.pause()
+"""
 
 
 def test_the_one_that_is_named_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,3 +58,36 @@ def test_make_and_python_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     else:
         with pytest.raises(StreambenchError):
             find_server()
+
+
+def of(directory: Path) -> list[psutil.Process]:
+    """The processes that work in a folder."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.cwd().startswith(str(directory)) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def listening(processes: list[psutil.Process]) -> set[tuple[str, int]]:
+    return {each.laddr for one in processes for each in one.net_connections("inet") if each.status == psutil.CONN_LISTEN}
+
+
+def test_it_listens_on_the_loopback_alone_and_dies_with_its_owner(tmp_path: Path) -> None:
+    directory = tmp_path / "broker"
+    program = rabbit_server(directory).program
+    command = [sys.executable, "-c", OWNER, program, str(directory)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=CHECKOUT) as owner:
+        assert owner.stdout is not None
+        port = int(owner.stdout.readline())
+        addresses = listening(of(directory))
+        assert ("127.0.0.1", port) in addresses
+        assert {host for host, _ in addresses} <= {"127.0.0.1", "::1"}
+        owner.send_signal(signal.SIGKILL)
+    until = time.monotonic() + PATIENCE_S
+    while left := of(directory):
+        assert time.monotonic() < until, left
+        time.sleep(0.05)

@@ -28,7 +28,7 @@ class _Amqp(SystemContract):
 
 class TestStreamQueues(_Amqp):
     kind = "stream"
-    most_partitions = 5
+    most_partitions = 4
 
 
 class _Queues(_Amqp):
