@@ -1,4 +1,4 @@
-"""Which RabbitMQ is found; and that one for tests is nobody else's business: it listens on the loopback alone, and leaves nothing behind."""
+"""Which RabbitMQ is found; and that one for tests is nobody else's business: it listens on the loopback alone, leaves nothing behind."""
 
 from __future__ import annotations
 

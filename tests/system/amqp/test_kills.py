@@ -26,7 +26,7 @@ from tests.conftest import CHECKOUT
 from tests.surroundings import SOAK
 
 MESSAGES = 100_000 if SOAK else 1_000
-CONTAINER_KILLS = 30 if SOAK else 2
+CONTAINER_KILLS = 30 if SOAK else 1
 BROKER_KILLS = 10 if SOAK else 1
 CHUNK = 50
 PATIENCE_S = 120
