@@ -205,7 +205,7 @@ class AmqpProducer(SystemProducer):
             self._returned[message.stream] = f"there is no queue {method.routing_key} any more"
 
     def _on_channel_closed(self, channel: Any, reason: Exception) -> None:
-        if channel is self._channel and channel.connection.is_open:
+        if channel.connection.is_open:
             code, text = getattr(reason, "reply_code", 0), getattr(reason, "reply_text", str(reason))
             self._link.abort(StreamSystemError(f"{self._settings.system}: the broker refuses what is sent: {code} {text}"))
 

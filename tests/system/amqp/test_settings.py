@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from streambench.config import Config
 from streambench.errors import ConfigError
 from streambench.system.amqp.settings import Settings
+from tests.conftest import CHECKOUT
 
 URL = "amqp://user:pass%2Fword@host:1234/v"
 
@@ -74,6 +77,18 @@ def test_the_group_is_the_job_if_nothing_else_is_said() -> None:
 
 def test_streams_may_have_dots_in_their_names() -> None:
     assert settings(**{"streams.a.b.prefetch": "3"}).place("a.b").prefetch == 3
+
+
+def test_what_the_documentation_sets_can_be_set() -> None:
+    blocks = re.findall(r"```properties\n(.*?)```", (CHECKOUT / "docs" / "amqp.md").read_text(), re.DOTALL)
+    assert len(blocks) >= 5
+    for block in blocks:
+        system = "s" if "systems.s." in block else "q"
+        url = {} if f"systems.{system}.url" in block else {f"systems.{system}.url": URL}
+        config = Config.from_text(block).with_values({**url, "job.name": "j"})
+        config.validate()
+        for stream in {"orders", *re.findall(r"streams\.(\w+)\.", block)}:
+            assert Settings(system, config).place(stream).stream == stream
 
 
 def test_where_the_broker_is_can_be_told_without_the_password() -> None:
