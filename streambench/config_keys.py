@@ -30,6 +30,14 @@ KEYS = (
     Key("job.name", "text", None, "the job's name; together with job.id it owns the checkpoints. Default: the name of the file or task"),
     Key("job.id", "text", "1", "tells two runs of one job apart that go on side by side"),
     Key("job.container.count", "integer", "1", "over how many containers (processes, Spark tasks) the tasks are spread", least=1),
+    Key(
+        "job.group.session.ms", "integer", "10000",
+        "run --join: how long a member may be silent before its tasks go to others; one that dies is missed at once", least=100,
+    ),
+    Key(
+        "job.group.rebalance.ms", "integer", "30000",
+        "run --join: how long the others wait for a member that is to commit and let go of its tasks, before it is fenced", least=0,
+    ),
     Key("job.default.system", "text", None, "the system of checkpoints and changelogs that name none. Default: the only log system"),
     Key("job.changelog.system", "text", None, "the system of changelogs that name none. Default: job.default.system"),
     Key("job.systemstreampartition.grouper.factory", "class", "partition", "how partitions become tasks: partition, ssp, or a class"),

@@ -238,6 +238,24 @@ class JournalCheckpointManager(CheckpointManager):
                             self._collect(found, entry.checkpoints, entry_record.path)
         return found
 
+    def holders(self) -> dict[int, str]:
+        """Per container of the last generation that somebody holds now, who that is. Only for telling people."""
+        found: dict[int, str] = {}
+        with self._told():
+            record = self._generations.last()
+            if record is None:
+                return found
+            with record:
+                start = self._start(record)
+            for container, tasks in start.containers().items():
+                top = self._container(start.number, container).last()
+                if top is not None:
+                    with top:
+                        entry = self._entry(top, tasks)
+                    if entry.kind != "closed" and is_held(self._container(start.number, container).path(entry.epoch)):
+                        found[container] = f"process {entry.process} on {entry.host}"
+        return found
+
     def close(self) -> None:
         if self._claim is not None:
             self._claim.last.close()

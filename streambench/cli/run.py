@@ -50,6 +50,7 @@ def run(
     until: Annotated[str | None, typer.Option(metavar="caught-up", help="Stop once all inputs are read to their head.")] = None,
     messages: Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after so many messages; wait for them.")] = None,
     container: Annotated[int | None, typer.Option(min=0, metavar="I", help="Run this container only; the others run elsewhere.")] = None,
+    join: Annotated[bool, typer.Option("--join", help="Share the tasks with all others that are started like this.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show nothing while it runs.")] = False,
     json: JsonOption = False,
 ) -> None:
@@ -57,6 +58,7 @@ def run(
 
     Ctrl-C stops it cleanly: the message it is at is finished, and everything is committed. A second Ctrl-C stops it at once.
     Several containers (job.container.count) run in a process each; one whose process dies is started again from its checkpoint.
+    With --join several such commands are one group: each has its share of the tasks, also of one that ends or dies, until it ends itself.
     With --json: a line per container every few seconds, for each such restart, and at the end.
 
     Examples:
@@ -69,6 +71,8 @@ def run(
     """
     if until is not None and until != "caught-up":
         raise typer.BadParameter(f"'{until}': there is only caught-up; for a number of messages give --messages", param_hint="--until")
+    if join and (until is not None or messages is not None or container is not None):
+        raise typer.BadParameter("--join runs until Ctrl-C, with its share of the tasks: leave out --until, --messages and --container")
     if until is not None and messages is not None:
         raise typer.BadParameter("--until and --messages exclude each other: give one of them")
     settings = read_job(job, config)
@@ -81,7 +85,7 @@ def run(
         with display:
             on_restart = lines.restarted if lines else None
             result = run_job(
-                settings, goal, container=container, on_snapshots=None if quiet else show, on_restart=on_restart,
+                settings, goal, container=container, on_snapshots=None if quiet else show, on_restart=on_restart, join=join,
                 on_hang=partial(_give_up, display),
             )  # fmt: skip
     except SystemExit as end:

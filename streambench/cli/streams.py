@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from streambench.cli.groups import COLUMNS, FIGURES, group_rows
 from streambench.cli.job import JobOption, JsonOption, all_streams, complete_words, is_job, split_job, stream_named, systems_of
 from streambench.cli.output import say, show_rows, tell_error
 from streambench.config import Config
@@ -37,16 +38,21 @@ def streams(
     ] = None,
     config: JobOption = None,
     partitions: Annotated[int | None, typer.Option(min=1, metavar="N", help="create, grow: how many; else as configured, else 1.")] = None,
+    groups: Annotated[bool, typer.Option("--groups", help="Who reads what, and how far: a row per job and partition.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="delete: do not ask.")] = False,
     json: JsonOption = False,
 ) -> None:
     """List the streams of a job's systems, one row per partition; create one; give one more partitions; delete one.
+
+    --groups shows the jobs that read from here: per partition the process that has it, the next message, and how many are left.
 
     A job that runs sees the partitions of a stream that has grown at its next start.
 
     Examples:
 
         streambench streams list -c job.properties
+
+        streambench streams --groups -c job.properties
 
         streambench streams create log.numbers --partitions 3 -c job.properties
 
@@ -59,7 +65,13 @@ def streams(
         raise typer.BadParameter("--partitions goes with create and grow only")
     if partitions is None and verb == "grow":
         raise typer.BadParameter("to how many partitions? Give --partitions")
-    if verb == "list":
+    if groups and verb != "list":
+        raise typer.BadParameter("--groups only lists")
+    if groups:
+        with systems_of(settings) as systems:
+            rows = group_rows(settings, systems, names[0] if names else None)
+            show_rows(rows, COLUMNS, as_json=json, empty="nothing has been read by any job yet", right=FIGURES)
+    elif verb == "list":
         _list(settings, names[0] if names else None, as_json=json)
     elif verb == "create":
         _create(settings, names[0], partitions)

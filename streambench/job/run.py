@@ -14,6 +14,7 @@ from streambench.config import Config
 from streambench.container.container import Container, Until
 from streambench.container.snapshot import ContainerSnapshot
 from streambench.errors import ConfigError, FencedError, ReplacedError
+from streambench.job import group
 from streambench.job.drive import EVERY_S, Driver, OnHang
 from streambench.job.order import Order
 from streambench.job.processes import OnRestart, OnSnapshots, Processes
@@ -40,6 +41,7 @@ def run(
     on_restart: OnRestart | None = None,
     every_s: float = EVERY_S,
     on_hang: OnHang | None = None,
+    join: bool = False,
 ) -> RunResult:
     """Run a job on this machine until it has caught up with its inputs (or as ``until`` says), commit, and say what was done.
 
@@ -51,6 +53,9 @@ def run(
     The process of a container that dies without saying why (killed, out of memory, a crash in native code) is started again from its last
     commit, up to ``cluster-manager.container.retry.count`` times in quick succession; ``on_restart`` is told. A container that raises
     ends the job: what its task raised once it would raise again.
+
+    ``join``: be one of several processes that share the tasks of the job, and that come and go: each is called like this, and has its
+    share of the tasks as long as it runs (``until`` must be None). When one ends, or dies, the others take over its tasks.
 
     ``task``: a task class or function, instead of ``task.class``. ``on_snapshots`` is shown pictures of the containers, on any
     thread, every ``every_s`` seconds and once more at the end.
@@ -65,7 +70,11 @@ def run(
     config = config if isinstance(config, Config) else Config(config)
     config.validate()
     began = time.monotonic()
-    if container is None and config.integer(_COUNT) > 1:
+    if join:
+        if until is not None or container is not None:
+            raise ConfigError("a member of a group (join) runs until it is stopped, with its share of the tasks: until=None, no container")
+        name, runs = _as_member(config, task, on_snapshots, every_s, on_hang)
+    elif container is None and config.integer(_COUNT) > 1:
         name, runs = _in_processes(config, until, task, on_snapshots, on_restart, every_s)
     else:
         name, runs = _in_process(config, until, task, container, on_snapshots, every_s, on_hang)
@@ -98,6 +107,14 @@ def _in_process(
             if number is None or made.has_begun or isinstance(error, ReplacedError) or attempt == _ATTEMPTS - 1:
                 raise
     raise AssertionError("the last attempt either returns or raises")
+
+
+def _as_member(
+    config: Config, task: Any, on_snapshots: OnSnapshots | None, every_s: float, on_hang: OnHang | None
+) -> tuple[str, list[ContainerRun]]:
+    name = job_name(config, _factory(config, task))
+    show = None if on_snapshots is None else lambda snapshot: on_snapshots([snapshot])
+    return name, [group.join(config, task, name, on_snapshot=show, every_s=every_s, on_hang=on_hang)]
 
 
 def _in_processes(

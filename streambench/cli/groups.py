@@ -1,0 +1,66 @@
+"""Groups: who reads which partitions, and how far each of them is, for ``streambench streams --groups``.
+
+A group is a job: its processes share the partitions, and each job has positions of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from streambench.checkpoint.journal import JournalCheckpointManager
+from streambench.config import Config
+from streambench.container.snapshot import lag_between
+from streambench.errors import ConfigError, UnknownStreamError
+from streambench.job.membership import living
+from streambench.model import SystemStream, SystemStreamPartition
+from streambench.planning.model import natural
+from streambench.system.systems import Systems, log_systems
+
+COLUMNS = ("group", "stream", "partition", "member", "position", "upcoming", "lag")
+FIGURES = ("partition", "position", "upcoming", "lag")
+
+
+def group_rows(config: Config, systems: Systems, only: SystemStream | None) -> Iterator[dict[str, Any]]:
+    """A row per group and partition: who has it at present (None: nobody), the next message, and how many are left; and one for each
+    member that stands by without any. Of ``only`` one stream, where that is given."""
+    session_s = config.integer("job.group.session.ms") / 1000
+    for directory in _jobs(config):
+        manager = JournalCheckpointManager(directory, directory.name, keep=1)
+        try:
+            last, generation, holders = manager.read_last(), manager.last_generation(), manager.holders()
+        finally:
+            manager.close()
+        containers = {task: number for number, tasks in (generation.assignment if generation else {}).items() for task in tasks}
+        for task in sorted(last, key=natural):
+            for ssp in sorted(last[task].partitions):
+                if only is None or ssp.system_stream == only:
+                    position, upcoming = _places(systems, ssp, last[task].offsets.get(ssp), last[task].starts.get(ssp))
+                    yield {
+                        "group": directory.name, "stream": str(ssp.system_stream), "partition": ssp.partition,
+                        "member": holders.get(containers.get(task, -1)), "position": position, "upcoming": upcoming,
+                        "lag": lag_between(position, upcoming) if position is not None else None,
+                    }  # fmt: skip
+        if only is None:
+            for member in living(directory / "members", session_s):
+                if str(member) not in holders.values():
+                    yield {**dict.fromkeys(COLUMNS), "group": directory.name, "member": str(member)}
+
+
+def _jobs(config: Config) -> list[Path]:
+    """The directories of the jobs that keep their checkpoints in the logs of this configuration, or beside it."""
+    above = [config.path(f"systems.{system}.path") / "_jobs" for system in log_systems(config)]
+    found = [each.parent for folder in [*above, config.path("task.checkpoint.path")] for each in folder.glob("*/generations")]
+    return sorted(set(found), key=lambda directory: directory.name)
+
+
+def _places(systems: Systems, ssp: SystemStreamPartition, processed: str | None, start: str | None) -> tuple[str | None, str | None]:
+    """The next message, and where the partition ends; None where nobody here can tell, since the system is that of another job."""
+    try:
+        admin = systems.admin(ssp.system)
+        position = admin.after(processed) if processed is not None else start
+        here = systems.metadata([ssp.system_stream])[ssp.system_stream].get(ssp.partition)
+    except (ConfigError, UnknownStreamError):
+        return processed, None
+    return position, here.upcoming if here is not None and admin.replayable else None

@@ -1,0 +1,216 @@
+"""``run --join``: this process is one of several that share the tasks of a job, and that come and go.
+
+The group is the job: its checkpoints are the group's positions. Another job (another ``job.name`` or ``job.id``) that reads the same
+streams has positions of its own, and gets every message, too.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec import structs
+
+from streambench.checkpoint.choice import checkpoint_manager
+from streambench.clock import SystemClock
+from streambench.config import Config
+from streambench.container.container import Container
+from streambench.container.rejects import PassedOver
+from streambench.errors import FencedError
+from streambench.job.drive import Driver, OnHang, OnSnapshot
+from streambench.job.membership import Membership, Round, Shares
+from streambench.job.reach import check_reach
+from streambench.job.result import ContainerRun
+from streambench.job.signals import StopSignals
+from streambench.planning.model import ContainerModel, JobModel
+from streambench.planning.places import open_generation
+from streambench.planning.plan import all_inputs, plan
+from streambench.planning.shares import shares
+from streambench.system.systems import Systems
+
+log = logging.getLogger(__name__)
+
+_COUNT = "job.container.count"
+_TICK_S = 0.1
+
+
+class GroupMember:
+    """One process of a group. ``run`` runs the tasks that are its own, whichever these are at the time, until it is stopped."""
+
+    def __init__(
+        self, config: Config, task: Any, name: str, *, on_snapshot: OnSnapshot | None, every_s: float, on_hang: OnHang | None
+    ) -> None:
+        """``name``: of the job. Raises ConfigError where its checkpoints are not in a directory that others could share."""
+        if config.integer(_COUNT) != 1:
+            raise config.error(_COUNT, "members of a group are one container each, however many there are: leave this key out")
+        self._config = config
+        self._task = task
+        self._name = name
+        self._options: dict[str, Any] = {"on_snapshot": on_snapshot, "every_s": every_s, "on_hang": on_hang}
+        systems, checkpoints = Systems(config), checkpoint_manager(config, name)
+        try:
+            check_reach(config, systems, checkpoints, "the members of a group")
+            if checkpoints.directory is None:
+                raise config.error("task.checkpoint.system", "members of a group meet in a directory: set it to file, or to a log system")
+            self._rebalance_s = config.integer("job.group.rebalance.ms") / 1000
+            self.membership = Membership(
+                checkpoints.directory, session_s=config.integer("job.group.session.ms") / 1000, rebalance_s=self._rebalance_s
+            )
+        finally:
+            checkpoints.close()
+            systems.close()
+        self._changed = threading.Condition()
+        self._round: Round | None = None
+        self._driver: Driver | None = None
+        self._driven = self._ready = 0
+        self._stopping = False
+        self._problem: BaseException | None = None
+
+    def stop_soon(self) -> None:
+        """Have ``run`` commit and return. From any thread."""
+        with self._changed:
+            self._stopping = True
+            if self._driver is not None:
+                self._driver.stop_soon()
+            self._changed.notify_all()
+
+    def run(self) -> ContainerRun:
+        """What this member did, in all of its turns together. Raises what a container raises."""
+        began = time.monotonic()
+        turns: list[ContainerRun] = []
+        self.membership.join()
+        keeper = threading.Thread(target=self._keep, name="membership", daemon=True)
+        keeper.start()
+        try:
+            while (turn := self._next_turn()) is not None:
+                done = self._take(*turn)
+                if done is not None:
+                    turns.append(done)
+                    if done.ended != "signal":
+                        break
+        finally:
+            self.stop_soon()
+            keeper.join()
+            self.membership.leave()
+        if self._problem is not None:
+            raise self._problem
+        return _together(turns, time.monotonic() - began)
+
+    def _next_turn(self) -> tuple[Round, Shares, int] | None:
+        """Wait for a round that gives this member tasks; None when it is to stop."""
+        with self._changed:
+            while not self._stopping:
+                current = self._round
+                if current is not None and current.shares is not None and current.number > self._driven:
+                    number = current.shares.containers.get(self.membership.name)
+                    if number is not None:
+                        return current, current.shares, number
+                self._changed.wait()
+        return None
+
+    def _take(self, current: Round, dealt: Shares, number: int) -> ContainerRun | None:
+        """Run the tasks of a round until the next one; None where it came before this member knew of it."""
+        container = Container(
+            self._config, self._task, model=dealt.model, number=number, generation=dealt.generation,
+            remember_choices=0 if self._options["on_snapshot"] is None else 1,
+        )  # fmt: skip
+        driver = Driver(container, **self._options)
+        with self._changed:
+            if self._stopping or self._round is not current:
+                container.abandon()
+                return None
+            self._driver, self._driven = driver, current.number
+        try:
+            return driver.run(None)
+        except FencedError:
+            # Left out of a round for being late, it was fenced. Whoever fenced it otherwise is no member: this job runs elsewhere.
+            if not self._another_round(current.number):
+                raise
+            log.warning("%s: its tasks went to other members before it had committed; what it did since is done again there", self._name)
+            return None
+        finally:
+            with self._changed:
+                self._driver = None
+
+    def _another_round(self, number: int) -> bool:
+        """Whether there is a newer round, or soon will be."""
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: self._stopping or (self._round is not None and self._round.number > number), self._rebalance_s
+            )
+
+    def _keep(self) -> None:
+        """Take part in the rounds, on a thread of its own: however long a message takes, this member is not missed for it."""
+        try:
+            while True:
+                with self._changed:
+                    if self._stopping and self._driver is None:
+                        return
+                self.membership.tick(self._settle)
+                self._see(self.membership.round())
+                time.sleep(_TICK_S)
+        except BaseException as error:
+            self._problem = error
+            self.stop_soon()
+
+    def _see(self, current: Round | None) -> None:
+        with self._changed:
+            if current != self._round:
+                self._round = current
+                self._changed.notify_all()
+            if current is None:
+                return
+            if self._driver is None:
+                is_awaited = current.shares is None or self.membership.name in current.late
+                if is_awaited and current.number > self._ready:
+                    self.membership.ready(current.number)
+                    self._ready = current.number
+            elif current.number > self._driven:
+                self._driver.stop_soon()
+
+    def _settle(self, members: list[str], former: Mapping[str, list[str]]) -> Shares:
+        """As the coordinator, open a generation for these members."""
+        config = self._config
+        systems, checkpoints = Systems(config), checkpoint_manager(config, self._name)
+        try:
+            model = plan(config, self._name, systems.inputs(all_inputs(config)), checkpoints.last_generation())
+            tasks = {task.name: task for task in model.tasks}
+            dealt = shares(tasks, members, former)
+            holders = [member for member in members if dealt[member]]
+            containers = tuple(
+                ContainerModel(number, tuple(tasks[task] for task in dealt[member])) for number, member in enumerate(holders)
+            )
+            model = JobModel(self._name, containers)
+            generation = open_generation(checkpoints, model, now_ms=SystemClock().now_ms())
+            log.info("%s: generation %d, of %d members", self._name, generation.number, len(members))
+            return Shares(generation.number, model, {member: number for number, member in enumerate(holders)})
+        finally:
+            checkpoints.close()
+            systems.close()
+
+
+def join(
+    config: Config, task: Any, name: str, *, on_snapshot: OnSnapshot | None, every_s: float, on_hang: OnHang | None,
+    on_member: Callable[[GroupMember], object] | None = None,
+) -> ContainerRun:  # fmt: skip
+    """Be a member of the job's group until a signal. ``on_member`` is shown it."""
+    member = GroupMember(config, task, name, on_snapshot=on_snapshot, every_s=every_s, on_hang=on_hang)
+    if on_member is not None:
+        on_member(member)
+    with StopSignals(member.stop_soon):
+        return member.run()
+
+
+def _together(turns: list[ContainerRun], seconds: float) -> ContainerRun:
+    """The turns of a member as one run."""
+    if not turns:
+        return ContainerRun(0, 0, {}, seconds, "signal")
+    offsets = dict(turns[0].offsets)
+    for turn in turns[1:]:
+        offsets.update({ssp: (offsets.get(ssp, span)[0], span[1]) for ssp, span in turn.offsets.items()})
+    messages = sum(turn.messages for turn in turns)
+    passed_over = sum((turn.passed_over for turn in turns), PassedOver())
+    return structs.replace(turns[-1], messages=messages, offsets=offsets, seconds=seconds, passed_over=passed_over)
