@@ -11,7 +11,7 @@ import orjson
 import typer
 from rich.console import Console
 
-from benchmarks import amqp, batches, commit, container, latency, log, metrics, network, on_spark, partitions, stores, webhook
+from benchmarks import amqp, batches, commit, container, kafka, latency, log, metrics, network, on_spark, partitions, stores, webhook
 from benchmarks.report import Figure, as_json, table
 
 _PARTS = {
@@ -25,6 +25,7 @@ _PARTS = {
     "commit": commit.measure,
     "latency": latency.measure,
     "stores": stores.measure,
+    "kafka": kafka.measure,
     "spark": on_spark.measure,
     "amqp": amqp.measure,
 }

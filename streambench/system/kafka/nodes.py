@@ -388,7 +388,7 @@ def _is_free(port: int) -> bool:
 
 def free_ports(number: int, taken: set[int]) -> list[int]:
     """Ports that are free now, other ones for each process that asks."""
-    first = os.getpid() * 7 % len(_PORTS)
+    first = os.getpid() * 37 % len(_PORTS)
     candidates = (_PORTS[(first + at) % len(_PORTS)] for at in range(len(_PORTS)))
     free = (port for port in candidates if port not in taken and _is_free(port))
     return [next(free) for _ in range(number)]

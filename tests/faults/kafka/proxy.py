@@ -24,6 +24,7 @@ What = Literal[
     "late answer",  # it is done, and the answer comes ``seconds`` later
     "late",  # it reaches the broker ``seconds`` later
     "refuse",  # the broker cannot be reached at all for ``seconds``
+    "hole",  # for ``seconds`` nothing passes any more, either way, on any connection, and none is closed
     "error",  # the broker never sees it; the answer is the error ``code`` (of Produce only)
     "wait",  # it waits until ``go_on`` is called
 ]
@@ -85,6 +86,7 @@ class FaultProxy:
         self._fault: Fault | None = None
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
+        self._hole_until = 0.0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="fault proxy")
         self._thread.start()
@@ -144,6 +146,14 @@ class FaultProxy:
                 writer.transport.abort()
             self._writers -= writers
 
+    def open_hole(self, seconds: float) -> None:
+        self._hole_until = self._loop.time() + seconds
+
+    async def out_of_hole(self) -> None:
+        """Wait as long as nothing may pass."""
+        while (left := self._hole_until - self._loop.time()) > 0:
+            await asyncio.sleep(left)
+
     def fault_for(self, api: int, request: bytes) -> Fault | None:
         fault = self._fault
         return fault if fault is not None and fault.fits(api, request, self._loop.time()) else None
@@ -177,6 +187,8 @@ class _Connection:
                     case "refuse":
                         self._proxy.refuse(fault.seconds)
                         return
+                    case "hole":
+                        self._proxy.open_hole(fault.seconds)
                     case "late":
                         await asyncio.sleep(fault.seconds)
                     case "wait":
@@ -186,6 +198,7 @@ class _Connection:
                         continue
                     case _:
                         self._pending[number] = fault
+            await self._proxy.out_of_hole()
             self._to_broker.write(frame)
             await self._to_broker.drain()
 
@@ -199,6 +212,7 @@ class _Connection:
                 if fault.what == "no answer":
                     continue
                 await asyncio.sleep(fault.seconds)
+            await self._proxy.out_of_hole()
             self._to_client.write(frame)
             await self._to_client.drain()
 

@@ -132,7 +132,7 @@ def committed(servers: str, topic: str, partitions: int, patience_s: float = 60.
 
     consumer = Consumer(
         {
-            "bootstrap.servers": servers, "group.id": "reader", "fetch.wait.max.ms": 20, "enable.auto.commit": False,
+            "bootstrap.servers": servers, "log_level": 0, "group.id": "reader", "fetch.wait.max.ms": 20, "enable.auto.commit": False,
             "isolation.level": "read_committed", "enable.partition.eof": True, "auto.offset.reset": "error",
         }
     )  # fmt: skip
