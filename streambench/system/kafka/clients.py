@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -20,39 +20,47 @@ _theirs = logging.getLogger("kafka")
 if _theirs.level == logging.NOTSET:
     _theirs.setLevel(logging.CRITICAL)
 
+
+
+class _Heard(logging.Filter):
+    """Why the last attempt to connect failed: kafka-python only logs it, and then raises that it took too long."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at = 0.0
+        self.why: object = ""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        why = next((each for each in record.args or () if isinstance(each, Exception)), None)
+        if why is not None and not isinstance(why, kafka_errors.KafkaTimeoutError):
+            self.at, self.why = time.monotonic(), why
+        return record.levelno >= _theirs.getEffectiveLevel()
+
+
+_heard = _Heard()
+_connecting = logging.getLogger("kafka.net.manager")
+_connecting.setLevel(logging.WARNING)
+_connecting.addFilter(_heard)
+
 # A refusal is told with all of the request and the answer; this is what the broker says in it.
 _SAID = re.compile(r"error_message=(['\"])(.+?)\1")
 
 
 def new_consumer(settings: Settings, **changes: Any) -> Any:
     """A consumer without a group. Raises StreamSystemError where no broker answers."""
-    return _made(
-        settings,
-        lambda: KafkaConsumer(
-            **{
-                **settings.consumer, "bootstrap_servers": list(settings.servers), "group_id": None, "enable_auto_commit": False,
-                "auto_offset_reset": "none", "allow_auto_create_topics": False, **changes,
-            }
-        ),
-    )  # fmt: skip
+    ours = {"group_id": None, "enable_auto_commit": False, "auto_offset_reset": "none", "allow_auto_create_topics": False}
+    return _made(settings, KafkaConsumer, {**settings.consumer, **ours, **changes})
 
 
 def new_producer(settings: Settings, **changes: Any) -> Any:
     """An idempotent producer. Raises StreamSystemError where no broker answers."""
-    return _made(
-        settings,
-        lambda: KafkaProducer(
-            **{
-                **settings.producer, "bootstrap_servers": list(settings.servers), "enable_idempotence": True, "acks": "all",
-                "allow_auto_create_topics": False, **changes,
-            }
-        ),
-    )  # fmt: skip
+    ours = {"enable_idempotence": True, "acks": "all", "allow_auto_create_topics": False}
+    return _made(settings, KafkaProducer, {**settings.producer, **ours, **changes})
 
 
 def new_admin(settings: Settings) -> Any:
     """An admin client. Raises StreamSystemError where no broker answers."""
-    return _made(settings, lambda: KafkaAdminClient(**{**settings.admin, "bootstrap_servers": list(settings.servers)}))
+    return _made(settings, KafkaAdminClient, settings.admin)
 
 
 class LookUps:
@@ -143,23 +151,45 @@ def as_ours(
     return StreamSystemError(f"{doing}{name}: {said[2] if said else _without_secrets(settings, str(error))}")
 
 
-def unreachable(settings: Settings, doing: str = "") -> StreamSystemError:
-    """The error for brokers that do not answer."""
+def unreachable(settings: Settings, doing: str = "", *, why: str = "") -> StreamSystemError:
+    """The error for brokers that do not answer. ``why``: what kafka-python said of it."""
     key = f"systems.{settings.system}"
+    where = ",".join(settings.servers)
+    doing = f"{doing}: " if doing else ""
+    if "SSL" in why and "certificate" in why.lower():
+        return StreamSystemError(f"{doing}the certificate of {where} is not trusted: {why}; see to {key}.consumer.ssl.cafile")
+    if "Sasl" in why or "SASL" in why:
+        return StreamSystemError(f"{doing}{where} refuses user, password or mechanism: {why}; see to {key}.consumer.sasl.*")
+    said = f" ({why})" if why else ""
     return StreamSystemError(
-        f"{doing}{': ' if doing else ''}no Kafka broker answers at {','.join(settings.servers)}; is it running (streambench kafka start), "
-        f"and is {key}.bootstrap.servers right? Where it wants TLS or a password, see to {key}.consumer.* and {key}.producer.*"
+        f"{doing}no Kafka broker answers at {where}; is it running (streambench kafka start), and is {key}.bootstrap.servers right? Where "
+        f"it wants TLS or a password, see to {key}.consumer.security.protocol, {key}.consumer.ssl.* and {key}.consumer.sasl.*{said}"
     )
 
 
-def _made(settings: Settings, make: Callable[[], Any]) -> Any:
+def _made(settings: Settings, kind: Any, options: Mapping[str, Any]) -> Any:
+    connections: list[Any] = []
+
+    def connected(**given: Any) -> Any:
+        connections.append(kind.DEFAULT_CONFIG["kafka_client"](**given))
+        return connections[-1]
+
+    began = time.monotonic()
     try:
-        client = make()
-    except (kafka_errors.KafkaConfigurationError, AssertionError, ValueError, TypeError, OSError) as error:
-        what = _without_secrets(settings, f"{type(error).__name__}: {error}")
-        raise StreamSystemError(f"systems.{settings.system}.*: kafka-python does not take these settings: {what}") from None
-    except kafka_errors.KafkaError as error:
-        raise as_ours(settings, f"connecting to {settings.system}", error) from error
+        client = kind(**{**options, "bootstrap_servers": list(settings.servers), "kafka_client": connected})
+    except BaseException as error:
+        # A client that cannot be made leaves its thread and its sockets behind.
+        for each in connections:
+            each.close()
+        if isinstance(error, kafka_errors.KafkaTimeoutError) and _heard.at >= began:
+            said = _without_secrets(settings, str(_heard.why))
+            raise unreachable(settings, f"connecting to {settings.system}", why=said) from error
+        if isinstance(error, kafka_errors.KafkaConfigurationError | AssertionError | ValueError | TypeError | OSError):
+            what = _without_secrets(settings, f"{type(error).__name__}: {error}")
+            raise StreamSystemError(f"systems.{settings.system}.*: kafka-python does not take these settings: {what}") from None
+        if isinstance(error, kafka_errors.KafkaError):
+            raise as_ours(settings, f"connecting to {settings.system}", error) from error
+        raise
     # What it asks for first it asks for after 100 ms, whatever retry_backoff_ms says, as it has just asked for the brokers.
     manager = getattr(client, "_manager", None) or client._sender._client._manager
     manager.cluster.config["retry_backoff_ms"] = client.config["retry_backoff_ms"]

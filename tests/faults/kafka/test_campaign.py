@@ -1,0 +1,234 @@
+"""A job from Kafka to Kafka, whose process and whose brokers are killed again and again, at moments that chance chooses."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from streambench.system.kafka.nodes import KafkaNodes
+from tests.conftest import CHECKOUT, kafka_nodes
+from tests.faults.kafka.table import committed
+from tests.surroundings import SOAK
+
+MESSAGES = 1_000_000 if SOAK else 20_000
+KILLS = 20 if SOAK else 2
+BROKER_KILLS = 5 if SOAK else 1
+PARTITIONS = 12
+PATIENCE_S = 180.0 if SOAK else 60.0
+
+TASK = """\
+import streambench as sb
+
+
+class Transform(sb.StreamTask):
+    def init(self, context):
+        self.output = sb.SystemStream("k", context.config["test.output"])
+
+    def process(self, envelope, collector, coordinator):
+        collector.send(sb.OutgoingMessageEnvelope(self.output, b"<%b>" % envelope.message, partition=envelope.ssp.partition))
+"""
+
+PROPERTIES = """\
+job.name={job}
+job.default.system=k
+task.class=task.py:Transform
+task.inputs=k.{job}-in
+task.commit.ms=200
+task.processing.guarantee={guarantee}
+test.output={job}-out
+systems.k.samza.factory=kafka
+systems.k.samza.offset.default=oldest
+systems.k.bootstrap.servers={servers}
+"""
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaNodes]:
+    nodes = kafka_nodes(tmp_path_factory.mktemp("three"))
+    nodes.start(3, 0)
+    yield nodes
+    nodes.stop()
+
+
+class Campaign:
+    """A job that is killed, and brokers that are."""
+
+    def __init__(self, nodes: KafkaNodes, directory: Path, guarantee: str, chance: random.Random) -> None:
+        from confluent_kafka import Consumer, Producer
+        from confluent_kafka.admin import AdminClient, NewTopic
+
+        assert nodes.cluster is not None
+        self.servers = nodes.cluster.servers
+        self.kills: list[str] = []
+        self.ended = 0
+        """How often the job ended by itself: not what killed brokers should do to it."""
+        self.expected: dict[int, list[bytes]] = {number: [] for number in range(PARTITIONS)}
+        self._nodes = nodes
+        self._directory = directory
+        self._chance = chance
+        self._process: subprocess.Popen[bytes] | None = None
+        job = f"job-{uuid.uuid4().hex[:8]}"
+        self.input, self.output = f"{job}-in", f"{job}-out"
+        (directory / "task.py").write_text(TASK)
+        (directory / "job.properties").write_text(PROPERTIES.format(job=job, guarantee=guarantee, servers=self.servers))
+        self._said = (directory / "said.txt").open("ab")
+        client = {"bootstrap.servers": self.servers, "log_level": 0}
+        self._admin = AdminClient(client)
+        for made in self._admin.create_topics([NewTopic(name, PARTITIONS, 3) for name in (self.input, self.output)]).values():
+            made.result()
+        self._ends = [0] * PARTITIONS
+        self._producer = Producer({**client, "enable.idempotence": True, "linger.ms": 5})
+        self._looking = Consumer({**client, "group.id": "looks"})
+
+    def run(self) -> None:
+        """Send all messages, a part before each kill, and kill; then let the job come to their end."""
+        brokers = set(self._chance.sample(range(KILLS), BROKER_KILLS))
+        part = MESSAGES // (KILLS + 2 * BROKER_KILLS + 1)
+        for number in range(KILLS):
+            if number in brokers:
+                self._go_on_without_a_broker(part)
+            self._send_and_wait(part)
+            self._kill()
+        self._send(MESSAGES - sum(map(len, self.expected.values())))
+        while self._running("--until", "caught-up").wait(PATIENCE_S):
+            assert self.ended < 5, self.said()
+        self._process = None
+
+    def said(self) -> str:
+        self._said.flush()
+        return (self._directory / "said.txt").read_text()
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self._said.close()
+        self._looking.close()
+
+    def _send(self, count: int) -> None:
+        for _ in range(count):
+            partition = self._chance.randrange(PARTITIONS)
+            of_partition = self.expected[partition]
+            message = b"%d" % len(of_partition)
+            while True:
+                try:
+                    self._producer.produce(self.input, message, partition=partition)
+                    break
+                except BufferError:
+                    self._producer.poll(0.1)
+            of_partition.append(b"<%b>" % message)
+        assert self._producer.flush(PATIENCE_S) == 0
+
+    def _running(self, *options: str) -> subprocess.Popen[bytes]:
+        """The job's process, a new one where there is none."""
+        if self._process is not None and self._process.poll() is not None:
+            self.ended += 1
+            self._process = None
+        if self._process is None:
+            environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), "PYTHONFAULTHANDLER": "1"}
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "streambench", "run", "job.properties", "--quiet", *options],
+                cwd=self._directory, env=environment, stdout=subprocess.DEVNULL, stderr=self._said,
+            )  # fmt: skip
+        return self._process
+
+    def _send_and_wait(self, part: int) -> None:
+        """Until the job has come some way with what is sent now; or for a moment, whatever it does then: it may just have been started."""
+        if self._chance.random() < 0.3:
+            self._send(part)
+            with suppress(subprocess.TimeoutExpired):
+                self._running().wait(self._chance.uniform(0, 4))
+        else:
+            self._go_on(part)
+
+    def _go_on(self, part: int) -> None:
+        """Send messages, and wait until the job has come some way with them."""
+        goal = self._written() + self._chance.randrange(1, part)
+        self._send(part)
+        self._until(lambda: self._running() is not None and self._written() >= goal, f"the output to come to {goal}")
+
+    def _kill(self) -> None:
+        process = self._running()
+        process.kill()
+        process.wait()
+        self._process = None
+        self.kills.append("container")
+
+    def _go_on_without_a_broker(self, part: int) -> None:
+        """Kill a broker that matters; bring it back when the job has gone on without it."""
+        self._until(self._complete, "all copies to be there")
+        self._go_on(part)
+        victim, what = (self._controller(), "controller") if self._chance.random() < 0.5 else (self._leader(), "leader")
+        self._nodes.kill(victim)
+        self.kills.append(f"{what} {victim}")
+        self._go_on(part)
+        self._nodes.start_node(victim)
+
+    def _written(self) -> int:
+        """How many offsets of the output are taken: more than messages, as what is taken back and the ends of transactions count, too."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        for at in range(PARTITIONS):
+            with suppress(KafkaException):  # of one whose broker has been killed: what it was before
+                self._ends[at] = self._looking.get_watermark_offsets(TopicPartition(self.output, at), 1)[1]
+        return sum(self._ends)
+
+    def _complete(self) -> bool:
+        topics = self._admin.list_topics(timeout=10).topics
+        return all(len(each.isrs) == 3 for topic in topics.values() for each in topic.partitions.values())
+
+    def _leader(self) -> int:
+        partitions = self._admin.list_topics(self.output, timeout=10).topics[self.output].partitions
+        return int(partitions[self._chance.randrange(PARTITIONS)].leader)
+
+    def _controller(self) -> int:
+        from kafka import KafkaAdminClient
+
+        admin = KafkaAdminClient(bootstrap_servers=self.servers.split(","))
+        try:
+            return int(admin.describe_metadata_quorum()["topics"][0]["partitions"][0]["leader_id"])
+        finally:
+            admin.close()
+
+    def _until(self, is_so: Callable[[], bool], what: str) -> None:
+        end = time.monotonic() + PATIENCE_S
+        while not is_so():
+            if time.monotonic() > end:
+                process = self._running()
+                process.send_signal(signal.SIGABRT)  # it tells what its threads are doing
+                process.wait()
+                pytest.fail(f"waited {PATIENCE_S:.0f} seconds for {what}: {self.said()}")
+            time.sleep(0.05)
+
+
+GUARANTEES = ["exactly-once", *(["at-least-once"] if SOAK else [])]
+
+
+@pytest.mark.timeout(7200 if SOAK else 300)
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_everything_arrives_though_processes_and_brokers_are_killed(three: KafkaNodes, tmp_path: Path, guarantee: str) -> None:
+    campaign = Campaign(three, tmp_path, guarantee, random.Random(os.environ.get("SEED", "7")))
+    began = time.monotonic()
+    try:
+        campaign.run()
+    finally:
+        campaign.close()
+    seconds = time.monotonic() - began
+    found = committed(campaign.servers, campaign.output, PARTITIONS)
+    count = sum(map(len, found.values()))
+    print(f"{guarantee}: {MESSAGES} messages in, {count} out, {seconds:.0f} s, ended by itself {campaign.ended} times; {campaign.kills}")
+    if guarantee == "exactly-once":
+        assert found == campaign.expected, campaign.said()
+    else:
+        assert {part: set(each) for part, each in found.items()} == {part: set(each) for part, each in campaign.expected.items()}
+    assert campaign.ended == 0, campaign.said()
