@@ -26,6 +26,7 @@ _BOOTSTRAP_MS = 5_000
 _BACKOFF_MS = 20  # a client waits so long for what it does not know of a topic yet: by default five times as long
 _BATCH_BYTES = 64 << 10
 _REQUEST_BYTES = 16 << 20  # how large a message may be is for its topic to say
+_LONGEST_TRANSACTION_MS = 900_000  # what brokers allow by default
 _BUFFER_BYTES = 32 << 20
 
 # What the plug-in sets itself, and why.
@@ -86,6 +87,11 @@ class Settings(Struct, frozen=True, kw_only=True):
         return f"Settings({self.system} at {','.join(self.servers)})"
 
     @property
+    def key(self) -> str:
+        """How the keys of its configuration begin."""
+        return f"systems.{self.system}"
+
+    @property
     def cluster(self) -> str:
         """What names the cluster: systems of one cluster can write in one transaction."""
         return f"Kafka at {','.join(sorted(self.servers))}"
@@ -122,6 +128,7 @@ class Settings(Struct, frozen=True, kw_only=True):
             consumer={**quick, "isolation_level": "read_committed", "max_poll_records": 5000, **shared, **consumer},
             producer={
                 **quick, "batch_size": _BATCH_BYTES, "linger_ms": 5, "max_request_size": _REQUEST_BYTES, "max_block_ms": 15_000,
+                "transaction_timeout_ms": min(numbers["patience.ms"], _LONGEST_TRANSACTION_MS),
                 "delivery_timeout_ms": numbers["patience.ms"], "request_timeout_ms": min(30_000, numbers["patience.ms"] // 2),
                 **shared, **producer,
             },

@@ -27,6 +27,8 @@ from streambench.system.rows import Rows
 _LOOK_EVERY_S = 5.0
 _AGAIN_S = 0.1
 _FENCE_AT_ONCE = 8
+_IN_TURN = 2000
+_PER_FUTURE = 1000  # what kafka-python keeps for a message that is on its way
 
 TRIES = 4
 """How often something is tried of which there is no reason to believe that it goes better the next time."""
@@ -58,6 +60,7 @@ class Transactions:
         self._admin = admin
         self._limits = Limits(settings, admin)
         self._producer: Any = None
+        self._began = 0.0
         self._identities: dict[str, str | None] = {}
         self._batch_bytes = int(settings.producer["batch_size"])
         self._watch_s = min(settings.patience_ms, int(settings.producer["request_timeout_ms"]) + 5000) / 1000
@@ -75,11 +78,11 @@ class Transactions:
         if self._producer is None:
             raise DoubtError(f"{self.identity} has no producer")
         sent = _Sent(self, self._producer, time.monotonic() + self._settings.patience_ms / 1000)
+        self._began = time.monotonic()
         bases = [each.ssp for each in rows if each.base is not None and len(each)]
         try:
             self._producer.begin_transaction()
-            for each in rows:
-                sent.rows(each, self._limits)
+            sent.rows(rows, self._limits)
             ends = sent.ends(bases) if bases else {}
             sent.add(self._place, None, last(ends), None, None, 0)
             sent.settle()
@@ -108,7 +111,13 @@ class Transactions:
         doing = f"writing to {ssp}" if ssp is not None else f"a transaction of {self.identity}"
         if isinstance(error, (kafka_errors.MessageSizeTooLargeError, kafka_errors.RecordListTooLargeError)):
             raise MessageTooLargeError(f"{doing}: {error}") from error
-        ours = as_ours(self._settings, doing, error)
+        ours: Exception = as_ours(self._settings, doing, error)
+        seconds = time.monotonic() - self._began
+        if seconds * 1000 > int(self._settings.producer["transaction_timeout_ms"]):
+            ours = StreamSystemError(
+                f"{ours}. The transaction was open for {seconds:.0f} seconds, and Kafka ends it after {self._settings.key}.producer."
+                "transaction.timeout.ms: let that be more, or task.commit.max.output.mb less"
+            )
         if isinstance(error, kafka_errors.AuthorizationError):
             raise ours from error
         raise DoubtError(str(ours), fenced=isinstance(error, _FENCED), may_pass=isinstance(error, _PASSING)) from error
@@ -162,11 +171,18 @@ class _Sent:
         self._bytes = 0
         self._last: dict[SystemStreamPartition, Any] = {}
 
-    def rows(self, rows: Rows, limits: Limits) -> None:
-        """Send rows. Raises MessageTooLargeError."""
-        ssp, limit, count = rows.ssp, limits.of(rows.ssp.stream), len(rows)
-        times, headers = rows.timestamps or [None] * count, rows.headers or [None] * count
-        for key, message, time_ms, named in zip(rows.keys, rows.messages, times, headers, strict=True):
+    def rows(self, rows: Sequence[Rows], limits: Limits) -> None:
+        """Send rows, some of each partition in turn: only one batch of a partition is on its way at a time. Raises MessageTooLargeError."""
+        for start in range(0, max(map(len, rows), default=0), _IN_TURN):
+            for each in rows:
+                self._some(each, start, limits)
+
+    def _some(self, rows: Rows, start: int, limits: Limits) -> None:
+        ssp, limit, some = rows.ssp, limits.of(rows.ssp.stream), slice(start, start + _IN_TURN)
+        keys = rows.keys[some]
+        times = rows.timestamps[some] if rows.timestamps else [None] * len(keys)
+        headers = rows.headers[some] if rows.headers else [None] * len(keys)
+        for key, message, time_ms, named in zip(keys, rows.messages[some], times, headers, strict=True):
             size = OVERHEAD + (len(key) if key else 0) + (len(message) if message else 0)
             if named:
                 size += size_of_headers(named)
@@ -180,6 +196,7 @@ class _Sent:
         """Send a message."""
         named = list(headers.items()) if headers else None
         future = self._producer.send(ssp.stream, message, key, named, ssp.partition, time_ms)
+        size += _PER_FUTURE
         self._waiting.append((future, size, ssp))
         self._last[ssp] = future
         self._bytes += size
