@@ -88,7 +88,7 @@ ROWS = [
     Row("the broker takes an epoch for wrong", Fault(PRODUCE, "error", code=INVALID_EPOCH), soak=AT_LEAST),
     Row("the broker does not know the producer", Fault(PRODUCE, "error", code=UNKNOWN_PRODUCER), soak=AT_LEAST),
     Row("the broker does not like a record", Fault(PRODUCE, "error", code=INVALID_RECORD)),
-    Row("the broker is killed and comes back", Fault(PRODUCE, "wait"), _restart, PATIENT, alone=True, soak=AT_LEAST),
+    Row("the broker is killed and comes back", Fault(PRODUCE, "wait"), _restart, PATIENT, alone=True, soak=BOTH),
     Row("the broker is killed for longer than patience", Fault(PRODUCE, "wait"), _away_until_the_job_fails, alone=True, soak=BOTH),
     Row("the broker finds messages too large", Fault(PRODUCE, "error", 1.0, TOO_LARGE), soak=AT_LEAST),
     Row("another run of the job comes first", Fault(PRODUCE, "wait"), _another_run, {**PATIENT, "producer__request__timeout__ms": 20_000}),
