@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 
+from streambench.config import Config
 from streambench.errors import StreambenchError
-from streambench.system.systems import Systems
+from streambench.system.listing import named_inputs, streams_of
 from streambench_magics.commands import CONFIG, PARSERS, TASK, Parser
 from streambench_magics.jobs import Workbench
 from streambench_magics.magics import StreamMagics
 
 _LINE = re.compile(r"\s*(?:\w[\w, ]*=\s*)?(?P<magic>%stream|%%streamtask|%%streamconfig)\s+(?P<rest>.*)", re.DOTALL)
-_LISTED = ("log", "memory")
-"""Kinds of systems that are asked for their streams: those that answer at once."""
+_PATIENCE_S = 1.5
+_PAUSE_S = 30.0
+"""Whoever does not answer while somebody types is not asked again for so long."""
+
+_silent: dict[tuple[str, ...], float] = {}
 
 
 def completer_of(magics: StreamMagics) -> Any:
@@ -79,17 +84,20 @@ def _values(bench: Workbench, what: str | tuple[str, ...]) -> list[str]:
 def stream_names(bench: Workbench) -> set[str]:
     """The streams in sight: those that jobs and configurations name, and those that are there."""
     found: set[str] = set()
+    asked: dict[tuple[str, ...], tuple[Config, str]] = {}
     for config in bench.all_configs():
-        found.update(config.names("task.inputs"))
-        systems = Systems(config)
-        try:
-            for system in systems.names():
-                if config.text(f"systems.{system}.samza.factory") in _LISTED:
-                    found.update(str(stream) for stream in systems.admin(system).streams())
-        except (StreambenchError, OSError):
-            continue
-        finally:
-            systems.close()
+        found.update(map(str, named_inputs(config)))
+        for system in config.names_below("systems."):
+            settings = config.below(f"systems.{system}.")
+            asked[system, *(f"{key}={settings[key]}" for key in sorted(settings))] = config, system
+    now = time.monotonic()
+    for known in [known for known in asked if now - _silent.get(known, -_PAUSE_S) < _PAUSE_S]:
+        del asked[known]
+    for known, answer in zip(asked, streams_of(asked.values(), patience_s=_PATIENCE_S), strict=True):
+        if isinstance(answer, StreambenchError):
+            _silent[known] = time.monotonic()
+        else:
+            found.update(map(str, answer))
     return found
 
 

@@ -21,12 +21,13 @@ from streambench.config import masked
 from streambench.container.container import Until
 from streambench.container.snapshot import lag_between
 from streambench.debug.view import counted
-from streambench.errors import StreambenchError, TaskError, UnknownStreamError
+from streambench.errors import StreambenchError, StreamSystemError, TaskError, UnknownStreamError
 from streambench.job.failure import user_frames
 from streambench.model import SystemStream
 from streambench.planning.model import natural
 from streambench.planning.plan import job_name
 from streambench.serde.streams import StreamSerdes
+from streambench.system.listing import listing
 from streambench.system.systems import Systems, builtin_kind
 from streambench_magics.cell import task_from_cell
 from streambench_magics.commands import CONFIG, PARSERS, TASK, Parser, overview, words
@@ -34,12 +35,13 @@ from streambench_magics.errors import MagicError, interrupted, task_failed
 from streambench_magics.jobs import Job, Workbench, parsed_config
 from streambench_magics.panel import Panel, show, static
 from streambench_magics.picture import still, to_do_again, why
-from streambench_magics.streams import is_confirmed, messages_in, peek, send
+from streambench_magics.streams import is_confirmed, messages_in, partitions_of, peek, send
 from streambench_magics.tables import Records, message_text
 
 _FOLD_ABOVE = 24
 _SHOWN_STEPS = 10
 _END_S = 2.0
+_PATIENCE_S = 15.0
 _STOPPED = "stopped"
 _HERE = ("log", "memory", "file")
 _TEXT_SERDES = ("string", None)
@@ -181,26 +183,25 @@ class StreamMagics(Magics):
         if args.partitions is not None:
             raise MagicError("--partitions goes with create: %stream streams create STREAM --partitions N")
         records: list[dict[str, Any]] = []
+        problems: list[str] = []
         for what in args.what or self._systems():
-            system = what.partition(".")[0]
-            systems = Systems(self.bench.config_with(system, args.config))
+            config = self.bench.config_with(what.partition(".")[0], args.config)
+            if "." in what:
+                with self._known_stream(stream := SystemStream.parse(what)):
+                    records += partitions_of(config, [stream])
+                continue
+            found = listing(config, [what], patience_s=_PATIENCE_S)
+            problems += map(str, found.problems)
             try:
-                streams = [SystemStream.parse(what)] if "." in what else systems.admin(system).streams()
-                for stream in streams:
-                    with self._known_stream(stream):
-                        partitions = sorted(systems.metadata([stream])[stream].items())
-                    is_kept = systems.admin(stream.system).replayable
-                    for number, at in partitions:
-                        upcoming = at.upcoming if is_kept else None
-                        records.append(
-                            {"stream": str(stream), "partition": number, "oldest": at.oldest, "newest": at.newest, "upcoming": upcoming}
-                        )
-            finally:
-                systems.close()
+                records += partitions_of(config, found.streams, all_there=False)
+            except StreamSystemError as error:
+                problems.append(str(error))
+        for problem in problems:
+            print(problem)
         if len(records) > _FOLD_ABOVE:
             return _folded(records)
         figures = ["partition", "oldest", "newest", "upcoming"]
-        return Records(["stream", *figures], records, right=figures, note="" if records else "there are no streams")
+        return Records(["stream", *figures], records, right=figures, note="" if records or problems else "there are no streams")
 
     def _create_streams(self, args: Namespace) -> None:
         names = args.what[1:]

@@ -12,6 +12,7 @@ import pyarrow as pa
 from streambench.config import Config
 from streambench.container.rejects import REASON
 from streambench.container.writer import writing
+from streambench.errors import UnknownStreamError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, PartitionMetadata, SystemStream, SystemStreamPartition
 from streambench.serde.streams import StreamSerdes, readable
@@ -53,24 +54,43 @@ def is_confirmed(config: Config, stream: SystemStream) -> bool:
     return builtin_kind(config, stream.system) not in ("tcp", "udp")
 
 
+def partitions_of(config: Config, streams: Iterable[SystemStream], *, all_there: bool = True) -> list[dict[str, Any]]:
+    """A record for each partition. Raises UnknownStreamError, or passes over what is not there; and what else the systems raise."""
+    records: list[dict[str, Any]] = []
+    systems = Systems(config)
+    try:
+        for stream in streams:
+            try:
+                found = systems.metadata([stream])[stream]
+            except UnknownStreamError:
+                if all_there:
+                    raise
+                continue
+            kept = systems.admin(stream.system).replayable
+            for number, at in sorted(found.items()):
+                offsets = {"oldest": at.oldest, "newest": at.newest, "upcoming": at.upcoming if kept else None}
+                records.append({"stream": str(stream), "partition": number, **offsets})
+    finally:
+        systems.close()
+    return records
+
+
 def peek(config: Config, stream: SystemStream, *, limit: int, partition: int | None, begin: str) -> list[dict[str, Any]]:
     """Up to ``limit`` messages, evenly from the partitions (or from one), from ``begin`` on: oldest, newest (the last), or an offset."""
     systems = Systems(config)
     try:
         metadata = systems.metadata([stream])[stream]
-        if not systems.admin(stream.system).replayable:
-            raise MagicError(
-                f"{stream} keeps nothing that could be looked at: see what comes with a task that reads it (%stream attach), or keep it in "
-                f"a log (systems.{stream.system}.samza.landing)"
-            )
         if partition is not None and partition not in metadata:
             raise MagicError(f"{stream} has no partition {partition}; it has {len(metadata)}, numbered from 0")
+        replayable = systems.admin(stream.system).replayable
+        if not replayable and begin not in ("oldest", "newest"):
+            raise MagicError(f"{stream}: this kind of system has no offsets to begin at; leave out --from {begin}")
         wanted = {
             SystemStreamPartition(stream.system, stream.stream, number): each
             for number, each in sorted(metadata.items())
-            if partition in (None, number) and each.newest is not None
+            if partition in (None, number) and (each.newest is not None or not replayable)
         }
-        starts = {ssp: _start(each, begin, limit) for ssp, each in wanted.items()}
+        starts = {ssp: _start(each, begin, limit) for ssp, each in wanted.items()} if replayable else dict.fromkeys(wanted, "0")
         found = read_to_head(systems.consumer(stream.system, MetricsRegistry()), starts, at_most=limit, patience_s=_PATIENCE_S)
         key_serde, message_serde = StreamSerdes(config).for_stream(stream)
         turns = sorted((index, ssp) for ssp, records in found.items() for index in range(len(records)))[:limit]

@@ -12,9 +12,13 @@ import typer
 from streambench.config import Config
 from streambench.errors import ConfigError
 from streambench.model import SystemStream
+from streambench.system.listing import listing
 from streambench.system.systems import Systems
 
 ENDING = ".properties"
+
+# How long somebody who has pressed the tab key is kept waiting by a broker that is not there.
+_PATIENCE_S = 2.0
 
 JobOption = Annotated[
     Path | None,
@@ -67,18 +71,6 @@ def systems_of(config: Config) -> Iterator[Systems]:
         systems.close()
 
 
-def all_streams(config: Config, systems: Systems) -> list[SystemStream]:
-    """The streams of all systems of a job; of a system that cannot list them, those that the configuration names as inputs."""
-    named = []
-    for name in (*config.names("task.inputs"), *(each.split("#")[0] for each in config.names("task.broadcast.inputs"))):
-        with contextlib.suppress(ConfigError):
-            named.append(SystemStream.parse(name))
-    found: set[SystemStream] = set()
-    for system in systems.names():
-        found.update(systems.admin(system).streams() or (stream for stream in named if stream.system == system))
-    return sorted(found)
-
-
 def complete_streams(context: typer.Context, incomplete: str) -> list[str]:
     """The names of streams that begin like this, for the tab key. Nothing where there is no configuration to find them by."""
     return [name for name in _stream_names(context.params) if name.startswith(incomplete)]
@@ -101,6 +93,5 @@ def _stream_names(parameters: dict[str, Any]) -> list[str]:
     # The user is typing: whatever is wrong will be said when the command is given.
     with contextlib.suppress(Exception):
         config, _ = split_job(Path(option) if option else None, list(words))
-        with systems_of(config) as systems:
-            return [str(stream) for stream in all_streams(config, systems)]
+        return [str(stream) for stream in listing(config, patience_s=_PATIENCE_S).streams]
     return []

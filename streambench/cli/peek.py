@@ -74,7 +74,6 @@ def peek(
     shown = 0
     with systems_of(settings) as systems:
         starts = _starts(systems, stream, start, partition)
-        is_kept = systems.admin(stream.system).replayable
         at_most = limit if limit is not None or follow else _LIMIT
         view = _View(settings, stream)
         consumer = systems.consumer(stream.system, MetricsRegistry())
@@ -85,9 +84,7 @@ def peek(
                     shown += 1
         except KeyboardInterrupt:
             return
-    if not shown and not follow and not is_kept:
-        print(f"nothing waits in {stream}, which keeps nothing: --follow shows what comes from now on", file=sys.stderr)
-    elif not shown and not follow:
+    if not shown and not follow:
         places = ", ".join(f"{ssp.partition} from {offset}" for ssp, offset in starts.items())
         print(f"there is nothing yet in {stream} (partition {places})", file=sys.stderr)
 

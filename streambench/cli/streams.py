@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -10,14 +9,17 @@ from typing import Annotated, Any
 import typer
 
 from streambench.cli.groups import COLUMNS, FIGURES, group_rows
-from streambench.cli.job import JobOption, JsonOption, all_streams, complete_words, is_job, split_job, stream_named, systems_of
+from streambench.cli.job import JobOption, JsonOption, complete_words, is_job, split_job, stream_named, systems_of
 from streambench.cli.output import say, show_rows, tell_error
 from streambench.config import Config
-from streambench.errors import CorruptDataError, StreamExistsError, UnknownStreamError
+from streambench.errors import CorruptDataError, StreambenchError, StreamExistsError, StreamSystemError, UnknownStreamError
 from streambench.model import PartitionMetadata, SystemStream
+from streambench.system.listing import Listing, listing
 from streambench.system.systems import Systems
 
 _COLUMNS = ("stream", "partition", "oldest", "newest", "upcoming")
+# Systems say sooner, and better, why they do not answer.
+_PATIENCE_S = 15.0
 _VERBS = ("list", "create", "grow", "delete")
 
 
@@ -98,11 +100,11 @@ def _understood(option: Any, words: list[str]) -> tuple[Config, str, list[System
 
 def _list(config: Config, only: SystemStream | None, *, as_json: bool) -> None:
     with systems_of(config) as systems:
-        damaged: list[CorruptDataError] = []
+        problems: list[StreambenchError] = []
         if only is not None:
             metadata = systems.metadata([only])
         else:
-            metadata, damaged = _present(systems, all_streams(config, systems))
+            metadata, problems = _present(systems, listing(config, patience_s=_PATIENCE_S))
         kept = {stream for stream in metadata if systems.admin(stream.system).replayable}
 
     def rows() -> Iterator[dict[str, Any]]:
@@ -111,27 +113,30 @@ def _list(config: Config, only: SystemStream | None, *, as_json: bool) -> None:
                 upcoming = here.upcoming if stream in kept else None
                 yield dict(zip(_COLUMNS, (str(stream), partition, here.oldest, here.newest, upcoming), strict=True))
 
-    if metadata or not damaged:
+    if metadata or not problems:
         show_rows(rows(), _COLUMNS, as_json=as_json, empty="there are no streams yet", right=_COLUMNS[1:])
-    for error in damaged:
+    for error in problems:
         tell_error(error)
-    if damaged:
+    if problems:
         raise typer.Exit(1)
 
 
-def _present(
-    systems: Systems, streams: list[SystemStream]
-) -> tuple[dict[SystemStream, dict[int, PartitionMetadata]], list[CorruptDataError]]:
+def _present(systems: Systems, listed: Listing) -> tuple[dict[SystemStream, dict[int, PartitionMetadata]], list[StreambenchError]]:
     """The streams that are there (one that is only named as an input need not be), and what is wrong with the others."""
-    found = {}
-    damaged = []
-    for stream in streams:
-        with contextlib.suppress(UnknownStreamError):
+    found: dict[SystemStream, dict[int, PartitionMetadata]] = {}
+    problems = list(listed.problems)
+    silent: set[str] = set()
+    for stream in listed.streams:
+        if stream.system not in silent:
             try:
                 found.update(systems.metadata([stream]))
-            except CorruptDataError as error:
-                damaged.append(error)
-    return found, damaged
+            except UnknownStreamError:
+                continue
+            except StreamSystemError as error:
+                problems.append(error)
+                if not isinstance(error, CorruptDataError):
+                    silent.add(stream.system)
+    return found, problems
 
 
 def _create(config: Config, stream: SystemStream, partitions: int | None) -> None:

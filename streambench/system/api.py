@@ -106,6 +106,14 @@ class SystemConsumer(ABC):
         return self.poll_chunks(wanted, timeout_ms)
 
 
+def nothing_to_look_at(system: str) -> StreamSystemError:
+    """What ``look_only`` raises where what comes is kept by nobody."""
+    return StreamSystemError(
+        f"'{system}' keeps nothing that could be looked at: land it in a log (systems.{system}.samza.landing) and look there; or "
+        "receive what comes from now on in place of the job (streambench peek --follow)"
+    )
+
+
 Sender = Callable[[str, OutgoingMessageEnvelope, Any, Any, int], None]
 """Takes a message for one stream: source, the envelope as the task sent it, key and message as encoded, and the partition."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streambench_magics.errors import MagicError
+from streambench.errors import StreamSystemError
 from tests.magics.conftest import Shell
 from tests.ports import free_ports
 
@@ -23,6 +23,6 @@ def test_a_job_that_waits_for_its_next_step_is_sent_to_and_gets_it_then(ip: Shel
         ip.run("%stream step")
     assert task.task.seen == [{"n": 1}]
     assert ip.run("%stream streams t.lines").splitlines()[1].split() == ["t.lines", "0", "-", "-", "-"]
-    with pytest.raises(MagicError, match=r"t\.lines keeps nothing that could be looked at: .*systems\.t\.samza\.landing"):
+    with pytest.raises(StreamSystemError, match=r"'t' keeps nothing that could be looked at: .*systems\.t\.samza\.landing"):
         ip.run("%stream peek t.lines")
     ip.run("%stream stop")

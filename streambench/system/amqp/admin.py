@@ -49,6 +49,10 @@ class AmqpAdmin(SystemAdmin):
             raise OffsetError(f"{offset!r} is no offset of an AMQP system: they are numbers")
         return str(int(offset) + 1)
 
+    def streams(self) -> list[SystemStream]:
+        """Those that the configuration says something of."""
+        return [SystemStream(self._settings.system, name) for name in self._settings.streams()]
+
     def delete(self, stream: SystemStream) -> None:
         """Delete the queues of a stream. Of one that an exchange passes on, the exchange and the queue of this group: those of other
         groups stay with what they hold."""
@@ -63,7 +67,7 @@ class AmqpAdmin(SystemAdmin):
     def _of(self, open_channel: Open, stream: SystemStream) -> dict[int, PartitionMetadata]:
         place = self._settings.place(stream.stream, self._present(open_channel, stream))
         if not self._settings.keeps:
-            return {number: PartitionMetadata(None, None, "0") for number in range(len(place.queues))}
+            return dict.fromkeys(range(self._settings.partitions(stream.stream)), PartitionMetadata(None, None, "0"))
         found = {}
         for number, queue in enumerate(place.queues):
             oldest, upcoming = bounds(open_channel, queue)

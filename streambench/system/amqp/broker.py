@@ -151,6 +151,8 @@ def check(settings: Settings, open_channel: Open, place: Place, *, reads: bool =
         if not has_exchange(open_channel, place.exchange):
             raise UnknownStreamError(f"there is no stream {name}: the broker at {settings.name} has no exchange {place.exchange}")
         if reads:
+            if not place.queues:
+                raise settings.no_group(place.stream)
             declare(settings, open_channel, place)
         return
     for queue in dict.fromkeys(place.queues):

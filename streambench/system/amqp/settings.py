@@ -72,8 +72,9 @@ MOST_AHEAD = 65_535
 class Place(Struct, frozen=True):
     """What a stream is in the broker, as it is configured.
 
-    ``queues``: per partition, what it is read from. ``exchange`` is empty where messages go straight to the queue; ``binding_keys`` are
-    those with which the queue is bound to it. ``arguments``: with which the queues are made. ``routing_key``: fixed, or None.
+    ``queues``: per partition, what it is read from; none where an exchange passes it on and nobody says for whom. ``exchange`` is empty
+    where messages go straight to the queue; ``binding_keys`` are those with which the queue is bound to it. ``arguments``: with which the
+    queues are made. ``routing_key``: fixed, or None.
     """
 
     stream: str
@@ -122,8 +123,11 @@ class Settings:
         queue = self._text("queue", stream)
         if self.keeps and exchange:
             raise self.error(f"streams.{stream}.exchange", "is not for stream queues: everybody who reads one gets everything")
-        if queue is None:
-            queue = f"{stream}.{self._group(stream)}" if exchange else stream
+        if queue is None and exchange:
+            group = self._group(stream)
+            queue = group and f"{stream}.{group}"
+        elif queue is None:
+            queue = stream
         number = partitions or self.partitions(stream)
         prefetch = self._number("prefetch", stream)
         if prefetch > MOST_AHEAD or (self.keeps and prefetch == 0):
@@ -131,7 +135,7 @@ class Settings:
             raise self.error("prefetch", f"{prefetch}: give a number from {least} to {MOST_AHEAD}")
         return Place(
             stream=stream,
-            queues=(queue,) * number if not self.keeps else (queue,) if number == 1 else tuple(f"{queue}-{at}" for at in range(number)),
+            queues=self._queues(queue, number),
             exchange=exchange,
             exchange_type=exchange_type,
             binding_keys=tuple(self._config.names(self._key("binding.keys", stream))) or ("#" if exchange_type == "topic" else "",),
@@ -142,6 +146,26 @@ class Settings:
             prefetch=prefetch,
             key_header=self._text("key.header", stream) or "key",
         )  # fmt: skip
+
+    def _queues(self, queue: str | None, partitions: int) -> tuple[str, ...]:
+        if queue is None:
+            return ()
+        return (queue,) * partitions if partitions == 1 or not self.keeps else tuple(f"{queue}-{at}" for at in range(partitions))
+
+    def streams(self) -> list[str]:
+        """The streams that the configuration says something of, sorted. (A broker does not tell its queues by AMQP.)"""
+        found = set()
+        longest_first = sorted((each.pattern for each in (*_OF_BOTH, *_OF_STREAMS)), key=len, reverse=True)
+        for name in self._config.below(f"systems.{self.system}.streams."):
+            for mark in (".samza.", _ARGUMENTS):
+                if mark in name:
+                    found.add(name.partition(mark)[0])
+                    break
+            else:
+                ending = next((f".{each}" for each in ("partitions", *longest_first) if name.endswith(f".{each}")), None)
+                if ending is not None:
+                    found.add(name.removesuffix(ending))
+        return sorted(found)
 
     def partitions(self, stream: str) -> int:
         """How many partitions are configured."""
@@ -173,12 +197,13 @@ class Settings:
         """A ConfigError that names the setting."""
         return self._config.error(f"systems.{self.system}.{name}", what)
 
-    def _group(self, stream: str) -> str:
+    def no_group(self, stream: str) -> ConfigError:
+        """Nobody can read what an exchange passes on without a name for the queue."""
+        return self.error(f"streams.{stream}.group", "is missing, and so is job.name: who reads the exchange together?")
+
+    def _group(self, stream: str) -> str | None:
         name, number = self._config.text("job.name"), self._config.text("job.id")
-        group = self._text("group", stream) or (name and (name if number == "1" else f"{name}-{number}"))
-        if not group:
-            raise self.error(f"streams.{stream}.group", "is missing, and so is job.name: who reads the exchange together?")
-        return group
+        return self._text("group", stream) or (name and (name if number == "1" else f"{name}-{number}"))
 
     def _arguments(self, stream: str, kind: str) -> dict[str, Any]:
         arguments: dict[str, Any] = {"x-queue-type": kind}

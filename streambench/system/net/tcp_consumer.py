@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from streambench.errors import UnknownStreamError, do_all
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
-from streambench.system.api import Chunk, SystemConsumer
+from streambench.system.api import Chunk, SystemConsumer, nothing_to_look_at
 from streambench.system.net.address import Address, listen
 from streambench.system.net.admin import to_number
 from streambench.system.net.framing import FRAMINGS
@@ -46,6 +46,10 @@ class TcpConsumer(SystemConsumer):
     def addresses(self) -> dict[SystemStreamPartition, Address]:
         """Where it listens, with the ports that were chosen where 0 was configured; empty before ``start`` and after ``stop``."""
         return {ssp: listener.address for ssp, listener in self._listeners.items()}
+
+    def look_only(self, at_most: int | None) -> None:
+        if at_most is not None:
+            raise nothing_to_look_at(self._streams.system)
 
     def register(self, ssp: SystemStreamPartition, offset: str) -> None:
         self._wanted[ssp] = to_number(offset, str(ssp))

@@ -16,7 +16,7 @@ from streambench.chunk import numbered
 from streambench.errors import UnknownStreamError, do_all
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
-from streambench.system.api import Chunk, SystemConsumer
+from streambench.system.api import Chunk, SystemConsumer, nothing_to_look_at
 from streambench.system.net.address import Address, listen
 from streambench.system.net.admin import to_number
 from streambench.system.net.settings import Streams, UdpSettings, udp_settings
@@ -52,6 +52,10 @@ class UdpConsumer(SystemConsumer):
     def addresses(self) -> dict[SystemStreamPartition, Address]:
         """Where it listens, with the ports that were chosen where 0 was configured; empty before ``start`` and after ``stop``."""
         return {ssp: port.address for ssp, port in self._ports.items()}
+
+    def look_only(self, at_most: int | None) -> None:
+        if at_most is not None:
+            raise nothing_to_look_at(self._streams.system)
 
     def register(self, ssp: SystemStreamPartition, offset: str) -> None:
         self._wanted[ssp] = to_number(offset, str(ssp))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from streambench.errors import UnknownStreamError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
-from streambench.system.api import SystemConsumer
+from streambench.system.api import SystemConsumer, nothing_to_look_at
 from streambench.system.webhook.endpoint import Endpoints
 from streambench.system.webhook.inbox import Inbox
 from streambench.system.webhook.server import Server
@@ -38,6 +38,10 @@ class WebhookConsumer(SystemConsumer):
     def port(self) -> int:
         """Where it listens, once it is started."""
         return self._listening.port if self._server is None else self._server.port
+
+    def look_only(self, at_most: int | None) -> None:
+        if at_most is not None:
+            raise nothing_to_look_at(self._system)
 
     def register(self, ssp: SystemStreamPartition, offset: str) -> None:
         stream = ssp.system_stream
