@@ -8,6 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from streambench.errors import ConfigError, UnknownStreamError
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import OutgoingMessageEnvelope
+from streambench.system.systems import Systems
 from tests.system.amqp.broker import Amqp
 
 Make = Callable[..., Amqp]
@@ -42,6 +45,24 @@ def test_what_is_sent_while_nobody_of_a_group_is_there_waits_for_it(amqp: Make) 
     system = of_groups(amqp).create()
     system.send(b"early")
     assert [each.message for each in system.receive(system.consumer(), 1)] == [b"early"]
+
+
+def test_who_belongs_to_no_group_may_make_it_and_send_but_not_read(amqp: Make) -> None:
+    system = of_groups(amqp)
+    listener = {f"systems.q.streams.{system.stream.stream}.mandatory": "false"}
+    nobody = Systems(system.config.with_values({"job.name": None, **listener}))
+    assert nobody.create(system.stream)
+    assert nobody.admin("q").streams() == [system.stream]
+    assert list(nobody.metadata([system.stream])[system.stream]) == [0]
+    reader = system.consumer()
+    producer = nobody.producer("q", MetricsRegistry())
+    producer.start()
+    producer.send("test", OutgoingMessageEnvelope(system.stream, b"news"))
+    producer.flush("test")
+    producer.stop()
+    assert [each.message for each in system.receive(reader, 1)] == [b"news"]
+    with pytest.raises(ConfigError, match=r"group: is missing, and so is job\.name"):
+        system.consumer(config={"job.name": None})
 
 
 def test_a_group_of_a_topic_gets_what_its_keys_match(amqp: Make) -> None:

@@ -37,7 +37,6 @@ def settings(**values: str) -> Settings:
         ({"queue.type": "stream", "streams.s.dead.letter.queue": "d"}, r"dead\.letter\.queue: is not for stream queues"),
         ({"streams.s.delivery.limit": "3"}, r"delivery\.limit: .*set dead\.letter\.queue"),
         ({"streams.s.delivery.limit": "3", "streams.s.dead.letter.queue": "d", "queue.type": "classic"}, r"only quorum queues count"),
-        ({"streams.s.exchange": "e"}, r"streams\.s\.group: is missing"),
         ({"streams.s.exchange": "e", "streams.s.group": "g", "streams.s.mandatory": "maybe"}, r"neither true nor false"),
         ({"streams.s.exchange": "e", "streams.s.group": "g", "streams.s.exchange.type": "round"}, r"'round' is not one of"),
     ],
