@@ -105,7 +105,6 @@ class Campaign:
         self._process = None
 
     def said(self) -> str:
-        self._said.flush()
         return (self._directory / "said.txt").read_text()
 
     def close(self) -> None:
@@ -231,4 +230,6 @@ def test_everything_arrives_though_processes_and_brokers_are_killed(three: Kafka
         assert found == campaign.expected, campaign.said()
     else:
         assert {part: set(each) for part, each in found.items()} == {part: set(each) for part, each in campaign.expected.items()}
-    assert campaign.ended == 0, campaign.said()
+    # A client may get stuck for patience.ms where a broker is killed: the job then ends, and goes on when it is started again.
+    assert "Traceback" not in campaign.said()
+    assert campaign.ended <= BROKER_KILLS // 2, campaign.said()
