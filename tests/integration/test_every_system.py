@@ -163,7 +163,7 @@ def test_a_notebook_works_with_it(ip: Shell, kind: Kind) -> None:
         ip.run("%stream wait it")
     else:
         ip.run("%stream run it")
-        kind.arrive()
+        _as_soon_as_somebody_listens(kind.arrive)
     (task,) = ip.magics.bench.jobs["it"].session.container.tasks
     while len(task.task.seen) < 3:
         assert ip.magics.bench.jobs["it"].alive
@@ -178,6 +178,15 @@ def test_a_notebook_works_with_it(ip: Shell, kind: Kind) -> None:
             ip.run(f"%stream peek {kind.stream}")
     ip.run("%stream checkpoints it")
     assert [row["partition"] for row in ip.value] == [f"{kind.stream}.0"]
+
+
+def _as_soon_as_somebody_listens(arrive: Callable[[], None]) -> None:
+    """A receiver that lands has a thread of its own, which begins after the job."""
+    while True:
+        try:
+            return arrive()
+        except (ConnectionRefusedError, httpx.ConnectError):
+            threading.Event().wait(0.05)
 
 
 @pytest.fixture
