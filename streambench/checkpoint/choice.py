@@ -14,7 +14,7 @@ from streambench.checkpoint.journal import JournalCheckpointManager
 from streambench.checkpoint.memory import memory_checkpoints
 from streambench.config import Config
 from streambench.errors import ConfigError
-from streambench.system.systems import BUILTIN, GROUP, Systems, builtin_kind, log_systems
+from streambench.system.systems import BUILTIN, GROUP, Systems, builtin_kind, keepers, log_systems
 
 log = logging.getLogger(__name__)
 
@@ -22,10 +22,11 @@ _KEY = "task.checkpoint.system"
 
 
 def checkpoint_manager(config: Config, job_name: str) -> CheckpointManager:
-    """The checkpoint manager of a job: the system of ``task.checkpoint.system``, else of ``job.default.system``, else the only log system.
+    """The checkpoint manager of a job: the system of ``task.checkpoint.system``, else of ``job.default.system``, else the only log system,
+    else the only other system that keeps checkpoints.
 
-    A job that has no log system and names none keeps its checkpoints in memory. A kind of system keeps checkpoints where its factory has a
-    method ``get_checkpoint_manager(system, config, job)``; log and memory systems do without. Raises ConfigError.
+    A job that has none of these keeps its checkpoints in memory. A kind of system keeps checkpoints where its factory has a method
+    ``get_checkpoint_manager(system, config, job)``; log and memory systems do without. Raises ConfigError.
     """
     keep = config.integer("task.checkpoint.history")
     if keep < 1:
@@ -36,11 +37,11 @@ def checkpoint_manager(config: Config, job_name: str) -> CheckpointManager:
         system = config.text(key)
         if system is not None:
             return _of_system(config, key, system, job_name, keep)
-    logs = log_systems(config)
-    if len(logs) > 1:
-        raise config.error(_KEY, f"is missing: {', '.join(logs)} are all log systems; say which of them keeps the checkpoints")
-    if logs:
-        return _of_system(config, _KEY, logs[0], job_name, keep)
+    able = keepers(config)
+    if len(able) > 1:
+        raise config.error(_KEY, f"is missing: {', '.join(able)} could all keep the checkpoints; say which of them does")
+    if able:
+        return _of_system(config, _KEY, able[0], job_name, keep)
     lasting = [system for system in _systems(config) if builtin_kind(config, system) != "memory"]
     if lasting:
         log.warning("the checkpoints of %s are kept in memory and lost with this process; set %s=file to keep them", job_name, _KEY)

@@ -18,7 +18,7 @@ from streambench.serde.registry import serde_named
 from streambench.store.cache import CachedEngine
 from streambench.store.engine import StoreEngine, StoreEngineFactory
 from streambench.store.expiry import ExpiringEngine
-from streambench.system.systems import Systems, log_systems
+from streambench.system.systems import Systems, keepers
 
 log = logging.getLogger(__name__)
 
@@ -159,14 +159,14 @@ def _default_system(config: Config) -> tuple[str | None, str | None]:
         system = config.text(key)
         if system is not None:
             return system, key
-    logs = log_systems(config)
-    return (logs[0], f"systems.{logs[0]}.samza.factory") if len(logs) == 1 else (None, None)
+    able = keepers(config)
+    return (able[0], f"systems.{able[0]}.samza.factory") if len(able) == 1 else (None, None)
 
 
 def _warn_of_choice(config: Config, store: str) -> None:
-    logs = log_systems(config)
-    if logs:
+    able = keepers(config)
+    if able:
         log.warning(
-            "the store '%s' has no changelog and is lost at a stop: %s are all log systems; say which with job.changelog.system, or set "
-            "stores.%s.changelog=none", store, ", ".join(logs), store,
+            "the store '%s' has no changelog and is lost at a stop: %s could all keep it; say which with job.changelog.system, or set "
+            "stores.%s.changelog=none", store, ", ".join(able), store,
         )  # fmt: skip

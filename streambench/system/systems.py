@@ -50,6 +50,17 @@ def log_systems(config: Config) -> list[str]:
     return [system for system in config.names_below("systems.") if builtin_kind(config, system) == "log"]
 
 
+def keepers(config: Config) -> list[str]:
+    """The names of the systems that may keep what a job has to remember, its checkpoints and changelogs, sorted: the log systems, or where
+    there are none, those of other kinds that keep checkpoints (their factories have a ``get_checkpoint_manager``)."""
+    return log_systems(config) or [system for system in config.names_below("systems.") if _keeps_checkpoints(config, system)]
+
+
+def _keeps_checkpoints(config: Config, system: str) -> bool:
+    setting = f"systems.{system}.samza.factory"
+    return config.text(setting) is not None and hasattr(load.named(config, setting, group=GROUP, builtin=BUILTIN), "get_checkpoint_manager")
+
+
 class Systems:
     """What a job's configuration says of its systems. ``fallback`` is the factory of those that name none (or ``memory``)."""
 

@@ -69,12 +69,20 @@ def test_the_only_log_system_keeps_them_unless_told_otherwise(tmp_path: Path, fa
 def test_of_several_log_systems_one_must_be_named(tmp_path: Path) -> None:
     two: dict[str, Any] = {f"systems__{name}__samza__factory": "log" for name in ("one", "two")}
     two |= {f"systems__{name}__path": name for name in ("one", "two")}
-    with pytest.raises(ConfigError, match="one, two are all log systems") as raised:
+    with pytest.raises(ConfigError, match="one, two could all keep the checkpoints") as raised:
         checkpoint_manager(config(tmp_path, **two), "counts-1")
     assert raised.value.key == "task.checkpoint.system"
     assert written(config(tmp_path, **two, job__default__system="one"), tmp_path / "one/_jobs") == ["counts-1"]
     both = config(tmp_path, **two, job__default__system="one", task__checkpoint__system="two")
     assert written(both, tmp_path / "two/_jobs") == ["counts-1"]
+
+
+def test_where_there_is_no_log_system_the_only_other_that_can_keeps_them(tmp_path: Path) -> None:
+    systems = {"systems__k__samza__factory": "kafka", "systems__k__bootstrap__servers": "127.0.0.1:1", "systems__in__samza__factory": "memory"}
+    job = config(tmp_path, **systems)
+    assert "Kafka" in type(checkpoint_manager(job, "counts-1")).__name__
+    with_log = job.with_values({"systems.log.samza.factory": "log", "systems.log.path": "data"})
+    assert written(with_log, tmp_path / "data/_jobs") == ["counts-1"]
 
 
 def test_a_memory_system_keeps_them_for_the_next_container_in_this_process(tmp_path: Path) -> None:
