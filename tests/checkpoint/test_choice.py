@@ -78,8 +78,8 @@ def test_of_several_log_systems_one_must_be_named(tmp_path: Path) -> None:
 
 
 def test_where_there_is_no_log_system_the_only_other_that_can_keeps_them(tmp_path: Path) -> None:
-    systems = {"systems__k__samza__factory": "kafka", "systems__k__bootstrap__servers": "127.0.0.1:1", "systems__in__samza__factory": "memory"}
-    job = config(tmp_path, **systems)
+    kafka = {"systems__k__samza__factory": "kafka", "systems__k__bootstrap__servers": "127.0.0.1:1"}
+    job = config(tmp_path, **kafka, systems__in__samza__factory="memory")
     assert "Kafka" in type(checkpoint_manager(job, "counts-1")).__name__
     with_log = job.with_values({"systems.log.samza.factory": "log", "systems.log.path": "data"})
     assert written(with_log, tmp_path / "data/_jobs") == ["counts-1"]
