@@ -79,7 +79,7 @@ class AtomicOutbox(ProducingOutbox):
     def flush(self) -> bool:
         return self._is_awaited
 
-    def correct(self, changes: Sequence[StoreChanges], sources: Mapping[SystemStreamPartition, str]) -> None:
+    def correct(self, changes: Sequence[StoreChanges]) -> None:
         self._add(changes)
 
     def commit(self, commits: Sequence[TaskCommit], now_ms: int) -> Mapping[str, Checkpoint]:
@@ -140,6 +140,8 @@ class AtomicOutbox(ProducingOutbox):
                 size += len(key)
             if type(message) is bytes:
                 size += len(message)
+            if envelope.headers:
+                size += sum(len(name) + len(value) for name, value in envelope.headers.items())
             self._pending += size
             if is_input:
                 self._is_awaited = True

@@ -377,7 +377,7 @@ class Container:
         corrections = self._state_of_tasks.restore(last, self._tell_of_restore)
         self.metrics.gauge("restore-time", "container").set((time.perf_counter_ns() - began_restore) / 1e6)
         self.restoring = None
-        self._outbox.correct(corrections, self._state_of_tasks.sources())
+        self._outbox.correct(corrections)
         self._make_tasks(container)
         generation = checkpoints.last_generation()
         self._place_tasks(last, StartingOffsets(config, self._systems, metadata, last, generation.known if generation else frozenset()))

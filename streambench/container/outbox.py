@@ -77,7 +77,7 @@ class Outbox(Protocol):
         were written. Raises FencedError."""
         ...
 
-    def correct(self, changes: Sequence[StoreChanges], sources: Mapping[SystemStreamPartition, str]) -> None:
+    def correct(self, changes: Sequence[StoreChanges]) -> None:
         """Write changelog entries that set right what a run left behind that died before its commit."""
         ...
 
@@ -108,6 +108,7 @@ class ProducingOutbox:
         self.send = self._outlets.send
         self._partitions: dict[SystemStream, int] = {}
         self._sources: list[str] = []
+        self._writers: dict[SystemStreamPartition, str] = {}
         self._changelogs: set[SystemStream] = set()
         self._generation = self._sequence = 0
         self._sent = metrics.counter("sends", "producers")
@@ -116,7 +117,8 @@ class ProducingOutbox:
 
     def start(self, sources: Sequence[str], fenced: Mapping[str, Sequence[SystemStreamPartition]], generation: int, epoch: int) -> None:
         self._sources = [*sources, *fenced]
-        self._changelogs = {ssp.system_stream for partitions in fenced.values() for ssp in partitions}
+        self._writers = {ssp: source for source, partitions in fenced.items() for ssp in partitions}
+        self._changelogs = {ssp.system_stream for ssp in self._writers}
         # Epochs grow with each holder of a container, and so do the numbers of its commits.
         self._generation, self._sequence = generation, epoch
         for source, partitions in fenced.items():
@@ -210,9 +212,9 @@ class ProducingOutbox:
         ways = self._sender(stream), self._appends(stream)
         made = outlet(stream, *ways, len(partitions), key_serde, message_serde, self._unserialisable)
         if stream == self._rejects.stream:
-            made = Outlet(self._rejects.only_letters(made.put))
+            made = made._replace(put=self._rejects.only_letters(made.put), quick=None)
         if self._on_send is not None:
-            made = Outlet(self._observed(stream, made.put, self._on_send))
+            made = made._replace(put=self._observed(stream, made.put, self._on_send), quick=None)
         self._by_stream[stream] = made
         return made
 
@@ -266,7 +268,7 @@ class LiveOutbox(ProducingOutbox):
     whole = False
 
     def flush(self) -> bool:
-        self.settle()
+        self._unflushed += self._outlets.settle(anyway=False)
         if self._unflushed:
             for producer in self._producers.values():
                 for source in self._sources:
@@ -277,7 +279,7 @@ class LiveOutbox(ProducingOutbox):
 
     def commit(self, commits: Sequence[TaskCommit], now_ms: int) -> Mapping[str, Checkpoint]:
         self.flush()
-        self._write_changes([(each.task, changes) for each in commits for changes in each.changes])
+        self.correct([changes for each in commits for changes in each.changes])
         written = self._checkpoints_of(commits, self._upcoming({ssp for each in commits for ssp in each.changelogs.values()}), now_ms)
         if written:
             self._checkpoints.write(written)
@@ -286,12 +288,10 @@ class LiveOutbox(ProducingOutbox):
     def _appends(self, stream: SystemStream) -> Appends | None:
         return self._producer(stream.system).appends(stream)
 
-    def correct(self, changes: Sequence[StoreChanges], sources: Mapping[SystemStreamPartition, str]) -> None:
-        self._write_changes([(sources[each.changelog], each) for each in changes])
-
-    def _write_changes(self, changes: Sequence[tuple[str, StoreChanges]]) -> None:
-        for source, each in changes:
+    def correct(self, changes: Sequence[StoreChanges]) -> None:
+        for each in changes:
             ssp = each.changelog
+            source = self._writers[ssp]
             producer = self._producer(ssp.system)
             stream = ssp.system_stream
             for (key, value), written in zip(each.entries, each.written or itertools.repeat(None), strict=False):

@@ -11,7 +11,7 @@ import orjson
 from streambench.errors import SerdeError
 from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream
 from streambench.serde.api import Serde
-from streambench.system.api import Appends, Sender
+from streambench.system.api import Appends, Sender, nothing_to_settle
 from streambench.system.partitioner import key_bytes, partition_for
 
 _REMEMBERED_KEYS = 100_000
@@ -35,10 +35,12 @@ class Quick(NamedTuple):
 
 
 class Outlet(NamedTuple):
-    """What takes the messages for one output stream: ``put`` any of them; ``quick`` plain ones, None where there is no quicker way."""
+    """What takes the messages for one output stream: ``put`` any of them; ``quick`` plain ones, None where there is no quicker way.
+    ``settle``: see ``Appends``."""
 
     put: Put
     quick: Quick | None = None
+    settle: Callable[[], object] = nothing_to_settle
 
 
 def outlet(
@@ -56,7 +58,8 @@ def outlet(
     known: dict[Any, int] = {}
     turns = itertools.cycle(range(partitions))
     only_one = partitions == 1
-    extends, largest, _ = appends or _NO_APPENDS
+    extends, largest, settle = appends or _NO_APPENDS
+    longest = min(_LONGEST, largest - _LONGEST_KEY)
 
     # Any, not OutgoingMessageEnvelope: what users have put into one may be of any type, which a compiled module would not bear.
     def put(source: str, envelope: Any) -> None:
@@ -84,7 +87,7 @@ def outlet(
             unserialisable(source, envelope, error)
             return
         if (
-            type(message) is bytes and (key is None or type(key) is bytes) and len(message) + len(key or b"") <= largest
+            type(message) is bytes and len(message) <= longest and (key is None or (type(key) is bytes and len(key) <= _LONGEST_KEY))
             and envelope.timestamp is None and envelope.headers is None
         ):  # fmt: skip
             # Some encoders (orjson) return bytes from a buffer of 4 kB that lives as long as they do: keep a copy of the right size.
@@ -96,15 +99,16 @@ def outlet(
             unserialisable(source, envelope, error)
 
     if appends is None or key_serde is not None or message_serde is not None:
-        return Outlet(put)
-    return Outlet(put, Quick(appends, min(_LONGEST, largest - _LONGEST_KEY), known, turns, only_one))
+        return Outlet(put, None, settle)
+    return Outlet(put, Quick(appends, longest, known, turns, only_one), settle)
 
 
 class Outlets:
     """The outlets of all streams that a container sends to. ``outlet_of`` finds that for a message of a source, or raises.
 
     ``send`` takes messages in order, and the input that they were made from, if from one; ``settle`` sees to what is left to be seen to
-    from time to time (``Appends.settle``), and returns how many messages there were since it was called last.
+    from time to time (``Appends.settle``; not ``anyway``: if there were messages since), and returns how many messages there were since
+    it was called last.
     """
 
     def __init__(self, outlet_of: Callable[[str, Any], Outlet]) -> None:
@@ -127,12 +131,12 @@ class Outlets:
                 except AttributeError:
                     to = None
                 if to is not stream:
-                    put, quick = outlet_of(source, envelope)
+                    put, quick, settle = outlet_of(source, envelope)
                     stream = to
                     appends, longest, known, turns, only_one = quick or _NOT_QUICK
                     extends = appends.partitions
-                    if appends.settle not in settles:
-                        settles.append(appends.settle)
+                    if settle not in settles:
+                        settles.append(settle)
                 unsettled += 1
                 if not extends:
                     put(source, envelope)
@@ -165,14 +169,15 @@ class Outlets:
             for settle in settles:
                 settle()
 
-        def settle() -> int:
+        def settle_and_count(anyway: bool = True) -> int:
             nonlocal sent
-            settle_all()
+            if anyway or unsettled:
+                settle_all()
             count, sent = sent, 0
             return count
 
         self.send = send
-        self.settle = settle
+        self.settle = settle_and_count
 
 
 def _partition(key: Any, partitions: int, known: dict[Any, int]) -> int:
@@ -199,5 +204,5 @@ def _nowhere(source: str, envelope: Any) -> None:
     raise AssertionError(f"there is no outlet for {envelope} of {source}")
 
 
-_NO_APPENDS = Appends((), -1, tuple)
+_NO_APPENDS = Appends((), -1, nothing_to_settle)
 _NOT_QUICK = Quick(_NO_APPENDS, -1, {}, iter(()), False)

@@ -89,10 +89,6 @@ class State:
         """Per source of changes the partitions that it writes alone."""
         return {self._source(task.name): list(self.changelogs(task.name).values()) for task in self._tasks if self.changelogs(task.name)}
 
-    def sources(self) -> dict[SystemStreamPartition, str]:
-        """Per changelog partition the source that writes it."""
-        return {ssp: source for source, partitions in self.fenced().items() for ssp in partitions}
-
     def restore(self, last: Mapping[str, Checkpoint], progress: Callable[[RestoreProgress], object] | None = None) -> list[StoreChanges]:
         """Fill the stores; what must be written to the changelogs to set right what a run left there that died before its commit."""
         began_ns = self._clock.monotonic_ns()

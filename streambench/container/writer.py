@@ -22,7 +22,7 @@ class Writer:
         self.sent = self.durable = 0
         self._producer = producer
         self._source = source
-        self._send = outlets.send
+        self._outlets = outlets
 
     def send(self, messages: Iterable[OutgoingMessageEnvelope], *, flush_every: int | None = None) -> None:
         """Send messages in order, and return when all of them are durable; with ``flush_every`` also whenever so many more are sent.
@@ -30,7 +30,7 @@ class Writer:
         Raises SerdeError where one cannot be encoded or names a partition that is not there, and what the producer or ``messages`` raise.
         Those before it were sent then, and a ``flush`` may yet make them durable.
         """
-        send, source, sent = self._send, self._source, self.sent
+        send, source, sent = self._outlets.send, self._source, self.sent
         every = sys.maxsize if flush_every is None else flush_every
         due = self.durable + every
         try:
@@ -47,6 +47,7 @@ class Writer:
 
     def flush(self) -> None:
         """Return when all that was sent is durable; raise what the producer raises."""
+        self._outlets.settle()
         self._producer.flush(self._source)
         self.durable = self.sent
 

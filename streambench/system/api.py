@@ -127,12 +127,16 @@ class Appends(NamedTuple):
     bytes or None and whose message is bytes. Key and message together must not be longer than ``largest`` bytes.
 
     Nothing is done with a message but to keep it. Whoever appends calls ``settle`` from time to time, at the latest after a thousand of
-    them: it sees to the limits of a batch, in size and in time. ``flush`` writes what was kept in any case.
+    them, and before a ``flush``: it sees to the limits of a batch, in size and in time.
     """
 
     partitions: Sequence[Append]
     largest: int
     settle: Callable[[], object]
+
+
+def nothing_to_settle() -> None:
+    """The ``settle`` of those who see to everything at once."""
 
 
 SendColumns = Callable[[str, int, "pa.RecordBatch"], None]

@@ -21,7 +21,16 @@ from streambench.model import (
     SystemStream,
     SystemStreamPartition,
 )
-from streambench.system.api import Appends, Chunk, Sender, SystemAdmin, SystemConsumer, SystemFactory, SystemProducer
+from streambench.system.api import (
+    Appends,
+    Chunk,
+    Sender,
+    SystemAdmin,
+    SystemConsumer,
+    SystemFactory,
+    SystemProducer,
+    nothing_to_settle,
+)
 from streambench.system.rows import Rows
 
 _FIELDS = 3
@@ -234,7 +243,7 @@ class MemoryProducer(SystemProducer):
         kind = type(self)
         if self._held is not None or kind.send is not MemoryProducer.send or kind.sender is not MemoryProducer.sender:
             return None  # whoever sends in another way wants to see each message
-        return Appends([partition.fields.extend for partition in self._streams.of(stream)], sys.maxsize, _settled)
+        return Appends([partition.fields.extend for partition in self._streams.of(stream)], sys.maxsize, nothing_to_settle)
 
     def flush(self, source: str) -> None:
         pass
@@ -287,10 +296,6 @@ class MemorySystemFactory(SystemFactory):
 
     def get_admin(self, system: str, config: Config) -> MemoryAdmin:
         return MemoryAdmin(self._streams(system))
-
-
-def _settled() -> None:
-    """What was appended is there at once."""
 
 
 def _metadata(partition: Partition) -> PartitionMetadata:

@@ -151,9 +151,10 @@ def test_a_job_that_feeds_nobody_commits_no_more_often_for_it() -> None:
     assert [call.event for call in run.calls if call.event == "commit"] == ["commit"]
 
 
-def test_a_commit_is_due_when_much_output_is_pending() -> None:
+@pytest.mark.parametrize("large", [{"message": b"x" * 400_000}, {"message": b"", "headers": {"h": b"x" * 400_000}}], ids=["value", "header"])
+def test_a_commit_is_due_when_much_output_is_pending(large: dict[str, Any]) -> None:
     def much(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
-        collector.send(OutgoingMessageEnvelope(OUT, b"x" * 400_000))
+        collector.send(OutgoingMessageEnvelope(OUT, **large))
 
     bench = Bench(much, {"mem.a": {0: list(range(7))}}, ONCE | {"task.commit.max.output.mb": 1})
     container = bench.started()

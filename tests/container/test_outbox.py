@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from streambench.errors import ConfigError, SerdeError, StreamSystemError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream
 from streambench.system.api import Sender, SystemProducer
+from streambench.system.log import open_log
 from streambench.system.memory import MemoryProducer, MemoryStreams, MemorySystemFactory, memory_streams
 from streambench.system.partitioner import key_bytes, partition_for
 from streambench.task import MessageCollector, TaskCoordinator
@@ -240,3 +242,31 @@ def test_a_producer_that_cannot_be_made_fails_the_container() -> None:
     with pytest.raises(StreamSystemError, match="no such host"):
         bench.started().run("caught-up")
     assert bench.container.state == "failed"
+
+
+@pytest.mark.parametrize("serde", ["bytes", "json"])
+@pytest.mark.parametrize("partition", [None, 1], ids=["by key", "named"])
+def test_what_is_sent_to_a_log_is_written_in_batches_long_before_the_commit(tmp_path: Path, serde: str, partition: int | None) -> None:
+    to = SystemStream("log", "out")
+
+    def process(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        collector.send(OutgoingMessageEnvelope(to, envelope.message if serde == "bytes" else 1, b"k", partition=partition))
+
+    settings = {
+        "systems.log.samza.factory": "log", "systems.log.path": tmp_path, "systems.log.samza.msg.serde": serde,
+        "systems.log.streams.out.partitions": 2, "systems.log.linger.ms": 1 << 40, "systems.log.batch.messages": 500, "task.commit.ms": -1,
+    }  # fmt: skip
+    config = Config({"task.inputs": "mem.a", "systems.mem.samza.offset.default": "oldest", "systems.mem.samza.factory": "memory"} | settings)
+    streams = memory_streams("mem")
+    streams.create(SystemStream("mem", "a"), 1)
+    streams.of(SystemStream("mem", "a"))[0].fields.extend([None, b"x", None] * 2_500)
+    container = Container(config, process)
+    try:
+        container.start()
+        assert container.run(2_500) == 2_500
+        with open_log(tmp_path) as log:
+            written = sum(log.partition("out", number).bounds()[1] for number in range(2))
+        assert written >= 1_500
+    finally:
+        container.abandon()
+        streams.partitions.clear()

@@ -12,7 +12,7 @@ import pytest
 import streambench as sb
 from streambench.checkpoint.choice import checkpoint_manager
 from streambench.container.state import RestoreProgress, State
-from streambench.errors import ConfigError, StoreError
+from streambench.errors import ConfigError, FencedError, StoreError
 from streambench.testing import ManualClock, run_job
 from tests.container.stateful import Job, Keep, held, restored, with_systems
 
@@ -36,6 +36,24 @@ def test_a_crash_takes_state_back_to_the_last_commit(engine: str, guarantee: str
     again.run("caught-up")
     assert held(again) == {"a": "2", "c": "1"}
     again.stop()
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_a_replaced_container_that_commits_late_changes_no_state(engine: str, guarantee: str, tmp_path: Path) -> None:
+    settings = {"stores.s.factory": engine, "stores.s.write.batch.size": 1, "task.processing.guarantee": guarantee}
+    job = Job(tmp_path, {**settings, "job.logged.store.base.dir": tmp_path / "one"})
+    job.send(("a", "1"), ("b", "1"))
+    replaced = job.container()
+    replaced.run("caught-up")
+    present = job.container({"job.logged.store.base.dir": tmp_path / "two"})
+    with pytest.raises(FencedError):
+        replaced.commit()
+    present.step()
+    present.commit()
+    present.abandon()
+    last = job.container({"job.logged.store.base.dir": tmp_path / "three"})
+    assert held(last) == {"a": "1"}
+    last.stop()
 
 
 @pytest.mark.parametrize("crash", [False, True])

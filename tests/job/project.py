@@ -145,9 +145,10 @@ class Project:
         producer.register("test")
         producer.start()
         ways = producer.sender(named), producer.appends(named)
-        put = outlet(named, *ways, partitions, *StreamSerdes(self.config).for_stream(named), _refuse).put
+        put, _, settle = outlet(named, *ways, partitions, *StreamSerdes(self.config).for_stream(named), _refuse)
         for n in range(begin, end):
             put("test", sb.OutgoingMessageEnvelope(named, {"n": n}, f"k{n}", None, n % partitions))
+        settle()
         producer.flush("test")
         producer.stop()
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streambench.errors import MessageTooLargeError, SerdeError, StreambenchError, StreamSystemError
+from streambench.errors import MessageTooLargeError, SerdeError, StreambenchError, StreamSystemError, described
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.system.api import Appends, SendColumns, Sender, SystemProducer
@@ -178,7 +178,7 @@ class LogProducer(SystemProducer):
         self._fenced: dict[tuple[str, Partition], _Identity] = {}
         self._linger = log.settings.linger_ms / 1000
         self.due = float("inf")
-        self._failed: StreambenchError | None = None
+        self._failed: BaseException | None = None
         self._batches = metrics.counter(f"{system}-batches-written", "log")
 
     def start(self) -> None:
@@ -341,8 +341,8 @@ class LogProducer(SystemProducer):
     def append_all(self) -> None:
         """Append what waits for any partition."""
         if self._failed is not None:
-            raise StreamSystemError(f"{self._system}: an earlier write failed, not all is there: {self._failed}") from self._failed
-        self._measure()
+            what = described(self._failed)
+            raise StreamSystemError(f"{self._system}: an earlier write failed, not all is there: {what}") from self._failed
         for pending in list(self._waiting):
             self.append(pending)
         self.due = float("inf")
@@ -358,7 +358,7 @@ class LogProducer(SystemProducer):
         self._waiting.pop(pending, None)
         try:
             pending.append()
-        except StreambenchError as error:
+        except BaseException as error:
             self._failed = error
             raise
         self._unforced[pending.partition] = None

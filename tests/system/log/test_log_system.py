@@ -155,6 +155,7 @@ def test_messages_with_and_without_timestamps_stay_apart_whichever_way_they_are_
     appends.partitions[0]((None, b"2", None))
     producer.send("task", outgoing(b"3", headers={"h": b"x"}))
     appends.partitions[0]((None, None, None))
+    appends.settle()
     producer.flush("task")
     read = parts.consumer({P0: "0"}).poll({P0: 10}, 0)
     assert [(envelope.message, envelope.headers) for envelope in read] == [
