@@ -256,7 +256,9 @@ def test_what_is_sent_to_a_log_is_written_in_batches_long_before_the_commit(tmp_
         "systems.log.samza.factory": "log", "systems.log.path": tmp_path, "systems.log.samza.msg.serde": serde,
         "systems.log.streams.out.partitions": 2, "systems.log.linger.ms": 1 << 40, "systems.log.batch.messages": 500, "task.commit.ms": -1,
     }  # fmt: skip
-    config = Config({"task.inputs": "mem.a", "systems.mem.samza.offset.default": "oldest", "systems.mem.samza.factory": "memory"} | settings)
+    config = Config(
+        {"task.inputs": "mem.a", "systems.mem.samza.offset.default": "oldest", "systems.mem.samza.factory": "memory"} | settings
+    )
     streams = memory_streams("mem")
     streams.create(SystemStream("mem", "a"), 1)
     streams.of(SystemStream("mem", "a"))[0].fields.extend([None, b"x", None] * 2_500)
