@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 _SECRET = re.compile(r"password|passwd|secret|token|credential|sasl\.jaas|\.hmac|api[._-]?key|private[._-]?key", re.IGNORECASE)
 _USER_INFO = re.compile(r"(?<=://)[^\s,;]+(?=@)")  # a password that was not quoted may have / and @ in it
 _WEBHOOK = re.compile(r"(?i:(?<=^http://)|(?<=^https://))([^/?#\s]+[/?#]).+")
+_HTTP = re.compile("https?://", re.IGNORECASE)
 _TOKEN = re.compile(r"(?<=token=)[^;&\s]+", re.IGNORECASE)
 _SEPARATED = re.compile(r"(\\.|[^\\=:\s])+\s*[=:]")
 _RESET = ".samza.reset.offset"
@@ -260,7 +261,24 @@ def masked(key: str, value: str) -> str:
     in the URL of a webhook: whoever knows it may post there."""
     if _SECRET.search(key):
         return "***"
-    return _TOKEN.sub("***", _USER_INFO.sub("***", _WEBHOOK.sub(r"\1***", value) if key.endswith("url") else value))
+    if key.endswith("url"):
+        value = _WEBHOOK.sub(r"\1***", value) if _HTTP.match(value) else _of_broker(value)
+    return _TOKEN.sub("***", _USER_INFO.sub("***", value))
+
+
+def _of_broker(url: str) -> str:
+    """Without what stands before the @, however wrongly it is written, and without options that have a secret among them."""
+    address, query, options = url.partition("?")
+    user, at, host = address.rpartition("@")
+    scheme, mark, _ = (user or address).partition("://")
+    start = f"{scheme}{mark}" if mark else ""
+    if "@" in options:
+        return f"{start}***"  # who knows where the password ends
+    return f"{start}***@{host}{query}{_masked_options(options)}" if at else f"{address}{query}{_masked_options(options)}"
+
+
+def _masked_options(options: str) -> str:
+    return "***" if _SECRET.search(options) else options
 
 
 def _text(value: Any) -> str:

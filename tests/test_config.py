@@ -210,6 +210,11 @@ def test_the_user_of_a_url_is_not_shown() -> None:
     assert masked("systems.a.url", "amqp://me:hunter2@host:5672/x") == "amqp://***@host:5672/x"
     assert masked("systems.a.url", "amqp://me:hunter@2/3@host:5672/x") == "amqp://***@host:5672/x"
     assert masked("systems.a.url", "amqp://host:5672/x") == "amqp://host:5672/x"
+    assert masked("systems.a.url", "amqp://me:hunter 2,3@host:5672/x") == "amqp://***@host:5672/x"
+    assert masked("systems.a.url", "amqp://me:hunter@2?3@host:5672/x") == "amqp://***"
+    assert masked("systems.a.url", "me:hunter2@host:5672/x") == "***@host:5672/x"
+    assert masked("systems.a.url", "amqp://me:hunter2@host/x?ssl_options={'password':'hunter2'}") == "amqp://***@host/x?***"
+    assert masked("systems.a.url", "amqp://host/x?heartbeat=30") == "amqp://host/x?heartbeat=30"
 
 
 def test_the_token_in_a_url_is_not_shown() -> None:

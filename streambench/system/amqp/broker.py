@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -25,6 +25,7 @@ NOT_FOUND = 404
 _OTHERWISE = 406
 _ACCESS_REFUSED = 403
 _NOT_ALLOWED = 530
+_LIMITS_DELIVERIES = 4
 
 STREAM_OFFSET = "x-stream-offset"
 """As an argument: from where a stream queue is read; as a header: where in it a message stands."""
@@ -42,8 +43,11 @@ def parameters(settings: Settings) -> pika.ConnectionParameters:
     context = settings.tls()
     try:
         found = pika.URLParameters(settings.url)
-    except (ValueError, TypeError, KeyError) as error:
-        raise settings.error("url", f"{masked('url', settings.url)}: {described(error)}") from None
+    except Exception as error:
+        shown = masked("url", settings.url)
+        # Where the options have a secret among them, what pika says of them may have it, too.
+        why = described(error) if urlsplit(settings.url).query in shown else f"pika does not take its options ({type(error).__name__})"
+        raise settings.error("url", f"{shown}: {why}") from None
     if context is not None and "ssl_options" not in urlsplit(settings.url).query:
         found.ssl_options = pika.SSLOptions(context, settings.tls_name)
     found.connection_attempts = 1
@@ -166,12 +170,13 @@ def declare(settings: Settings, open_channel: Open, place: Place) -> None:
     channel = open_channel()
     try:
         if place.dead_letters is not None and not has_queue(open_channel, place.dead_letters):
-            channel.queue_declare(place.dead_letters, durable=True, arguments={"x-queue-type": "quorum"})
+            arguments = _without_limit(channel, {"x-queue-type": "quorum"})
+            channel.queue_declare(place.dead_letters, durable=True, arguments=arguments)
         if place.exchange and not has_exchange(open_channel, place.exchange):
             channel.exchange_declare(place.exchange, place.exchange_type, durable=True)
         for queue in dict.fromkeys(place.queues):
             if not has_queue(open_channel, queue) or place.dead_letters is not None:
-                channel.queue_declare(queue, durable=True, arguments=place.arguments)
+                channel.queue_declare(queue, durable=True, arguments=_without_limit(channel, place.arguments))
             for key in place.binding_keys if place.exchange else ():
                 channel.queue_bind(queue, place.exchange, key)
     except exceptions.ChannelClosedByBroker as error:
@@ -181,6 +186,24 @@ def declare(settings: Settings, open_channel: Open, place: Place) -> None:
             ) from None
         raise
     channel.close()
+
+
+def _without_limit(channel: BlockingChannel, arguments: dict[str, Any]) -> dict[str, Any]:
+    return without_limit(arguments, channel.connection._impl.server_properties or {})
+
+
+def without_limit(arguments: Mapping[str, Any], server: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments with which this server (as it describes itself) makes such a queue, and keeps what is in it.
+
+    RabbitMQ 4 drops what was delivered 20 times from a quorum queue, unless the queue says -1. One older than that has no such limit, and
+    drops at the second delivery what is in a queue that says -1.
+    """
+    found = dict(arguments)
+    version = str(server.get("version", "")).partition(".")[0]
+    is_limited = server.get("product") == "RabbitMQ" and version.isdigit() and int(version) >= _LIMITS_DELIVERIES
+    if is_limited and found["x-queue-type"] == "quorum" and not {"x-delivery-limit", "x-dead-letter-exchange"} & found.keys():
+        found["x-delivery-limit"] = -1
+    return found
 
 
 def bounds(open_channel: Open, queue: str) -> Bounds:

@@ -280,7 +280,7 @@ class _QueueReader(_Reader):
                 headers[REDELIVERED] = b"true"
                 redelivered += 1
             if method.routing_key != expected and method.routing_key:
-                headers[ROUTING_KEY] = method.routing_key.encode()
+                headers[ROUTING_KEY] = method.routing_key.encode() if isinstance(method.routing_key, str) else method.routing_key
             taken.append(IncomingMessageEnvelope(ssp, str(number), key, message, timestamp, headers or None))
             number += 1
         self._next = number

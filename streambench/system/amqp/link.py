@@ -12,7 +12,7 @@ from typing import Any
 import pika
 from pika.exceptions import AMQPError
 
-from streambench.errors import StreambenchError
+from streambench.errors import StreambenchError, StreamSystemError
 from streambench.system.amqp.broker import explained, parameters
 from streambench.system.amqp.settings import Settings
 
@@ -20,7 +20,8 @@ log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
-_STOP_S = 10.0
+_SMALLEST_FRAME = 4096
+_AROUND_FRAME = 8
 
 
 class Link:
@@ -54,6 +55,8 @@ class Link:
         self._is_open = self._was_opened = False
         self.is_blocked = False
         """Whether the broker takes no messages for now: it lacks memory or disk."""
+        self.frame_bytes = _SMALLEST_FRAME
+        """How much the properties of a message may have, as it was agreed with the broker."""
 
     def start(self) -> None:
         """Return when there is a connection. Raises StreamSystemError where there is none."""
@@ -69,13 +72,22 @@ class Link:
                 self._connection.ioloop.add_callback_threadsafe(what)
 
     def stop(self) -> None:
-        """Close the connection, after what was asked for by ``call``; may be called more than once, and without ``start``."""
+        """Close the connection, after what was asked for by ``call``; may be called more than once, and without ``start``.
+
+        A broker that does not answer in time is left behind. Raises StreamSystemError where even that takes too long.
+        """
         self._stopping.set()
-        with self._lock:
-            if self._connection is not None:
-                self._connection.ioloop.add_callback_threadsafe(self._close)
-        if self._thread.ident is not None and self._thread is not threading.current_thread():
-            self._thread.join(_STOP_S)
+        self._soon(self._close)
+        if self._thread.ident is None or self._thread is threading.current_thread():
+            return
+        limit = f"within {self._settings.connect_s:g} seconds (systems.{self._settings.system}.connect.timeout.ms)"
+        self._thread.join(self._settings.connect_s)
+        if self._thread.is_alive():
+            log.warning("%s: the broker at %s did not answer %s; the connection is cut", self._thread.name, self._settings.name, limit)
+            self._soon(self._cut)
+            self._thread.join(self._settings.connect_s)
+        if self._thread.is_alive():
+            raise StreamSystemError(f"the {self._thread.name} did not stop {limit}")
 
     def abort(self, error: StreambenchError) -> None:
         """Give up: on the link's thread, for a reason that another connection would not mend."""
@@ -87,6 +99,16 @@ class Link:
         connection = self._connection
         if connection is not None and not (connection.is_closing or connection.is_closed):
             connection.close()
+
+    def _cut(self) -> None:
+        connection = self._connection
+        if connection is not None and not connection.is_closed:
+            connection._terminate_stream(ConnectionError("it did not answer"))  # as pika itself does when no heartbeat comes
+
+    def _soon(self, what: Callable[[], None]) -> None:
+        with self._lock:
+            if self._connection is not None:
+                self._connection.ioloop.add_callback_threadsafe(what)
 
     def _live(self) -> None:
         pause, gone_since = _FIRST_PAUSE_S, time.monotonic()
@@ -141,6 +163,7 @@ class Link:
     def _on_open(self, connection: Any) -> None:
         self._was_opened = self._is_open = True
         self.is_blocked = False
+        self.frame_bytes = connection.params.frame_max - _AROUND_FRAME
         connection.add_on_connection_blocked_callback(lambda *_: self._set_blocked(True))
         connection.add_on_connection_unblocked_callback(lambda *_: self._set_blocked(False))
         if self._stopping.is_set():

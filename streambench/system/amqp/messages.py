@@ -4,7 +4,8 @@ What AMQP has no place for goes into headers: the key into one that is configure
 milliseconds into ``timestamp_in_ms``, where RabbitMQ itself puts it. Headers are bytes here. What comes with a message beside its
 headers is among them: ``amqp.routing.key`` (of an exchange), ``amqp.content.type``, ``amqp.correlation.id``, ``amqp.reply.to``,
 ``amqp.message.id``, ``amqp.type``, ``amqp.app.id``, and ``amqp.redelivered`` of a message that was delivered before; a message that is
-sent with one of the first seven has it so.
+sent with one of the first seven has it so. What another program sends as a time and is none stays a header: ``timestamp_in_ms``,
+``amqp.timestamp``.
 """
 
 from __future__ import annotations
@@ -21,8 +22,15 @@ from streambench.model import SystemStream
 
 _OURS = "amqp."
 _MILLISECONDS = "timestamp_in_ms"
+_TIMESTAMP = "amqp.timestamp"
 _NONE = "streambench.none"
 _PERSISTENT = 2
+
+_LONGEST_NAME = 255
+_LARGEST = (1 << 63) - 1
+# Of a frame, for what describes the headers; names and values of headers have so many bytes more each.
+_AROUND_HEADERS = 64
+_AROUND_HEADER = 6
 
 REDELIVERED = "amqp.redelivered"
 RESENT = "amqp.resent"
@@ -42,17 +50,21 @@ def received(properties: Any, body: bytes, key_header: str) -> tuple[Any, Any, i
     """Key, message, timestamp and headers, as an envelope has them."""
     key: bytes | None = None
     message: bytes | None = body
-    timestamp: int | None = None if properties.timestamp is None else int(properties.timestamp) * 1000
+    timestamp: int | None = None
     headers: dict[str, bytes] = {}
+    if properties.timestamp is not None:
+        timestamp = _timestamp(properties.timestamp * 1000)
+        if timestamp is None:
+            headers[_TIMESTAMP] = _as_bytes(properties.timestamp)
     for name, value in (properties.headers or {}).items():
         if name == key_header:
             key = _as_bytes(value)
-        elif name == _MILLISECONDS:
-            timestamp = int(value)
+        elif name == _MILLISECONDS and (milliseconds := _timestamp(value)) is not None:
+            timestamp = milliseconds
         elif name == _NONE:
             message = None
         else:
-            headers[name] = _as_bytes(value)
+            headers[as_name(name)] = _as_bytes(value)
     for name, attribute in _PROPERTIES.items():
         value = getattr(properties, attribute)
         if value is not None:
@@ -61,28 +73,58 @@ def received(properties: Any, body: bytes, key_header: str) -> tuple[Any, Any, i
 
 
 def to_send(
-    stream: SystemStream, key: Any, message: Any, timestamp: int | None, headers: Mapping[str, bytes] | None, key_header: str
-) -> tuple[pika.BasicProperties, bytes]:
-    """What goes to the broker. Raises SerdeError where key or message are not bytes."""
+    stream: SystemStream,
+    key: Any,
+    message: Any,
+    timestamp: int | None,
+    headers: Mapping[str, bytes] | None,
+    key_header: str,
+    most: int,
+) -> tuple[pika.BasicProperties, bytes, int]:
+    """What goes to the broker, and how many bytes that is about. ``most``: so many of them may stand beside the body.
+
+    Raises SerdeError for all that AMQP cannot express: were it found out when it is sent, there would be no connection any more.
+    """
     table: dict[str, Any] = {}
+    size = _AROUND_HEADERS
     properties: Any = pika.BasicProperties(delivery_mode=_PERSISTENT)
     for name, value in (headers or {}).items():
         if type(name) is not str or type(value) is not bytes:
             raise SerdeError(f"{stream}: the header '{name}' must map a name to bytes, not to {type(value).__name__}")
         if not name.startswith(_OURS):
             table[name] = value
+            size += _AROUND_HEADER + short(stream, "the name of a header", name) + len(value)
         elif name in _PROPERTIES:
-            setattr(properties, _PROPERTIES[name], value.decode(errors="replace"))
+            text = value.decode(errors="replace")
+            size += short(stream, f"the header '{name}'", text)
+            setattr(properties, _PROPERTIES[name], text)
     if key is not None:
         table[key_header] = _checked(stream, key, "key")
+        size += _AROUND_HEADER + len(key_header) + len(key)
     if message is None:
         table[_NONE] = True
     if timestamp is not None:
+        if type(timestamp) is not int or not -_LARGEST <= timestamp <= _LARGEST:
+            raise SerdeError(f"{stream}: the timestamp {timestamp!r} is not a number of milliseconds (a whole one, of 64 bits)")
         table[_MILLISECONDS] = timestamp
         properties.timestamp = max(0, timestamp // 1000)
+    if size > most:
+        raise SerdeError(f"{stream}: key and headers have about {size:,} bytes, and the broker takes no more than {most:,} of them")
     if table:
         properties.headers = table
-    return properties, b"" if message is None else _checked(stream, message, "msg")
+    body = b"" if message is None else _checked(stream, message, "msg")
+    return properties, body, size + len(body)
+
+
+def short(stream: SystemStream, what: str, text: str) -> int:
+    """The length of a text in bytes. Raises SerdeError where it is more than AMQP allows a name to have."""
+    try:
+        length = len(text) if text.isascii() else len(text.encode())
+    except UnicodeEncodeError as error:
+        raise SerdeError(f"{stream}: {what} cannot be encoded: {error.reason}") from None
+    if length > _LONGEST_NAME:
+        raise SerdeError(f"{stream}: {what} has {length:,} bytes, and AMQP allows no more than {_LONGEST_NAME} there")
+    return length
 
 
 def _checked(stream: SystemStream, value: Any, part: str) -> bytes:
@@ -94,6 +136,20 @@ def _checked(stream: SystemStream, value: Any, part: str) -> bytes:
     return value
 
 
+def _timestamp(value: Any) -> int | None:
+    """Milliseconds, as an envelope has them; None where this is no time, or one too far away."""
+    if isinstance(value, datetime):
+        value = round(value.timestamp() * 1000)
+    elif isinstance(value, (str, bytes)) and value.isdigit() and len(value) < len(str(_LARGEST)):
+        value = int(value)
+    return int(value) if isinstance(value, int) and type(value) is not bool and -_LARGEST <= value <= _LARGEST else None
+
+
+def as_name(name: str | bytes) -> str:
+    """A name as a text: one that is no UTF-8 comes as bytes."""
+    return name if isinstance(name, str) else name.decode(errors="backslashreplace")
+
+
 def _as_bytes(value: Any) -> bytes:
     """A header of whatever type: texts as UTF-8, numbers as written, tables as JSON."""
     if isinstance(value, bytes):
@@ -101,7 +157,10 @@ def _as_bytes(value: Any) -> bytes:
     if isinstance(value, str):
         return value.encode(errors="surrogateescape")
     if isinstance(value, (dict, list)):
-        return orjson.dumps(value, default=_plain, option=orjson.OPT_NON_STR_KEYS)
+        try:
+            return orjson.dumps(value, default=_plain, option=orjson.OPT_NON_STR_KEYS)
+        except TypeError:
+            return repr(value).encode()  # a name in it is no text, or it is too deep
     if isinstance(value, bool):
         return b"true" if value else b"false"
     if isinstance(value, datetime):

@@ -13,7 +13,7 @@ from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream
 from streambench.system.amqp.broker import channel_to, check, place_of
 from streambench.system.amqp.link import Link
-from streambench.system.amqp.messages import RESENT, ROUTING_KEY, to_send
+from streambench.system.amqp.messages import RESENT, ROUTING_KEY, short, to_send
 from streambench.system.amqp.settings import Place, Settings
 from streambench.system.api import Sender, SystemProducer
 
@@ -24,22 +24,27 @@ _AT_ONCE = 200
 class _Message:
     """A message on its way."""
 
-    __slots__ = ("body", "exchange", "mandatory", "properties", "routing_key", "stream")
+    __slots__ = ("body", "exchange", "mandatory", "properties", "routing_key", "size", "stream")
 
-    def __init__(self, stream: SystemStream, exchange: str, routing_key: str, mandatory: bool, properties: Any, body: bytes) -> None:
+    def __init__(
+        self, stream: SystemStream, exchange: str, routing_key: str, mandatory: bool, properties: Any, body: bytes, size: int
+    ) -> None:
         self.stream = stream
         self.exchange = exchange
         self.routing_key = routing_key
         self.mandatory = mandatory
         self.properties = properties
         self.body = body
+        self.size = size
 
 
 class AmqpProducer(SystemProducer):
     """Publishes persistent messages over one connection, in the order in which they were sent.
 
     What the broker has not confirmed when a connection is lost is sent again, with the header ``amqp.resent``: the broker may have it
-    already. A message that it refuses, or that no queue takes, is an error of the next ``send`` or ``flush``.
+    already. A message that it refuses, or that no queue takes, is an error of the next ``send`` or ``flush``, and of all that follow: a
+    producer that has lost a message is never again taken for one that has written everything. ``send`` waits once 10,000 messages, or as
+    much as ``send.buffer.bytes``, are not confirmed.
     """
 
     def __init__(self, settings: Settings, metrics: MetricsRegistry) -> None:
@@ -54,7 +59,8 @@ class AmqpProducer(SystemProducer):
         self._returned: dict[SystemStream, str] = {}
         self._channel: Any = None
         self._failure: StreambenchError | None = None
-        self._is_broken = False
+        # Of all messages that were put, and of all that are settled: each is written by one thread only.
+        self._put_bytes = self._settled_bytes = 0
         self._senders: dict[SystemStream, Sender] = {}
         self._openings = 0
         self._link = Link(
@@ -90,11 +96,11 @@ class AmqpProducer(SystemProducer):
 
     def _sender(self, stream: SystemStream, place: Place) -> Sender:
         queues, exchange, fixed, mandatory, key_header = place.queues, place.exchange, place.routing_key, place.mandatory, place.key_header
-        most = self._settings.max_bytes
+        most, most_beside = self._settings.max_bytes, self._link.frame_bytes
 
         def send(source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int) -> None:
             headers = envelope.headers
-            properties, body = to_send(stream, key, message, envelope.timestamp, headers, key_header)
+            properties, body, size = to_send(stream, key, message, envelope.timestamp, headers, key_header, most_beside)
             if len(body) > most:
                 limit = f"systems.{stream.system}.max.message.bytes={most}"
                 raise MessageTooLargeError(f"{stream}: a message of {len(body):,} bytes is larger than {limit}")
@@ -104,22 +110,29 @@ class AmqpProducer(SystemProducer):
                 routing_key = queues[partition]
             else:
                 routing_key = _routing_key(fixed, headers.get(ROUTING_KEY) if headers else None, key)
-            self._put(_Message(stream, exchange, routing_key, mandatory, properties, body))
+                short(stream, "the routing key (the message's key, unless something else is configured)", routing_key)
+            self._put(_Message(stream, exchange, routing_key, mandatory, properties, body, size))
 
         return send
 
     def _put(self, message: _Message) -> None:
-        if self._failure is not None or len(self._outgoing) + len(self._unconfirmed) >= _MOST_UNCONFIRMED:
+        if self._failure is not None or self._is_full():
             self._wait_for_room()
+        self._put_bytes += message.size
         self._outgoing.append(message)
         if not self._is_pushing:
             self._is_pushing = True
             self._link.call(self._on_push)
 
+    def _is_full(self) -> bool:
+        if len(self._outgoing) + len(self._unconfirmed) >= _MOST_UNCONFIRMED:
+            return True
+        return self._put_bytes - self._settled_bytes >= self._settings.send_buffer_bytes
+
     def _wait_for_room(self) -> None:
         until = time.monotonic() + self._settings.patience_s
         with self._changed:
-            while len(self._outgoing) + len(self._unconfirmed) >= _MOST_UNCONFIRMED and self._failure is None:
+            while self._is_full() and self._failure is None:
                 self._wait(until)
             self._raise_failure()
 
@@ -134,11 +147,8 @@ class AmqpProducer(SystemProducer):
         self._changed.wait(left)
 
     def _raise_failure(self) -> None:
-        failure = self._failure
-        if failure is not None:
-            if not self._is_broken:
-                self._failure = None
-            raise failure
+        if self._failure is not None:
+            raise self._failure
 
     # On the link's thread
 
@@ -186,6 +196,7 @@ class AmqpProducer(SystemProducer):
         with self._changed:
             for number in list(first):
                 message = self._unconfirmed.pop(number)
+                self._settled_bytes += message.size
                 if is_refused:
                     self._fail(StreamSystemError(f"{message.stream}: the broker refuses a message: its queue is full, or was lost"))
                 elif self._returned and message.stream in self._returned:
@@ -222,8 +233,7 @@ class AmqpProducer(SystemProducer):
 
     def _on_failed(self, error: StreambenchError) -> None:
         with self._changed:
-            self._is_broken = True
-            self._failure = error
+            self._fail(error)
             self._changed.notify_all()
 
     def _fail(self, error: StreambenchError) -> None:

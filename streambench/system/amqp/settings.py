@@ -17,9 +17,10 @@ _URL = "where the broker is, as amqp://user:password@host:port/vhost (amqps: wit
 _OF_SYSTEMS = (
     Key("url", "text", None, f"amqp: {_URL}"),
     Key("patience.ms", "integer", "120000", "amqp: how long a broker may be away before it fails", least=1),
-    Key("connect.timeout.ms", "integer", "5000", "amqp: how long a broker may take to answer at the start", least=1),
+    Key("connect.timeout.ms", "integer", "5000", "amqp: how long a broker may take to answer at the start, and at the end", least=1),
     Key("acknowledge.ms", "integer", "250", "amqp: the container commits at least so often, so that the broker is answered", least=1),
     Key("max.message.bytes", "integer", str(128 << 20), "amqp: the most that a message may have; for the broker to allow, too", least=1),
+    Key("send.buffer.bytes", "integer", "33554432", "amqp: how much a sender keeps until the broker has confirmed it", least=1),
     Key("tls.ca", "path", None, "amqp: a file with the certificates to trust. Default: those of this machine"),
     Key("tls.certificate", "path", None, "amqp: a file with this client's own certificate, and its key unless tls.key has it"),
     Key("tls.key", "path", None, "amqp: a file with the key of tls.certificate"),
@@ -65,6 +66,9 @@ KEYS = (
 _KNOWN = {each.pattern: each for each in (*_OF_SYSTEMS, *_OF_BOTH, *_OF_STREAMS)}
 _ARGUMENTS = ".arguments."
 
+_QUOTED = "in a password, write %2F for a / and %40 for an @, %3F for a ? and %23 for a #"
+_LONGEST_NAME = 255
+
 MOST_AHEAD = 65_535
 """The largest prefetch that AMQP can express."""
 
@@ -98,15 +102,21 @@ class Settings:
         self._config = config
         self._check_names()
         self.url = config.required(f"systems.{system}.url", _URL)
-        parts = urlsplit(self.url)
+        try:
+            parts = urlsplit(self.url)
+        except ValueError:  # which says more of the url than may be shown
+            parts = urlsplit("")
         if parts.scheme not in ("amqp", "amqps"):
             raise self.error("url", f"{masked('url', self.url)} is no address of a broker: write amqp://host:port/vhost, or amqps://...")
+        if "@" in parts.path + parts.fragment or ("@" in parts.query and "@" not in parts.netloc):
+            raise self.error("url", f"{masked('url', self.url)}: {_QUOTED}")
         self.name = f"{parts.hostname or 'localhost'}:{_port(self, parts)}"
         self.is_tls = parts.scheme == "amqps"
         self.patience_s = self._number("patience.ms") / 1000
         self.connect_s = self._number("connect.timeout.ms") / 1000
         self.acknowledge_ms = self._number("acknowledge.ms")
         self.max_bytes = self._number("max.message.bytes")
+        self.send_buffer_bytes = self._number("send.buffer.bytes")
         self.keeps = self._text("queue.type") == "stream"
         """Whether the queues of the system are streams: what was read stays, and can be read again."""
 
@@ -133,7 +143,7 @@ class Settings:
         if prefetch > MOST_AHEAD or (self.keeps and prefetch == 0):
             least = "1" if self.keeps else "1, or 0 for as many as the broker allows,"
             raise self.error("prefetch", f"{prefetch}: give a number from {least} to {MOST_AHEAD}")
-        return Place(
+        place = Place(
             stream=stream,
             queues=self._queues(queue, number),
             exchange=exchange,
@@ -146,6 +156,19 @@ class Settings:
             prefetch=prefetch,
             key_header=self._text("key.header", stream) or "key",
         )  # fmt: skip
+        self._check_lengths(place)
+        return place
+
+    def _check_lengths(self, place: Place) -> None:
+        named = {
+            "queue": place.queues, "exchange": (place.exchange,), "binding.keys": place.binding_keys, "key.header": (place.key_header,),
+            "routing.key": (place.routing_key or "",), "dead.letter.queue": (place.dead_letters or "",),
+        }  # fmt: skip
+        for name, texts in named.items():
+            longest = max((len(text.encode()) for text in texts), default=0)
+            if longest > _LONGEST_NAME:
+                what = f"has {longest} bytes, and AMQP allows no more than {_LONGEST_NAME} there"
+                raise self.error(f"streams.{place.stream}.{name}", what)
 
     def _queues(self, queue: str | None, partitions: int) -> tuple[str, ...]:
         if queue is None:
@@ -265,5 +288,4 @@ def _port(settings: Settings, parts: Any) -> int:
     try:
         return parts.port or (5671 if parts.scheme == "amqps" else 5672)
     except ValueError:
-        what = f"{masked('url', settings.url)}: its port is no number (in a password, write %2F for a / and %40 for an @)"
-        raise settings.error("url", what) from None
+        raise settings.error("url", f"{masked('url', settings.url)}: its port is no number ({_QUOTED})") from None

@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 import streambench as sb
+from streambench.container.writer import writing
 from streambench.errors import ConfigError, MessageTooLargeError, SerdeError, StreamSystemError, UnknownStreamError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.testing.rabbitmq import RabbitServer, free_ports
@@ -104,11 +106,55 @@ def test_what_is_no_bytes_is_refused(amqp: Make) -> None:
             system.producer().send("test", envelope)
 
 
+@pytest.mark.parametrize(
+    ("key", "timestamp", "headers", "said"),
+    [
+        (b"k" * 300, None, None, "the routing key .* has 300 bytes"),
+        (b"", None, {"n" * 256: b""}, "the name of a header has 256 bytes"),
+        (b"", None, {"\u00e4" * 128: b""}, "the name of a header has 256 bytes"),
+        (b"", None, {"\ud800": b""}, "the name of a header cannot be encoded"),
+        (b"", None, {"amqp.content.type": b"t" * 256}, "the header 'amqp.content.type' has 256 bytes"),
+        (b"", None, {"amqp.routing.key": b"t" * 256}, "the routing key .* has 256 bytes"),
+        (b"", 1.5, None, r"the timestamp 1\.5 is not a number of milliseconds"),
+        (b"", 1 << 63, None, "the timestamp 9223372036854775808 is not"),
+        (b"", None, {"h": bytes(131_072)}, "key and headers have about .* takes no more than 131,064 of them"),
+    ],
+)
+def test_what_amqp_cannot_express_is_refused_and_the_connection_stays(
+    amqp: Make, caplog: pytest.LogCaptureFixture, key: bytes, timestamp: int, headers: dict[str, bytes], said: str
+) -> None:
+    system = amqp(**{"streams.STREAM.exchange": "refusing", "streams.STREAM.exchange.type": "topic"}).create()
+    consumer, producer = system.consumer(), system.producer()
+    producer.send("test", sb.OutgoingMessageEnvelope(system.stream, b"1"))
+    with pytest.raises(SerdeError, match=f"{system.stream}: {said}"):
+        producer.send("test", sb.OutgoingMessageEnvelope(system.stream, b"bad", key, timestamp=timestamp, headers=headers))
+    most = {"n" * 255: b"", "h": bytes(130_000), "amqp.content.type": b"t" * 255}
+    producer.send("test", sb.OutgoingMessageEnvelope(system.stream, b"2", b"k" * 255, timestamp=(1 << 63) - 1, headers=most))
+    producer.flush("test")
+    first, second = system.receive(consumer, 2)
+    assert (first.message, second.message, second.timestamp) == (b"1", b"2", (1 << 63) - 1)
+    assert {name: value for name, value in (second.headers or {}).items() if name != "amqp.routing.key"} == most
+    assert not caplog.records
+
+
 def test_a_queue_that_is_full_refuses_and_that_is_an_error(amqp: Make) -> None:
     limits = {"streams.STREAM.arguments.x-max-length": 3, "streams.STREAM.arguments.x-overflow": "reject-publish"}
     system = amqp(**{"queue.type": "classic", **limits}).create()
     with pytest.raises(StreamSystemError, match=f"{system.stream}: the broker refuses a message"):
         system.send(*[b"x"] * 10)
+
+
+def test_a_producer_that_lost_a_message_is_never_taken_for_one_that_has_written_everything(amqp: Make) -> None:
+    limits = {"streams.STREAM.arguments.x-max-length": 2, "streams.STREAM.arguments.x-overflow": "reject-publish"}
+    system = amqp(**{"queue.type": "classic", **limits}).create()
+    with writing(system.systems, system.stream, 1, "test") as writer:
+        with pytest.raises(StreamSystemError, match="the broker refuses a message"):
+            writer.send([sb.OutgoingMessageEnvelope(system.stream, b"x")] * 5)
+        with pytest.raises(StreamSystemError, match="the broker refuses a message"):
+            writer.flush()
+        with pytest.raises(StreamSystemError, match="the broker refuses a message"):
+            writer.send([sb.OutgoingMessageEnvelope(system.stream, b"x")])
+    assert writer.durable == 0
 
 
 def test_a_queue_that_is_gone_when_something_is_sent_to_it_is_an_error_that_names_the_stream(amqp: Make) -> None:
@@ -123,7 +169,7 @@ def test_a_queue_that_is_gone_when_something_is_sent_to_it_is_an_error_that_name
 
 
 class Breaker:
-    """Stands between a client and the broker, and cuts all connections when it is told to."""
+    """Stands between a client and the broker, and cuts all connections, or lets nothing through, when it is told to."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -133,11 +179,19 @@ class Breaker:
         self.heartbeats = 0
         """How many the client has sent."""
         self.is_closed = False
+        self.passes = threading.Event()
+        """Whether it lets anything through; else both ends see somebody who is there and never says a word."""
+        self.passes.set()
         threading.Thread(target=self._accept, daemon=True).start()
 
     @property
+    def port(self) -> int:
+        port: int = self._server.getsockname()[1]
+        return port
+
+    @property
     def url(self) -> str:
-        return f"amqp://guest:guest@127.0.0.1:{self._server.getsockname()[1]}/"
+        return f"amqp://guest:guest@127.0.0.1:{self.port}/"
 
     def cut(self) -> None:
         with self._lock:
@@ -149,6 +203,7 @@ class Breaker:
 
     def close(self) -> None:
         self.is_closed = True
+        self.passes.set()
         # A close alone does not end an accept.
         self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
@@ -169,6 +224,7 @@ class Breaker:
     def _pass_on(self, source: socket.socket, target: socket.socket, *, counts: bool) -> None:
         try:
             while data := source.recv(1 << 16):
+                self.passes.wait()
                 self.heartbeats += counts and data.count(_HEARTBEAT)
                 target.sendall(data)
         except OSError:
@@ -266,6 +322,39 @@ def test_heartbeats_go_on_while_a_task_is_slow(breaker: Breaker) -> None:
     received += system.receive(consumer, 1)
     assert [each.message for each in received] == [b"1", b"2"]
     assert metrics.snapshot()["amqp.q-reconnects"] == 0
+    system.close()
+
+
+def test_a_sender_waits_when_a_broker_that_stands_still_has_not_confirmed_so_many_bytes(breaker: Breaker) -> None:
+    system = Amqp(breaker.url, **{"patience.ms": 300, "send.buffer.bytes": 1_000_000, "connect.timeout.ms": 1_000}).create()
+    producer = system.producer()
+    producer.sender(system.stream)
+    breaker.passes.clear()
+    sent = 0
+    with pytest.raises(StreamSystemError, match="has not confirmed what was sent"):
+        while sent < 1_000:
+            producer.send("test", sb.OutgoingMessageEnvelope(system.stream, b"", headers={"h": bytes(100_000)}))
+            sent += 1
+    assert sent == 10
+    breaker.passes.set()
+    producer.flush("test")
+    assert system.waiting() == 10
+    # All of it is confirmed: there is room again.
+    for _ in range(10):
+        producer.send("test", sb.OutgoingMessageEnvelope(system.stream, bytes(99_000)))
+    producer.flush("test")
+    system.close()
+
+
+def test_a_stop_leaves_a_broker_behind_that_does_not_answer(breaker: Breaker, caplog: pytest.LogCaptureFixture) -> None:
+    system = Amqp(breaker.url).create()
+    parts = [system.consumer(config={"systems.q.connect.timeout.ms": 300})]
+    breaker.passes.clear()
+    parts[0].stop()
+    assert "AMQP consumer of q" not in {each.name for each in threading.enumerate()}
+    assert not [each for each in psutil.Process().net_connections() if each.raddr and each.raddr.port == breaker.port]
+    assert "did not answer within 0.3 seconds (systems.q.connect.timeout.ms); the connection is cut" in caplog.text
+    breaker.passes.set()
     system.close()
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
 
 import pika
 import pytest
@@ -13,6 +15,8 @@ from streambench.errors import ConfigError, StreamExistsError, StreamSystemError
 from streambench.metrics.catalogue import METRICS
 from streambench.metrics.registry import MetricsRegistry
 from streambench.system import reader
+from streambench.system.amqp.broker import without_limit
+from streambench.system.amqp.messages import received
 from tests.system.amqp.broker import Amqp, wait_for
 
 Make = Callable[..., Amqp]
@@ -188,6 +192,77 @@ def test_what_stands_beside_the_headers_is_sent_on_but_for_what_was_true_of_the_
     system.send(b"x", key=b"k", headers={"amqp.message.id": b"7", "amqp.redelivered": b"true", "mine": b"1"})
     (envelope,) = system.receive(system.consumer(), 1)
     assert (envelope.key, envelope.headers) == (b"k", {"mine": b"1", "amqp.message.id": b"7"})
+
+
+FOREIGN: list[Any] = ["2024-01-01T00:00:00Z", "", b"\xff", "9" * 30, None, True, {"a": 1}, [1]]
+
+
+@pytest.mark.parametrize("foreign", FOREIGN, ids=repr)
+def test_what_is_no_time_is_a_header_like_any_other(foreign: Any) -> None:
+    properties = pika.BasicProperties(headers={"timestamp_in_ms": foreign}, timestamp=1_700_000_000)
+    _, message, timestamp, headers = received(properties, b"x", "key")
+    assert (message, timestamp, list(headers)) == (b"x", 1_700_000_000_000, ["timestamp_in_ms"])
+    assert received(pika.BasicProperties(headers={"timestamp_in_ms": foreign}), b"x", "key")[2] is None
+
+
+def test_times_that_are_written_otherwise_are_understood() -> None:
+    then = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
+    for value in (1_700_000_000_000, "1700000000000", b"1700000000000", then):
+        assert received(pika.BasicProperties(headers={"timestamp_in_ms": value}), b"x", "key")[2:] == (1_700_000_000_000, {})
+
+
+def test_a_foreign_message_ends_nobody(amqp: Make) -> None:
+    system = amqp().create()
+    for value in (*FOREIGN, datetime(2024, 1, 1, tzinfo=UTC)):
+        system.publish("", system.stream.stream, b"x", pika.BasicProperties(headers={"timestamp_in_ms": value, "table": {"a": [None]}}))
+    system.publish("", system.stream.stream, b"far", pika.BasicProperties(timestamp=1 << 62))
+    *_, dated, far = system.receive(system.consumer(), len(FOREIGN) + 2)
+    assert dated.timestamp == 1_704_067_200_000
+    assert (far.message, far.timestamp, far.headers) == (b"far", None, {"amqp.timestamp": b"%d" % (1 << 62)})
+
+
+def test_names_that_are_no_text_are_shown_as_they_are(amqp: Make) -> None:
+    system = amqp(**{"streams.STREAM.exchange": "names", "streams.STREAM.exchange.type": "topic"}).create()
+    consumer = system.consumer()
+    table = {b"\xff": b"1", "t": {b"\xfe": 1}}
+    system.publish("names", b"\xfd", b"x", pika.BasicProperties(headers=table))  # type: ignore[arg-type]
+    (envelope,) = system.receive(consumer, 1)
+    assert envelope.headers == {"\\xff": b"1", "t": b"{b'\\xfe': 1}", "amqp.routing.key": b"\xfd"}
+
+
+def test_what_comes_back_again_and_again_stays_where_nothing_limits_that(amqp: Make) -> None:
+    system = amqp().create()
+    system.send(b"x")
+    connection = pika.BlockingConnection(pika.URLParameters(system.url))
+    channel = connection.channel()
+    for _ in range(25):
+        found: list[int] = []
+        wait_for(lambda found=found: found.extend(tag for tag in [taken(channel, system.stream.stream)] if tag) or found)
+        channel.basic_nack(found[0], requeue=True)
+    wait_for(lambda: taken(channel, system.stream.stream))
+    connection.close()
+
+
+def taken(channel: Any, queue: str) -> int | None:
+    method = channel.basic_get(queue)[0]
+    return None if method is None else method.delivery_tag
+
+
+@pytest.mark.parametrize(
+    ("server", "arguments", "limit"),
+    [
+        ({"product": "RabbitMQ", "version": "4.1.3"}, {}, -1),
+        ({"product": "RabbitMQ", "version": "10.0.0-rc.1"}, {}, -1),
+        ({"product": "RabbitMQ", "version": "3.13.7"}, {}, None),
+        ({"product": "another", "version": "4.0"}, {}, None),
+        ({}, {}, None),
+        ({"product": "RabbitMQ", "version": "4.1.3"}, {"x-delivery-limit": 7}, 7),
+        ({"product": "RabbitMQ", "version": "4.1.3"}, {"x-dead-letter-exchange": ""}, None),
+        ({"product": "RabbitMQ", "version": "4.1.3"}, {"x-queue-type": "classic"}, None),
+    ],
+)
+def test_only_a_server_that_limits_deliveries_is_told_not_to(server: dict[str, str], arguments: dict[str, Any], limit: int | None) -> None:
+    assert without_limit({"x-queue-type": "quorum", **arguments}, server).get("x-delivery-limit") == limit
 
 
 def test_a_queue_has_as_many_partitions_as_are_configured(amqp: Make) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from streambench.config import Config
 from streambench.errors import ConfigError
+from streambench.system.amqp.broker import parameters
 from streambench.system.amqp.settings import Settings
 from tests.conftest import CHECKOUT
 
@@ -24,7 +25,13 @@ def settings(**values: str) -> Settings:
         ({"url": ""}, r"systems\.q\.url: is missing"),
         ({"url": "http://host"}, r"write amqp://"),
         ({"url": "amqp://host:port"}, r"systems\.q\.url: amqp://host:port: its port is no number"),
-        ({"url": "amqp://me:pass%2F/w@host"}, r"systems\.q\.url: amqp://\*\*\*@host: its port is no number"),
+        ({"url": "amqp://me:pass%2F/w@host"}, r"systems\.q\.url: amqp://\*\*\*@host: in a password, write %2F"),
+        ({"url": "amqp://me:p?ass%2Fword@host"}, r"systems\.q\.url: amqp://\*\*\*: in a password, write"),
+        ({"url": "me:pass%2Fword@host"}, r"systems\.q\.url: \*\*\*@host is no address of a broker"),
+        ({"url": "amqp://me:pass%2Fword@[::1/"}, r"systems\.q\.url: amqp://\*\*\*@\[::1/ is no address of a broker"),
+        ({"streams.s.queue": "q" * 256}, r"streams\.s\.queue: has 256 bytes, .* no more than 255"),
+        ({"streams.s.exchange": "e", "streams.s.group": "g" * 254}, r"streams\.s\.queue: has 256 bytes"),
+        ({"streams.s.routing.key": "r" * 256}, r"streams\.s\.routing\.key: has 256 bytes"),
         ({"prefech": "3"}, r"systems\.q\.prefech: .*did you mean prefetch"),
         ({"streams.s.exchnage": "3"}, r"systems\.q\.streams\.s\.exchnage: .*did you mean exchange"),
         ({"prefetch": "-1"}, r"systems\.q\.prefetch: -1 is too small"),
@@ -88,6 +95,18 @@ def test_what_the_documentation_sets_can_be_set() -> None:
         config.validate()
         for stream in {"orders", *re.findall(r"streams\.(\w+)\.", block)}:
             assert Settings(system, config).place(stream).stream == stream
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["ssl_options={'password':'hunter2'}", "ssl_options={'cafile':'/nothing','password':'hunter2'}", "heartbeat=x&token=hunter2"],
+)
+def test_options_that_pika_does_not_take_are_told_without_the_secrets_in_them(options: str) -> None:
+    with pytest.raises(ConfigError, match=r"systems\.q\.url: amqp://\*\*\*@host/\?\*\*\*: pika does not take its options") as raised:
+        parameters(settings(url=f"amqp://me:hunter2@host/?{options}"))
+    assert "hunter2" not in str(raised.value)
+    with pytest.raises(ConfigError, match=r"amqp://host/\?heartbeat=x: ValueError: Invalid heartbeat value"):
+        parameters(settings(url="amqp://host/?heartbeat=x"))
 
 
 def test_where_the_broker_is_can_be_told_without_the_password() -> None:
