@@ -1,7 +1,8 @@
 """Kafka: the container and its consumer against bare loops over kafka-python, on a broker of its own, one run after the other.
 
 What counts is messages per second: the broker works in another process, so that the client is what bounds it. Both sides pass messages on
-unchanged, to the partition that they came from, and make sure once a second of what they have sent.
+unchanged, to the partition that they came from, and make sure once a second of what they have sent. Both have the same settings: those that
+streambench has by default.
 """
 
 from __future__ import annotations
@@ -162,8 +163,12 @@ def _bare_consumer(servers: str, count: int) -> float:
 def _bare_loop(servers: str, count: int) -> float:
     from kafka import KafkaProducer
 
+    from streambench.system.kafka.settings import Settings
+
     consumer = _new_consumer(servers)
-    producer = KafkaProducer(bootstrap_servers=servers.split(","), acks="all", batch_size=64 << 10, linger_ms=5)
+    ours = Settings.from_config(OUT.system, sb.Config({f"systems.{OUT.system}.bootstrap.servers": servers})).producer
+    settings = {name: ours[name] for name in ("batch_size", "linger_ms", "max_request_size", "retry_backoff_ms")}
+    producer = KafkaProducer(bootstrap_servers=servers.split(","), acks="all", **settings)
     producer.partitions_for(OUT.stream)
     read = 0
     began = flushed = time.perf_counter()

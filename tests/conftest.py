@@ -63,10 +63,33 @@ def spark(spark_installed: None) -> Iterator[Any]:
     leased.close()
 
 
+KAFKA_DOORS = 6
+
+
 @pytest.fixture(scope="session")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaNodes]:
+def kafka_doors() -> list[tuple[int, int]]:
+    """Further ways to the Kafka of the tests, each as two ports: one that it listens on, and one that it sends those to who come there, on
+    which somebody may stand between them and it."""
+    kafka_here()
+    from streambench.system.kafka.nodes import free_ports
+
+    ports = free_ports(2 * KAFKA_DOORS + 2, set())[2:]  # the node takes the first two
+    return list(zip(ports[:KAFKA_DOORS], ports[KAFKA_DOORS:], strict=True))
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory, kafka_doors: list[tuple[int, int]]) -> Iterator[KafkaNodes]:
     """A real Kafka of one node. It ends with the session, however that ends."""
-    nodes = kafka_nodes(tmp_path_factory.mktemp("kafka"))
+
+    def add_doors(number: int, settings: dict[str, object]) -> None:
+        protocols = "listener.security.protocol.map"
+        for at, (inside, outside) in enumerate(kafka_doors):
+            settings["listeners"] = f"{settings['listeners']},DOOR{at}://127.0.0.1:{inside}"
+            settings["advertised.listeners"] = f"{settings['advertised.listeners']},DOOR{at}://127.0.0.1:{outside}"
+            settings[protocols] = f"{settings[protocols]},DOOR{at}:PLAINTEXT"
+            settings[f"listener.name.door{at}.num.network.threads"] = 1
+
+    nodes = kafka_nodes(tmp_path_factory.mktemp("kafka"), add_doors)
     nodes.start(1, 0)
     yield nodes
     nodes.stop()

@@ -21,8 +21,9 @@ from streambench.checkpoint.records import packed
 from streambench.errors import CheckpointError, ConfigError, StreambenchError, do_all
 from streambench.model import SystemStream
 from streambench.system.kafka.admin import CHECKPOINTS, KafkaAdmin
-from streambench.system.kafka.clients import as_ours, let_go, new_consumer, new_producer, translated, unreachable
+from streambench.system.kafka.clients import as_ours, in_place_of, let_go, new_consumer, new_producer, translated, unreachable
 from streambench.system.kafka.fold import Claimed, Closing, Committed, Entry, Fold, Opened, as_text, read, written
+from streambench.system.kafka.progress import Progress
 from streambench.system.kafka.settings import Settings
 from streambench.system.kafka.transactions import fence
 
@@ -52,7 +53,8 @@ class KafkaCheckpointManager(CheckpointManager):
     Kafka has no "write this if nobody else has written since". But a partition has one order, and what a record means follows from
     what stands before it (see ``fold``): so a record is written, read back, and counts or does not. A holder that was replaced writes in
     vain, and learns of it at that moment; a commit is one record, so it counts as a whole. Nothing needs a transaction, and a record that
-    arrives late, after its writer gave up, does no harm: it counts only as long as nobody else has claimed the container.
+    arrives late, after its writer gave up, does no harm: it counts only as long as nobody else has claimed the container. So one that is
+    not acknowledged for long is written again, by another producer; of a commit that is there twice the first counts.
 
     Records are deleted when a snapshot of what they come to stands behind them. Compaction could not do that: it keeps the last record
     of a key, even where that is one that does not count.
@@ -76,6 +78,7 @@ class KafkaCheckpointManager(CheckpointManager):
         self._claim: Claim | None = None
         self._checked = 0.0
         self._atomic = False
+        self._number = 0
 
     def open_generation(
         self, assignment: Mapping[int, Sequence[str]], *, now_ms: int, places: Mapping[str, int] | None = None
@@ -116,11 +119,14 @@ class KafkaCheckpointManager(CheckpointManager):
             raise rules.unclaimed(self._job)
         rules.check_tasks(self._job, claim.container, claim.tasks, checkpoints)
         raw = {task: packed(checkpoint) for task, checkpoint in checkpoints.items()}
-        entry = Committed(generation=claim.generation, container=claim.container, holder=claim.holder, checkpoints=raw)
+        self._number += 1
+        entry = Committed(
+            generation=claim.generation, container=claim.container, holder=claim.holder, checkpoints=raw, number=self._number
+        )
         # Whether a record whose writing failed is there nobody knows: the claim is gone until it has succeeded.
         self._claim = None
         _, counts = self._append(entry)
-        if not counts:
+        if not counts and self._fold.commits.get(claim.container) != (claim.holder, self._number):
             self._fold.check(claim.generation, claim.container, claim.holder)
             raise CheckpointError(f"{self._stream}: a commit of container {claim.container} does not count, and nobody has taken over")
         self._claim = claim
@@ -222,20 +228,26 @@ class KafkaCheckpointManager(CheckpointManager):
         return offset, self._read_to(offset + 1, offset)
 
     def _write(self, entry: Entry) -> int:
+        data, doing = written(entry), f"writing checkpoints to {self._stream}"
+        most_s, until = Progress(self._settings).most_s, time.monotonic() + self._settings.patience_ms / 1000
+        largest = {"max_request_size": _LARGEST, "linger_ms": 0, "compression_type": "gzip"}
         if self._producer is None:
-            largest = {"max_request_size": _LARGEST, "linger_ms": 0, "compression_type": "gzip"}
             self._producer = new_producer(self._settings, **largest)
-        try:
-            future = self._producer.send(self._partition.topic, written(entry), partition=0)
-            offset: int = future.get(timeout=self._settings.patience_ms / 1000 + 1).offset
-        except kafka_errors.KafkaError as error:
-            producer, self._producer = self._producer, None
-            let_go(producer)
-            doing = f"writing checkpoints to {self._stream}"
-            if isinstance(error, kafka_errors.KafkaTimeoutError):
-                raise unreachable(self._settings, doing) from error
-            raise as_ours(self._settings, doing, error) from error
-        return offset
+        while True:
+            try:
+                future = self._producer.send(self._partition.topic, data, partition=0)
+                offset: int = future.get(timeout=max(0.1, min(most_s, until - time.monotonic()))).offset
+                return offset
+            except kafka_errors.KafkaError as error:
+                producer, self._producer = self._producer, None
+                if isinstance(error, kafka_errors.KafkaTimeoutError) and time.monotonic() < until:
+                    log.warning("%s: no answer for %.0f seconds; it is written again", doing, most_s)
+                    self._producer = in_place_of(producer, self._settings, until, **largest)
+                    continue
+                let_go(producer)
+                if isinstance(error, kafka_errors.KafkaTimeoutError):
+                    raise unreachable(self._settings, doing) from error
+                raise as_ours(self._settings, doing, error) from error
 
     def _catch_up(self) -> None:
         """Read everything that is there now: also what stands behind the first open transaction, when that has come to its end. Whoever

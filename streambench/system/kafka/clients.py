@@ -20,6 +20,7 @@ _theirs = logging.getLogger("kafka")
 if _theirs.level == logging.NOTSET:
     _theirs.setLevel(logging.CRITICAL)
 
+_AGAIN_S = 0.1
 
 
 class _Heard(logging.Filter):
@@ -111,6 +112,19 @@ def let_go(producer: Any) -> None:
     with suppress(kafka_errors.KafkaError):
         producer.close(timeout=0)
     producer._closed = True  # else it is closed again, with a second's wait, when it is collected
+
+
+def in_place_of(producer: Any, settings: Settings, until: float, **changes: Any) -> Any:
+    """Another producer for one that is given up; ``changes`` as that had them. Raises StreamSystemError, where no broker answers only when
+    it is later than ``until`` (of time.monotonic)."""
+    let_go(producer)
+    while True:
+        try:
+            return new_producer(settings, **changes)
+        except StreamSystemError as error:
+            if not isinstance(error.__cause__, kafka_errors.KafkaTimeoutError) or time.monotonic() > until:
+                raise
+        time.sleep(_AGAIN_S)
 
 
 @contextmanager

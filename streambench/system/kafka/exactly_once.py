@@ -62,14 +62,14 @@ class TransactionalCheckpointManager(KafkaCheckpointManager):
         entry = written(Claimed(generation=generation, container=container, holder=holder, who=who(now_ms)))
         doubts = _Doubts(self._settings)
         while True:
-            transactions.open()
+            transactions.open(doubts.end)
             self._catch_up()
             rules.check_claim(self._job, self._fold.generation, generation, container)
             self._fold.check_open(generation, container)
             if self._fold.holder(container) == holder:
                 break
             try:
-                self._read_to(transactions.run((), lambda ends: entry) + 1)
+                self._read_to(transactions.run((), lambda ends: entry, doubts.end) + 1)
             except DoubtError as doubt:
                 doubts.add(doubt)
                 continue
@@ -119,13 +119,13 @@ class TransactionalCheckpointManager(KafkaCheckpointManager):
         while True:
             self._number += 1
             try:
-                transactions.run(rows, record)
+                transactions.run(rows, record, doubts.end)
                 done = self._number
                 break
             except DoubtError as doubt:
                 where = f"job {self._job}, container {claim.container}"
                 log.warning("%s: it is not certain what came of a commit, so it is looked for: %s", where, doubt)
-                done = self._resolved(claim, transactions, doubt)
+                done = self._resolved(claim, transactions, doubt, doubts.end)
                 if done in made:
                     log.warning("%s: the commit is there", where)
                     break
@@ -142,13 +142,12 @@ class TransactionalCheckpointManager(KafkaCheckpointManager):
             self._trim()
         return made[done]
 
-    def _resolved(self, claim: Claim, transactions: Transactions, doubt: DoubtError) -> int:
+    def _resolved(self, claim: Claim, transactions: Transactions, doubt: DoubtError, end: float) -> int:
         """The number of the last commit, when nobody can make another one any more. Raises FencedError."""
         if doubt.fenced:
             self._wait_for_successor(claim)
-        end = time.monotonic() + self._settings.patience_ms / 1000
         while True:
-            transactions.open()
+            transactions.open(end)
             try:
                 self._catch_up()
                 break
@@ -186,15 +185,15 @@ class TransactionalCheckpointManager(KafkaCheckpointManager):
 
 
 class _Doubts:
-    """How often the same may be tried."""
+    """How often and until when the same may be tried: for all of it together brokers may be away no longer than for a part of it."""
 
     def __init__(self, settings: Settings) -> None:
-        self._end = time.monotonic() + settings.patience_ms / 1000
+        self.end = time.monotonic() + settings.patience_ms / 1000
         self._hopeless = 0
 
     def add(self, doubt: DoubtError) -> None:
         """Wait a little; or raise, where it does not get better."""
         self._hopeless += not doubt.may_pass
-        if time.monotonic() > self._end or self._hopeless >= TRIES:
+        if time.monotonic() > self.end or self._hopeless >= TRIES:
             raise StreamSystemError(str(doubt)) from doubt
         time.sleep(_AGAIN_S)

@@ -179,6 +179,9 @@ class Fold:
         last = self.generation
         if last is None or last.number != entry.generation or self.holder(entry.container) != entry.holder:
             return False
+        holder, number = self.commits.get(entry.container, ("", 0))
+        if holder == entry.holder and 0 < entry.number <= number:
+            return False  # it was sent twice, as nothing was acknowledged for long, and this one is late
         self.commits[entry.container] = entry.holder, entry.number
         self._remember(entry.checkpoints)
         return True

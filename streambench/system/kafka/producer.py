@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Collection
-from typing import Any
+from typing import Any, NamedTuple
 
 from kafka import TopicPartition
 from kafka import errors as kafka_errors
@@ -15,10 +16,25 @@ from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.system.api import Sender, SystemProducer
 from streambench.system.kafka.admin import KafkaAdmin
-from streambench.system.kafka.clients import as_ours, let_go, new_producer, unreachable
+from streambench.system.kafka.clients import as_ours, in_place_of, let_go, new_producer, unreachable
 from streambench.system.kafka.limits import OVERHEAD, Limits, size_of_headers
+from streambench.system.kafka.progress import Progress
 from streambench.system.kafka.settings import Settings
 from streambench.system.rows import Rows
+
+log = logging.getLogger(__name__)
+
+_Arguments = tuple[str, Any, Any, list[tuple[str, bytes]] | None, int, int | None]
+
+
+class _Waiting(NamedTuple):
+    """A message that is not known to be written. ``arguments``: of the client's ``send``, so that it can be sent again."""
+
+    future: Any
+    size: int
+    ssp: SystemStreamPartition
+    batch_size: int
+    arguments: _Arguments
 
 
 class KafkaProducer(SystemProducer):
@@ -27,6 +43,9 @@ class KafkaProducer(SystemProducer):
     **Memory is bounded here**: kafka-python takes whatever it is given. ``send`` waits as long as more than ``buffer.bytes`` are not
     acknowledged. What fails is raised by the next ``send`` or ``flush``, and by every one after it: what comes behind a message that is
     lost must not look as if all were well.
+
+    **Where nothing at all is acknowledged for long**, a new client takes the place of the old one, and what is not acknowledged is sent
+    again, in its order: it may then be there twice.
 
     **Sizes are checked before a message is sent**: one that the broker finds too large would make all that follow fail. Where a topic takes
     less than a batch of the usual size, its messages go through a client with smaller batches.
@@ -46,9 +65,10 @@ class KafkaProducer(SystemProducer):
         self._held: dict[SystemStreamPartition, Rows] | None = None
         self._clients: dict[int, Any] = {}
         self._senders: dict[SystemStream, Sender] = {}
-        self._waiting: deque[tuple[Any, int, SystemStreamPartition]] = deque()
-        self._bytes = 0
+        self._waiting: deque[_Waiting] = deque()
+        self._bytes = self._settled = 0
         self._ends: dict[SystemStreamPartition, int] = {}
+        self._resent: set[SystemStreamPartition] = set()
         self._failure: StreamSystemError | None = None
         self._sent = metrics.counter(f"{settings.system}-messages-sent", "kafka")
 
@@ -57,10 +77,11 @@ class KafkaProducer(SystemProducer):
             self._client(int(self._settings.producer["batch_size"]))
 
     def stop(self) -> None:
-        clients, self._clients = self._clients, {}
+        clients = list(self._clients.values())
+        self._clients.clear()
         self._senders.clear()
         self._waiting.clear()
-        do_all([*(lambda client=client: let_go(client) for client in clients.values()), self._admin.close])
+        do_all([*(lambda client=client: let_go(client) for client in clients), self._admin.close])
 
     def register(self, source: str) -> None: ...
 
@@ -76,7 +97,9 @@ class KafkaProducer(SystemProducer):
             raise UnknownStreamError(f"{stream}: there is no such topic at {','.join(self._settings.servers)}")
         limit = self._limits.of(topic)
         held = self._held
-        client: Any = None if held is not None else self._client(min(int(self._settings.producer["batch_size"]), max(1, limit // 2)))
+        batch_size, clients = min(int(self._settings.producer["batch_size"]), max(1, limit // 2)), self._clients
+        if held is None:
+            self._client(batch_size)
         ssps: dict[int, SystemStreamPartition] = {}
         waiting, most = self._waiting, self._settings.buffer_bytes
 
@@ -104,13 +127,12 @@ class KafkaProducer(SystemProducer):
                 self._make_room(size)
             if self._failure is not None:
                 raise self._failure
+            arguments = topic, message, key, list(headers.items()) if headers else None, partition, envelope.timestamp
             try:
-                future = client.send(
-                    topic, message, key, list(headers.items()) if headers else None, partition, envelope.timestamp
-                )  # fmt: skip
+                future = clients[batch_size].send(*arguments)
             except (kafka_errors.KafkaError, ValueError, TypeError) as error:
                 raise self._refused(ssp, error) from error
-            waiting.append((future, size, ssp))
+            waiting.append(_Waiting(future, size, ssp, batch_size, arguments))
             self._bytes += size
 
         return send
@@ -139,16 +161,22 @@ class KafkaProducer(SystemProducer):
     def flush(self, source: str) -> None:
         if not self._waiting and self._failure is None:
             return
-        end = time.monotonic() + self._settings.patience_ms / 1000 + 1
-        for client in self._clients.values():
+        progress, until = Progress(self._settings), self._until()
+        while self._failure is None:
             try:
-                client.flush(timeout=max(0.1, end - time.monotonic()))
+                for client in self._clients.values():
+                    client.flush(timeout=_slice(progress, until))
+                break
             except kafka_errors.KafkaError:
-                break  # what has become of each message is seen below
+                if not self._has_reason_to_wait(progress, until):
+                    break  # what has become of each message is seen below
         while self._waiting:
-            self._settle(max(0.1, end - time.monotonic()))
+            self._settle(progress, until)
         if self._failure is not None:
             raise self._failure
+
+    def _until(self) -> float:
+        return time.monotonic() + self._settings.patience_ms / 1000 + 1
 
     def _client(self, batch_size: int) -> Any:
         if batch_size not in self._clients:
@@ -157,25 +185,68 @@ class KafkaProducer(SystemProducer):
 
     def _make_room(self, size: int) -> None:
         """Wait until so many bytes more may be kept."""
-        end = time.monotonic() + self._settings.patience_ms / 1000 + 1
-        while self._waiting and (self._bytes + size > self._settings.buffer_bytes or self._waiting[0][0].is_done):
-            self._settle(max(0.1, end - time.monotonic()))
+        progress, until = Progress(self._settings), self._until()
+        while self._waiting and (self._bytes + size > self._settings.buffer_bytes or self._waiting[0].future.is_done):
+            self._settle(progress, until)
 
-    def _settle(self, seconds: float) -> None:
-        """Wait for what was sent first, and see what has become of it."""
-        future, size, ssp = self._waiting.popleft()
-        self._bytes -= size
-        if not future.is_done or not future.succeeded():
+    def _settle(self, progress: Progress, until: float) -> None:
+        """Wait for what was sent first, and see what has become of it. Where it has failed, nothing else is worth waiting for."""
+        while not self._waiting[0].future.is_done:
             try:
-                future.get(timeout=seconds)
+                self._waiting[0].future.get(timeout=_slice(progress, until))
             except kafka_errors.KafkaError as error:
-                if self._failure is None:
-                    self._failure = self._refused(ssp, error)
-                    self._failure.__cause__ = error
-                return
+                future, _, ssp, _, _ = self._waiting[0]
+                if not future.is_done and not self._has_reason_to_wait(progress, until):
+                    self._fail(ssp, error)
+                    return
+        future, size, ssp, _, _ = self._waiting.popleft()
+        self._bytes -= size
+        self._settled += 1
+        if not future.succeeded():
+            self._fail(ssp, future.exception)
+            return
         self._sent.count += 1
         if ssp in self._ends:
             self._check_alone(ssp, future.value.offset)
+
+    def _fail(self, ssp: SystemStreamPartition, error: Exception) -> None:
+        if self._failure is None:
+            self._failure = self._refused(ssp, error)
+            self._failure.__cause__ = error
+        self._waiting.clear()
+        self._bytes = 0
+
+    def _has_reason_to_wait(self, progress: Progress, until: float) -> bool:
+        """Whether what has not been acknowledged for a while may still be. Where nothing moves, it is sent again."""
+        waits = [each for each in self._waiting if not each.future.is_done]
+        failed = next((each for each in self._waiting if each.future.is_done and not each.future.succeeded()), None)
+        if failed is not None:
+            self._fail(failed.ssp, failed.future.exception)
+        if failed is not None or time.monotonic() > until:
+            return False
+        if waits and progress.has_stalled(self._settled + len(self._waiting) - len(waits)):
+            log.warning(
+                "%s: Kafka has acknowledged nothing for %.0f seconds: %d messages are sent again, and may be there twice",
+                self._settings.system, progress.most_s, len(waits),
+            )  # fmt: skip
+            try:
+                self._send_again(waits, until)
+                progress.begin()
+            except (StreamSystemError, kafka_errors.KafkaError) as error:
+                self._fail(waits[0].ssp, error)
+        return self._failure is None
+
+    def _send_again(self, waits: list[_Waiting], until: float) -> None:
+        """Give up the clients that these messages wait in, and send them with others, in their order."""
+        for batch_size in {each.batch_size for each in waits}:
+            old = self._clients.pop(batch_size)
+            self._clients[batch_size] = in_place_of(old, self._settings, until, batch_size=batch_size)
+        # What has succeeded meanwhile stands before what has not, in each partition.
+        sent = [each._replace(future=self._clients[each.batch_size].send(*each.arguments)) for each in waits if not _is_written(each)]
+        again = {id(each.arguments): each for each in sent}
+        self._resent.update(each.ssp for each in sent)
+        for number, each in enumerate(self._waiting):
+            self._waiting[number] = again.get(id(each.arguments), each)
 
     def _check_alone(self, ssp: SystemStreamPartition, offset: int) -> None:
         expected = self._ends[ssp]
@@ -184,9 +255,12 @@ class KafkaProducer(SystemProducer):
             self._failure = StreamSystemError(
                 f"{ssp}: a change of state was to get offset {expected} and got {offset}: something else writes to this partition, which "
                 "belongs to one task of one job alone. If it was an older run of the job, the next start sets it right"
+                + (", as it does where changes are there twice: they were not acknowledged and sent again" if ssp in self._resent else "")
             )
 
     def _refused(self, ssp: SystemStreamPartition, error: Exception) -> StreamSystemError:
+        if isinstance(error, StreamSystemError):
+            return error
         doing = f"writing to {ssp}"
         if isinstance(error, kafka_errors.KafkaTimeoutError):
             if self._admin.identities([ssp.stream]).get(ssp.stream, "") is None:
@@ -196,6 +270,14 @@ class KafkaProducer(SystemProducer):
             ours = as_ours(self._settings, doing, error)
             return ours if isinstance(ours, StreamSystemError) else StreamSystemError(str(ours))
         return StreamSystemError(f"{doing}: Kafka does not take this message: {error}")
+
+
+def _slice(progress: Progress, until: float) -> float:
+    return max(0.1, min(progress.look_s, until - time.monotonic()))
+
+
+def _is_written(waiting: _Waiting) -> bool:
+    return bool(waiting.future.is_done and waiting.future.succeeded())
 
 
 def _length(ssp: SystemStreamPartition, what: str, value: Any) -> int:

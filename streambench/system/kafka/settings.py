@@ -25,6 +25,7 @@ _PATIENCE_MS = 120_000
 _BOOTSTRAP_MS = 5_000
 _BACKOFF_MS = 20  # a client waits so long for what it does not know of a topic yet: by default five times as long
 _BATCH_BYTES = 64 << 10
+_LINGER_MS = 20  # a container goes from partition to partition: with 5 batches are sent half empty; who flushes does not wait for it
 _REQUEST_BYTES = 16 << 20  # how large a message may be is for its topic to say
 _LONGEST_TRANSACTION_MS = 900_000  # what brokers allow by default
 _BUFFER_BYTES = 32 << 20
@@ -127,7 +128,8 @@ class Settings(Struct, frozen=True, kw_only=True):
             servers=_servers(config, prefix + "bootstrap.servers", servers),
             consumer={**quick, "isolation_level": "read_committed", "max_poll_records": 5000, **shared, **consumer},
             producer={
-                **quick, "batch_size": _BATCH_BYTES, "linger_ms": 5, "max_request_size": _REQUEST_BYTES, "max_block_ms": 15_000,
+                **quick, "batch_size": _BATCH_BYTES, "linger_ms": min(_LINGER_MS, numbers["patience.ms"] // 4),
+                "max_request_size": _REQUEST_BYTES, "max_block_ms": 15_000,
                 "transaction_timeout_ms": min(numbers["patience.ms"], _LONGEST_TRANSACTION_MS),
                 "delivery_timeout_ms": numbers["patience.ms"], "request_timeout_ms": min(30_000, numbers["patience.ms"] // 2),
                 **shared, **producer,

@@ -21,10 +21,10 @@ from streambench.model import SystemStreamPartition
 from streambench.system.kafka.admin import KafkaAdmin
 from streambench.system.kafka.clients import as_ours, let_go, new_producer
 from streambench.system.kafka.limits import OVERHEAD, Limits, size_of_headers
+from streambench.system.kafka.progress import Progress
 from streambench.system.kafka.settings import Settings
 from streambench.system.rows import Rows
 
-_LOOK_EVERY_S = 5.0
 _AGAIN_S = 0.1
 _FENCE_AT_ONCE = 8
 _IN_TURN = 2000
@@ -63,21 +63,21 @@ class Transactions:
         self._began = 0.0
         self._identities: dict[str, str | None] = {}
         self._batch_bytes = int(settings.producer["batch_size"])
-        self._watch_s = min(settings.patience_ms, int(settings.producer["request_timeout_ms"]) + 5000) / 1000
+        self._watch_s = Progress(settings).most_s
 
-    def open(self) -> None:
+    def open(self, until: float | None = None) -> None:
         """Begin anew: whoever had this identity before is fenced, and his last transaction has come to its end. Raises StreamSystemError
-        where that has not been possible for as long as brokers may be away."""
+        where that has not been possible ``until`` then (of time.monotonic), or for as long as brokers may be away."""
         self.let_go()
-        self._producer = opened(self._settings, self.identity, self._batch_bytes)
+        self._producer = opened(self._settings, self.identity, self._batch_bytes, until)
 
-    def run(self, rows: Sequence[Rows], last: Last) -> int:
-        """Write rows, and behind them the last message; the offset of that. Raises DoubtError; and where no retry can help, another error:
-        nothing is written then."""
+    def run(self, rows: Sequence[Rows], last: Last, until: float | None = None) -> int:
+        """Write rows, and behind them the last message; the offset of that. It waits as ``open`` does, and less where nothing at all is
+        acknowledged. Raises DoubtError; and where no retry can help, another error: nothing is written then."""
         self._fit(rows)
         if self._producer is None:
             raise DoubtError(f"{self.identity} has no producer")
-        sent = _Sent(self, self._producer, time.monotonic() + self._settings.patience_ms / 1000)
+        sent = _Sent(self, self._producer, until or _end(self._settings))
         self._began = time.monotonic()
         bases = [each.ssp for each in rows if each.base is not None and len(each)]
         try:
@@ -169,6 +169,8 @@ class _Sent:
         self._most = transactions._settings.buffer_bytes
         self._waiting: deque[tuple[Any, int, SystemStreamPartition]] = deque()
         self._bytes = 0
+        self._settled = 0
+        self._progress = Progress(transactions._settings)
         self._last: dict[SystemStreamPartition, Any] = {}
 
     def rows(self, rows: Sequence[Rows], limits: Limits) -> None:
@@ -236,25 +238,29 @@ class _Sent:
             except kafka_errors.KafkaError:
                 if not future.is_done:
                     self._look()
+        self._settled += 1
         if not future.succeeded():
             if isinstance(future.exception, kafka_errors.KafkaTimeoutError):
                 self._transactions.check_topics({ssp.stream})
             self._transactions.fail(ssp, future.exception)
 
     def _slice(self) -> float:
-        return max(0.1, min(_LOOK_EVERY_S, self._end - time.monotonic()))
+        return max(0.1, min(self._progress.look_s, self._end - time.monotonic()))
 
     def _look(self) -> None:
         """Nothing has happened for a while: is there still reason to wait?"""
+        if self._progress.has_stalled(self._settled + sum(future.is_done for future, _, _ in self._waiting)):
+            self._transactions.let_go()
+            raise DoubtError(f"Kafka has acknowledged nothing of a transaction for {self._progress.most_s:.0f} seconds")
         self._transactions.check_topics({ssp.stream for _, _, ssp in self._waiting})
         if time.monotonic() > self._end:
             raise DoubtError(f"Kafka has not acknowledged messages of a transaction for {self._transactions._settings.patience_ms} ms")
 
 
-def opened(settings: Settings, identity: str, batch_bytes: int | None = None) -> Any:
+def opened(settings: Settings, identity: str, batch_bytes: int | None = None, until: float | None = None) -> Any:
     """A producer that has fenced all others of this identity. Raises StreamSystemError."""
     changes = {} if batch_bytes is None else {"batch_size": batch_bytes}
-    end, hopeless = time.monotonic() + settings.patience_ms / 1000, 0
+    end, hopeless = until or _end(settings), 0
     while True:
         try:
             producer = new_producer(settings, transactional_id=identity, **changes)
@@ -271,6 +277,10 @@ def opened(settings: Settings, identity: str, batch_bytes: int | None = None) ->
             if hopeless >= TRIES or isinstance(error.__cause__, kafka_errors.AuthorizationError) or time.monotonic() > end:
                 raise
         time.sleep(_AGAIN_S)
+
+
+def _end(settings: Settings) -> float:
+    return time.monotonic() + settings.patience_ms / 1000
 
 
 def fence(settings: Settings, identities: Sequence[str]) -> None:

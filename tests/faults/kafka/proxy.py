@@ -25,6 +25,7 @@ What = Literal[
     "late",  # it reaches the broker ``seconds`` later
     "refuse",  # the broker cannot be reached at all for ``seconds``
     "hole",  # for ``seconds`` nothing passes any more, either way, on any connection, and none is closed
+    "dead",  # nothing passes any more, either way, on the connections that there are now, and none is ever closed; new ones are fine
     "error",  # the broker never sees it; the answer is the error ``code`` (of Produce only)
     "wait",  # it waits until ``go_on`` is called
 ]
@@ -87,6 +88,7 @@ class FaultProxy:
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self._hole_until = 0.0
+        self._connections: set[_Connection] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="fault proxy")
         self._thread.start()
@@ -135,6 +137,7 @@ class FaultProxy:
         connection = _Connection(self, from_client, to_client, from_broker, to_broker)
         writers = {to_client, to_broker}
         self._writers |= writers
+        self._connections.add(connection)
         ways = [asyncio.create_task(way) for way in (connection.requests(), connection.answers())]
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -145,9 +148,14 @@ class FaultProxy:
             for writer in writers:
                 writer.transport.abort()
             self._writers -= writers
+            self._connections.discard(connection)
 
     def open_hole(self, seconds: float) -> None:
         self._hole_until = self._loop.time() + seconds
+
+    def kill_connections(self) -> None:
+        for connection in self._connections:
+            connection.dead = True
 
     async def out_of_hole(self) -> None:
         """Wait as long as nothing may pass."""
@@ -173,6 +181,7 @@ class _Connection:
         self._from_client, self._to_client = from_client, to_client
         self._from_broker, self._to_broker = from_broker, to_broker
         self._pending: dict[int, Fault] = {}
+        self.dead = False
 
     async def requests(self) -> None:
         """Bring requests to the broker, until one way or the other the connection ends."""
@@ -189,6 +198,8 @@ class _Connection:
                         return
                     case "hole":
                         self._proxy.open_hole(fault.seconds)
+                    case "dead":
+                        self._proxy.kill_connections()
                     case "late":
                         await asyncio.sleep(fault.seconds)
                     case "wait":
@@ -199,6 +210,8 @@ class _Connection:
                     case _:
                         self._pending[number] = fault
             await self._proxy.out_of_hole()
+            if self.dead:
+                continue
             self._to_broker.write(frame)
             await self._to_broker.drain()
 
@@ -213,6 +226,8 @@ class _Connection:
                     continue
                 await asyncio.sleep(fault.seconds)
             await self._proxy.out_of_hole()
+            if self.dead:
+                continue
             self._to_client.write(frame)
             await self._to_client.drain()
 

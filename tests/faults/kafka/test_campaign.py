@@ -20,8 +20,8 @@ from tests.conftest import CHECKOUT, kafka_nodes
 from tests.faults.kafka.table import committed
 from tests.surroundings import SOAK
 
-MESSAGES = 1_000_000 if SOAK else 20_000
-KILLS = 20 if SOAK else 2
+MESSAGES = 1_000_000 if SOAK else 12_000
+KILLS = 20 if SOAK else 1
 BROKER_KILLS = 5 if SOAK else 1
 PARTITIONS = 12
 PATIENCE_S = 180.0 if SOAK else 60.0
@@ -225,11 +225,15 @@ def test_everything_arrives_though_processes_and_brokers_are_killed(three: Kafka
     seconds = time.monotonic() - began
     found = committed(campaign.servers, campaign.output, PARTITIONS)
     count = sum(map(len, found.values()))
-    print(f"{guarantee}: {MESSAGES} messages in, {count} out, {seconds:.0f} s, ended by itself {campaign.ended} times; {campaign.kills}")
+    said = campaign.said()
+    stalls = said.count("acknowledged nothing") + said.count("it is written again")
+    print(
+        f"{guarantee}: {MESSAGES} messages in, {count} out, {seconds:.0f} s, ended by itself {campaign.ended} times, "
+        f"stalled {stalls} times, doubted {said.count('it is not certain')} commits; {campaign.kills}"
+    )
     if guarantee == "exactly-once":
-        assert found == campaign.expected, campaign.said()
+        assert found == campaign.expected, said
     else:
         assert {part: set(each) for part, each in found.items()} == {part: set(each) for part, each in campaign.expected.items()}
-    # A client may get stuck for patience.ms where a broker is killed: the job then ends, and goes on when it is started again.
-    assert "Traceback" not in campaign.said()
-    assert campaign.ended <= BROKER_KILLS // 2, campaign.said()
+    assert "Traceback" not in said
+    assert campaign.ended == 0, said

@@ -28,7 +28,7 @@ from streambench.system.kafka.nodes import KafkaNodes
 from streambench.system.kafka.settings import Settings
 from streambench.system.rows import Rows
 from streambench.system.systems import Systems
-from tests.system.kafka.cluster import all_of, config, new_stream
+from tests.system.kafka.cluster import all_of, config, new_stream, sent
 
 INPUT = SystemStreamPartition("k", "clicks", 0)
 APPLIER = Applier(lambda system: pytest.fail("a transaction needs nobody to apply it"))
@@ -265,6 +265,15 @@ def test_containers_commit_side_by_side_and_old_records_go(job: Job) -> None:
     assert int(oldest or 0) > 20
 
 
+def test_no_commit_waits_for_more_messages(kafka: KafkaNodes) -> None:
+    hour = 3_600_000
+    job = Job(kafka, producer__linger__ms=hour, patience__ms=2 * hour)
+    job.commit(job.holder(job.start()), 1)
+    sent(job.systems, job.output, [(0, None, b"2")])
+    assert job.outputs() == {0: [1, 2], 1: [1]}
+    job.close()
+
+
 def test_checkpoints_name_where_changelogs_really_end(job: Job) -> None:
     holder = job.holder(job.start())
     ends: list[str] = []
@@ -287,7 +296,7 @@ def test_a_value_that_the_changelog_does_not_take_is_told(job: Job) -> None:
 
 
 def test_an_output_that_was_deleted_is_told_as_that(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streambench.system.kafka.transactions._LOOK_EVERY_S", 0.2)
+    monkeypatch.setattr("streambench.system.kafka.progress._LOOKS", 100)
     holder = job.holder(job.start())
     job.commit(holder, 1)
     job.systems.admin("k").delete(job.output)

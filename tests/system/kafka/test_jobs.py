@@ -105,7 +105,7 @@ def test_a_job_goes_on_where_it_was_with_its_state_and_repeats_nothing(kafka: Ka
 
 def test_nothing_is_lost_when_the_process_is_killed_in_the_middle(kafka: KafkaNodes, tmp_path: Path) -> None:
     job = Job(kafka, tmp_path)
-    total = 6000
+    total = 2400
     sent(job.systems, job.input, messages(0, total))
     killed = job.start()
     job.wait_until(lambda: job.written() > 200, killed)
@@ -163,7 +163,7 @@ def test_a_dead_input_is_told(kafka: KafkaNodes, tmp_path: Path) -> None:
 
 def test_exactly_once_nothing_is_repeated_when_the_process_is_killed_in_the_middle(kafka: KafkaNodes, tmp_path: Path) -> None:
     job = Job(kafka, tmp_path, **ONCE)
-    total = 6000
+    total = 2400
     sent(job.systems, job.input, messages(0, total))
     killed = job.start()
     job.wait_until(lambda: job.written() > 200, killed)

@@ -25,6 +25,12 @@ def test_settings_of_kafka_reach_the_clients_as_they_take_them() -> None:
     assert (found.producer["compression_type"], found.producer["linger_ms"]) == ("gzip", 7)
 
 
+def test_messages_wait_for_others_for_a_moment_that_is_short_beside_the_patience() -> None:
+    assert settings().producer["linger_ms"] == 20
+    assert settings(patience__ms="40").producer["linger_ms"] == 10
+    assert settings(producer__linger__ms="0").producer["linger_ms"] == 0
+
+
 def test_how_to_connect_is_said_once() -> None:
     found = settings(consumer__security__protocol="SASL_SSL", producer__sasl__mechanism="PLAIN", consumer__sasl__plain__password="hunter2")
     for client in (found.consumer, found.producer, found.admin):

@@ -1,0 +1,35 @@
+"""Whether anything of what is on its way to Kafka arrives."""
+
+from __future__ import annotations
+
+import time
+
+from streambench.system.kafka.settings import Settings
+
+STALLED_S = 20.0
+"""Where nothing at all is acknowledged for so long, the producer is given up for a new one. When a broker dies, another has taken its place
+after ten seconds at most, and kafka-python has found it within a second or two; a producer that has not by then may never do, and there is
+nothing to lose by another one. Shorter, and brokers that are merely slow would be sent everything again and again."""
+
+_LOOKS = 4
+
+
+class Progress:
+    """Looks at what is waited for, now and then. ``look_s``: how often, at least."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.most_s = min(STALLED_S + int(settings.producer["linger_ms"]) / 1000, settings.patience_ms / 1000)
+        self.look_s = self.most_s / _LOOKS
+        self._done = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """From now on something is to move."""
+        self._moved = time.monotonic()
+
+    def has_stalled(self, done: int) -> bool:
+        """Whether nothing has moved for too long. ``done``: how much has been acknowledged until now, in all."""
+        now = time.monotonic()
+        if done != self._done:
+            self._done, self._moved = done, now
+        return now - self._moved > self.most_s
