@@ -140,6 +140,18 @@ class KafkaAdmin(SystemAdmin):
         found = self._asked("asking for offsets", lambda: self._admin().list_partition_offsets(wanted))
         return {partition: found[partition].offset for partition in wanted}
 
+    def readable(self, partition: TopicPartition) -> tuple[int, int]:
+        """The first offset of a partition, and the one behind the last that can be read as committed."""
+
+        def asked(spec: OffsetSpec) -> int:
+            found = self._admin().list_partition_offsets({partition: spec}, isolation_level="read_committed")
+            return int(found[partition].offset)
+
+        doing = "asking for offsets"
+        oldest: int = self._asked(doing, lambda: asked(OffsetSpec.EARLIEST))
+        end: int = self._asked(doing, lambda: asked(OffsetSpec.LATEST))
+        return oldest, end
+
     def hanging(self, partition: TopicPartition) -> str | None:
         """What is to be told of a transaction that hangs at a partition; None where there is none, or nobody can tell."""
         found = find_hanging(self._admin(), partition)

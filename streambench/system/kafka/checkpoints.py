@@ -21,7 +21,7 @@ from streambench.checkpoint.records import packed
 from streambench.errors import CheckpointError, ConfigError, StreambenchError, do_all
 from streambench.model import SystemStream
 from streambench.system.kafka.admin import CHECKPOINTS, KafkaAdmin
-from streambench.system.kafka.clients import as_ours, in_place_of, let_go, new_consumer, new_producer, translated, unreachable
+from streambench.system.kafka.clients import as_ours, in_place_of, let_go, new_consumer, new_producer, patiently, unreachable
 from streambench.system.kafka.fold import Claimed, Closing, Committed, Entry, Fold, Opened, as_text, read, written
 from streambench.system.kafka.progress import Progress
 from streambench.system.kafka.settings import Settings
@@ -177,7 +177,7 @@ class KafkaCheckpointManager(CheckpointManager):
             return rules.merged_places(self._job, last.places if last is not None else {}, places)
 
         for _ in range(_TRIES):
-            self._read_to(self._asked("end_offsets"))
+            self._read_to(self._admin.readable(self._partition)[1])
             checked()  # what is refused stops nothing
             self._close_last(now_ms)
             merged, last = checked(), self._fold.generation
@@ -263,6 +263,7 @@ class KafkaCheckpointManager(CheckpointManager):
         counts = False
         now = time.monotonic()
         limit, look, suspected = now + self._settings.patience_ms / 1000, now + _SUSPECT_S, False
+        progress = Progress(self._settings)
         while self._next < end:
             was = self._next
             counts = self._take(self._poll(_POLL_MS), wanted) or counts
@@ -274,6 +275,11 @@ class KafkaCheckpointManager(CheckpointManager):
                 if hanging is not None and suspected:
                     raise CheckpointError(f"job {self._job}: its checkpoints cannot be read: {hanging}")
                 look, suspected = now + _SUSPECT_S, hanging is not None
+                if progress.has_stalled(self._next):
+                    consumer, self._consumer = self._consumer, None
+                    consumer.close(autocommit=False, timeout_ms=0)
+                    patiently(self._reading, limit)
+                    progress.begin()
             if now > limit:
                 raise unreachable(self._settings, f"reading {self._stream}")
         return counts
@@ -294,7 +300,6 @@ class KafkaCheckpointManager(CheckpointManager):
 
     def _reading(self) -> Any:
         if self._consumer is None:
-            # One client reads and looks for the end, so that its fetches must not wait for long.
             consumer = new_consumer(
                 self._settings, isolation_level="read_committed", fetch_max_wait_ms=20, fetch_min_bytes=1, max_poll_records=1000
             )
@@ -304,17 +309,11 @@ class KafkaCheckpointManager(CheckpointManager):
             self._begin()
         return self._consumer
 
-    def _asked(self, method: str) -> int:
-        """The first offset (``beginning_offsets``) or the one behind the last (``end_offsets``)."""
-        with translated(self._settings, f"reading {self._stream}"):
-            offsets: dict[TopicPartition, int] = getattr(self._reading(), method)([self._partition], timeout_ms=self._settings.patience_ms)
-        return offsets[self._partition]
-
     def _begin(self) -> None:
         """Read from the first record there is."""
         self._fold = Fold(self._job, self._keep)
-        self._begun = self._next = self._asked("beginning_offsets")
-        self._known = self._asked("end_offsets")
+        self._begun, self._known = self._admin.readable(self._partition)
+        self._next = self._begun
         self._consumer.seek(self._partition, self._next)
 
     def _take(self, records: list[Any], wanted: int = -1) -> bool:

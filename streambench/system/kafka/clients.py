@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -13,6 +13,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka import errors as kafka_errors
 
 from streambench.errors import MessageTooLargeError, OffsetError, StreambenchError, StreamSystemError, UnknownStreamError
+from streambench.system.kafka import progress
 from streambench.system.kafka.settings import Settings
 
 # kafka-python reports every attempt to connect; what comes of them is told by our own errors and warnings.
@@ -89,15 +90,22 @@ class LookUps:
         wanted = list(partitions)
         if not wanted:
             return {}
-        end = time.monotonic() + (self._settings.patience_ms if timeout_ms is None else timeout_ms) / 1000
+        end, stalled = time.monotonic() + (self._settings.patience_ms if timeout_ms is None else timeout_ms) / 1000, False
         while True:
-            if self._consumer is None:
-                self._consumer = new_consumer(self._settings, **self._changes)
             try:
+                if self._consumer is None:
+                    self._consumer = new_consumer(self._settings, **self._changes)
                 with translated(self._settings, "asking for offsets"):
-                    left_ms = max(1, int((end - time.monotonic()) * 1000))
-                    found: dict[TopicPartition, int] = getattr(self._consumer, method)(wanted, timeout_ms=left_ms)
+                    left_s = max(0.001, min(end - time.monotonic(), progress.STALLED_S))
+                    found: dict[TopicPartition, int] = getattr(self._consumer, method)(wanted, timeout_ms=int(left_s * 1000))
                 return found
+            except StreamSystemError as error:
+                # A client that has not been answered by now may never be; but one that finds no broker at first is not to wait.
+                stalled = stalled or self._consumer is not None
+                if not stalled or not isinstance(error.__cause__, kafka_errors.KafkaTimeoutError) or time.monotonic() > end - _AGAIN_S:
+                    raise
+                self.close()
+                time.sleep(_AGAIN_S)
             except KeyError as error:
                 # A partition that is newer than what the client knows of its topic: it is simply left out.
                 if time.monotonic() > end:
@@ -115,12 +123,16 @@ def let_go(producer: Any) -> None:
 
 
 def in_place_of(producer: Any, settings: Settings, until: float, **changes: Any) -> Any:
-    """Another producer for one that is given up; ``changes`` as that had them. Raises StreamSystemError, where no broker answers only when
-    it is later than ``until`` (of time.monotonic)."""
+    """Another producer for one that is given up; ``changes`` as that had them. Raises as ``patiently`` does."""
     let_go(producer)
+    return patiently(lambda: new_producer(settings, **changes), until)
+
+
+def patiently(make: Callable[[], Any], until: float) -> Any:
+    """What ``make`` makes. Raises StreamSystemError, where no broker answers only when it is later than ``until`` (of time.monotonic)."""
     while True:
         try:
-            return new_producer(settings, **changes)
+            return make()
         except StreamSystemError as error:
             if not isinstance(error.__cause__, kafka_errors.KafkaTimeoutError) or time.monotonic() > until:
                 raise

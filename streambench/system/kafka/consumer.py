@@ -15,6 +15,7 @@ from streambench.errors import OffsetError, StreamSystemError, UnknownStreamErro
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.system.api import SystemConsumer
+from streambench.system.kafka import progress
 from streambench.system.kafka.admin import KafkaAdmin
 from streambench.system.kafka.clients import LookUps, as_ours, new_consumer, to_number, unreachable
 from streambench.system.kafka.settings import Settings
@@ -202,6 +203,8 @@ class KafkaConsumer(SystemConsumer):
         if away * 1000 > self._settings.patience_ms:
             key = f"systems.{self._settings.system}.patience.ms"
             raise unreachable(self._settings, f"reading failed for {away:.0f} seconds ({key})") from error
+        if away > progress.STALLED_S:
+            self._look_ups.close()  # the next look is another client's
         log.warning("%s does not answer (for %.0f seconds now); reading goes on when it does", self._settings.system, away)
         self._looked = now + 1
 

@@ -11,10 +11,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 import pytest
+from kafka import TopicPartition
 
-from tests.faults.kafka.proxy import ADD_PARTITIONS, END_TRANSACTION, PRODUCE, Fault
+from streambench.system.kafka.clients import LookUps
+from streambench.system.kafka.settings import Settings
+from streambench.system.systems import Systems
+from tests.faults.kafka.proxy import ADD_PARTITIONS, END_TRANSACTION, LIST_OFFSETS, PRODUCE, Fault
 from tests.faults.kafka.table import MESSAGES, PARTITIONS, Broker, Trial, committed
 from tests.surroundings import SOAK
+from tests.system.kafka.cluster import config, new_stream
 
 EXPECTED = {part: [b"%d" % number for number in range(MESSAGES)] for part in range(PARTITIONS)}
 
@@ -77,7 +82,7 @@ PATIENT = {"patience__ms": 60_000}
 STUCK = {"patience__ms": 20_000, "producer__request__timeout__ms": 19_900, "consumer__request__timeout__ms": 1000}
 
 ROWS = [
-    Row("the connection is cut before Produce", Fault(PRODUCE, "cut before"), soak=AT_LEAST),
+    Row("the connection is cut before Produce", Fault(PRODUCE, "cut before"), soak=BOTH),
     Row("the connection is cut after Produce", Fault(PRODUCE, "cut after")),
     Row("the connection is cut three times", Fault(PRODUCE, "cut after", times=3), soak=BOTH),
     Row("an answer to Produce is lost", Fault(PRODUCE, "no answer"), soak=AT_LEAST),
@@ -91,9 +96,9 @@ ROWS = [
     Row("no answer to Produce for longer than patience", Fault(PRODUCE, "no answer", LONG_S), soak=AT_LEAST),
     Row("the broker takes a number for wrong", Fault(PRODUCE, "error", code=OUT_OF_ORDER), soak=AT_LEAST),
     Row("the broker takes an epoch for wrong", Fault(PRODUCE, "error", code=INVALID_EPOCH), soak=BOTH),
-    Row("the broker does not know the producer", Fault(PRODUCE, "error", code=UNKNOWN_PRODUCER), soak=AT_LEAST),
+    Row("the broker does not know the producer", Fault(PRODUCE, "error", code=UNKNOWN_PRODUCER), soak=BOTH),
     Row("the broker does not like a record", Fault(PRODUCE, "error", code=INVALID_RECORD)),
-    Row("connections are dead, and nobody is told", Fault(PRODUCE, "dead", times=2), more=STUCK, alone=True, stalls=True),
+    Row("connections are dead, and nobody is told", Fault(PRODUCE, "dead"), more=STUCK, alone=True, stalls=True),
     Row("connections are dead at a commit", Fault(END_TRANSACTION, "dead"), None, STUCK, TRANSACTIONS, alone=True, stalls=True, soak=BOTH),
     Row("the broker is killed and comes back", Fault(PRODUCE, "wait"), _restart, PATIENT, alone=True, soak=BOTH),
     Row("the broker is killed for longer than patience", Fault(PRODUCE, "wait"), _away_until_the_job_fails, alone=True, soak=BOTH),
@@ -103,11 +108,11 @@ ROWS = [
     Row("the connection is cut after partitions are added", Fault(ADD_PARTITIONS, "cut after"), guarantees=TRANSACTIONS),
     Row("the connection is cut before a commit", Fault(END_TRANSACTION, "cut before"), guarantees=TRANSACTIONS),
     Row("the connection is cut after a commit", Fault(END_TRANSACTION, "cut after"), guarantees=TRANSACTIONS),
-    Row("the answer to a commit is lost", Fault(END_TRANSACTION, "no answer"), guarantees=TRANSACTIONS),
+    Row("the answer to a commit is lost", Fault(END_TRANSACTION, "no answer"), guarantees=TRANSACTIONS, soak=BOTH),
     Row("the answer to a commit is late", Fault(END_TRANSACTION, "late answer", LATE_S), guarantees=TRANSACTIONS, soak=BOTH),
     Row("nothing passes after a commit", Fault(END_TRANSACTION, "hole", LATE_S), guarantees=TRANSACTIONS),
     Row("no answer to commits for longer than patience", Fault(END_TRANSACTION, "no answer", LONG_S), guarantees=TRANSACTIONS),
-    Row("the broker is killed at a commit", Fault(END_TRANSACTION, "wait"), _restart, PATIENT, TRANSACTIONS, alone=True),
+    Row("the broker is killed at a commit", Fault(END_TRANSACTION, "wait"), _restart, PATIENT, TRANSACTIONS, alone=True, soak=BOTH),
     Row(
         "a transaction takes longer than it may", Fault(END_TRANSACTION, "late", 3.5),
         more={"producer__transaction__timeout__ms": 1500, "producer__request__timeout__ms": 10_000, "patience__ms": 20_000},
@@ -170,6 +175,23 @@ def test_a_job_alone_comes_through(broker: Broker, row: Row, guarantee: str, mon
     if row.stalls:
         assert trial.failures == []
         assert {part: list(dict.fromkeys(messages)) for part, messages in trial.written.items()} == EXPECTED  # in order, if twice
+
+
+def test_a_question_that_is_not_answered_is_asked_by_another_client(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streambench.system.kafka.progress.STALLED_S", 0.5)
+    direct, stream, proxy = Systems(config(broker.nodes)), new_stream(), broker.proxies[-1]
+    direct.admin("k").create(stream, 1)
+    direct.close()
+    stuck = config(broker.nodes, bootstrap__servers=proxy.address, patience__ms=20_000, consumer__request__timeout__ms=60_000)
+    look_ups, partition = LookUps(Settings.from_config("k", stuck)), TopicPartition(stream.stream, 0)
+    assert look_ups.oldest([partition]) == {partition: 0}
+    proxy.plan(fault := Fault(LIST_OFFSETS, "dead"))
+    try:
+        assert look_ups.upcoming([partition]) == {partition: 0}
+    finally:
+        proxy.plan(None)
+        look_ups.close()
+    assert fault.hits == 1
 
 
 def test_what_a_deleted_topic_held_is_gone_and_nothing_else(broker: Broker) -> None:

@@ -11,8 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import streambench
+from streambench.cli.app import app
 from streambench.config import Config
 from streambench.errors import ConfigError, UnknownStreamError
 from streambench.metrics.registry import MetricsRegistry
@@ -147,9 +149,7 @@ def test_checkpoints_are_of_the_job_and_not_among_its_streams(kafka: KafkaNodes,
     job = Job(kafka, tmp_path)
     sent(job.systems, job.input, messages(0, 10))
     job.run()
-    command = [sys.executable, "-m", "streambench", "checkpoints", str(job.path), "--json"]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert '"processed":"4"' in shown
+    assert '"processed":"4"' in CliRunner().invoke(app, ["checkpoints", str(job.path), "--json"]).stdout
     names = {stream.stream for stream in job.systems.admin("k").streams()}
     assert job.input.stream in names
     assert not [name for name in names if name.startswith("__")]
