@@ -58,6 +58,7 @@ class KafkaConsumer(SystemConsumer):
         self._held: dict[TopicPartition, int] = {}
         self._checked = 0.0
         self._most = int(settings.consumer["max_poll_records"])
+        self._idle_since = float("inf")
         self._read = metrics.counter(f"{settings.system}-messages-read", "kafka")
 
     def register(self, ssp: SystemStreamPartition, offset: str) -> None:
@@ -76,10 +77,13 @@ class KafkaConsumer(SystemConsumer):
             if offset < oldest[partition] or (offset > upcoming[partition] and not self._is_read_committed()):
                 raise _outside(self._ssps[partition], offset, oldest[partition], upcoming[partition])
         self._check_topics()
+        self._assign()
+        self._answered = time.monotonic()
+
+    def _assign(self) -> None:
         self._client.assign(list(self._ssps))
         for partition, offset in self._next.items():
             self._client.seek(partition, offset)
-        self._answered = time.monotonic()
 
     def stop(self) -> None:
         client, self._client = self._client, None
@@ -111,6 +115,10 @@ class KafkaConsumer(SystemConsumer):
             self._heads.discard(ssp)
             chunks.append(_chunk(ssp, records))
             self._read.inc(len(records))
+        if chunks:
+            self._idle_since = float("inf")
+        elif self._idle_since == float("inf"):
+            self._idle_since = time.monotonic()
         if not chunks or time.monotonic() - self._looked > _LOOK_EVERY_S:
             self._look([ssp for ssp in asked if self._partitions[ssp] not in polled])
         return chunks
@@ -168,6 +176,28 @@ class KafkaConsumer(SystemConsumer):
                 self._heads.add(ssp)
             else:
                 self._heads.discard(ssp)
+        if self._heads.issuperset(ssps):
+            self._idle_since = float("inf")
+        elif self._looked - self._idle_since > progress.STALLED_S:
+            self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """Read on with another client: one that gets nothing although there is something may never do again."""
+        log.warning(
+            "%s: nothing was read for %.0f seconds although there is something; another client reads on",
+            self._settings.system,
+            self._looked - self._idle_since,
+        )
+        try:
+            client = new_consumer(self._settings)
+        except StreamSystemError as error:
+            self._missed(error)
+            return
+        self._client.close(autocommit=False, timeout_ms=0)
+        self._client = client
+        self._paused.clear()
+        self._assign()
+        self._idle_since = float("inf")
 
     def _check_topics(self) -> None:
         """Raise UnknownStreamError where a topic is not the one any more that reading began with. Its offsets are then those of others; and

@@ -13,7 +13,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-PRODUCE, LIST_OFFSETS, ADD_PARTITIONS, END_TRANSACTION = 0, 2, 24, 26
+PRODUCE, FETCH, LIST_OFFSETS, ADD_PARTITIONS, END_TRANSACTION = 0, 1, 2, 24, 26
 
 _HOST = "127.0.0.1"
 

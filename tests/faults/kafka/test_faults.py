@@ -13,13 +13,15 @@ from dataclasses import dataclass, field, replace
 import pytest
 from kafka import TopicPartition
 
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import SystemStreamPartition
 from streambench.system.kafka.clients import LookUps
 from streambench.system.kafka.settings import Settings
 from streambench.system.systems import Systems
-from tests.faults.kafka.proxy import ADD_PARTITIONS, END_TRANSACTION, LIST_OFFSETS, PRODUCE, Fault
+from tests.faults.kafka.proxy import ADD_PARTITIONS, END_TRANSACTION, FETCH, LIST_OFFSETS, PRODUCE, Fault
 from tests.faults.kafka.table import MESSAGES, PARTITIONS, Broker, Trial, committed
 from tests.surroundings import SOAK
-from tests.system.kafka.cluster import config, new_stream
+from tests.system.kafka.cluster import config, new_stream, sent
 
 EXPECTED = {part: [b"%d" % number for number in range(MESSAGES)] for part in range(PARTITIONS)}
 
@@ -192,6 +194,39 @@ def test_a_question_that_is_not_answered_is_asked_by_another_client(broker: Brok
         proxy.plan(None)
         look_ups.close()
     assert fault.hits == 1
+
+
+def test_a_client_that_gets_nothing_to_read_although_there_is_something_is_replaced(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streambench.system.kafka.progress.STALLED_S", 0.5)
+    direct, stream, proxy = Systems(config(broker.nodes)), new_stream(), broker.proxies[-1]
+    direct.admin("k").create(stream, 2)
+    stuck = Systems(config(broker.nodes, bootstrap__servers=proxy.address, patience__ms=60_000, consumer__request__timeout__ms=500_000))
+    consumer, ssps = stuck.consumer("k", MetricsRegistry()), [SystemStreamPartition("k", stream.stream, number) for number in range(2)]
+    for ssp in ssps:
+        consumer.register(ssp, "0")
+    consumer.start()
+    read: list[bytes] = []
+
+    def read_on(wanted: int) -> None:
+        while len(read) < wanted:
+            read.extend(each.message for each in consumer.poll(dict.fromkeys(ssps, 100), 50))
+
+    sent(direct, stream, [(number % 2, None, b"%d" % number) for number in range(10)])
+    read_on(10)
+    proxy.plan(fault := Fault(FETCH, "dead"))
+    try:
+        while not fault.reached.is_set():
+            consumer.poll(dict.fromkeys(ssps, 100), 50)
+        sent(direct, stream, [(number % 2, None, b"%d" % number) for number in range(10, 20)])
+        read_on(20)
+    finally:
+        proxy.plan(None)
+        consumer.stop()
+        stuck.close()
+        direct.close()
+    assert sorted(map(int, read)) == list(range(20))
 
 
 def test_what_a_deleted_topic_held_is_gone_and_nothing_else(broker: Broker) -> None:

@@ -70,6 +70,19 @@ def test_a_snapshot_comes_to_the_same_as_all_that_it_stands_for(before: list[Ent
     assert state(whole) == state(late)
 
 
+def test_a_commit_that_comes_late_a_second_time_does_not_bring_back_what_is_over() -> None:
+    fold = Fold("job", 3)
+    fold.apply(0, Opened(number=1, assignment={"0": ["a"]}, places={}, who=""))
+    fold.apply(1, Claimed(generation=1, container=0, holder="h", who=""))
+    commits = [
+        Committed(generation=1, container=0, holder="h", checkpoints={"a": Raw(b"%d" % number)}, number=number) for number in (1, 2)
+    ]
+    assert [fold.apply(offset, commits[at]) for offset, at in enumerate((0, 0, 1, 0), 2)] == [True, False, True, False]
+    assert list(fold.history["a"]) == [b"1", b"2"]
+    fold.apply(6, Claimed(generation=1, container=0, holder="another", who=""))
+    assert fold.apply(7, Committed(generation=1, container=0, holder="another", checkpoints={"a": Raw(b"3")}, number=1))
+
+
 def test_a_snapshot_that_something_has_come_before_does_not_count() -> None:
     fold = Fold("job", 3)
     assert not Fold("job", 3).apply(8, fold.snapshot(7, 1 << 20))
