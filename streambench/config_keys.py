@@ -99,6 +99,11 @@ KEYS = (
         "systems.<s>.samza.landing.linger.ms", "integer", "2",
         "how long a message that was received waits for others to be forced to the disk with it", least=0,
     ),
+    Key(
+        "systems.<s>.samza.landing.strict", "boolean", "false",
+        "true: a message that is too large for the log ends the receiver; false: it is a dead letter (task.dead.letter.stream, else the "
+        "stream <s>.<t>.dead-letters of the log), or dropped where task.drop.deserialization.errors says so",
+    ),
     Key("systems.<s>.samza.fetch.threshold", "integer", "10000", "how many messages of one partition may wait in memory"),
     Key("systems.<s>.streams.<t>.samza.key.serde", "text", None, "as for the system, for one stream"),
     Key("systems.<s>.streams.<t>.samza.msg.serde", "text", None, "as for the system, for one stream"),

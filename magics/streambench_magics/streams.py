@@ -10,11 +10,11 @@ import orjson
 import pyarrow as pa
 
 from streambench.config import Config
-from streambench.container.rejects import REASON
 from streambench.container.writer import writing
 from streambench.errors import UnknownStreamError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, PartitionMetadata, SystemStream, SystemStreamPartition
+from streambench.serde.letters import REASON
 from streambench.serde.streams import StreamSerdes, readable
 from streambench.system.memory import MemorySystemFactory
 from streambench.system.reader import read_to_head

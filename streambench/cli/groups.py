@@ -12,19 +12,30 @@ from typing import Any
 from streambench.checkpoint.journal import JournalCheckpointManager
 from streambench.config import Config
 from streambench.container.snapshot import lag_between
-from streambench.errors import ConfigError, UnknownStreamError
+from streambench.errors import ConfigError, StreambenchError, StreamSystemError, UnknownStreamError
 from streambench.job.membership import living
 from streambench.model import SystemStream, SystemStreamPartition
 from streambench.planning.model import natural
+from streambench.system.listing import streams_of
 from streambench.system.systems import Systems, log_systems
 
 COLUMNS = ("group", "stream", "partition", "member", "position", "upcoming", "lag")
 FIGURES = ("partition", "position", "upcoming", "lag")
 
 
-def group_rows(config: Config, systems: Systems, only: SystemStream | None) -> Iterator[dict[str, Any]]:
+def silent_systems(config: Config, only: SystemStream | None, *, patience_s: float) -> dict[str, StreambenchError]:
+    """The systems that do not answer, all of them asked at once, and why; of ``only`` one stream, where that is given."""
+    asked = [only.system] if only is not None else config.names_below("systems.")
+    answers = streams_of([(config, system) for system in asked], patience_s=patience_s)
+    return {system: answer for system, answer in zip(asked, answers, strict=True) if isinstance(answer, StreambenchError)}
+
+
+def group_rows(
+    config: Config, systems: Systems, only: SystemStream | None, silent: dict[str, StreambenchError]
+) -> Iterator[dict[str, Any]]:
     """A row per group and partition: who has it at present (None: nobody), the next message, and how many are left; and one for each
-    member that stands by without any. Of ``only`` one stream, where that is given."""
+    member that stands by without any. Of ``only`` one stream, where that is given. Nobody asks ``silent`` systems where their partitions
+    end; to these are added those that fail at it."""
     session_s = config.integer("job.group.session.ms") / 1000
     for directory in _jobs(config):
         manager = JournalCheckpointManager(directory, directory.name, keep=1)
@@ -36,7 +47,7 @@ def group_rows(config: Config, systems: Systems, only: SystemStream | None) -> I
         for task in sorted(last, key=natural):
             for ssp in sorted(last[task].partitions):
                 if only is None or ssp.system_stream == only:
-                    position, upcoming = _places(systems, ssp, last[task].offsets.get(ssp), last[task].starts.get(ssp))
+                    position, upcoming = _places(systems, ssp, last[task].offsets.get(ssp), last[task].starts.get(ssp), silent)
                     yield {
                         "group": directory.name, "stream": str(ssp.system_stream), "partition": ssp.partition,
                         "member": holders.get(containers.get(task, -1)), "position": position, "upcoming": upcoming,
@@ -55,12 +66,20 @@ def _jobs(config: Config) -> list[Path]:
     return sorted(set(found), key=lambda directory: directory.name)
 
 
-def _places(systems: Systems, ssp: SystemStreamPartition, processed: str | None, start: str | None) -> tuple[str | None, str | None]:
+def _places(
+    systems: Systems, ssp: SystemStreamPartition, processed: str | None, start: str | None, silent: dict[str, StreambenchError]
+) -> tuple[str | None, str | None]:
     """The next message, and where the partition ends; None where nobody here can tell, since the system is that of another job."""
+    position = processed
     try:
         admin = systems.admin(ssp.system)
         position = admin.after(processed) if processed is not None else start
+        if ssp.system in silent:
+            return position, None
         here = systems.metadata([ssp.system_stream])[ssp.system_stream].get(ssp.partition)
     except (ConfigError, UnknownStreamError):
         return processed, None
+    except StreamSystemError as error:
+        silent[ssp.system] = error
+        return position, None
     return position, here.upcoming if here is not None and admin.replayable else None

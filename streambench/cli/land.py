@@ -130,10 +130,11 @@ class _Lines:
 
     def _landed(self, receiver: Receiver) -> None:
         count = self._told[receiver.system] = int(receiver.landed.count)
+        refused = int(receiver.refused.count)
         if self._as_json:
-            self._tell("landed", system=receiver.system, messages=count)
+            self._tell("landed", system=receiver.system, messages=count, **({"refused": refused} if refused else {}))
         else:
-            self._say(f"{receiver.system}: {counted(count, 'message')} landed")
+            self._say(f"{receiver.system}: {counted(count, 'message')} landed{f', {refused} refused' if refused else ''}")
 
     def _tell(self, event: str, **what: object) -> None:
         with self._lock:

@@ -104,7 +104,10 @@ def _starts(systems: Systems, stream: SystemStream, start: str, only: int | None
                 starts[ssp] = offset
     if not starts:
         ends = ", ".join(f"{number} at {here.upcoming}" for number, here in sorted(metadata.items()))
-        raise OffsetError(f"{stream}: {start} is beyond the end of all partitions, which is (the next offset): partition {ends}")
+        raise OffsetError(
+            f"{stream}: {start} is beyond the end of all partitions, which is (the next offset): partition {ends}. Begin there with "
+            "--follow to wait for what comes, or write --from oldest, newest, or an offset before the end"
+        )
     return starts
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from streambench.cli.groups import COLUMNS, FIGURES, group_rows
+from streambench.cli.groups import COLUMNS, FIGURES, group_rows, silent_systems
 from streambench.cli.job import JobOption, JsonOption, complete_words, is_job, split_job, stream_named, systems_of
 from streambench.cli.output import say, show_rows, tell_error
 from streambench.config import Config
@@ -71,8 +71,11 @@ def streams(
         raise typer.BadParameter("--groups only lists")
     if groups:
         with systems_of(settings) as systems:
-            rows = group_rows(settings, systems, names[0] if names else None)
+            only = names[0] if names else None
+            silent = silent_systems(settings, only, patience_s=_PATIENCE_S)
+            rows = group_rows(settings, systems, only, silent)
             show_rows(rows, COLUMNS, as_json=json, empty="nothing has been read by any job yet", right=FIGURES)
+        _tell(list(silent.values()))
     elif verb == "list":
         _list(settings, names[0] if names else None, as_json=json)
     elif verb == "create":
@@ -115,6 +118,11 @@ def _list(config: Config, only: SystemStream | None, *, as_json: bool) -> None:
 
     if metadata or not problems:
         show_rows(rows(), _COLUMNS, as_json=as_json, empty="there are no streams yet", right=_COLUMNS[1:])
+    _tell(problems)
+
+
+def _tell(problems: list[StreambenchError]) -> None:
+    """Say what is wrong, and end with that."""
     for error in problems:
         tell_error(error)
     if problems:

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import orjson
 from msgspec import Struct
 
 from streambench.config import Config
@@ -16,7 +15,7 @@ from streambench.errors import ConfigError, SerdeError, described, shortened
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream
 from streambench.planning.plan import all_inputs
-from streambench.serde.plain import plain
+from streambench.serde.letters import LETTER, as_bytes, letter_headers
 from streambench.serde.streams import DEAD_LETTERS, dead_letter_stream
 from streambench.system.systems import Systems, builtin_kind
 
@@ -24,10 +23,6 @@ log = logging.getLogger(__name__)
 
 _DROP_INPUTS = "task.drop.deserialization.errors"
 _DROP_OUTPUTS = "task.drop.serialization.errors"
-_HEADER = "dead-letter."
-REASON = f"{_HEADER}reason"
-"""The header of a dead letter that says why it is one."""
-_MOST_OF_A_REASON = 1_000
 
 
 class PassedOver(Struct, frozen=True):
@@ -112,7 +107,7 @@ class Rejects:
         self._inputs.inc()
         self._warn("in", str(envelope.ssp.system_stream), str(error))
         if self.stream is not None:
-            self._send(task, _as_bytes(envelope.key), _as_bytes(envelope.message), envelope.headers, envelope, error, {"direction": "in"})
+            self._send(task, as_bytes(envelope.key), as_bytes(envelope.message), envelope.headers, envelope, error, {"direction": "in"})
 
     def unserialisable(self, task: str, envelope: OutgoingMessageEnvelope, error: Exception) -> None:
         """See to an output of ``task``. Raises SerdeError where that is to end the container."""
@@ -127,7 +122,7 @@ class Rejects:
         self._warn("out", stream, what)
         if self.stream is not None:
             facts = {"direction": "out", "stream": stream}
-            self._send(task, _as_bytes(envelope.key), _as_bytes(envelope.message), envelope.headers, self.input, error, facts)
+            self._send(task, as_bytes(envelope.key), as_bytes(envelope.message), envelope.headers, self.input, error, facts)
 
     def only_letters(self, put: Put) -> Put:
         """What takes the messages for the dead-letter stream, which is none of the tasks' own."""
@@ -149,14 +144,7 @@ class Rejects:
         source: IncomingMessageEnvelope | None, error: Exception, facts: Mapping[str, str],
     ) -> None:  # fmt: skip
         assert self.stream is not None
-        cause = error.__cause__ if isinstance(error, SerdeError) and error.__cause__ is not None else error
-        told = {**facts, "reason": described(cause)[:_MOST_OF_A_REASON], "exception": _dotted(type(cause)), "task": task}
-        if source is not None:
-            told |= {"source": str(source.ssp), "offset": source.offset}
-            if source.timestamp is not None:
-                told["timestamp"] = str(source.timestamp)
-        kept = {str(name): _as_bytes(value) or b"" for name, value in (headers or {}).items()}
-        letter = kept | {_HEADER + name: value.encode(errors="backslashreplace") for name, value in told.items()}
+        letter = letter_headers(error, headers, source, {**facts, "task": task})
         self._outgoing.append((task, OutgoingMessageEnvelope(self.stream, message, key, headers=letter)))
         self._letters.inc()
 
@@ -196,18 +184,4 @@ def _checked_stream(config: Config, systems: Systems) -> SystemStream | None:
 
 
 def _is_letter(envelope: OutgoingMessageEnvelope) -> bool:
-    return isinstance(envelope.headers, Mapping) and f"{_HEADER}direction" in envelope.headers
-
-
-def _as_bytes(value: Any) -> bytes | None:
-    """Bytes as they are; of an object that has none, what comes closest: text as UTF-8, JSON of dicts and lists, else the repr."""
-    if value is None or type(value) is bytes:
-        return value
-    if isinstance(value, (bytearray, memoryview)):
-        return bytes(value)
-    shown = plain(value)
-    return shown.encode() if isinstance(shown, str) else orjson.dumps(shown)
-
-
-def _dotted(kind: type) -> str:
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return isinstance(envelope.headers, Mapping) and f"{LETTER}direction" in envelope.headers

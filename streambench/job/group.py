@@ -12,14 +12,14 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from streambench.checkpoint.choice import checkpoint_manager
 from streambench.clock import SystemClock
 from streambench.config import Config
 from streambench.container.container import Container
 from streambench.container.rejects import PassedOver
-from streambench.errors import FencedError
+from streambench.errors import ConfigError, FencedError, StreambenchError, StreamSystemError, UnknownStreamError, described
 from streambench.job.drive import Driver, OnHang, OnSnapshot
 from streambench.job.membership import Membership, Round, Shares
 from streambench.job.reach import check_reach
@@ -35,6 +35,18 @@ log = logging.getLogger(__name__)
 
 _COUNT = "job.container.count"
 _TICK_S = 0.1
+# A coordinator is as patient with systems that do not answer as a container is.
+_PATIENCE_S = 120.0
+_BACK_OFF_S = 0.5
+_LONGEST_BACK_OFF_S = 10.0
+
+
+class _Trouble(Struct, frozen=True):
+    """Since when something cannot be done, and when that is tried again."""
+
+    since: float
+    back_off_s: float
+    again_at: float
 
 
 class GroupMember:
@@ -67,6 +79,8 @@ class GroupMember:
         self._driver: Driver | None = None
         self._driven = self._ready = 0
         self._stopping = False
+        self._trouble: _Trouble | None = None
+        self._start_trouble: _Trouble | None = None
         self._problem: BaseException | None = None
 
     def stop_soon(self) -> None:
@@ -118,6 +132,7 @@ class GroupMember:
             remember_choices=0 if self._options["on_snapshot"] is None else 1,
         )  # fmt: skip
         driver = Driver(container, **self._options)
+        trouble: _Trouble | None = None
         with self._changed:
             if self._stopping or self._round is not current:
                 container.abandon()
@@ -130,10 +145,24 @@ class GroupMember:
             if not self._another_round(current.number):
                 raise
             log.warning("%s: its tasks went to other members before it had committed; what it did since is done again there", self._name)
-            return None
+        except (ConfigError, UnknownStreamError):
+            raise
+        except (StreamSystemError, OSError) as error:
+            # A round starts the containers of all members: a system that is away just then must not end all of them.
+            if container.has_begun:
+                raise
+            trouble = self._start_trouble = self._again("its container cannot be started", error, self._start_trouble)
+            with self._changed:
+                self._driven = current.number - 1
         finally:
             with self._changed:
                 self._driver = None
+            if container.has_begun:
+                self._start_trouble = None
+        if trouble is not None:
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopping or self._round is not current, trouble.again_at - time.monotonic())
+        return None
 
     def _another_round(self, number: int) -> bool:
         """Whether there is a newer round, or soon will be."""
@@ -149,7 +178,7 @@ class GroupMember:
                 with self._changed:
                     if self._stopping and self._driver is None:
                         return
-                self.membership.tick(self._settle)
+                self.membership.tick(self._settle_if_possible)
                 self._see(self.membership.round())
                 time.sleep(_TICK_S)
         except BaseException as error:
@@ -158,7 +187,7 @@ class GroupMember:
 
     def _see(self, current: Round | None) -> None:
         with self._changed:
-            if current != self._round:
+            if current is not self._round:
                 self._round = current
                 self._changed.notify_all()
             if current is None:
@@ -171,8 +200,31 @@ class GroupMember:
             elif current.number > self._driven:
                 self._driver.stop_soon()
 
+    def _settle_if_possible(self, members: list[str], former: Mapping[str, list[str]]) -> Shares | None:
+        """As the coordinator, open a generation for these members. None where that failed, or was not tried as it has just failed: a
+        member that ended for it would leave the next one to the same."""
+        if self._trouble is not None and time.monotonic() < self._trouble.again_at:
+            return None
+        try:
+            settled = self._settle(members, former)
+        except (ConfigError, UnknownStreamError):
+            raise
+        except (StreambenchError, OSError) as error:
+            self._trouble = self._again(f"tasks cannot be dealt to the {len(members)} members", error, self._trouble)
+            return None
+        self._trouble = None
+        return settled
+
+    def _again(self, what: str, error: Exception, before: _Trouble | None) -> _Trouble:
+        """When to try again what failed. Raises the error where it has failed for too long."""
+        now = time.monotonic()
+        since, back_off_s = (now, _BACK_OFF_S) if before is None else (before.since, min(2 * before.back_off_s, _LONGEST_BACK_OFF_S))
+        if now - since >= _PATIENCE_S:
+            raise error
+        log.warning("%s: %s (%s); trying again in %g s, for %d s altogether", self._name, what, described(error), back_off_s, _PATIENCE_S)
+        return _Trouble(since, back_off_s, now + back_off_s)
+
     def _settle(self, members: list[str], former: Mapping[str, list[str]]) -> Shares:
-        """As the coordinator, open a generation for these members."""
         config = self._config
         systems, checkpoints = Systems(config), checkpoint_manager(config, self._name)
         try:

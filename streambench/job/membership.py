@@ -13,19 +13,25 @@ import contextlib
 import fcntl
 import os
 import socket
+import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
 from streambench.errors import CheckpointError
+from streambench.held import Held
 from streambench.planning.model import JobModel
 
-Settle = Callable[[list[str], Mapping[str, list[str]]], "Shares"]
-"""Opens a generation in which these members have their shares. Given what each member had before."""
+Settle = Callable[[list[str], Mapping[str, list[str]]], "Shares | None"]
+"""Opens a generation in which these members have their shares; None where that cannot be done just now. Given what each member had
+before."""
+
+_Version = tuple[int, int, int]
+_TOUCHES = 5  # within the time after which one counts as dead
 
 
 class Shares(Struct, frozen=True):
@@ -75,7 +81,8 @@ class Membership:
         self._session_s = session_s
         self._rebalance_s = rebalance_s
         self.name = uuid.uuid4().hex[:12]
-        self._handle: int | None = None
+        self._handle: Held | None = None
+        self._last: tuple[_Version, Round] | None = None
 
     def join(self) -> None:
         """Become a member."""
@@ -83,9 +90,8 @@ class Membership:
         info = MemberInfo(self.name, os.getpid(), socket.gethostname(), time.time())
         # Locked before it can be seen: a file without a lock is that of a dead one.
         hidden = self._directory / f".{self.name}"
-        self._handle = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.write(self._handle, msgspec.json.encode(info))
+        self._handle = Held.locked(hidden)
+        self._handle.write(msgspec.json.encode(info))
         os.replace(hidden, self._path(self.name))
 
     def leave(self) -> None:
@@ -94,53 +100,91 @@ class Membership:
             (self._directory / name).unlink(missing_ok=True)
         handle, self._handle = self._handle, None
         if handle is not None:
-            os.close(handle)
+            handle.release()
 
     def ready(self, number: int) -> None:
         """Say that this member holds nothing, as round ``number`` wants it."""
         self._write(f"{self.name}.ready", str(number).encode())
 
     def round(self) -> Round | None:
-        """The last round; None before the first. Raises CheckpointError where it cannot be read."""
-        return read_round(self._directory)
+        """The last round, the same object as long as it is the same; None before the first. Raises CheckpointError where it cannot be
+        read."""
+        try:
+            found = (self._directory / "round.json").stat()
+        except FileNotFoundError:
+            return None
+        version = (found.st_ino, found.st_mtime_ns, found.st_size)
+        last = self._last
+        if last is None or last[0] != version:
+            # Read after the look at its version: what is newer is read once more.
+            read = read_round(self._directory)
+            if read is None:
+                return None
+            last = self._last = (version, read)
+        return last[1]
 
     def tick(self, settle: Settle) -> None:
         """Show that this one is alive and, as the coordinator, see to the rounds."""
-        with contextlib.suppress(FileNotFoundError):
-            os.utime(self._path(self.name))
-        handle = os.open(self._directory / ".coordinator", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._touch()
         try:
             # One that wakes up from a long sleep may still take itself for the first.
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            coordinator = Held.locked(self._directory / ".coordinator")
+        except BlockingIOError:
+            return
+        try:
             present = [each.name for each in living(self._directory, self._session_s)]
             if present[:1] == [self.name]:
                 self._coordinate(present, settle)
-        except BlockingIOError:
-            pass
         finally:
-            os.close(handle)
+            coordinator.release()
 
     def _coordinate(self, present: list[str], settle: Settle) -> None:
         current = self.round()
         if current is None:
-            current = self._begin(1, present, {})
+            current = self._begin(1, present, {}, [])
         joined = [name for name in present if name not in current.late or self._is_ready(name, current.number)]
         if joined != current.members:
             former = current.shares.tasks() if current.shares is not None else current.former
-            current = self._begin(current.number + 1, joined, former)
+            # Who is late is not waited for once more.
+            late = [name for name in current.late if name in present and name not in joined]
+            current = self._begin(current.number + 1, joined, former, late)
         if current.shares is None and current.members:
             waiting = [name for name in current.members if not self._is_ready(name, current.number)]
             in_time = [name for name in current.members if name not in waiting]
             if not in_time or (waiting and time.time() - current.began < self._rebalance_s):
                 return
-            shares = settle(in_time, current.former)
+            with self._touching():
+                shares = settle(in_time, current.former)
+            if shares is None:
+                return
             late = [*(name for name in current.late if name in present), *waiting]
             self._put(msgspec.structs.replace(current, members=in_time, late=late, shares=shares))
 
-    def _begin(self, number: int, members: list[str], former: dict[str, list[str]]) -> Round:
-        begun = Round(number, members, time.time(), former)
+    def _begin(self, number: int, members: list[str], former: dict[str, list[str]], late: list[str]) -> Round:
+        begun = Round(number, members, time.time(), former, late)
         self._put(begun)
         return begun
+
+    def _touch(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.utime(self._path(self.name))
+
+    @contextlib.contextmanager
+    def _touching(self) -> Iterator[None]:
+        """Be alive to others however long it takes what is done meanwhile: it asks systems, which may be slow."""
+        done = threading.Event()
+
+        def touch() -> None:
+            while not done.wait(self._session_s / _TOUCHES):
+                self._touch()
+
+        thread = threading.Thread(target=touch, name="membership is alive", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
 
     def _is_ready(self, name: str, number: int) -> bool:
         try:

@@ -90,7 +90,9 @@ def test_json_lines_are_sent_by_their_schema(avro: Project) -> None:
 
 def test_an_offset_beyond_the_end_is_an_error(project: Project) -> None:
     project.fill(4)
-    assert "beyond the end of all partitions" in project.fails("peek", "log.numbers", "--from", "9", *C)
+    told = project.fails("peek", "log.numbers", "--from", "9", *C)
+    assert "beyond the end of all partitions" in told
+    assert "write --from oldest, newest, or an offset before the end" in told
 
 
 def test_where_there_is_nothing_yet_it_is_said(project: Project) -> None:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 from streambench.cli.app import main
-from streambench.errors import ConfigError
+from streambench.config import Config
+from streambench.errors import ConfigError, StreamSystemError
 from streambench.job.membership import MemberInfo, Round, living, read_round
 from streambench.job.run import run
+from streambench.model import PartitionMetadata, SystemStream
 from streambench.system.log import open_log
+from streambench.system.log.admin import LogAdmin
+from streambench.system.log.factory import LogSystemFactory, log_of
 from tests.conftest import SOAK
 from tests.job.project import Project
 
@@ -166,6 +171,69 @@ def test_there_may_be_more_members_than_tasks(group: Group) -> None:
     for _ in range(PARTITIONS + 1):
         group.start()
     assert sorted(group.shares().values()) == [0, 1, 1, 1, 1]
+
+
+class FailingSystem(LogSystemFactory):
+    """A log that answers no questions while there is a file ``down`` in the working directory; ``asked`` says that there were some."""
+
+    def get_admin(self, system: str, config: Config) -> LogAdmin:
+        return FailingAdmin(system, log_of(system, config))
+
+
+class FailingAdmin(LogAdmin):
+    def metadata(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
+        if Path("down").exists():
+            Path("asked").touch()
+            raise StreamSystemError("nobody answers")
+        return super().metadata(streams)
+
+
+FAILING = {
+    **SETTINGS, "task.inputs": "failing.numbers", "systems.failing.samza.factory": "tests.job.test_group.FailingSystem",
+    "systems.failing.path": "streams", "systems.failing.samza.offset.default": "oldest", "systems.failing.samza.msg.serde": "json",
+    "systems.failing.samza.key.serde": "string",
+}  # fmt: skip
+
+
+def test_a_system_that_does_not_answer_while_a_member_dies_does_not_end_the_others(project: Project) -> None:
+    project.configure(FAILING)
+    group = Group(project)
+    try:
+        first = group.start()
+        assert group.shares() == {first: 4}
+        second = group.start()
+        assert group.shares() == {first: 2, second: 2}
+        # Whether their containers have started by now or not.
+        (project.directory / "down").touch()
+        group.end(first, signal.SIGKILL)
+        group.wait((project.directory / "asked").exists)
+        (project.directory / "down").unlink()
+        assert group.shares() == {second: 4}
+        group.send(20)
+        group.await_outputs()
+    finally:
+        group.close()
+
+
+def test_a_system_that_never_answers_ends_the_group_with_what_is_wrong(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = project.configure(FAILING)
+    monkeypatch.setattr("streambench.job.group._PATIENCE_S", 0.0)
+    monkeypatch.chdir(project.directory)
+    Path("down").touch()
+    with pytest.raises(StreamSystemError, match="nobody answers"):
+        run(config, None, join=True)
+
+
+def test_the_groups_are_listed_though_a_system_does_not_answer(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.configure(FAILING)
+    project.fill(4)
+    project.ok("run", "job.properties", "--until", "caught-up")
+    (project.directory / "down").touch()
+    done = project.run("streams", "--groups", "--json", "-c", "job.properties")
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(row["position"], row["upcoming"], row["lag"]) for row in rows] == [("2", None, None)] * 2
+    assert done.returncode == 1
+    assert done.stderr.count("nobody answers") == 1
 
 
 def test_the_groups_are_listed_with_who_has_what_and_how_far_it_is(project: Project) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 
 from streambench.config import Config
@@ -14,6 +15,10 @@ from streambench.system.landing.log import LandedLog
 from streambench.system.landing.receiver import Receiver
 from streambench.system.log.consumer import LogConsumer
 from streambench.system.log.factory import log_of
+
+log = logging.getLogger(__name__)
+
+_LIMITS = ("max.message.bytes", "max.body.bytes")
 
 
 def landing_key(system: str) -> str:
@@ -46,7 +51,12 @@ class LandedSystemFactory(SystemFactory):
     def get_receiver(
         self, system: str, config: Config, metrics: MetricsRegistry, streams: Collection[SystemStream], who: str
     ) -> Receiver:
-        """What receives streams of the system."""
+        """What receives streams of the system. Raises ConfigError where the log would not keep what is acknowledged."""
+        key = f"systems.{self.target}.fsync"
+        if log_of(self.target, config).settings.fsync == "never":
+            what = f"'never' forces nothing to the disk, but what is landed in '{self.target}' ({landing_key(system)}) is acknowledged"
+            raise config.error(key, f"{what} as durable, so that a loss of power would lose it for good: write flush or batch")
+        _compare_limits(system, self.target, self.source, config)
         return Receiver(system, streams, self.target, self.source, config, metrics, who=who)
 
     def get_producer(self, system: str, config: Config, metrics: MetricsRegistry) -> SystemProducer:
@@ -59,3 +69,18 @@ class LandedSystemFactory(SystemFactory):
             source.close()
             raise config.error(landing_key(system), f"'{system}' keeps its messages itself: it need not be landed; leave this key out")
         return LandedAdmin(system, log_of(self.target, config), source, config)
+
+
+def _compare_limits(system: str, target: str, source: SystemFactory, config: Config) -> None:
+    """Warn where the configuration lets messages in that the log will not take, whose senders would be told better at once."""
+    own = f"systems.{target}.max.message.bytes"
+    most = log_of(target, config).settings.max_message_bytes
+    prefix = f"systems.{system}."
+    known = {name: key.default for key in source.settings if "<" not in (name := key.pattern.removeprefix("systems.<s>."))}
+    for name, text in {**known, **config.below(prefix)}.items():
+        is_said = prefix + name in config or own in config
+        if name.endswith(_LIMITS) and is_said and text is not None and text.strip().isdecimal() and int(text) > most:
+            log.warning(
+                "%s%s=%s is more than %s=%d: what is larger than that is received, and cannot be landed; make them equal",
+                prefix, name, text, own, most,
+            )  # fmt: skip

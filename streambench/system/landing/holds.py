@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from streambench.errors import StreamSystemError
+from streambench.held import Held
 from streambench.system.log.handles import locked
 
 
@@ -21,7 +20,7 @@ class Holds:
         self._system = system
         self._wanted = sorted(streams)
         self._who = who
-        self._handles: dict[str, int] = {}
+        self._handles: dict[str, Held] = {}
 
     @property
     def held(self) -> frozenset[str]:
@@ -52,20 +51,14 @@ class Holds:
         """Leave them to others."""
         handles, self._handles = self._handles, {}
         for handle in handles.values():
-            os.close(handle)
+            handle.release()
 
     def _taken(self, stream: str) -> bool:
-        handle = os.open(self._path(stream), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            handle = Held.locked(self._path(stream))
         except BlockingIOError:
-            os.close(handle)
             return False
-        except OSError:
-            os.close(handle)
-            raise
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, self._who.encode(), 0)
+        handle.write(self._who.encode())
         self._handles[stream] = handle
         return True
 

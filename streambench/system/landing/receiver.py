@@ -11,12 +11,13 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from streambench.config import Config
-from streambench.errors import ConfigError, StreamSystemError, described, do_all
+from streambench.errors import ConfigError, MessageTooLargeError, StreamSystemError, described, do_all
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.system.api import SystemConsumer, SystemFactory, SystemProducer
 from streambench.system.landing.admin import LandedAdmin
 from streambench.system.landing.holds import Holds
+from streambench.system.landing.letters import Letters
 from streambench.system.log.factory import LogSystemFactory, log_of
 from streambench.system.partitioner import partition_for
 
@@ -30,6 +31,7 @@ _RETRY_S = 0.5
 _MOST = 2_000
 _BUDGET = 8 << 20
 _FIRST = 100
+_END_OF_TIME = 1 << 63  # milliseconds, as the log has them
 
 Standing = Mapping[str, str]
 """Per stream, what is to be said of it: received here, or by whom."""
@@ -42,7 +44,7 @@ class Receiver:
     come: key, message, headers and timestamp (that of their arrival where they have none), in the partition in which they were delivered;
     only where another number of partitions is configured they are dealt by their keys, those without one in turn. One flush covers all
     that was polled, and only what is on the disk is acknowledged. So nothing that was acknowledged is ever lost; what was on its way when
-    a receiver died is sent again, and may then be there twice.
+    a receiver died is sent again, and may then be there twice. Of what the log does not take, ``Letters`` has care.
 
     ``heads``: the streams of which all is in the log that their source had when it was last asked, or that are received elsewhere. None as
     long as nobody knows.
@@ -65,6 +67,8 @@ class Receiver:
         self.target = target
         self.heads: frozenset[str] | None = None
         self.landed = metrics.counter(f"{system}-messages-landed", "landing")
+        self._letters = Letters(system, target, config, metrics)
+        self.refused = self._letters.refused
         self._flushes = metrics.counter(f"{system}-flushes", "landing")
         self._metrics = metrics
         self._source = source
@@ -124,13 +128,14 @@ class Receiver:
         producer = LogSystemFactory().get_producer(self.target, self._config, self._metrics)
         try:
             producer.start()
-            landing = _Landing(consumer, producer, {lane.ssp: lane for lane in lanes}, self._linger_s)
+            landing = _Landing(consumer, producer, {lane.ssp: lane for lane in lanes}, self._letters, self._linger_s)
             landing.start()
             look_at = time.monotonic() + _RETRY_S
             while not stop.is_set():
+                refused = self._letters.refused.count
                 count = landing.land()
                 if count:
-                    self.landed.inc(count)
+                    self.landed.inc(count - (self._letters.refused.count - refused))
                     self._flushes.inc()
                 behind = {lane.ssp.stream for lane in lanes if not consumer.at_head(lane.ssp)}
                 self.heads = elsewhere.union(each.stream for each in streams if each.stream not in behind)
@@ -142,7 +147,7 @@ class Receiver:
                     look_at = time.monotonic() + _RETRY_S
         finally:
             self.heads = None
-            do_all([consumer.stop, producer.stop])
+            do_all([consumer.stop, producer.stop, self._letters.stop])
 
     def _lanes(self, stream: SystemStream, sent: int, landed: int) -> list[_Lane]:
         target = SystemStream(self.target, f"{self.system}.{stream.stream}")
@@ -175,22 +180,25 @@ class _Lane:
         self._deal = deal
 
     def outgoing(self, envelope: IncomingMessageEnvelope) -> OutgoingMessageEnvelope:
-        """The message as it is landed."""
+        """The message as it is landed. A timestamp that the log has no room for becomes a header."""
         partition = self.ssp.partition if self._deal is None else self._deal.partition(envelope.key)
-        return OutgoingMessageEnvelope(
-            self.target, envelope.message, envelope.key, None, partition, envelope.timestamp, envelope.headers
-        )
+        timestamp, headers = envelope.timestamp, envelope.headers
+        if timestamp is not None and not -_END_OF_TIME <= timestamp < _END_OF_TIME:
+            timestamp, headers = None, {**(headers or {}), "timestamp": str(timestamp).encode()}
+        return OutgoingMessageEnvelope(self.target, envelope.message, envelope.key, None, partition, timestamp, headers)
 
 
 class _Landing:
     """One consumer and one producer at work."""
 
     def __init__(
-        self, consumer: SystemConsumer, producer: SystemProducer, lanes: Mapping[SystemStreamPartition, _Lane], linger_s: float
-    ) -> None:
+        self, consumer: SystemConsumer, producer: SystemProducer, lanes: Mapping[SystemStreamPartition, _Lane], letters: Letters,
+        linger_s: float,
+    ) -> None:  # fmt: skip
         self._consumer = consumer
         self._producer = producer
         self._lanes = lanes
+        self._letters = letters
         self._linger_s = linger_s
         self._wait_ms = 0 if consumer.polled_by_loop else _WAIT_MS
         self._at_most = _FIRST
@@ -202,7 +210,8 @@ class _Landing:
         self._consumer.start()
 
     def land(self) -> int:
-        """Wait a little for messages, and land them; how many. They are acknowledged when this returns."""
+        """Wait a little for messages, and land them, or see to those that cannot be; how many. They are acknowledged when this
+        returns."""
         wanted = dict.fromkeys(self._lanes, self._at_most)
         polled = self._consumer.poll(wanted, self._wait_ms)
         if not polled:
@@ -212,7 +221,10 @@ class _Landing:
         last: dict[SystemStreamPartition, str] = {}
         while polled:
             for envelope in polled:
-                self._producer.send(_SOURCE, self._lanes[envelope.ssp].outgoing(envelope))
+                try:
+                    self._producer.send(_SOURCE, self._lanes[envelope.ssp].outgoing(envelope))
+                except MessageTooLargeError as error:
+                    self._letters.put(envelope, error)
                 last[envelope.ssp] = envelope.offset
                 size += _size(envelope)
             count += len(polled)
@@ -221,6 +233,7 @@ class _Landing:
                 break
             polled = self._consumer.poll(wanted, min(self._wait_ms, round(left * 1000)))
         self._producer.flush(_SOURCE)
+        self._letters.flush()
         self._consumer.acknowledge(last)
         # Messages of this size: no more of them at once than memory is meant for.
         self._at_most = max(1, min(_MOST, _BUDGET // max(1, size // count)) // len(self._lanes))

@@ -123,4 +123,6 @@ def locked(path: Path) -> Iterator[None]:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
+        # Closing would not do where a process has been forked meanwhile, which has the file open, too.
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)

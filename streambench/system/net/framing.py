@@ -7,7 +7,7 @@ but what follows is a MessagePack map of ``message``, ``key``, ``timestamp`` and
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 from msgspec import Struct
@@ -21,12 +21,16 @@ _HEADER = 4
 _ENVELOPE = 32  # what MessagePack adds to a key and a message, at most
 
 
+# As every system has it: what no timestamp can be is refused to its sender.
+_Milliseconds = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+
+
 class Envelope(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     """A message with what belongs to it, as it stands in a frame. Bytes are of MessagePack's type bin."""
 
     message: bytes | None
     key: bytes | None = None
-    timestamp: int | None = None
+    timestamp: _Milliseconds | None = None
     headers: dict[str, bytes] | None = None
 
 

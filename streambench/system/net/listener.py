@@ -17,6 +17,7 @@ from collections import deque
 from typing import Any
 
 from streambench.chunk import Chunk
+from streambench.held import not_for_children
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStreamPartition
 from streambench.system.net.address import Address
@@ -96,7 +97,7 @@ class Listener:
 
     def open(self) -> None:
         """Listen. Raises OSError."""
-        listening = socket.socket(self.address.family, socket.SOCK_STREAM)
+        listening = not_for_children(socket.socket(self.address.family, socket.SOCK_STREAM))
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if self.settings.receive_buffer_bytes:
@@ -295,7 +296,7 @@ class Listener:
         except OSError:  # it is gone already
             sock.close()
             return
-        connection = Connection(sock, peer, self._framing.splitter(self.settings.max_message_bytes), now)
+        connection = Connection(not_for_children(sock), peer, self._framing.splitter(self.settings.max_message_bytes), now)
         if self._tls is not None:
             connection.began = now
         self._counters.accepted.count += 1

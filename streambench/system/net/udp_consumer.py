@@ -14,6 +14,7 @@ from typing import Any
 
 from streambench.chunk import numbered
 from streambench.errors import UnknownStreamError, do_all
+from streambench.held import not_for_children
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.system.api import Chunk, SystemConsumer, nothing_to_look_at
@@ -129,7 +130,7 @@ class _Port:
         self.ssp = ssp
         self.address = address
         self.at_head = False
-        self.sock = socket.socket(address.family, socket.SOCK_DGRAM)
+        self.sock = not_for_children(socket.socket(address.family, socket.SOCK_DGRAM))
         self._next = start
         self._settings = settings
         self._counters = counters

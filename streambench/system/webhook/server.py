@@ -16,6 +16,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from streambench.config import Config
+from streambench.held import not_for_children
 from streambench.system.net.address import Address, listen
 from streambench.system.webhook.endpoint import Endpoints
 from streambench.system.webhook.settings import Listening
@@ -94,7 +95,7 @@ class Server:
         opened: list[socket.socket] = []
 
         def open_() -> None:
-            listener = socket.socket(address.family, socket.SOCK_STREAM)
+            listener = not_for_children(socket.socket(address.family, socket.SOCK_STREAM))
             try:
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 listener.bind((address.host, address.port))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +14,10 @@ import pytest
 from streambench.config import Config
 from streambench.container.container import Container
 from streambench.errors import ConfigError, StreamSystemError, UnknownStreamError
+from streambench.held import not_for_children
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, PartitionMetadata, SystemStream, SystemStreamPartition
+from streambench.system.landing.holds import Holds
 from streambench.system.log import open_log
 from streambench.system.systems import Systems
 from streambench.task import MessageCollector, TaskCoordinator
@@ -201,12 +206,102 @@ def test_a_source_that_grows_is_followed(tmp_path: Path) -> None:
     assert job.processed == [b"1", b"2"]
 
 
-def test_a_message_too_large_for_the_log_stops_the_job_and_is_not_acknowledged(tmp_path: Path) -> None:
+SMALL = {"systems.log.max.message.bytes": "1000"}
+
+
+def rows(log: Path, stream: str, partition: int = 0) -> list[dict[str, Any]]:
+    """What is in a partition of a log."""
+    with open_log(log) as opened:
+        return [row for batch in opened.partition(stream, partition).read(0) for row in batch.to_pylist()]
+
+
+def test_a_message_too_large_for_the_log_stops_nobody_and_leaves_a_trace(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    broker.put_all("orders", 0, [Queued(None, b"1", None, None), Queued(b"k", b"x" * 2000, 7, {"h": b"v"}), Queued(None, b"2", None, None)])
+    broker.put("orders", b"y" * 3000, partition=1)
+    job = Job(tmp_path, **SMALL)
+    assert job.run() == [b"1", b"2"]
+    assert broker.acknowledged["orders", 0] == [b"1", b"x" * 2000, b"2"]
+    letters = sorted(rows(tmp_path / "log", "q.orders.dead-letters"), key=lambda row: dict(row["headers"])["dead-letter.source"])
+    headers = dict(letters[0]["headers"])
+    assert (headers["dead-letter.source"], headers["dead-letter.offset"]) == (b"q.orders.0", b"1")
+    assert (headers["dead-letter.size"], headers["dead-letter.timestamp"]) == (b"2001", b"7")
+    assert b"larger than systems.log.max.message.bytes=1000" in headers["dead-letter.reason"]
+    assert dict(letters[1]["headers"])["dead-letter.size"] == b"3000"
+    (told,) = [record.message for record in caplog.records if "cannot be landed" in record.message]
+    assert "it goes to log.q.orders.dead-letters" in told
+
+
+def test_it_goes_whole_to_a_dead_letter_stream_that_takes_it(tmp_path: Path) -> None:
+    more = {"systems.big.samza.factory": "log", "systems.big.path": str(tmp_path / "big"), "task.dead.letter.stream": "big.letters"}
+    broker.put_all("orders", 0, [Queued(b"k", b"x" * 2000, None, {"h": b"v"}), Queued(None, b"2", None, None)])
+    assert Job(tmp_path, **SMALL, **more, **{"job.default.system": "log"}).run() == [b"2"]
+    (letter,) = rows(tmp_path / "big", "letters")
+    assert (letter["key"], letter["value"], dict(letter["headers"])["h"]) == (b"k", b"x" * 2000, b"v")
+
+
+def test_it_is_dropped_and_counted_where_the_job_says_so(tmp_path: Path) -> None:
+    broker.put("orders", b"x" * 2000, b"2")
+    job = Job(tmp_path, **SMALL, **{"task.drop.deserialization.errors": "true"})
+    container = job.started()
+    container.run("caught-up")
+    assert job.processed == [b"2"]
+    assert container.metrics.counter("q-messages-refused", "landing").count == 1
+    assert container.metrics.counter("q-messages-landed", "landing").count == 1
+    container.stop()
+    with open_log(tmp_path / "log") as log:
+        assert "q.orders.dead-letters" not in log.streams()
+
+
+def test_it_stops_a_strict_receiver_and_is_not_acknowledged(tmp_path: Path) -> None:
     broker.put("orders", b"1", b"x" * 2000)
     with pytest.raises(StreamSystemError, match=r"q\.orders cannot be landed in log: .*message of 2000 bytes.*max\.message\.bytes=1000"):
-        Job(tmp_path, systems__log__max__message__bytes=1000).run(2)
+        Job(tmp_path, **SMALL, **{"systems.q.samza.landing.strict": "true"}).run(2)
     assert broker.acknowledged["orders", 0] == []
     assert len(broker.left("orders")) == 2
+
+
+def test_a_time_that_no_log_can_hold_becomes_a_header(tmp_path: Path) -> None:
+    broker.put_all("orders", 0, [Queued(None, b"1", 1 << 63, None), Queued(None, b"2", -(1 << 70), {"h": b"v"})])
+    assert Job(tmp_path).run() == [b"1", b"2"]
+    first, second = rows(tmp_path / "log", "q.orders")
+    assert dict(first["headers"]) == {"timestamp": b"9223372036854775808"}
+    assert dict(second["headers"]) == {"h": b"v", "timestamp": b"-1180591620717411303424"}
+
+
+def test_limits_that_let_in_what_cannot_be_landed_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    told = "systems.t.max.message.bytes=1048576 is more than systems.log.max.message.bytes=1000"
+    tcp = {"systems.t.samza.factory": "tcp", "systems.t.samza.landing": "log", "systems.t.streams.s.listen": "127.0.0.1:0"}
+    for limit in ("1000", "1048576"):
+        caplog.clear()
+        systems = Systems(Config(settings(tmp_path, **tcp, **{"systems.log.max.message.bytes": limit})))
+        systems.receiver("t", MetricsRegistry(), [SystemStream("t", "s")], "")
+        systems.close()
+        assert (told in caplog.text) == (limit == "1000")
+
+
+def test_a_forked_child_does_not_keep_a_stream_from_those_who_take_over(tmp_path: Path) -> None:
+    waits, goes = os.pipe()
+    ready, is_ready = os.pipe()
+    parent = os.fork()
+    if not parent:
+        taken = Holds(tmp_path, "q", ["orders"], "first")
+        assert taken.take()
+        listening = not_for_children(socket.create_server(("127.0.0.1", 0)))
+        port = b"%d" % listening.getsockname()[1]
+        if not os.fork():
+            os.write(is_ready, port)
+            os.close(goes)
+            os.read(waits, 1)
+            os._exit(0)
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(parent, 0)
+    try:
+        port = int(os.read(ready, 10))
+        assert Holds(tmp_path, "q", ["orders"], "second").take()
+        socket.create_server(("127.0.0.1", port)).close()
+    finally:
+        for each in (waits, goes, ready, is_ready):
+            os.close(each)
 
 
 def test_a_source_that_fails_stops_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,6 +332,7 @@ def test_only_log_need_be_said(tmp_path: Path) -> None:
         ({"systems.q.samza.landing": "logg"}, r"systems\.q\.samza\.landing: there is no system 'logg'; did you mean log\?"),
         ({"systems.q.samza.landing": "mem"}, r"systems\.q\.samza\.landing: 'mem' is no log system"),
         ({"task.inputs": "mem.x", "systems.mem.samza.landing": "log"}, r"systems\.mem\.samza\.landing: 'mem' keeps its messages itself"),
+        ({"systems.log.fsync": "never"}, r"systems\.log\.fsync: 'never' forces nothing to the disk.*systems\.q\.samza\.landing"),
         ({"systems.q.samza.landing.linger.ms": "-1"}, r"systems\.q\.samza\.landing\.linger\.ms: -1 is too small"),
         ({"systems.q.samza.landing.recieve": "true"}, r"systems\.q\.samza\.landing\.recieve: is not a known key; did you mean .*receive"),
     ],

@@ -91,7 +91,7 @@ def test_what_is_too_large_is_refused_and_what_came_before_it_is_not(kind: type[
     assert slow.is_too_large
 
 
-WRONG_MAPS: list[Any] = [[1], {}, {"message": "text"}, {"message": b"", "kye": b""}]
+WRONG_MAPS: list[Any] = [[1], {}, {"message": "text"}, {"message": b"", "kye": b""}, {"message": b"", "timestamp": 1 << 63}]
 NO_ENVELOPES = [b"", b"\xc1", b"\x81\xa1\xff\x01", *map(msgspec.msgpack.encode, WRONG_MAPS)]
 
 

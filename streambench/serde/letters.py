@@ -1,0 +1,46 @@
+"""Dead letters: messages that could not be gone on with, as they were, with headers that say why and whence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from streambench.errors import SerdeError, described
+from streambench.model import IncomingMessageEnvelope
+from streambench.serde.plain import plain
+
+LETTER = "dead-letter."
+"""What the headers begin with that make a message a dead letter."""
+REASON = f"{LETTER}reason"
+"""The header of a dead letter that says why it is one."""
+_MOST_OF_A_REASON = 1_000
+
+
+def letter_headers(
+    error: Exception, headers: Mapping[Any, Any] | None, source: IncomingMessageEnvelope | None, facts: Mapping[str, str]
+) -> dict[str, bytes]:
+    """The headers of a dead letter: those that the message had, and why it is one. ``source``: what was read; ``facts``: more to say."""
+    cause = error.__cause__ if isinstance(error, SerdeError) and error.__cause__ is not None else error
+    told = {**facts, "reason": described(cause)[:_MOST_OF_A_REASON], "exception": _dotted(type(cause))}
+    if source is not None:
+        told |= {"source": str(source.ssp), "offset": source.offset}
+        if source.timestamp is not None:
+            told["timestamp"] = str(source.timestamp)
+    kept = {str(name): as_bytes(value) or b"" for name, value in (headers or {}).items()}
+    return kept | {LETTER + name: value.encode(errors="backslashreplace") for name, value in told.items()}
+
+
+def as_bytes(value: Any) -> bytes | None:
+    """Bytes as they are; of an object that has none, what comes closest: text as UTF-8, JSON of dicts and lists, else the repr."""
+    if value is None or type(value) is bytes:
+        return value
+    if isinstance(value, (bytearray, memoryview)):
+        return bytes(value)
+    shown = plain(value)
+    return shown.encode() if isinstance(shown, str) else orjson.dumps(shown)
+
+
+def _dotted(kind: type) -> str:
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
