@@ -180,6 +180,8 @@ def _write(writer: Writer, messages: Iterable[OutgoingMessageEnvelope], *, flush
         if writer.sent == 0:
             raise
         certain = _saved(writer)
+        if not writer.durable:
+            raise
         how_many = f"{'' if certain else 'at least '}{counted(writer.durable, 'message')}"
         raise StreamSystemError(f"{error}; {how_many} before it have been sent") from error
 

@@ -66,3 +66,10 @@ def test_nobody_listens_is_told_with_the_key(receiver: Project) -> None:
                         "systems.t.connect.timeout.ms": "100"})  # fmt: skip
     told = receiver.fails("send", "t.numbers", "-c", "job.properties", stdin="x\n")
     assert "nobody who takes messages listens at 127.0.0.1" in told and "systems.t.streams.numbers.connect" in told
+
+
+def test_where_nothing_was_sent_nothing_is_said_to_have_been(project: Project) -> None:
+    port = str(free_ports(1))
+    project.configure({"systems.t.samza.factory": "tcp", "systems.t.streams.s.connect": port, "systems.t.connect.timeout.ms": "100"})
+    error = project.fails("send", "t.s", "-c", "job.properties", stdin="1\n")
+    assert "nobody who takes messages listens" in error and "have been sent" not in error

@@ -9,7 +9,7 @@ import socket
 import ssl
 import time
 from collections import deque
-from typing import Any
+from typing import Any, NoReturn
 
 from streambench.errors import StreamSystemError, UnknownStreamError
 from streambench.metrics.registry import MetricsRegistry
@@ -28,6 +28,7 @@ _TOLERANT = ("task.drop.serialization.errors", "task.dead.letter.stream")
 _SHORTEST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
 _LONGEST_ANSWER = 4096
+_TELL_AFTER_S = 1.5
 
 
 class TcpProducer(SystemProducer):
@@ -37,6 +38,9 @@ class TcpProducer(SystemProducer):
     and may then arrive twice. ``flush`` returns when all is acknowledged. ``send`` waits once as much as ``send.buffer.bytes`` is not.
     With ``acknowledge=false`` nothing is kept: ``flush`` returns when the kernel has taken all, and what is on its way when a connection is
     lost is lost as well.
+
+    Once a partition has failed, everything that is sent to it after that fails at once, with the same error: who waited for a receiver in
+    vain, and then sees to it that nothing is left behind, must not wait as long again. Another producer begins anew.
     """
 
     def __init__(self, streams: Streams, metrics: MetricsRegistry) -> None:
@@ -164,6 +168,7 @@ class _Line:
         self._was_connected = False
         self._pause_s = _SHORTEST_PAUSE_S / 2
         self._not_before = 0.0
+        self._failure: StreamSystemError | None = None
         self._news = 0.0
         """When something was last acknowledged (or written), or began to wait for it."""
 
@@ -208,6 +213,8 @@ class _Line:
             self._socket = None
 
     def _keep_fresh(self) -> None:
+        if self._failure is not None:
+            raise self._failure
         if self.fields:
             self.take_plain()
         if self.fresh:
@@ -221,10 +228,13 @@ class _Line:
         while not is_done():
             left = self._news + self.settings.acknowledge_timeout_s - time.monotonic()
             if left <= 0:
-                # Whatever is wrong may be so with this connection alone: the next attempt begins anew.
-                self._lose()
-                raise self._not_acknowledged()
+                self._fail(self._not_acknowledged())
             self._exchange(left)
+
+    def _fail(self, error: StreamSystemError, cause: BaseException | None = None) -> NoReturn:
+        self.disconnect()
+        self._failure = error
+        raise error from cause
 
     def _not_acknowledged(self) -> StreamSystemError:
         name = self._streams_key("acknowledge")
@@ -253,9 +263,8 @@ class _Line:
             if timeout_s > 0 and (self._frames or self._unwritten):
                 selector.modify(sock, selectors.EVENT_READ | (selectors.EVENT_WRITE if self._unwritten else 0))
                 selector.select(timeout_s)
-        except _Refused:
-            self.disconnect()
-            raise
+        except _Refused as error:
+            self._fail(error, error.__cause__)
         except OSError as error:
             log.info("%s: the connection to %s is lost: %s", self._name, self._address, error.strerror or error)
             self._lose()
@@ -273,21 +282,28 @@ class _Line:
 
     def _connect(self) -> None:
         """Connect, trying for as long as is configured. Raises StreamSystemError."""
-        until = time.monotonic() + self.settings.connect_timeout_s
+        began = time.monotonic()
+        for_s = self.settings.connect_timeout_s
+        until = began + for_s
+        is_told = False
         while True:
-            time.sleep(max(0.0, self._not_before - time.monotonic()))
+            time.sleep(max(0.0, min(self._not_before, until) - time.monotonic()))
             try:
                 self._open(max(0.1, until - time.monotonic()))
-            except (OSError, ssl.SSLError) as error:
-                self._lose()
-                reason = (getattr(error, "strerror", None) or str(error)).lower()
-                if isinstance(error, ssl.SSLCertVerificationError) or self._not_before >= until:
-                    raise StreamSystemError(
-                        f"{self._name}: nobody who takes messages listens at {self._address} ({self._key}): {reason}; tried for "
-                        f"{self.settings.connect_timeout_s:g} seconds (connect.timeout.ms). Start the receiver first, or mend the address"
-                    ) from error
-            else:
                 return
+            except OSError as error:
+                self._lose()
+                reason = (error.strerror or str(error)).lower()
+                now = time.monotonic()
+                if isinstance(error, ssl.SSLCertVerificationError) or now >= until:
+                    failure = StreamSystemError(
+                        f"{self._name}: nobody who takes messages listens at {self._address} ({self._key}): {reason}; tried for "
+                        f"{for_s:g} seconds (connect.timeout.ms). Start the receiver first, or mend the address"
+                    )
+                    self._fail(failure, error)
+                if not is_told and now - began >= _TELL_AFTER_S:
+                    is_told = True
+                    log.warning("%s: nobody listens at %s yet (%s); trying for %g seconds", self._name, self._address, reason, for_s)
 
     def _open(self, timeout_s: float) -> None:
         sock = self._socket = socket.create_connection((self._address.host, self._address.port), timeout=timeout_s)

@@ -396,6 +396,37 @@ def test_where_nobody_listens_the_error_says_so_in_time() -> None:
             producer.flush(SOURCE)
 
 
+def test_after_it_has_failed_nobody_waits_once_more() -> None:
+    """Whoever cleans up after an error flushes again."""
+    port = free_ports(1)
+    with sending(TCP, config(streams__lines__connect=str(port), connect__timeout__ms=200)) as producer:
+        send(producer, b"a")
+        with pytest.raises(StreamSystemError) as first:
+            producer.flush(SOURCE)
+        with socket.create_server(("127.0.0.1", int(port))) as late:
+            late.setblocking(False)
+            with pytest.raises(StreamSystemError) as second:
+                producer.flush(SOURCE)
+            assert second.value is first.value
+            with pytest.raises(BlockingIOError):
+                late.accept()
+
+
+def test_who_waits_for_a_receiver_is_told_so(caplog: pytest.LogCaptureFixture) -> None:
+    port = free_ports(1)
+    with sending(TCP, config(streams__lines__connect=str(port), acknowledge="false")) as producer:
+        send(producer, b"a")
+        flushing = threading.Thread(target=producer.flush, args=(SOURCE,))
+        flushing.start()
+        while "nobody listens at" not in caplog.text:
+            assert flushing.is_alive()
+            threading.Event().wait(0.01)
+        with socket.create_server(("127.0.0.1", int(port))) as server, server.accept()[0] as peer:
+            assert peer.recv(100) == b"a\n"
+            flushing.join()
+    assert caplog.text.count("nobody listens at") == 1 and "trying for 30 seconds" in caplog.text
+
+
 def test_where_nobody_acknowledges_the_error_says_what_to_set() -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         settings = config(streams__lines__connect=str(mute.getsockname()[1]), acknowledge__timeout__ms=200)
