@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from itertools import count
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -67,7 +68,11 @@ class Endpoints:
         self._stopping = False
         self.answered = self.refused = 0
         routes = [Route(endpoint.path, self._route(endpoint), methods=["POST"]) for endpoint in endpoints]
-        self.app = Starlette(routes=[*routes, Route(listening.health_path, self._health, methods=["GET"])])
+        routes.append(Route(listening.health_path, self._health, methods=["GET"]))
+        # Not by a redirect, which many senders do not follow.
+        routes += [Route(_other_slash(route.path), route.endpoint, methods=route.methods) for route in routes if route.path != "/"]
+        self.app = Starlette(routes=routes, exception_handlers={HTTPException: _not_there})
+        self.app.router.redirect_slashes = False
 
     def stop(self) -> None:
         """Answer all requests that are under way, and those to come: 503."""
@@ -239,6 +244,19 @@ class Endpoints:
     @staticmethod
     def _too_large(endpoint: Endpoint) -> _Refused:
         return _Refused(413, f"a body may have {endpoint.max_body_bytes} bytes at most")
+
+
+def _other_slash(path: str) -> str:
+    """The same path with a slash at its end, or without that slash."""
+    return path[:-1] if path.endswith("/") else f"{path}/"
+
+
+async def _not_there(request: Request, error: Exception) -> Response:
+    """The answer to what no route takes."""
+    assert isinstance(error, HTTPException)
+    path = request.url.path
+    reason = f"nothing is received at {path}" if error.status_code == 404 else f"{request.method} is not taken at {path}"
+    return JSONResponse({"error": reason}, error.status_code, error.headers)
 
 
 def _busy() -> _Refused:

@@ -117,9 +117,16 @@ class TestAnswers:
 
     def test_what_is_no_endpoint_is_not_found_and_only_posts_are_taken(self) -> None:
         with Listener() as listener:
-            assert listener.post(b"1", path="/others").status_code == 404
-            assert listener.http.get("/events").status_code == 405
+            unknown, read = listener.post(b"1", path="/others"), listener.http.get("/events")
+            assert (unknown.status_code, unknown.json()) == (404, {"error": "nothing is received at /others"})
+            assert (read.status_code, read.json()) == (405, {"error": "GET is not taken at /events"})
+            assert read.headers["allow"] == "POST"
             assert not listener.received
+
+    @pytest.mark.parametrize("path", ["/in", "/in/"])
+    def test_a_slash_at_the_end_of_a_path_makes_no_difference(self, path: str) -> None:
+        with Listener({"events.path": path}) as listener:
+            assert [listener.post(b"1", path=each).status_code for each in ("/in", "/in/")] == [200, 200]
 
     def test_a_stream_may_have_a_path_of_its_own(self) -> None:
         with Listener({"events.path": "/from/github"}) as listener:
