@@ -54,9 +54,9 @@ def land(
     with systems_of(settings) as systems:
         receivers = []
         for system in sorted({stream.system for stream in streams}):
-            systems.admin(system)
             of_system = [stream for stream in streams if stream.system == system]
             receivers.append(systems.receiver(system, MetricsRegistry(), of_system, "streambench land"))
+        systems.metadata(streams)  # that one of them is not there is to be said before anything else
         for receiver in receivers:
             receiver.on_standing(partial(lines.standing, receiver))
         try:

@@ -73,3 +73,10 @@ def test_where_nothing_was_sent_nothing_is_said_to_have_been(project: Project) -
     project.configure({"systems.t.samza.factory": "tcp", "systems.t.streams.s.connect": port, "systems.t.connect.timeout.ms": "100"})
     error = project.fails("send", "t.s", "-c", "job.properties", stdin="1\n")
     assert "nobody who takes messages listens" in error and "have been sent" not in error
+
+
+def test_that_a_stream_to_be_landed_is_not_there_is_all_that_is_said(project: Project) -> None:
+    project.configure({"systems.t.samza.factory": "tcp", "systems.t.samza.landing": "log"})
+    result = project.run("land", "job.properties", "t.nothing")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith("error: ") and "systems.t.streams.nothing.listen" in result.stderr
