@@ -96,8 +96,8 @@ class KafkaNodes:
         None: as before, else one node on 9092. Raises StreambenchError; nothing runs then that did not run before."""
         if nodes not in (None, 1, 3):
             raise StreambenchError(f"a cluster of {nodes} nodes: there are those of 1 and of 3 (two are no safer than one)")
-        self._make_directory()
-        with self._locked():
+        made = self._make_directory()
+        with self._locked(), self._nothing_left_of(made):
             here = self.running()
             cluster = self._planned(nodes, port, here)
             number = len(cluster.ports)
@@ -155,11 +155,27 @@ class KafkaNodes:
     def _node(self, number: int) -> Path:
         return self.directory / f"node{number}"
 
-    def _make_directory(self) -> None:
+    def _make_directory(self) -> list[Path]:
+        """Make the directory; which ones that made, the innermost first."""
+        missing = [each for each in (self.directory, *self.directory.parents) if not each.exists()]
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StreambenchError(f"cannot make {self.directory}: {error.strerror}") from error
+        return missing
+
+    @contextlib.contextmanager
+    def _nothing_left_of(self, made: list[Path]) -> Iterator[None]:
+        """Remove directories that were made for a cluster which was not, after all."""
+        try:
+            yield
+        except BaseException:
+            if made and self.cluster is None:
+                (self.directory / ".lock").unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # somebody else has put something there
+                    for each in made:
+                        each.rmdir()
+            raise
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:

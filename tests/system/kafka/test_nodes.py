@@ -71,6 +71,18 @@ def test_a_port_that_is_taken_is_named_and_nothing_is_left_running(tmp_path: Pat
     assert nodes.cluster is None
 
 
+def test_where_nothing_could_be_started_no_directory_is_left(tmp_path: Path) -> None:
+    kafka_nodes(tmp_path)  # whether there can be one
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        code, _ = told("kafka", "start", "--dir", str(tmp_path / "new" / "er"), "--port", str(taken.getsockname()[1]))
+    assert code == 1
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(StreambenchError, match="port 70000"):
+        KafkaNodes(tmp_path / "mine").start(1, 70_000)
+    assert (tmp_path / "mine").is_dir()
+
+
 def test_a_node_that_ends_at_once_is_told_with_its_last_words(tmp_path: Path) -> None:
     nodes = kafka_nodes(tmp_path)
     (tmp_path / "node1" / "data").mkdir(parents=True)
