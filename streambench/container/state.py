@@ -111,7 +111,9 @@ class State:
             wrong = each.corrections(self._stores[task][store].written_at)
             if not wrong:
                 continue
-            if each.committed is None:
+            if each.committed is None and task in last and last[task].generation == 0:
+                log.info("%s was rewound to before the state in %s: the store %s begins empty", task, each.ssp, store)
+            elif each.committed is None:
                 log.warning("%s: no checkpoint knows of %s, which holds state; the store %s begins empty", task, each.ssp, store)
             else:
                 log.info("%s: %d uncommitted changes of the store %s are undone", task, len(wrong), store)

@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 import streambench as sb
+from streambench.checkpoint.api import Checkpoint
+from streambench.checkpoint.choice import checkpoint_manager
 from streambench.errors import FencedError
 from streambench.metrics.registry import MetricsRegistry
+from streambench.model import SystemStreamPartition
 from streambench.system.systems import Systems
 
 INPUT = sb.SystemStream("log", "in")
@@ -67,6 +70,19 @@ def test_state_of_which_no_checkpoint_knows_is_not_left_out_in_silence(
         sb.run(config, task=Counts)
     [told] = [record.getMessage() for record in caplog.records]
     assert told == "Partition 0: no checkpoint knows of log.counts-1-s-changelog.0, which holds state; the store s begins empty"
+
+
+def test_who_rewinds_to_the_beginning_is_not_warned_of_the_empty_stores_that_this_means(
+    config: sb.Config, caplog: pytest.LogCaptureFixture
+) -> None:
+    sb.run(config, task=Counts)
+    manager = checkpoint_manager(config, "counts-1")
+    manager.rewind({"Partition 0": Checkpoint({}, {SystemStreamPartition("log", INPUT.stream, 0): "0"})}, now_ms=1)
+    manager.close()
+    with caplog.at_level(logging.INFO):
+        sb.run(config, task=Counts)
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+    assert "Partition 0 was rewound to before the state in log.counts-1-s-changelog.0: the store s begins empty" in caplog.text
 
 
 def test_state_of_which_no_checkpoint_knows_does_not_come_back_later(config: sb.Config, tmp_path: Path) -> None:
