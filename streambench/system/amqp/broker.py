@@ -15,6 +15,7 @@ from pika.adapters.utils.connection_workflow import AMQPConnectionWorkflowFailed
 
 from streambench.config import masked
 from streambench.errors import StreambenchError, StreamExistsError, StreamSystemError, UnknownStreamError, described
+from streambench.system.amqp.frames import Connection
 from streambench.system.amqp.settings import MOST_AHEAD, Place, Settings
 
 # Everything that it tells of on the way to an error, at length, stands in the error.
@@ -92,7 +93,7 @@ def explained(settings: Settings, error: BaseException) -> StreambenchError:
 def channel_to(settings: Settings) -> Iterator[Callable[[], BlockingChannel]]:
     """A connection for some questions; what it gives opens another channel (a refusal closes one). Raises StreamSystemError."""
     try:
-        connection = pika.BlockingConnection(parameters(settings))
+        connection = pika.BlockingConnection(parameters(settings), _impl_class=Connection)
     except (exceptions.AMQPError, AMQPConnectorException, OSError) as error:
         raise explained(settings, error) from error
     try:

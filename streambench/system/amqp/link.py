@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import pika
 from pika.exceptions import AMQPError
 
 from streambench.errors import StreambenchError, StreamSystemError
 from streambench.system.amqp.broker import explained, parameters
+from streambench.system.amqp.frames import Connection
 from streambench.system.amqp.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -143,7 +143,7 @@ class Link:
 
     def _connect_and_serve(self) -> None:
         """One connection, from its beginning to its end."""
-        connection = pika.SelectConnection(
+        connection = Connection(
             self._parameters,
             on_open_callback=self._on_open,
             on_open_error_callback=self._on_open_error,

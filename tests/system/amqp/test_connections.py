@@ -407,5 +407,3 @@ def test_pika_that_is_not_installed_is_told_with_the_extra(monkeypatch: pytest.M
     monkeypatch.setitem(__import__("sys").modules, "pika", None)
     with pytest.raises(sb.StreambenchError, match=r"streambench\[amqp\]"):
         Amqp("amqp://127.0.0.1/").systems.admin("q")
-
-

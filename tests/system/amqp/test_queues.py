@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -219,6 +220,40 @@ def test_a_foreign_message_ends_nobody(amqp: Make) -> None:
     *_, dated, far = system.receive(system.consumer(), len(FOREIGN) + 2)
     assert dated.timestamp == 1_704_067_200_000
     assert (far.message, far.timestamp, far.headers) == (b"far", None, {"amqp.timestamp": b"%d" % (1 << 62)})
+
+
+class Encoded:
+    """A value of a header, as other clients write it and pika would not."""
+
+    def __init__(self, value: bytes) -> None:
+        self.value = value
+
+
+@pytest.mark.parametrize("kind", ["quorum", "stream"])
+def test_a_time_beyond_the_calendar_ends_nobody(amqp: Make, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    encode = pika.data.encode_value
+
+    def encode_value(pieces: list[bytes], value: Any) -> int:
+        if not isinstance(value, Encoded):
+            return encode(pieces, value)  # type: ignore[no-any-return]
+        pieces.append(value.value)
+        return len(value.value)
+
+    monkeypatch.setattr(pika.data, "encode_value", encode_value)
+    system = amqp(**{"queue.type": kind}).create()
+    far = Encoded(b"T" + struct.pack(">Q", 1 << 50))
+    table = {"timestamp_in_ms": far, "key": "k", "list": [far, {"deep": far}], "n": 5, "then": datetime(2024, 1, 1, tzinfo=UTC)}
+    properties = pika.BasicProperties(headers=table, content_type="text/plain", app_id="me", timestamp=1_700_000_000)
+    system.publish("", f"{system.stream.stream}", b"far", properties)
+    system.publish("", f"{system.stream.stream}", b"near")
+    wait_for(lambda: kind != "stream" or system.systems.metadata([system.stream])[system.stream][0].upcoming == "2")
+    first, second = system.receive(system.consumer(), 2)
+    assert (first.key, first.message, first.timestamp, second.message) == (b"k", b"far", 1_700_000_000_000, b"near")
+    lists = {"list": b'["1125899906842624 s",{"deep":"1125899906842624 s"}]'} if kind == "quorum" else {}  # a stream keeps none
+    assert first.headers == {
+        **lists, "timestamp_in_ms": b"1125899906842624 s", "n": b"5",
+        "then": b"2024-01-01T00:00:00+00:00", "amqp.content.type": b"text/plain", "amqp.app.id": b"me",
+    }  # fmt: skip
 
 
 def test_names_that_are_no_text_are_shown_as_they_are(amqp: Make) -> None:
