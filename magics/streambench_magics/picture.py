@@ -102,9 +102,9 @@ def why(snapshot: ContainerSnapshot) -> str:
         return "not started"
     if snapshot.state == "stopped":
         return snapshot.reason or "everything is committed"
-    lag = snapshot.lag
-    if lag == 0:
+    if snapshot.is_caught_up:
         return "caught up with all inputs"
+    lag = snapshot.lag
     left = "" if lag is None else f", {lag:,} left"
     if snapshot.state == "running":
         return left[2:]

@@ -179,7 +179,7 @@ class Multiplexer:
         for system, lanes in systems.items():
             self._poll(system, lanes)
         for lane in self._dry:
-            if self._is_at_head(lane):
+            if self.is_at_head(lane):
                 self.chooser.at_head(lane.ssp)
                 if lane.may_end and self._is_at_end(lane):
                     lane.may_end = False
@@ -202,7 +202,7 @@ class Multiplexer:
 
     def caught_up(self) -> bool:
         """Whether nothing waits anywhere, and every partition had nothing more to give when it was last asked."""
-        return len(self._dry) == len(self.lanes) and all(self._is_at_head(lane) for lane in self._dry)
+        return len(self._dry) == len(self.lanes) and all(self.is_at_head(lane) for lane in self._dry)
 
     def counts(self, lane: Lane, chosen: Lane | None) -> tuple[int, int]:
         """How many messages of a lane are in memory and not chosen yet, and how many were chosen. ``chosen``: the lane whose candidate was
@@ -226,7 +226,8 @@ class Multiplexer:
         """The partitions that have a message inside the chooser. ``chosen``: as for ``counts``."""
         return [ssp for ssp, lane in self.lanes.items() if lane not in self._dry and lane is not chosen]
 
-    def _is_at_head(self, lane: Lane) -> bool:
+    def is_at_head(self, lane: Lane) -> bool:
+        """Whether a partition had nothing more to give when it was last asked."""
         if lane.finished:
             return True
         return self._intake.at_head(lane.ssp) if lane.polled else lane.at_head and not lane.chunks

@@ -24,7 +24,8 @@ class PartitionSnapshot(Struct, frozen=True):
     no numbers, or nobody knows what is still to come. ``checkpointed``: the last offset in a checkpoint. ``waiting``: messages in memory.
     ``processed``: messages since the start.
     ``status``: what the chooser has to say of it, in a word or two. ``turn``: how many choices from now its next message comes if nothing
-    else comes, 1 for the next one; None where nothing waits, it is held back, or the chooser does not tell.
+    else comes, 1 for the next one; None where nothing waits, it is held back, or the chooser does not tell. ``at_head``: nothing waits, and
+    there was nothing more when it was last asked, which is all that is known of an input without ``lag``.
     """
 
     ssp: SystemStreamPartition
@@ -39,6 +40,7 @@ class PartitionSnapshot(Struct, frozen=True):
     processed: int
     status: str
     turn: int | None = None
+    at_head: bool = False
 
 
 class Choice(Struct, frozen=True):
@@ -90,6 +92,11 @@ class ContainerSnapshot(Struct, frozen=True):
             return None
         lags = [each.lag for each in self.partitions]
         return None if None in lags else sum(lag for lag in lags if lag is not None)
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether nothing is left in any input, as far as it can be told."""
+        return not self.is_away and all(each.at_head if each.lag is None else each.lag == 0 for each in self.partitions)
 
 
 def lag_between(position: str, upcoming: str | None) -> int | None:
@@ -144,6 +151,7 @@ def partition_snapshots(container: Container) -> tuple[PartitionSnapshot, ...]:
                 ssp, tuple(each.task.name for each in lane.subscriptions), here.oldest, position, here.newest, upcoming,
                 lag_between(position, upcoming), None if None in checkpointed else _least(checkpointed, admin.compare),
                 waiting, chosen - unprocessed, status, turns.get(ssp),
+                not waiting and not unprocessed and multiplexer.is_at_head(lane),
             )
         )  # fmt: skip
     return tuple(shown)

@@ -84,7 +84,7 @@ METRICS = (
     Metric("container", "udp", "<system>-datagrams-missing", "counter", "datagrams", "by the numbers of their senders (sequence=true)"),
     Metric("container", "udp", "<system>-datagrams-late", "counter", "datagrams", "that came after others with higher numbers, or twice"),
     Metric("container", "udp", "<system>-datagrams-malformed", "counter", "datagrams", "without a number, where they should have one"),
-    Metric("container", "udp", "<system>-datagrams-unsent", "counter", "datagrams", "of a producer: not sent, or taken by nobody"),
+    Metric("container", "udp", "<system>-messages-unsent", "counter", "messages", "of a producer: not sent, or taken by nobody"),
     Metric("container", "udp", f"{_SSP}-port", "gauge", "port", "on which a partition is listened for"),
     Metric("container", "amqp", "<system>-messages-read", "counter", "messages", "returned to the container"),
     Metric("container", "amqp", "<system>-messages-redelivered", "counter", "messages", "that the broker had delivered before"),

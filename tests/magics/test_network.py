@@ -22,6 +22,8 @@ def test_a_job_that_waits_for_its_next_step_is_sent_to_and_gets_it_then(ip: Shel
     while not task.task.seen:
         ip.run("%stream step")
     assert task.task.seen == [{"n": 1}]
+    ip.run("%stream run --until caught-up")
+    assert ip.run("%stream wait") == "Count is paused: 1 message processed, caught up with all inputs"
     assert ip.run("%stream streams t.lines").splitlines()[1].split() == ["t.lines", "0", "-", "-", "-"]
     with pytest.raises(StreamSystemError, match=r"'t' keeps nothing that could be looked at: .*systems\.t\.samza\.landing"):
         ip.run("%stream peek t.lines")

@@ -56,10 +56,11 @@ class TcpSystemFactory(SystemFactory):
 class UdpSystemFactory(SystemFactory):
     """``systems.<s>.samza.factory=udp``. Streams and partitions have addresses as those of ``tcp``.
 
-    A datagram is a message; with ``framing=lines`` it holds several, with newlines between (and at the end, or not), and a producer fills
-    datagrams up to ``datagram.bytes``. Nothing is acknowledged, and what is lost is lost, but counted: what the kernel drops because its
-    buffer (``receive.buffer.bytes``) is full; and with ``sequence=true``, on both sides, what never arrived. Each datagram then begins with
-    the bytes ``sbu1``, 8 bytes that its sender has chosen at its start, and its number from 0 on (8 bytes, big-endian).
+    A datagram is a message; with ``framing=lines`` it holds several, with newlines between (and at the end, or not; a producer ends each
+    message with one), and a producer fills datagrams up to ``datagram.bytes``. Nothing is acknowledged, and what is lost is lost, but
+    counted: what the kernel drops because its buffer (``receive.buffer.bytes``) is full; and with ``sequence=true``, on both sides, what
+    never arrived. Each datagram then begins with the bytes ``sbu1``, 8 bytes that its sender has chosen at its start, and its number from 0
+    on (8 bytes, big-endian); what is missing is counted from the first number on that arrives of a sender.
     """
 
     keys: ClassVar[frozenset[str] | None] = UDP_KEYS

@@ -14,6 +14,11 @@ from streambench.errors import UnknownStreamError
 from streambench.model import SystemStream
 from streambench.system.net.address import Address, addresses
 
+LARGEST_DATAGRAM = 65_507
+NUMBERED = b"sbu1"
+"""How a datagram with a number begins: these bytes, then 8 that name the sender, then its number of this datagram (8 bytes, big-endian)."""
+HEADER = len(NUMBERED) + 16
+
 _LISTEN = "partition n at the n-th port from there on, or host:port for each, by commas"
 
 _TCP = (
@@ -140,6 +145,11 @@ class UdpSettings(Struct, frozen=True):
     datagram_bytes: int
     sequence: bool
 
+    @property
+    def largest_datagram(self) -> int:
+        """How many bytes of messages a datagram can hold."""
+        return LARGEST_DATAGRAM - (HEADER if self.sequence else 0)
+
 
 def tcp_settings(config: Config, stream: SystemStream) -> TcpSettings:
     """What is configured for a stream. Raises ConfigError."""
@@ -158,10 +168,15 @@ def tcp_settings(config: Config, stream: SystemStream) -> TcpSettings:
 def udp_settings(config: Config, stream: SystemStream) -> UdpSettings:
     """What is configured for a stream. Raises ConfigError."""
     values = Values(config, stream, _UDP)
-    return UdpSettings(
+    settings = UdpSettings(
         values.text("framing"), values.integer("max.message.bytes"), values.integer("receive.buffer.bytes"),
         values.integer("listen.timeout.ms") / 1000, values.integer("datagram.bytes"), values.boolean("sequence"),
     )  # fmt: skip
+    if settings.datagram_bytes > settings.largest_datagram:
+        numbered = " beside its number (sequence=true)" if settings.sequence else ""
+        key = values.key("datagram.bytes")
+        raise config.error(key, f"{settings.datagram_bytes} is too much: a datagram holds {settings.largest_datagram} bytes{numbered}")
+    return settings
 
 
 class Streams:

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from typing import Any, NoReturn
 
-from streambench.errors import StreamSystemError, UnknownStreamError
+from streambench.errors import StreambenchError, StreamSystemError, UnknownStreamError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream
 from streambench.system.api import Appends, Sender, SystemProducer
@@ -168,7 +168,7 @@ class _Line:
         self._was_connected = False
         self._pause_s = _SHORTEST_PAUSE_S / 2
         self._not_before = 0.0
-        self._failure: StreamSystemError | None = None
+        self._failure: StreambenchError | None = None
         self._news = 0.0
         """When something was last acknowledged (or written), or began to wait for it."""
 
@@ -183,7 +183,11 @@ class _Line:
         """Make frames of ``fields``. Raises SerdeError where a message cannot be framed: it and those behind it are gone."""
         keys, messages = self.fields[0::_FIELDS], self.fields[1::_FIELDS]
         self.fields.clear()
-        frames = self.framing.frames(keys, messages)
+        try:
+            frames = self.framing.frames(keys, messages)
+        except StreambenchError as error:
+            self._failure = self._failure or error
+            raise
         self.fresh += frames
         self.fresh_bytes += sum(map(len, frames))
 

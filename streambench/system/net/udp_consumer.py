@@ -20,14 +20,9 @@ from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.system.api import Chunk, SystemConsumer, nothing_to_look_at
 from streambench.system.net.address import Address, listen
 from streambench.system.net.admin import to_number
-from streambench.system.net.settings import Streams, UdpSettings, udp_settings
+from streambench.system.net.settings import HEADER, LARGEST_DATAGRAM, NUMBERED, Streams, UdpSettings, udp_settings
 
 log = logging.getLogger(__name__)
-
-LARGEST_DATAGRAM = 65_507
-NUMBERED = b"sbu1"
-"""How a datagram with a number begins: these bytes, then 8 that name the sender, then its number of this datagram (8 bytes, big-endian)."""
-HEADER = len(NUMBERED) + 16
 
 _LOOK_AT_LOSSES_S = 1.0
 _SENDERS = 10_000
@@ -38,7 +33,8 @@ class UdpConsumer(SystemConsumer):
 
     What there is no room for waits in the kernel's buffer (``receive.buffer.bytes``), and is lost when that is full: the kernel counts what
     it drops, and the metric ``<system>-datagrams-dropped`` follows it. With ``sequence=true`` the gaps in the numbers of each sender
-    tell what was lost anywhere on the way. Nobody is told.
+    tell what was lost anywhere on the way, from the first datagram on that came of it (what was lost before that cannot be told from what
+    an earlier consumer received). Nobody is told.
     """
 
     def __init__(self, streams: Streams, metrics: MetricsRegistry) -> None:
@@ -218,7 +214,8 @@ class _Port:
         return messages
 
     def _count_number(self, sender: bytes, number: int) -> None:
-        expected = self._expected.pop(sender, 0)
+        # A sender may have sent to another that listened here before: what it lost until its first datagram came nobody knows.
+        expected = self._expected.pop(sender, number)
         if number >= expected:
             self._counters.missing.count += number - expected
             expected = number + 1

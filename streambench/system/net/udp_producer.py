@@ -12,20 +12,20 @@ from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream
 from streambench.system.api import Sender, SystemProducer
 from streambench.system.net.address import Address
-from streambench.system.net.settings import Streams, UdpSettings, udp_settings
-from streambench.system.net.udp_consumer import HEADER, LARGEST_DATAGRAM, NUMBERED
+from streambench.system.net.settings import NUMBERED, Streams, UdpSettings, udp_settings
 
 log = logging.getLogger(__name__)
 
 
 class UdpProducer(SystemProducer):
     """Sends to the receivers of one system, at most once: ``flush`` returns when the kernel has taken everything, and what is lost after
-    that only the receiver can count (``sequence=true``). What is known of it here is in the metric ``<system>-datagrams-unsent``.
+    that only the receiver can count (``sequence=true``). What is known of it here is in the metric ``<system>-messages-unsent``:
+    messages that the kernel would not take, or of which it told afterwards that nobody did.
     """
 
     def __init__(self, streams: Streams, metrics: MetricsRegistry) -> None:
         self._streams = streams
-        self._unsent = metrics.counter(f"{streams.system}-datagrams-unsent", "udp")
+        self._unsent = metrics.counter(f"{streams.system}-messages-unsent", "udp")
         self._ways: dict[SystemStream, list[_Way]] = {}
 
     def start(self) -> None:
@@ -81,8 +81,10 @@ class _Way:
         self._has_told = False
         self._pending: list[bytes] = []
         self._pending_bytes = 0
-        self._most = min(settings.max_message_bytes, LARGEST_DATAGRAM - (HEADER if settings.sequence else 0))
         self._are_lines = settings.framing == "lines"
+        self._most = min(settings.max_message_bytes, settings.largest_datagram - self._are_lines)
+        self._sent = 0
+        """How many messages the last datagram had, unless they are counted as lost."""
         self.sock = socket.socket(address.family, socket.SOCK_DGRAM)
         try:
             self.sock.connect((address.host, address.port))
@@ -100,39 +102,50 @@ class _Way:
                 f"{self._name}: a message of {size} bytes does not go into a datagram, which takes {self._most} (max.message.bytes)"
             )
         if not self._are_lines:
-            self._send(message)
+            self._send(message, 1)
             return
         if b"\n" in message:
             raise SerdeError(
                 f"{self._name}: this message holds a newline, and would be several lines: {shortened(message)}; set framing=datagram"
             )
-        if self._pending and self._pending_bytes + size > self._settings.datagram_bytes:
-            self.flush()
+        if self._pending and self._pending_bytes + size + 1 > self._settings.datagram_bytes:
+            self._send_pending()
         self._pending.append(message)
         self._pending_bytes += size + 1
 
     def flush(self) -> None:
         """Hand over to the kernel what waits to fill a datagram."""
         if self._pending:
-            lines, self._pending, self._pending_bytes = self._pending, [], 0
-            self._send(b"\n".join(lines))
+            self._send_pending()
+        if self._sent:
+            told = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if told:
+                self._lose(OSError(told, os.strerror(told)), self._sent)
+                self._sent = 0
 
-    def _send(self, data: bytes) -> None:
+    def _send_pending(self) -> None:
+        lines, self._pending, self._pending_bytes = self._pending, [], 0
+        self._send(b"\n".join(lines) + b"\n", len(lines))
+
+    def _send(self, data: bytes, messages: int) -> None:
         if self._head:
             data = self._head + self._number.to_bytes(8, "big") + data
             self._number += 1
         try:
             self.sock.send(data)
         except OSError as error:
-            self._miss(error)
             try:
-                # As a rule the first attempt only tells of an earlier datagram, which nobody took.
+                # As a rule the first attempt only tells of the datagram before, which nobody took.
                 self.sock.send(data)
             except OSError as again:
-                self._miss(again)
+                self._lose(again, messages)
+                messages = 0
+            else:
+                self._lose(error, self._sent)
+        self._sent = messages
 
-    def _miss(self, error: OSError) -> None:
-        self._unsent.count += 1
+    def _lose(self, error: OSError, messages: int) -> None:
+        self._unsent.count += messages
         if not self._has_told:
             self._has_told = True
             log.warning("%s: %s does not take what is sent: %s", self._name, self._address, (error.strerror or str(error)).lower())

@@ -29,13 +29,20 @@ def messages_of(endpoint: Endpoint, body: bytes, content_type: str, key: bytes |
         values = [(line, _parsed(line, f"line {number} of those that are not empty")) for number, line in enumerate(lines, start=1)]
     else:
         value = _parsed(body, "the body")
-        if endpoint.split_arrays and isinstance(value, list):
-            values = list(zip(map(bytes, _elements.decode(body)), value, strict=True))
-        else:
-            values = [(body, value)]
+        is_split = endpoint.split_arrays and isinstance(value, list)
+        values = list(zip(_elements_of(body), value, strict=True)) if is_split else [(body, value)]
     if not values:
         raise BadBodyError("there is no message in it")
     return [Received(key if endpoint.key_field is None else _field(endpoint.key_field, value), message) for message, value in values]
+
+
+def _elements_of(body: bytes) -> list[bytes]:
+    try:
+        return [bytes(each) for each in _elements.decode(body)]
+    except RecursionError:
+        raise BadBodyError("the body is nested too deeply") from None
+    except msgspec.DecodeError as error:
+        raise BadBodyError(f"the body is not JSON: {error}") from None
 
 
 def _parsed(text: bytes, what: str) -> Any:

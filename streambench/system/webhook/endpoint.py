@@ -9,12 +9,14 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from itertools import count
+from urllib.parse import parse_qsl
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from streambench.model import SystemStreamPartition
 from streambench.system.partitioner import partition_for
@@ -71,8 +73,20 @@ class Endpoints:
         routes.append(Route(listening.health_path, self._health, methods=["GET"]))
         # Not by a redirect, which many senders do not follow.
         routes += [Route(_other_slash(route.path), route.endpoint, methods=route.methods) for route in routes if route.path != "/"]
-        self.app = Starlette(routes=routes, exception_handlers={HTTPException: _not_there})
-        self.app.router.redirect_slashes = False
+        self._routed = Starlette(routes=routes, exception_handlers={HTTPException: _not_there})
+        self._routed.router.redirect_slashes = False
+
+    async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        names = {name for name, _ in scope["headers"]}
+        if b"content-length" in names and b"transfer-encoding" in names:
+            # Whoever stands between us and the sender may see another end of it than we do (RFC 9112, 6.1).
+            self.answered += 1
+            self.refused += 1
+            reason = {"error": "a request has either Content-Length or Transfer-Encoding"}
+            await JSONResponse(reason, 400, {"connection": "close"})(scope, receive, send)
+        else:
+            await self._routed(scope, receive, send)
 
     def stop(self) -> None:
         """Answer all requests that are under way, and those to come: 503."""
@@ -269,14 +283,18 @@ def _stopping() -> _Refused:
 
 def _key(endpoint: Endpoint, request: Request) -> bytes | None:
     """The key that all messages of a request have."""
-    for name, given in ((endpoint.key_header, request.headers), (endpoint.key_query, request.query_params)):
-        if name is not None:
-            found = given.get(name)
-            if not found:
-                what = "header" if given is request.headers else "parameter of the URL"
-                raise _Refused(400, f"there is no {what} '{name}', which is to be the key of the message")
-            return found.encode()
-    return None
+    # Latin-1 gives each byte back as it came, whatever it stands for.
+    if endpoint.key_header is not None:
+        what, name, found = "header", endpoint.key_header, request.headers.get(endpoint.key_header)
+    elif endpoint.key_query is not None:
+        what, name = "parameter of the URL", endpoint.key_query
+        query: bytes = request.scope["query_string"]
+        found = dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True, encoding="latin-1")).get(name.encode().decode("latin-1"))
+    else:
+        return None
+    if not found:
+        raise _Refused(400, f"there is no {what} '{name}', which is to be the key of the message")
+    return found.encode("latin-1")
 
 
 def _kept_headers(endpoint: Endpoint, request: Request) -> dict[str, bytes] | None:

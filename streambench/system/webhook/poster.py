@@ -251,7 +251,7 @@ class Poster:
                 told = await _beginning(response)
         except TimeoutError:
             return _Attempt(f"had no answer within {self._posting.timeout_s:g} s", again=True)
-        except httpx.UnsupportedProtocol as error:
+        except (httpx.UnsupportedProtocol, httpx.LocalProtocolError) as error:
             return _Attempt(f"cannot be done: {error}", again=False)
         except httpx.TransportError as error:
             is_untrusted = isinstance(error.__cause__, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in str(error)

@@ -9,18 +9,19 @@ from urllib.parse import quote
 
 import httpx
 
-from streambench.errors import SerdeError
+from streambench.errors import SerdeError, shortened
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream
 from streambench.system.api import SystemProducer
 from streambench.system.partitioner import partition_for
 from streambench.system.webhook.poster import Message, Poster
-from streambench.system.webhook.settings import Target, WebhookSettings
+from streambench.system.webhook.settings import HEADER_NAME, Target, WebhookSettings
 
 _OURS = frozenset({
     "authorization", "connection", "content-length", "content-type", "cookie", "expect", "host", "te", "trailer", "transfer-encoding",
     "upgrade",
 })  # fmt: skip
+_LONGEST_QUERY = 32 << 10
 
 
 class WebhookProducer(SystemProducer):
@@ -39,6 +40,7 @@ class WebhookProducer(SystemProducer):
         self._posting = settings.posting()
         self._targets: dict[SystemStream, Target] = {}
         self._lanes: dict[SystemStream, int] = {}
+        settings.check_urls(_is_url)
         self._poster = Poster(self._posting, self._certificates())
         system = settings.system
         metrics.gauge(f"{system}-posts", "webhook", lambda: self._poster.posts)
@@ -72,6 +74,8 @@ class WebhookProducer(SystemProducer):
             headers[target.key_header] = _header_value(stream, "key", key)
         elif key is not None and target.key_query is not None:
             params = f"{quote(target.key_query, safe='')}={quote(key, safe='')}"
+            if len(params) > _LONGEST_QUERY:
+                raise SerdeError(f"{stream}: a key of {len(key)} bytes is too long for a URL")
         self._poster.put(Message(target, message, headers, params), self._lane(stream, key))
 
     def flush(self, source: str) -> None:
@@ -104,7 +108,13 @@ def _known_certificates() -> ssl.SSLContext:
 
 
 def _http_headers(stream: SystemStream, headers: Mapping[str, bytes]) -> dict[str, str]:
-    return {name: _header_value(stream, f"header '{name}'", value) for name, value in headers.items() if name.lower() not in _OURS}
+    found = {}
+    for name, value in headers.items():
+        if not HEADER_NAME.fullmatch(name):
+            raise SerdeError(f"{stream}: {shortened(name)} cannot be the name of an HTTP header: give letters, digits, - and _")
+        if name.lower() not in _OURS:
+            found[name] = _header_value(stream, f"header '{name}'", value)
+    return found
 
 
 def _header_value(stream: SystemStream, what: str, value: bytes) -> str:
@@ -112,6 +122,14 @@ def _header_value(stream: SystemStream, what: str, value: bytes) -> str:
         text = value.decode("ascii")
     except (UnicodeDecodeError, AttributeError):
         text = "\n"
-    if not text.isprintable():
-        raise SerdeError(f"{stream}: the {what} cannot be an HTTP header: those are printable ASCII characters")
+    if not text.isprintable() or text != text.strip():
+        raise SerdeError(f"{stream}: the {what} cannot be an HTTP header: those are printable ASCII characters, without blanks around them")
     return text
+
+
+def _is_url(text: str) -> bool:
+    try:
+        httpx.URL(text)
+    except httpx.InvalidURL:
+        return False
+    return True

@@ -57,7 +57,7 @@ class Server:
         """Return when requests are taken. Raises ConfigError that names the key."""
         here = self._listening
         config = uvicorn.Config(
-            self._endpoints.app, lifespan="off", ws="none", http=_connections(here), loop="asyncio",
+            self._endpoints.app, interface="asgi3", lifespan="off", ws="none", http=_connections(here), loop="asyncio",
             log_config=None, log_level="error", access_log=False, server_header=False, proxy_headers=False,
             timeout_keep_alive=_KEEP_ALIVE_S, backlog=_BACKLOG,
             h11_max_incomplete_event_size=_MOST_OF_HEAD, ssl_certfile=here.certificate, ssl_keyfile=here.certificate_key,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import ipaddress
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -74,7 +74,12 @@ _OF_STREAMS = (
 )  # fmt: skip
 
 _NAMED = {each.pattern: each for each in (*_OF_SYSTEMS, *_OF_STREAMS)}
-_LINE = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+"""What HTTP allows as the name of a header."""
+
+_NO_URL = (
+    "is no URL of http or https, like https://example.org:8443/path; in a name or password in it, : / # ? @ and % are written %3A, %2F..."
+)
 
 SYSTEM_KEYS = frozenset(_NAMED)
 STREAM_KEYS = frozenset(each.pattern for each in _OF_STREAMS)
@@ -269,6 +274,17 @@ class WebhookSettings:
             credentials=self.credentials(name),
         )
 
+    def check_urls(self, is_url: Callable[[str], bool]) -> None:
+        """Raise ConfigError where a URL that is configured, for all streams or for one, is none that can be posted to.
+
+        ``is_url``: whether what posts can read it."""
+        for name in ("", *sorted(self._named)):
+            key, found = self._secret_of("url", name)
+            if found is not None:
+                url = self._checked_url(key, found, name)
+                if not is_url(url):
+                    raise self.config.error(key, _NO_URL)
+
     def credentials(self, stream: str) -> Credentials:
         """How senders of a stream prove who they are, or how we do."""
         return Credentials(
@@ -295,10 +311,20 @@ class WebhookSettings:
         key, found = self._secret_of("url", stream.stream)
         if found is None:
             return self._own_url(stream)
-        url = found.replace("{stream}", stream.stream)
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or re.search(r"[\s\x00-\x1f]", url):
-            raise self.config.error(key, "is no URL of http or https")
+        return self._checked_url(key, found, stream.stream)
+
+    def _checked_url(self, key: str, found: str, stream: str) -> str:
+        """Errors do not tell the URL, not even a part: where it is wrong, any part may be the secret."""
+        url = found.replace("{stream}", stream)
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError:
+            raise self.config.error(key, _NO_URL) from None
+        if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or re.search(r"[\s\x00-\x1f]", url):
+            raise self.config.error(key, _NO_URL)
+        if parts.username is not None and self._secrets("token", stream):
+            raise self.config.error(key, f"has a name or a password in it, and {self._key('token', stream)} is set: give one of them")
         return url
 
     def _own_url(self, stream: SystemStream) -> str:
@@ -360,7 +386,7 @@ class WebhookSettings:
 
     def _header(self, name: str, stream: str) -> str | None:
         value = self._text(name, stream)
-        if value is not None and not _LINE.fullmatch(value):
+        if value is not None and not HEADER_NAME.fullmatch(value):
             raise self.config.error(self._key(name, stream), f"'{value}' is no name of an HTTP header")
         return value
 

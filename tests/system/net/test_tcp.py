@@ -388,6 +388,32 @@ def test_a_sender_keeps_no_more_than_it_may() -> None:
         assert 0 < most < 300_000
 
 
+def test_what_could_not_be_sent_is_told_by_every_flush() -> None:
+    settings = config(streams__lines__connect=str(free_ports(1)), connect__timeout__ms=50, acknowledge="false")
+    with sending(TCP, settings) as producer:
+        send(producer, b"a")
+        for _ in range(2):
+            with pytest.raises(StreamSystemError, match="nobody who takes messages listens"):
+                producer.flush(SOURCE)
+    with receiving(TCP, config()) as receiver, sending(TCP, to(receiver, config())) as producer:
+        appends = producer.appends(STREAM)
+        assert appends is not None
+        appends.partitions[0]((None, b"two\nlines", None))
+        for _ in range(2):
+            with pytest.raises(SerdeError, match="holds a newline"):
+                producer.flush(SOURCE)
+
+
+def test_what_was_not_read_in_time_is_told_by_every_flush() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        settings = config(streams__lines__connect=str(mute.getsockname()[1]), acknowledge="false", acknowledge__timeout__ms=100)
+        with sending(TCP, settings) as producer:
+            send(producer, *[b"x" * 1_000_000] * 20)
+            for _ in range(2):
+                with pytest.raises(StreamSystemError, match="has read nothing for"):
+                    producer.flush(SOURCE)
+
+
 def test_where_nobody_listens_the_error_says_so_in_time() -> None:
     settings = config(streams__lines__connect=str(free_ports(1)), connect__timeout__ms=200)
     with sending(TCP, settings) as producer:

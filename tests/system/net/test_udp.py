@@ -15,7 +15,7 @@ from streambench.errors import ConfigError, MessageTooLargeError, SerdeError, St
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStreamPartition
 from streambench.system.net import UdpSystemFactory
-from streambench.system.net.udp_consumer import NUMBERED
+from streambench.system.net.settings import NUMBERED
 from tests.ports import free_ports
 from tests.system.net.peers import SOURCE, Receiver, config, receiving, send, sending, to
 
@@ -89,11 +89,11 @@ def test_gaps_in_the_numbers_are_counted_per_sender() -> None:
     with receiving(UDP, udp(sequence="true")) as receiver:
         datagrams(receiver, numbered(one, 0), numbered(other, 2), numbered(one, 1), numbered(one, 5), numbered(other, 3))
         assert receiver.receive(5) == [b"0", b"2", b"1", b"5", b"3"]
-        assert (receiver.counted("datagrams-missing"), receiver.counted("datagrams-late")) == (2 + 3, 0)
+        assert (receiver.counted("datagrams-missing"), receiver.counted("datagrams-late")) == (3, 0)
         datagrams(receiver, numbered(one, 3), numbered(one, 6), b"no number", NUMBERED)
         assert receiver.receive(2) == [b"3", b"6"]
         receiver.until(lambda: receiver.counted("datagrams-malformed") == 2)
-        assert (receiver.counted("datagrams-missing"), receiver.counted("datagrams-late")) == (5, 1)
+        assert (receiver.counted("datagrams-missing"), receiver.counted("datagrams-late")) == (3, 1)
 
 
 @counts_drops
@@ -124,7 +124,52 @@ def test_where_nobody_listens_sending_goes_on_and_is_counted(caplog: pytest.LogC
             send(producer, b"%d" % number)
         producer.flush(SOURCE)
     assert "does not take what is sent: connection refused" in caplog.text
-    assert 0 < registry.snapshot()["udp.t-datagrams-unsent"] <= 10
+    assert 0 < registry.snapshot()["udp.t-messages-unsent"] <= 10
+
+
+def test_all_messages_of_a_datagram_that_nobody_takes_are_counted_once() -> None:
+    registry = MetricsRegistry()
+    settings = udp(streams__lines__connect=str(free_ports(1, "udp")), framing="lines")
+    with sending(UDP, settings, registry) as producer:
+        sent = 0
+        while not (counted := registry.snapshot().get("udp.t-messages-unsent", 0)):
+            send(producer, *(b"%d" % number for number in range(7)))
+            producer.flush(SOURCE)
+            sent += 7
+        assert counted % 7 == 0 and counted <= sent
+
+
+@pytest.mark.parametrize("size", [0, 1, 1_000])
+def test_lines_fill_datagrams_up_to_the_largest_one(size: int) -> None:
+    settings = udp(framing="lines", datagram__bytes=65_507 - 20, sequence="true", receive__buffer__bytes=4_000_000)
+    messages = [b"x" * size] * 200
+    registry = MetricsRegistry()
+    with receiving(UDP, settings) as receiver, sending(UDP, to(receiver, settings), registry) as producer:
+        got = []
+        for start in range(0, 200, 100):
+            send(producer, *messages[start : start + 100])
+            producer.flush(SOURCE)
+            got += receiver.receive(100)
+        assert got == messages
+        assert registry.snapshot().get("udp.t-messages-unsent", 0) == 0
+
+
+@pytest.mark.parametrize(("sequence", "most"), [("false", 65_507), ("true", 65_487)])
+def test_more_than_a_datagram_holds_is_an_error_that_names_the_key(sequence: str, most: int) -> None:
+    settings = udp(streams__lines__connect="127.0.0.1:9", framing="lines", datagram__bytes=most + 1, sequence=sequence)
+    with sending(UDP, settings) as producer, pytest.raises(ConfigError, match=f"systems.t.datagram.bytes: .*holds {most} bytes"):
+        send(producer, b"a")
+
+
+def test_what_was_sent_to_an_earlier_receiver_is_not_missing() -> None:
+    settings = udp(streams__lines__listen=str(free_ports(1, "udp")), sequence="true")
+    with sending(UDP, settings) as producer:
+        for life in (b"a", b"b"):
+            with receiving(UDP, settings) as receiver:
+                for _ in range(10):
+                    send(producer, life)
+                assert receiver.receive(10) == [life] * 10
+                assert receiver.counted("datagrams-missing") == 0
 
 
 def test_each_partition_has_its_own_port() -> None:

@@ -276,7 +276,50 @@ class TestRefused:
             assert "hidden" not in f"{raised.value} {caplog.text} {raised.value.__cause__}"
 
 
+class TestHeadersThatAreNone:
+    @pytest.mark.parametrize(
+        "what",
+        [
+            {"headers": {"trace id": b"x"}}, {"headers": {"a:b": b"x"}}, {"headers": {"": b"x"}}, {"headers": {"trace": b"x "}},
+            {"headers": {"trace": b"\tx"}}, {"headers": {"trace": b"a\r\nb: c"}},
+            {"key": b" k"}, {"key": b"k "}, {"key": "\u00e9".encode()},
+        ],
+    )  # fmt: skip
+    def test_they_are_told_when_they_are_sent_and_the_rest_is_posted(self, what: dict[str, Any]) -> None:
+        with Receiver() as receiver, posting({"url": receiver.url, "key.header": "X-Key"}) as out:
+            with pytest.raises(SerdeError, match=r"hook\.events: .* cannot be (an|the name of an) HTTP header"):
+                out.send(b"1", **what)
+            out.send(b"2", key=b"k y", headers={"trace": b"x y", "none": b""})
+            out.flush()
+            assert receiver.bodies == [b"2"]
+
+    def test_a_key_that_makes_the_url_too_long_is_told_when_it_is_sent(self) -> None:
+        with posting({"url": "http://127.0.0.1:9", "key.query": "k"}) as out, pytest.raises(SerdeError, match="too long for a URL"):
+            out.send(b"1", key=b"k" * 70_000)
+
+
 class TestConfiguration:
+    @pytest.mark.parametrize("url", ["http://u:hidden@h:port/x", "http://u:hidden#@h/x", "http://[::zz]/hidden", "http://h:99999/hidden",
+                                     "http://h:0/hidden", "http://h/" + "hidden" * 20_000])  # fmt: skip
+    @pytest.mark.parametrize("name", ["url", "events.url"])
+    def test_a_url_that_is_none_is_told_at_the_start_and_none_of_it(self, name: str, url: str) -> None:
+        with pytest.raises(ConfigError, match="is no URL of http") as raised, posting({name: url}):
+            pass
+        assert raised.value.key in ("systems.hook.url", "systems.hook.streams.events.url")
+        assert "hidden" not in str(raised.value)
+
+    def test_a_url_may_have_a_name_and_a_password_unless_there_is_a_token(self) -> None:
+        with Receiver() as receiver:
+            url = receiver.url.replace("//", "//user:word@")
+            with posting({"url": url}) as out:
+                out.send(b"1")
+                out.flush()
+            assert receiver.requests[0].headers["authorization"] == "Basic dXNlcjp3b3Jk"
+            both = {"url": url, "token": "t"}
+            with pytest.raises(ConfigError, match=r"systems\.hook\.url.*systems\.hook\.token is set") as raised, posting(both):
+                pass
+            assert "word@" not in str(raised.value)
+
     @pytest.mark.parametrize(
         ("settings", "what"),
         [

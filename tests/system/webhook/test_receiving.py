@@ -344,7 +344,36 @@ class TestBodies:
             assert listener.post(b"...", {"content-encoding": "gzip"}).status_code == 415
 
 
+    def test_nesting_is_taken_or_refused_however_deep_it_is(self) -> None:
+        bodies = [b"[" * depth + b"]" * depth for depth in (500, 900, 980, 990, 1000, 1010, 1023, 1024, 5000)]
+        with Listener({"split.arrays": "true"}) as listener:
+            answers = [listener.post(body) for body in bodies]
+            assert [each.status_code for each in answers] == sorted(each.status_code for each in answers)
+            assert {each.status_code for each in answers} == {200, 400}
+            assert answers[-1].json()["error"]
+
+    @pytest.mark.parametrize("path", [b"/events", b"/others"])
+    def test_a_request_of_which_it_is_not_clear_where_it_ends_is_refused_and_nothing_behind_it_is_read(self, path: bytes) -> None:
+        head = b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n" % path
+        with Listener() as listener, socket.create_connection(("127.0.0.1", listener.consumer.port), timeout=60) as sender:
+            sender.sendall(head + b"transfer-encoding: chunked\r\n\r\n3\r\n123\r\n0\r\n\r\n" + head + b"\r\n456")
+            said = b"".join(iter(lambda: sender.recv(1000), b""))
+            assert said.startswith(b"HTTP/1.1 400 ") and said.count(b"HTTP/1.1") == 1
+            assert not listener.messages
+
+
 class TestKeys:
+    def test_a_key_is_the_very_bytes_that_were_sent(self) -> None:
+        key = "\u00e9".encode() + b"\xff"
+        for settings, post in (
+            ({"key.header": "X-Key"}, {"headers": {b"X-Key": key}}),
+            ({"key.query": "k"}, {"path": "/events?k=%C3%A9%FF"}),
+            ({"key.query": "k\u00e9"}, {"path": "/events?k%C3%A9=%C3%A9%FF"}),
+        ):
+            with Listener(settings) as listener:
+                assert listener.post(b"1", **post).status_code == 200  # type: ignore[arg-type]
+                assert listener.received[0].key == key
+
     def test_a_key_is_a_header_a_parameter_or_a_field(self) -> None:
         with Listener({"key.header": "X-Device"}) as listener:
             assert listener.post(b"1", {"x-device": "a"}).status_code == 200
