@@ -91,8 +91,14 @@ def repair(
         list[str], typer.Argument(metavar="[JOB.properties] SYSTEM.STREAM", show_default=False, autocompletion=complete_words)
     ],
     config: JobOption = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also end those that no broker tells of: first make sure that their producers are gone.")
+    ] = False,
 ) -> None:
     """End the transactions that hang in a stream of any Kafka, after a broker was killed while it ended them.
+
+    Whether a transaction hangs is looked at twice, some seconds apart: those of producers that live are let alone. It needs a user who may
+    describe all transactional ids, else it cannot tell, says so, and ends nothing.
 
     What stands behind them can be read again then; what is in them is gone. Of a job that is exactly once these are all outputs, changes of
     state and checkpoints of its last commit: end them in all streams that it writes, before it is started again.
@@ -109,9 +115,13 @@ def repair(
         admin = systems.admin(stream.system)
         if not hasattr(admin, "abort_hanging"):
             raise typer.BadParameter(f"{stream.system} is no Kafka")
-        ended = admin.abort_hanging(stream)
+        ended, unknown = admin.abort_hanging(stream, force=force)
     for each in ended:
         say(f"{stream}.{each.partition.partition}: ended the transaction at offset {each.start}")
+    for each in unknown:
+        say(each.told(stream.system))
+    if unknown:
+        raise typer.Exit(1)
     if not ended:
         say(f"{stream}: no transaction hangs")
 

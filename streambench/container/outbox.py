@@ -285,6 +285,14 @@ class LiveOutbox(ProducingOutbox):
             self._checkpoints.write(written)
         return written
 
+    def _upcoming(self, changelogs: Collection[SystemStreamPartition]) -> dict[SystemStreamPartition, str]:
+        # What somebody else has written behind our changes must not get into a checkpoint.
+        ends: dict[SystemStreamPartition, str] = {}
+        for system, producer in self._producers.items():
+            ends.update(producer.ends([ssp for ssp in changelogs if ssp.system == system]))
+        unknown = [ssp for ssp in changelogs if ssp not in ends]
+        return {**ends, **super()._upcoming(unknown)} if unknown else ends
+
     def _appends(self, stream: SystemStream) -> Appends | None:
         return self._producer(stream.system).appends(stream)
 

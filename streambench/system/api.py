@@ -214,6 +214,11 @@ class SystemProducer(ABC):
         """Take what ``source`` writes to these partitions only from this holder on: writes of one with a lower generation (or, in the
         same generation, a lower epoch) fail with FencedError. Used for changelogs. Systems that cannot fence do nothing."""
 
+    def ends(self, partitions: Collection[SystemStreamPartition]) -> Mapping[SystemStreamPartition, str]:
+        """The upcoming offsets of partitions that were fenced, behind what was sent and flushed here, and behind nothing else. For systems
+        that cannot fence: raises StreamSystemError where somebody else has written since. What is left out is asked of the admin."""
+        return {}
+
     def hold(self) -> None:
         """Check what is sent from now on as ever, but keep it back until it is taken. Called before ``start``."""
         raise self._not_atomic()

@@ -7,7 +7,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from streambench.model import SystemStreamPartition
+from streambench.errors import SerdeError, shortened
+from streambench.model import SystemStream, SystemStreamPartition
 
 
 class Rows(Struct):
@@ -59,6 +60,21 @@ class Rows(Struct):
 def ends_of(rows: Iterable[Rows]) -> dict[SystemStreamPartition, str]:
     """The offsets behind the rows that have a base, where every message takes one offset."""
     return {each.ssp: str(each.base + len(each)) for each in rows if each.base is not None}
+
+
+def check_headers(where: SystemStream | SystemStreamPartition, headers: Mapping[str, bytes] | None) -> int:
+    """How many bytes the names and values of headers take. Raises SerdeError where these are not text and bytes."""
+    if not headers:
+        return 0
+    size = 0
+    try:
+        for name, value in headers.items():
+            if type(name) is not str or type(value) is not bytes:
+                raise SerdeError(f"{where}: the header {shortened(name)} must map a name (str) to bytes, not to {type(value).__name__}")
+            size += len(name.encode()) + len(value)
+    except (AttributeError, UnicodeEncodeError) as error:
+        raise SerdeError(f"{where}: headers must map names (str) to bytes: {error}") from error
+    return size
 
 
 def _padded(values: list[Any] | None, length: int) -> list[Any]:

@@ -14,11 +14,12 @@ from streambench.errors import ConfigError, StreamExistsError, StreamSystemError
 from streambench.model import PartitionMetadata, SystemStream
 from streambench.system.api import SystemAdmin
 from streambench.system.kafka.clients import LookUps, new_admin, to_number, translated
-from streambench.system.kafka.hanging import Hanging, find_hanging
+from streambench.system.kafka.hanging import Open, find_open, still
 from streambench.system.kafka.settings import Settings
 
 _UNTIL_KNOWN_S = 15.0
 _AGAIN_S = 0.1
+_LOOK_AGAIN_S = 3.0
 CHECKPOINTS = "__streambench_checkpoints_"
 """How the names of the topics with the checkpoints of jobs begin."""
 
@@ -36,6 +37,7 @@ class KafkaAdmin(SystemAdmin):
         self._settings = settings
         self._client: Any = None
         self._look_ups = LookUps(settings)
+        self._seen: dict[TopicPartition, list[Open]] = {}
 
     def metadata(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
         wanted = list(streams)
@@ -116,10 +118,17 @@ class KafkaAdmin(SystemAdmin):
         """The topic's limit of a message, in bytes; None where it may not be asked for."""
         from kafka.admin import ConfigResource
 
+        wanted = [ConfigResource("TOPIC", topic)]
         try:
-            described = self._admin().describe_configs([ConfigResource("TOPIC", topic)], config_filter="all")
+            described = self._asked(
+                f"asking for the settings of {topic}", lambda: self._admin().describe_configs(wanted, config_filter="all")
+            )
             return int(described["topic"][topic]["max.message.bytes"]["value"])
-        except (kafka_errors.KafkaError, KeyError, TypeError, ValueError):
+        except StreamSystemError as error:
+            if isinstance(error.__cause__, kafka_errors.AuthorizationError):
+                return None
+            raise
+        except (KeyError, TypeError, ValueError):
             return None
 
     def identities(self, topics: Iterable[str]) -> dict[str, str | None]:
@@ -152,21 +161,41 @@ class KafkaAdmin(SystemAdmin):
         end: int = self._asked(doing, lambda: asked(OffsetSpec.LATEST))
         return oldest, end
 
-    def hanging(self, partition: TopicPartition) -> str | None:
-        """What is to be told of a transaction that hangs at a partition; None where there is none, or nobody can tell."""
-        found = find_hanging(self._admin(), partition)
-        return found[0].told(self._settings.system) if found else None
+    def open_at(self, partition: TopicPartition) -> list[Open]:
+        """The transactions that are open at a partition; none where nobody can tell."""
+        try:
+            return find_open(self._admin(), [partition])
+        except (kafka_errors.KafkaError, KeyError, ValueError):
+            return []
 
-    def abort_hanging(self, stream: SystemStream) -> list[Hanging]:
-        """End the transactions that hang in a stream; which they were."""
+    def hanging(self, partition: TopicPartition) -> list[Open]:
+        """The transactions that hang at a partition, as far as anybody can tell: those that the look before has found, too."""
+        now = self.open_at(partition)
+        before, self._seen[partition] = self._seen.get(partition, []), now
+        return still(before, now)
+
+    def abort_hanging(self, stream: SystemStream, *, force: bool = False) -> tuple[list[Open], list[Open]]:
+        """End the transactions that hang in a stream. Which they were; and those that no coordinator tells of, which are let alone unless
+        ``force``: whether somebody will end them is not known. Takes some seconds where there may be any."""
         numbers = self._partitions([stream.stream]).get(stream.stream)
         if numbers is None:
             raise UnknownStreamError(f"{stream}: there is no such topic at {','.join(self._settings.servers)}")
-        found = [each for number in numbers for each in find_hanging(self._admin(), TopicPartition(stream.stream, number))]
+        partitions = [TopicPartition(stream.stream, number) for number in numbers]
+
+        def look() -> list[Open]:
+            found: list[Open] = self._asked(f"looking for transactions in {stream}", lambda: find_open(self._admin(), partitions))
+            return found
+
+        before = look()
+        if all(each.is_live for each in before):
+            return [], []
+        time.sleep(_LOOK_AGAIN_S)
+        hanging = still(before, look())
+        ended = [each for each in hanging if force or each.state is not None]
         with self._asking(f"ending transactions in {stream}"):
-            for each in found:
+            for each in ended:
                 each.abort(self._admin())
-        return found
+        return ended, [each for each in hanging if each not in ended]
 
     def is_settled(self, identity: str) -> bool:
         """Whether the last transaction of an identity has reached all its partitions, as far as anybody can tell."""

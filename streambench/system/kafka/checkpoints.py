@@ -33,6 +33,7 @@ _LARGEST = 16 << 20
 TRIM_EVERY = 2_000
 _CHECK_EVERY_S = 1.0
 _SUSPECT_S = 3.0
+_ENDED_S = 30.0  # brokers look for transactions that were open for too long every ten seconds, unless they are set otherwise
 _POLL_MS = 20
 _TRIES = 20
 _OTHER = re.compile(r"[^a-zA-Z0-9.-]")
@@ -77,8 +78,8 @@ class KafkaCheckpointManager(CheckpointManager):
         self._next = self._begun = self._known = 0
         self._claim: Claim | None = None
         self._checked = 0.0
-        self._atomic = False
         self._number = 0
+        self._atomic = False
 
     def open_generation(
         self, assignment: Mapping[int, Sequence[str]], *, now_ms: int, places: Mapping[str, int] | None = None
@@ -100,7 +101,7 @@ class KafkaCheckpointManager(CheckpointManager):
         offset, counts = self._append(Claimed(generation=generation, container=container, holder=holder, who=who(now_ms)))
         last = self._fold.generation
         assert last is not None
-        if not counts:
+        if not counts and self._fold.holder(container) != holder:
             raise rules.superseded(self._job, container, last.number, who=self._fold.opened_by)
         self._claim = Claim(generation, container, holder, tuple(last.assignment[container]) if last.number == generation else ())
         self._fold.check(generation, container, holder)
@@ -126,6 +127,7 @@ class KafkaCheckpointManager(CheckpointManager):
         # Whether a record whose writing failed is there nobody knows: the claim is gone until it has succeeded.
         self._claim = None
         _, counts = self._append(entry)
+        # Where another container has put a snapshot behind it already, and it was deleted before it was read back, the snapshot has it.
         if not counts and self._fold.commits.get(claim.container) != (claim.holder, self._number):
             self._fold.check(claim.generation, claim.container, claim.holder)
             raise CheckpointError(f"{self._stream}: a commit of container {claim.container} does not count, and nobody has taken over")
@@ -190,11 +192,12 @@ class KafkaCheckpointManager(CheckpointManager):
                 atomic=self._atomic,
                 who=who(now_ms),
             )
-            _, counts = self._append(entry)
-            if counts:
+            offset, counts = self._append(entry)
+            opened = self._fold.generation
+            trimmed = offset < self._begun and opened is not None and (opened.number, self._fold.opened_by) == (number, entry.who)
+            if opened is not None and (counts or trimmed):
                 self._trim()
-                assert self._fold.generation is not None
-                return self._fold.generation
+                return opened
         raise CheckpointError(
             f"job {self._job}: {_TRIES} times another start of the job came first; is something starting it again and again?"
         )
@@ -240,6 +243,9 @@ class KafkaCheckpointManager(CheckpointManager):
                 return offset
             except kafka_errors.KafkaError as error:
                 producer, self._producer = self._producer, None
+                if self._is_gone():
+                    let_go(producer)
+                    raise self._gone() from error
                 if isinstance(error, kafka_errors.KafkaTimeoutError) and time.monotonic() < until:
                     log.warning("%s: no answer for %.0f seconds; it is written again", doing, most_s)
                     self._producer = in_place_of(producer, self._settings, until, **largest)
@@ -259,30 +265,57 @@ class KafkaCheckpointManager(CheckpointManager):
         self._read_to(self._admin.high_watermarks([self._partition])[self._partition])
 
     def _read_to(self, end: int, wanted: int = -1) -> bool:
-        """Read up to an offset; whether the record at ``wanted`` counts."""
+        """Read up to an offset; whether the record at ``wanted`` counts, if it was there to be read."""
         counts = False
-        now = time.monotonic()
-        limit, look, suspected = now + self._settings.patience_ms / 1000, now + _SUSPECT_S, False
+        began = now = time.monotonic()
+        limit, look, warned = now + self._settings.patience_ms / 1000, now + _SUSPECT_S, False
         progress = Progress(self._settings)
-        while self._next < end:
+        # Where records were deleted before they were read, reading has begun anew: at least up to what stood there then.
+        while self._next < max(end, self._known):
             was = self._next
             counts = self._take(self._poll(_POLL_MS), wanted) or counts
             now = time.monotonic()
-            if self._next > was:
-                look, suspected = now + _SUSPECT_S, False
+            if self._next != was:
+                look = now + _SUSPECT_S
             elif now > look:
-                hanging = self._admin.hanging(self._partition)
-                if hanging is not None and suspected:
-                    raise CheckpointError(f"job {self._job}: its checkpoints cannot be read: {hanging}")
-                look, suspected = now + _SUSPECT_S, hanging is not None
+                if self._is_gone():
+                    raise self._gone()
+                for each in self._admin.hanging(self._partition):
+                    if each.state is not None:
+                        raise CheckpointError(f"job {self._job}: its checkpoints cannot be read: {each.told(self._settings.system)}")
+                look = now + _SUSPECT_S
                 if progress.has_stalled(self._next):
                     consumer, self._consumer = self._consumer, None
                     consumer.close(autocommit=False, timeout_ms=0)
                     patiently(self._reading, limit)
                     progress.begin()
             if now > limit:
-                raise unreachable(self._settings, f"reading {self._stream}")
+                opened = self._admin.open_at(self._partition)
+                if not opened:
+                    raise unreachable(self._settings, f"reading {self._stream}")
+                told = opened[0].told(self._settings.system)
+                if now > began + self._longest_s():
+                    raise CheckpointError(f"job {self._job}: its checkpoints cannot be read: {told}")
+                if not warned:
+                    log.warning("job %s: its checkpoints cannot be read yet, and are waited for: %s", self._job, told)
+                limit, warned = now + _SUSPECT_S, True
         return counts
+
+    def _longest_s(self) -> float:
+        """How long a transaction of another container may keep this one from reading: until brokers end it."""
+        longest = int(self._settings.producer["transaction_timeout_ms"]) / 1000 + _ENDED_S
+        return max(longest, self._settings.patience_ms / 1000)
+
+    def _is_gone(self) -> bool:
+        """Whether the topic was deleted: Kafka tells that by silence, to who reads and to who writes."""
+        topic = self._stream.stream
+        return self._admin.identities([topic]).get(topic, "") is None
+
+    def _gone(self) -> CheckpointError:
+        return CheckpointError(
+            f"job {self._job}: its checkpoints are gone: the topic {self._stream.stream} was deleted. The next start makes it anew, and "
+            "begins without checkpoints, where systems.<s>.samza.offset.default says"
+        )
 
     def _poll(self, timeout_ms: int) -> list[Any]:
         try:

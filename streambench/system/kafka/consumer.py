@@ -55,7 +55,6 @@ class KafkaConsumer(SystemConsumer):
         self._looked = self._answered = 0.0
         self._admin = KafkaAdmin(settings)
         self._identities: dict[str, str | None] = {}
-        self._held: dict[TopicPartition, int] = {}
         self._checked = 0.0
         self._most = int(settings.consumer["max_poll_records"])
         self._idle_since = float("inf")
@@ -216,15 +215,11 @@ class KafkaConsumer(SystemConsumer):
         """Tell of transactions that nobody will ever end: what stands behind them is not read."""
         try:
             marks = self._admin.high_watermarks(ends)
-            held = {partition: end for partition, end in ends.items() if end < marks[partition]}
-            for partition in [each for each, end in held.items() if self._held.get(each) == end]:
-                hanging = self._admin.hanging(partition)
-                if hanging is not None:
-                    log.warning("%s", hanging)
+            for partition in [each for each, end in ends.items() if end < marks[each]]:
+                for hanging in self._admin.hanging(partition):
+                    log.warning("%s", hanging.told(self._settings.system))
         except StreamSystemError as error:
             log.warning("%s: whether transactions hang cannot be told: %s", self._settings.system, error)
-            return
-        self._held = held
 
     def _missed(self, error: StreamSystemError) -> None:
         self._check_topics()

@@ -49,7 +49,6 @@ class TransactionalCheckpointManager(KafkaCheckpointManager):
         self.atomic = settings.cluster
         self._atomic = True
         self._transactions: Transactions | None = None
-        self._number = 0
         self._untrimmed = 0
 
     def claim(self, generation: int, container: int, *, now_ms: int) -> int:

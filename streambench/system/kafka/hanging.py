@@ -1,4 +1,5 @@
-"""Transactions that hang: nobody will ever end them, and what stands behind them in a partition cannot be read as committed.
+"""Transactions that are open at a partition, and those of them that hang: nobody will ever end them, and what stands behind them in the
+partition cannot be read as committed.
 
 A broker that is killed while it ends a transaction may, where a partition has but one copy, come back with the transaction ended for
 whoever asks for it, and open at the partition.
@@ -6,33 +7,61 @@ whoever asks for it, and open at the partition.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from kafka import TopicPartition
-from kafka import errors as kafka_errors
 from kafka.admin import AbortTransactionSpec
 from msgspec import Struct
 
 _LIVE = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
 
 
-class Hanging(Struct, frozen=True):
-    """A transaction that hangs at a partition, from offset ``start`` on."""
+class Open(Struct, frozen=True):
+    """A transaction that is open at a partition, from offset ``start`` on, and what its coordinator says of its producer: ``identity`` (the
+    ``transactional.id``) and ``state``, both None where no broker tells of it."""
 
     partition: TopicPartition
     start: int
     producer: int
     epoch: int
     coordinator_epoch: int
+    identity: str | None
+    state: str | None
+
+    @property
+    def is_live(self) -> bool:
+        """Whether somebody will end it."""
+        return self.state in _LIVE
+
+    def is_same(self, other: Open) -> bool:
+        """Whether another look has found the same transaction."""
+        mine, others = ((each.partition, each.start, each.producer, each.epoch) for each in (self, other))
+        return mine == others
 
     def told(self, system: str) -> str:
         """What is the matter, and what to do."""
         topic, number = self.partition
+        who, where = f"(producer {self.producer}, epoch {self.epoch})", f"{system}.{topic}.{number}"
+        if self.is_live:
+            return (
+                f"{where}: the transaction of {self.identity} is open from offset {self.start} on {who}: its producer has died, or takes "
+                f"long. What is behind it can be read when {self.identity} is started again, or after its "
+                "producer.transaction.timeout.ms, when Kafka ends it"
+            )
+        repair = (
+            f"streambench kafka repair {system}.{topic} -c JOB.properties, or kafka-transactions.sh abort --topic {topic} --partition "
+            f"{number} --start-offset {self.start}"
+        )
+        if self.state is None:
+            return (
+                f"{where}: a transaction is open at offset {self.start} {who}, and no broker tells whose it is: it hangs, or this user may "
+                "not describe its transactional id. What is behind it is not read before it ends. Look with a user who has the right "
+                f"DESCRIBE on all transactional ids. If it hangs, end it: {repair} (the first with --force)"
+            )
         return (
-            f"{system}.{topic}.{number}: a transaction hangs at offset {self.start} (producer {self.producer}, epoch {self.epoch}): a "
-            "broker was killed while it ended it, and now nobody does. What is behind it is not read before somebody ends it: streambench "
-            f"kafka repair {system}.{topic} -c JOB.properties, or kafka-transactions.sh abort --topic {topic} --partition {number} "
-            f"--start-offset {self.start}"
+            f"{where}: a transaction hangs at offset {self.start} {who}: a broker was killed while it ended it, and now nobody does. What "
+            f"is behind it is not read before somebody ends it: {repair}"
         )
 
     def abort(self, admin: Any) -> None:
@@ -40,19 +69,34 @@ class Hanging(Struct, frozen=True):
         admin.abort_transaction(AbortTransactionSpec(self.partition, self.producer, self.epoch, self.coordinator_epoch))
 
 
-def find_hanging(admin: Any, partition: TopicPartition) -> list[Hanging]:
-    """The transactions that hang at a partition; none where nobody can tell. ``admin``: kafka-python's."""
-    try:
-        producers = admin.describe_producers([partition])[partition].active_producers
-        open_here = [each for each in producers if each.current_transaction_start_offset >= 0]
-        if not open_here:
-            return []
-        listed = admin.list_transactions(producer_id_filters=[each.producer_id for each in open_here])
-    except (kafka_errors.KafkaError, KeyError, ValueError):
-        return []
-    alive = {each.producer_id for found in listed.values() for each in found if each.state.value in _LIVE}
-    return [
-        Hanging(partition, each.current_transaction_start_offset, each.producer_id, each.producer_epoch, each.coordinator_epoch)
-        for each in open_here
-        if each.producer_id not in alive
+def find_open(admin: Any, partitions: Collection[TopicPartition]) -> list[Open]:
+    """The transactions that are open at partitions. ``admin``: kafka-python's, whose errors this raises.
+
+    Partitions are looked at first and coordinators second, so that a transaction that has ended in between seems to be one that hangs: only
+    what two looks have found hangs (``still``)."""
+    described = admin.describe_producers(list(partitions)) if partitions else {}
+    found = [
+        (partition, each)
+        for partition, state in described.items()
+        for each in state.active_producers
+        if each.current_transaction_start_offset >= 0
     ]
+    if not found:
+        return []
+    listed = admin.list_transactions(producer_id_filters=sorted({each.producer_id for _, each in found}))
+    known = {each.producer_id: each for of_broker in listed.values() for each in of_broker}
+    return [
+        Open(
+            partition, each.current_transaction_start_offset, each.producer_id, each.producer_epoch, each.coordinator_epoch,
+            None if (told := known.get(each.producer_id)) is None else told.transactional_id, None if told is None else told.state.value,
+        )
+        for partition, each in found
+    ]  # fmt: skip
+
+
+def still(before: Iterable[Open], now: Iterable[Open]) -> list[Open]:
+    """Those transactions that an earlier look has found without anybody to end them, and this one has, too.
+
+    That they had ended for their coordinator was known before the second look at the partition, where they must have ended before that."""
+    suspected = [each for each in before if not each.is_live]
+    return [each for each in now if not each.is_live and any(each.is_same(other) for other in suspected)]

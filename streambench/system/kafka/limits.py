@@ -8,8 +8,9 @@ from streambench.errors import MessageTooLargeError
 from streambench.model import SystemStreamPartition
 from streambench.system.kafka.admin import KafkaAdmin
 from streambench.system.kafka.settings import Settings
+from streambench.system.rows import check_headers
 
-OVERHEAD = 100
+_OVERHEAD = 100
 """More bytes than a batch of one message has beside key, value and headers."""
 
 _LIMIT = (1 << 20) + 12  # Kafka's own default of max.message.bytes
@@ -24,11 +25,19 @@ class Limits:
         self._limits: dict[str, int] = {}
 
     def of(self, topic: str) -> int:
-        """The most bytes that a message takes with its key, its headers and OVERHEAD."""
+        """The most bytes that a message takes with its key, its headers and what a batch of one has beside them."""
         limit = self._limits.get(topic)
         if limit is None:
+            # A broker that does not answer now raises, so that what is kept is always an answer.
             limit = self._limits[topic] = min(self._admin.largest_message(topic) or _LIMIT, self._largest_request)
         return limit
+
+    def size(
+        self, ssp: SystemStreamPartition, key: bytes | None, message: bytes | None, headers: Mapping[str, bytes] | None
+    ) -> int:
+        """How many bytes a message takes, at most. Raises SerdeError where a header cannot be sent."""
+        size = _OVERHEAD + (len(key) if key else 0) + (len(message) if message else 0)
+        return size + check_headers(ssp, headers) + 10 * len(headers) if headers else size
 
     def too_large(self, ssp: SystemStreamPartition, size: int) -> MessageTooLargeError:
         """The error for a message of this size."""
@@ -36,8 +45,3 @@ class Limits:
             f"{ssp}: a message of {size} bytes (key, value and headers); it takes {self.of(ssp.stream)}, by the topic's max.message.bytes "
             f"or by systems.{ssp.system}.producer.max.request.size"
         )
-
-
-def size_of_headers(headers: Mapping[str, bytes]) -> int:
-    """How many bytes they take, at most."""
-    return sum(len(name.encode()) + len(value) + 10 for name, value in headers.items())

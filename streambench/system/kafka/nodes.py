@@ -230,11 +230,11 @@ class KafkaNodes:
     def _start(self, number: int, cluster: Cluster, program: str, libs: Path) -> None:
         node = self._node(number)
         (node / "data").mkdir(parents=True, exist_ok=True)
-        properties = _properties(cluster, number, node)
+        properties = _properties(cluster, number)
         if self._adjust is not None:
             self._adjust(number, properties)
-        settings = "".join(f"{key}={value}\n" for key, value in properties.items())
-        (node / "server.properties").write_text(settings, encoding="utf-8")
+        settings = "".join(f"{key}={_escaped(str(value))}\n" for key, value in properties.items())
+        (node / "server.properties").write_text(settings, encoding="ascii")
         (node / "log4j2.properties").write_text(_LOGGING, encoding="utf-8")
         identity = node / "data" / "meta.properties"
         if not identity.exists():
@@ -243,12 +243,11 @@ class KafkaNodes:
         command = [
             program, "-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:+ExitOnOutOfMemoryError",
             "-Djava.awt.headless=true", "-Djava.net.preferIPv4Stack=true", f"-Dkafka.logs.dir={node}",
-            f"-Dlog4j2.configurationFile={(node / 'log4j2.properties').as_uri()}", "-cp", f"{libs}/*", "kafka.Kafka",
-            str(node / "server.properties"),
+            "-Dlog4j2.configurationFile=log4j2.properties", "-cp", f"{libs}/*", "kafka.Kafka", str(node / "server.properties"),
         ]  # fmt: skip
         with open(self.log(number), "ab") as log:
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=node, start_new_session=True,
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=node, start_new_session=True, env=_environment(),
                 preexec_fn=_dying_with_parent() if self._owned else None,
             )  # fmt: skip
         self._children[number] = process
@@ -293,7 +292,7 @@ class KafkaNodes:
         raise StreambenchError(f"Kafka was not ready within {_READY_S:.0f} seconds ({lasting}); its logs are {self.log(1)} and so on")
 
 
-def _properties(cluster: Cluster, number: int, node: Path) -> dict[str, object]:
+def _properties(cluster: Cluster, number: int) -> dict[str, object]:
     nodes = len(cluster.ports)
     several = nodes > 1
     copies, in_step = min(3, nodes), 2 if several else 1
@@ -307,7 +306,7 @@ def _properties(cluster: Cluster, number: int, node: Path) -> dict[str, object]:
         "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
         "listeners": f"PLAINTEXT://{_HOST}:{port},CONTROLLER://{_HOST}:{controller}",
         "advertised.listeners": f"PLAINTEXT://{_HOST}:{port}",
-        "log.dirs": node / "data",
+        "log.dirs": "data",  # in the node's directory, whose own name may have commas, which part directories here
         # A broker that was killed is let in again only when its old session has expired: 12 seconds by default.
         "broker.heartbeat.interval.ms": 500 if several else 250,
         "broker.session.timeout.ms": 3000 if several else 1500,
@@ -361,6 +360,18 @@ def _try(cluster: Cluster) -> None:
         producer.init_transactions()
     finally:
         producer.close(timeout=5)
+
+
+def _escaped(value: str) -> str:
+    """A value as it is written in a file of Java properties: those are ASCII, and a backslash begins something else."""
+    units = value.encode("utf-16-be", "surrogatepass")
+    codes = [int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2)]
+    return "".join("\\\\" if code == 0x5C else chr(code) if 0x20 <= code < 0x7F else f"\\u{code:04x}" for code in codes)
+
+
+def _environment() -> dict[str, str]:
+    """Java takes the names of files for what the locale says that they are."""
+    return {**os.environ, "LC_ALL": "C.UTF-8"} if sys.platform.startswith("linux") else dict(os.environ)
 
 
 def _dying_with_parent() -> Callable[[], None] | None:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from kafka import TopicPartition
 from kafka import errors as kafka_errors
 
-from streambench.errors import ConfigError, SerdeError, StreamSystemError, UnknownStreamError, do_all
+from streambench.errors import ConfigError, SerdeError, StreamSystemError, UnknownStreamError, do_all, shortened
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.system.api import Sender, SystemProducer
 from streambench.system.kafka.admin import KafkaAdmin
 from streambench.system.kafka.clients import as_ours, in_place_of, let_go, new_producer, unreachable
-from streambench.system.kafka.limits import OVERHEAD, Limits, size_of_headers
+from streambench.system.kafka.limits import Limits
 from streambench.system.kafka.progress import Progress
 from streambench.system.kafka.settings import Settings
 from streambench.system.rows import Rows
@@ -51,10 +51,12 @@ class KafkaProducer(SystemProducer):
     less than a batch of the usual size, its messages go through a client with smaller batches.
 
     **Changelogs.** Kafka fences nobody who sends without transactions: an older container may still be writing changes of state when a
-    later one has restored it. So of the partitions that belong to one source alone it is known where each message is to stand; where one
-    stands elsewhere, somebody else has written, and the container must begin anew, which sets the changelog right.
+    later one has restored it. So of the partitions that belong to one source alone it is known where each message is to stand, and where
+    they end; where one stands elsewhere, or more is there at a commit, somebody else has written, and the container must begin anew, which
+    sets the changelog right.
 
-    A message needs a key or a value, and a header's value cannot be None.
+    A message needs a key or a value, headers are bytes, and a timestamp is not before 1970: else it is a SerdeError, as what cannot be
+    serialised is.
     """
 
     def __init__(self, settings: Settings, metrics: MetricsRegistry) -> None:
@@ -101,16 +103,21 @@ class KafkaProducer(SystemProducer):
         if held is None:
             self._client(batch_size)
         ssps: dict[int, SystemStreamPartition] = {}
-        waiting, most = self._waiting, self._settings.buffer_bytes
+        waiting, most, size_of = self._waiting, self._settings.buffer_bytes, self._limits.size
 
         def send(source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int) -> None:
             ssp = ssps.get(partition)
             if ssp is None:
                 ssp = ssps[partition] = SystemStreamPartition(stream.system, topic, partition)
-            headers = envelope.headers
-            size = OVERHEAD + _length(ssp, "key", key) + _length(ssp, "message", message)
-            if headers:
-                size += size_of_headers(headers)
+            headers, time_ms = envelope.headers, envelope.timestamp
+            if type(key) is not bytes and key is not None:
+                raise _no_bytes(ssp, "key", key)
+            if type(message) is not bytes and message is not None:
+                raise _no_bytes(ssp, "message", message)
+            if time_ms is not None and (type(time_ms) is not int or not 0 <= time_ms < 1 << 63):
+                what = f"not {shortened(time_ms)} ({type(time_ms).__name__})"
+                raise SerdeError(f"{ssp}: Kafka takes a timestamp in whole milliseconds since 1970, {what}")
+            size = size_of(ssp, key, message, headers)
             if size > limit:
                 raise self._limits.too_large(ssp, size)
             if key is None and message is None:
@@ -121,13 +128,13 @@ class KafkaProducer(SystemProducer):
                 rows = held.get(ssp)
                 if rows is None:
                     rows = held[ssp] = Rows(ssp, [], [])
-                rows.add(key, message, envelope.timestamp, headers)
+                rows.add(key, message, time_ms, headers)
                 return
             if self._bytes + size > most:
                 self._make_room(size)
             if self._failure is not None:
                 raise self._failure
-            arguments = topic, message, key, list(headers.items()) if headers else None, partition, envelope.timestamp
+            arguments = topic, message, key, list(headers.items()) if headers else None, partition, time_ms
             try:
                 future = clients[batch_size].send(*arguments)
             except (kafka_errors.KafkaError, ValueError, TypeError) as error:
@@ -141,6 +148,15 @@ class KafkaProducer(SystemProducer):
         if self._held is None:
             ends = self._admin.high_watermarks([TopicPartition(ssp.stream, ssp.partition) for ssp in partitions])
             self._ends.update({ssp: ends[TopicPartition(ssp.stream, ssp.partition)] for ssp in partitions})
+
+    def ends(self, partitions: Collection[SystemStreamPartition]) -> Mapping[SystemStreamPartition, str]:
+        own = {ssp: self._ends[ssp] for ssp in partitions if ssp in self._ends}
+        there = self._admin.high_watermarks([TopicPartition(ssp.stream, ssp.partition) for ssp in own]) if own else {}
+        for ssp, end in own.items():
+            upcoming = there[TopicPartition(ssp.stream, ssp.partition)]
+            if upcoming > end:
+                raise self._not_alone(ssp, f"the changes of state here end at offset {end}, and the partition at {upcoming}")
+        return {ssp: str(end) for ssp, end in own.items()}
 
     def hold(self) -> None:
         isolation = self._settings.consumer["isolation_level"]
@@ -252,11 +268,14 @@ class KafkaProducer(SystemProducer):
         expected = self._ends[ssp]
         self._ends[ssp] = (offset if offset >= 0 else expected) + 1  # of what was acknowledged twice Kafka may not tell it
         if offset not in (expected, -1) and self._failure is None:
-            self._failure = StreamSystemError(
-                f"{ssp}: a change of state was to get offset {expected} and got {offset}: something else writes to this partition, which "
-                "belongs to one task of one job alone. If it was an older run of the job, the next start sets it right"
-                + (", as it does where changes are there twice: they were not acknowledged and sent again" if ssp in self._resent else "")
-            )
+            self._failure = self._not_alone(ssp, f"a change of state was to get offset {expected} and got {offset}")
+
+    def _not_alone(self, ssp: SystemStreamPartition, seen: str) -> StreamSystemError:
+        return StreamSystemError(
+            f"{ssp}: {seen}: something else writes to this partition, which belongs to one task of one job alone. If it was an older run "
+            "of the job, the next start sets it right"
+            + (", as it does where changes are there twice: they were not acknowledged and sent again" if ssp in self._resent else "")
+        )
 
     def _refused(self, ssp: SystemStreamPartition, error: Exception) -> StreamSystemError:
         if isinstance(error, StreamSystemError):
@@ -280,11 +299,7 @@ def _is_written(waiting: _Waiting) -> bool:
     return bool(waiting.future.is_done and waiting.future.succeeded())
 
 
-def _length(ssp: SystemStreamPartition, what: str, value: Any) -> int:
-    if value is None:
-        return 0
-    if type(value) is not bytes:
-        raise SerdeError(
-            f"{ssp}: Kafka takes bytes, and this {what} is a {type(value).__name__}; name its samza.key.serde or samza.msg.serde"
-        )
-    return len(value)
+def _no_bytes(ssp: SystemStreamPartition, what: str, value: object) -> SerdeError:
+    return SerdeError(
+        f"{ssp}: Kafka takes bytes, and this {what} is a {type(value).__name__}; name its samza.key.serde or samza.msg.serde"
+    )

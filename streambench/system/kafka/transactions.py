@@ -20,7 +20,7 @@ from streambench.errors import MessageTooLargeError, StreamSystemError, UnknownS
 from streambench.model import SystemStreamPartition
 from streambench.system.kafka.admin import KafkaAdmin
 from streambench.system.kafka.clients import as_ours, let_go, new_producer
-from streambench.system.kafka.limits import OVERHEAD, Limits, size_of_headers
+from streambench.system.kafka.limits import Limits
 from streambench.system.kafka.progress import Progress
 from streambench.system.kafka.settings import Settings
 from streambench.system.rows import Rows
@@ -185,9 +185,7 @@ class _Sent:
         times = rows.timestamps[some] if rows.timestamps else [None] * len(keys)
         headers = rows.headers[some] if rows.headers else [None] * len(keys)
         for key, message, time_ms, named in zip(keys, rows.messages[some], times, headers, strict=True):
-            size = OVERHEAD + (len(key) if key else 0) + (len(message) if message else 0)
-            if named:
-                size += size_of_headers(named)
+            size = limits.size(ssp, key, message, named)
             if size > limit:
                 raise limits.too_large(ssp, size)
             self.add(ssp, key, message, named, time_ms, size)

@@ -17,7 +17,7 @@ from streambench.system.api import Appends, SendColumns, Sender, SystemProducer
 from streambench.system.log.frame import SCHEMA
 from streambench.system.log.partition import Bytes, Partition, as_columns
 from streambench.system.log.streams import Log
-from streambench.system.rows import Rows
+from streambench.system.rows import Rows, check_headers
 
 
 class _Identity(NamedTuple):
@@ -64,7 +64,7 @@ class _Pending:
             if type(value) is not bytes:
                 raise self._not_bytes("message", value)
             size += len(value)
-        headers = 0 if extras is None else _headers_size(self._stream, extras[1])
+        headers = 0 if extras is None else check_headers(self._stream, extras[1])
         if size + headers > producer.largest:
             raise producer.too_large(self.partition, size + headers)
         if extras is not None:
@@ -397,12 +397,3 @@ def _piece(keys: Any, values: Any, timestamps: Any, headers: Any) -> pa.RecordBa
         named = pa.array([None if each is None else list(each.items()) for each in headers], kind)
     arrays = [pa.array(keys, pa.binary()), pa.array(values, pa.binary()), times, named]
     return pa.RecordBatch.from_arrays(arrays, names=["key", "message", "timestamp", "headers"])
-
-
-def _headers_size(stream: SystemStream, headers: Mapping[str, bytes] | None) -> int:
-    size = 0
-    for name, value in (headers or {}).items():
-        if type(name) is not str or type(value) is not bytes:
-            raise SerdeError(f"{stream}: the header '{name}' must map a name to bytes, not to {type(value).__name__}")
-        size += len(name) + len(value)
-    return size

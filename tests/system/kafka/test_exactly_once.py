@@ -23,7 +23,7 @@ from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStream, SystemStreamPartition
 from streambench.system.kafka.checkpoints import KafkaCheckpointManager
 from streambench.system.kafka.exactly_once import TransactionalCheckpointManager
-from streambench.system.kafka.hanging import find_hanging
+from streambench.system.kafka.hanging import find_open
 from streambench.system.kafka.nodes import KafkaNodes
 from streambench.system.kafka.settings import Settings
 from streambench.system.rows import Rows
@@ -342,7 +342,7 @@ def hang(kafka: KafkaNodes) -> Iterator[Callable[[SystemStream], None]]:
 
     yield leave
     for partition in left:
-        for each in find_hanging(admin, partition):
+        for each in find_open(admin, [partition]):
             each.abort(admin)
     admin.reset_configs([ConfigResource("BROKER", "1", [verify])])
     admin.close()

@@ -9,6 +9,7 @@ import sys
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -16,7 +17,7 @@ from typer.testing import CliRunner
 import streambench
 from streambench.cli.app import app
 from streambench.config import Config
-from streambench.errors import ConfigError, UnknownStreamError
+from streambench.errors import ConfigError, FencedError, StreamSystemError, UnknownStreamError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope
 from streambench.system.kafka.nodes import KafkaNodes
@@ -143,6 +144,37 @@ def test_nothing_is_lost_when_the_broker_is_killed_in_the_middle(kafka: KafkaNod
     job.wait_until(lambda: {m for found in job.outputs().values() for _, m in found} == {b"%d" % n for n in range(1000)}, running)
     running.send_signal(signal.SIGINT)
     assert "Traceback" not in running.communicate(timeout=60)[0]
+
+
+class Counts:
+    """Counts messages in its state, and knows what that was when it began."""
+
+    def init(self, context: Any) -> None:
+        self.state = context.store("counts")
+        self.restored = self.state.get("n")
+
+    def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
+        self.state.put("n", (self.state.get("n") or 0) + 1)
+
+
+def test_changes_that_a_replaced_container_wrote_late_are_in_no_checkpoint(kafka: KafkaNodes, tmp_path: Path) -> None:
+    job = Job(kafka, tmp_path, **{"task.commit.ms": "-1"})
+    sent(job.systems, job.input, [(0, None, b"x")] * 5)
+    settings = Config({key: value for key, value in job.values.items() if key != "task.class"})
+    old, new, third = (streambench.Container.from_config(settings, Counts) for _ in range(3))
+    old.start()
+    old.run(5)
+    new.start()
+    with pytest.raises(FencedError):
+        old.stop()
+    with pytest.raises(StreamSystemError, match="something else writes to this partition"):
+        new.commit()
+    new.abandon()
+    third.start()
+    assert [each.task.restored for each in third.tasks] == [None, None]
+    third.run("caught-up")
+    assert sorted((each.task.state.get("n") or 0) for each in third.tasks) == [0, 5]
+    third.stop()
 
 
 def test_checkpoints_are_of_the_job_and_not_among_its_streams(kafka: KafkaNodes, tmp_path: Path) -> None:

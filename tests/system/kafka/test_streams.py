@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from kafka import KafkaAdminClient
+from kafka import errors as kafka_errors
 
 from streambench.errors import (
     MessageTooLargeError,
@@ -254,6 +257,59 @@ def test_who_else_writes_to_what_belongs_to_one_source_is_found_out(systems: Sys
     producer.send("a", OutgoingMessageEnvelope(stream, b"mine", b"a", None, 0))
     with pytest.raises(StreamSystemError, match=rf"{at(stream, 0)}: a change of state was to get offset 2 and got 3: something else"):
         producer.flush("a")
+    producer.stop()
+
+
+def test_where_a_partition_ends_is_told_by_its_only_writer_alone(systems: Systems, stream: SystemStream) -> None:
+    producer = systems.producer("k", MetricsRegistry())
+    producer.register("a")
+    producer.start()
+    producer.fence("a", [at(stream, 0)], 1, 1)
+    producer.send("a", OutgoingMessageEnvelope(stream, b"mine", b"a", None, 0))
+    producer.flush("a")
+    assert producer.ends([at(stream, 0), at(stream, 1)]) == {at(stream, 0): "1"}
+    sent(systems, stream, [(0, b"a", b"late")])
+    with pytest.raises(StreamSystemError, match=rf"{at(stream, 0)}: .* end at offset 1, and the partition at 2: something else"):
+        producer.ends([at(stream, 0)])
+    producer.stop()
+
+
+def test_a_limit_that_could_not_be_asked_for_is_asked_for_again(kafka: KafkaNodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = new_stream()
+    systems = Systems(config(kafka, **{f"streams__{stream.stream}__max__message__bytes": 5_000_000}))
+    systems.admin("k").create(stream, 1)
+    real, asked = KafkaAdminClient.describe_configs, []
+
+    def describe(*arguments: Any, **more: Any) -> Any:
+        asked.append(None)
+        if len(asked) == 1:
+            raise kafka_errors.NodeNotReadyError
+        return real(*arguments, **more)
+
+    monkeypatch.setattr(KafkaAdminClient, "describe_configs", describe)
+    sent(systems, stream, [(0, None, b"x" * 3_000_000)])
+    assert len(asked) == 2
+    systems.close()
+
+
+@pytest.mark.parametrize("held", [False, True], ids=["sent", "held back"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"headers": {"a": None}}, {"headers": {"a": 5}}, {"headers": {"a": "text"}}, {"headers": {b"a": b"5"}},
+        {"headers": {"\ud800": b""}}, {"headers": [("a", b"5")]}, {"timestamp": "now"}, {"timestamp": 1.5}, {"timestamp": -5},
+        {"timestamp": 2**70},
+    ],
+)  # fmt: skip
+def test_headers_and_timestamps_that_kafka_cannot_take_are_refused_like_what_cannot_be_encoded(
+    systems: Systems, stream: SystemStream, wrong: dict[str, Any], held: bool
+) -> None:
+    producer = systems.producer("k", MetricsRegistry())
+    if held:
+        producer.hold()
+    producer.start()
+    with pytest.raises(SerdeError, match=f"{at(stream, 0)}: .*({'header' if 'headers' in wrong else 'timestamp'})"):
+        producer.send("a", OutgoingMessageEnvelope(stream, b"x", None, None, 0, **wrong))
     producer.stop()
 
 
