@@ -12,6 +12,7 @@ from streambench.errors import CheckpointError, ReplacedError
 from streambench.model import SystemStreamPartition
 from streambench.system.kafka.admin import KafkaAdmin
 from streambench.system.kafka.checkpoints import KafkaCheckpointManager
+from streambench.system.kafka.fold import Entry
 from streambench.system.kafka.nodes import KafkaNodes
 from streambench.system.kafka.settings import Settings
 from tests.system.kafka.cluster import config
@@ -72,6 +73,41 @@ def test_a_holder_that_was_replaced_is_still_fenced_when_its_claim_is_forgotten(
     with pytest.raises(ReplacedError):
         zombie.write({"a": at(1000)})
     assert another().read_last() == {"a": at(49)}
+
+
+def test_who_falls_behind_what_is_deleted_reads_anew_before_he_judges(another: Callable[[], KafkaCheckpointManager]) -> None:
+    other, slow = another(), another()
+    other.open_generation({0: ["a"], 1: ["b"]}, now_ms=0)
+    other.claim(1, 0, now_ms=0)
+    slow.claim(1, 1, now_ms=0)
+    real = slow._write
+
+    def overtaken(entry: Entry) -> int:
+        """What was written stands behind a snapshot, and is gone, before it is read back."""
+        offset = real(entry)
+        for number in range(30):
+            other.write({"a": at(number)})
+        return offset
+
+    slow._write = overtaken  # type: ignore[method-assign]
+    slow.write({"b": at(7)})
+    slow.check()
+    assert another().read_last() == {"a": at(29), "b": at(7)}
+
+
+def test_a_topic_that_was_deleted_is_told_as_that(
+    kafka: KafkaNodes, job: str, monkeypatch: pytest.MonkeyPatch, another: Callable[[], KafkaCheckpointManager]
+) -> None:
+    settings = Settings.from_config("k", config(kafka, patience__ms=1000, producer__max__block__ms=500))
+    writer = KafkaCheckpointManager(settings, job, keep=5)
+    writer.open_generation({0: ["a"]}, now_ms=0)
+    writer.claim(1, 0, now_ms=0)
+    admin = KafkaAdmin(settings)
+    admin.delete(writer._stream)
+    admin.close()
+    with pytest.raises(CheckpointError, match="its checkpoints are gone: the topic .* was deleted"):
+        writer.write({"a": at(1)})
+    writer.close()
 
 
 def test_a_topic_whose_beginning_somebody_deleted_is_not_taken_for_a_new_job(

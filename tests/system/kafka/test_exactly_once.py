@@ -22,6 +22,7 @@ from streambench.errors import CheckpointError, FencedError, MessageTooLargeErro
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStream, SystemStreamPartition
 from streambench.system.kafka.checkpoints import KafkaCheckpointManager
+from streambench.system.kafka.clients import let_go, new_producer
 from streambench.system.kafka.exactly_once import TransactionalCheckpointManager
 from streambench.system.kafka.hanging import find_open
 from streambench.system.kafka.nodes import KafkaNodes
@@ -352,6 +353,7 @@ def test_checkpoints_behind_a_transaction_that_hangs_are_not_passed_over(
     job: Job, hang: Callable[[SystemStream], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("streambench.system.kafka.checkpoints._SUSPECT_S", 0.2)
+    monkeypatch.setattr("streambench.system.kafka.admin._LOOK_AGAIN_S", 0.1)
     holder = job.holder(job.start())
     hang(holder._stream)
     job.commit(holder, 1)
@@ -362,6 +364,62 @@ def test_checkpoints_behind_a_transaction_that_hangs_are_not_passed_over(
         said = CliRunner().invoke(app, ["kafka", "repair", str(holder._stream), "-c", str(tmp_path / "job.properties")]).stdout
         assert re.fullmatch(re.escape(str(holder._stream)) + told, said.strip())
     assert job.position() == 1
+
+
+def test_a_transaction_that_lives_is_never_taken_for_one_that_hangs(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that ends between a look at the partition and a look at its coordinator seems to hang; another look tells."""
+    monkeypatch.setattr("streambench.system.kafka.admin._LOOK_AGAIN_S", 0)
+    producer = new_producer(job.settings, transactional_id=f"lives-{job.name}")
+    producer.init_transactions()
+    real, seen = KafkaAdminClient.list_transactions, []
+
+    def ended_meanwhile(admin: Any, *arguments: Any, **more: Any) -> Any:
+        producer.commit_transaction()
+        while next(iter(admin.describe_transactions([f"lives-{job.name}"]).values())).state.value != "CompleteCommit":
+            pass
+        seen.append(real(admin, *arguments, **more))
+        begun()
+        return seen[-1]
+
+    def begun() -> None:
+        producer.begin_transaction()
+        producer.send(job.output.stream, b"1", partition=0).get(10)
+
+    begun()
+    monkeypatch.setattr(KafkaAdminClient, "list_transactions", ended_meanwhile)
+    assert job.systems.admin("k").abort_hanging(job.output) == ([], [])  # type: ignore[attr-defined]
+    assert len(seen) == 2
+    producer.commit_transaction()
+    let_go(producer)
+    assert job.outputs()[0] == [1, 1, 1]
+
+
+def test_a_transaction_of_which_no_broker_tells_is_let_alone(
+    job: Job, hang: Callable[[SystemStream], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whoever may not describe a transactional id is told of no transaction of it, however alive it is."""
+    monkeypatch.setattr("streambench.system.kafka.admin._LOOK_AGAIN_S", 0)
+    hang(job.output)
+    (tmp_path / "job.properties").write_text("".join(f"{key}={value}\n" for key, value in job.config.items()))
+    repair = ["kafka", "repair", str(job.output), "-c", str(tmp_path / "job.properties")]
+    with monkeypatch.context() as hidden:
+        hidden.setattr(KafkaAdminClient, "list_transactions", lambda *arguments, **more: {1: []})
+        result = CliRunner().invoke(app, repair)
+        assert (result.exit_code, "may not describe its transactional id" in result.stdout) == (1, True)
+        assert "ended the transaction" in CliRunner().invoke(app, [*repair, "--force"]).stdout
+
+
+def test_a_dead_containers_transaction_is_told_of_and_waited_for(kafka: KafkaNodes, caplog: pytest.LogCaptureFixture) -> None:
+    job = Job(kafka, patience__ms=500, producer__transaction__timeout__ms=3000)
+    generation = job.start(2)
+    dead = new_producer(job.settings, transactional_id=job.another()._identity(0))
+    dead.init_transactions()
+    dead.begin_transaction()
+    dead.send(job.made[0]._stream.stream, b"{}", partition=0).get(10)
+    let_go(dead)
+    job.holder(generation, 1)
+    assert f"the transaction of {job.made[0]._identity(0)} is open from offset" in caplog.text
+    job.close()
 
 
 def test_an_input_with_a_transaction_that_hangs_is_told_of(

@@ -34,7 +34,8 @@ def told(*arguments: str) -> tuple[int, str]:
 
 def test_it_starts_tells_its_servers_keeps_its_data_and_stops(tmp_path: Path) -> None:
     kafka_nodes(tmp_path)  # whether there can be one
-    there, nodes = ("--dir", str(tmp_path / "here")), KafkaNodes(tmp_path / "here")
+    here = tmp_path / "josé a,b\\c ☃"
+    there, nodes = ("--dir", str(here)), KafkaNodes(here)
     assert told("kafka", "status", *there)[0] == 1
     try:
         started = streambench("kafka", "start", *there, "--port", "0")
