@@ -136,6 +136,9 @@ class CheckpointManager(ABC):
 
         The assignment stays as it was. Raises CheckpointError, and stops nothing, where the job has no such task."""
 
+    def settle(self) -> None:  # noqa: B027
+        """Return when what was committed here can be read by everybody, or after a while. To be called before ``close`` by who has time."""
+
     @abstractmethod
     def close(self) -> None:
-        """Let go of files and connections; may be called more than once. Commits nothing."""
+        """Let go of files and connections; may be called more than once. Commits nothing, and waits for nobody."""

@@ -194,7 +194,7 @@ class Container:
         self._keep_last_picture()
         self.state = "stopped"
         self._tell_last()
-        self._release(self._close_tasks)
+        self._release(self._close_tasks, settle=True)
 
     def abandon(self) -> None:
         """Let go of everything as a crash would: no commit, no flush, no callback."""
@@ -481,7 +481,7 @@ class Container:
             self._loop.paused = True
         self._tell_last()
         try:
-            self._release(self._close_tasks)
+            self._release(self._close_tasks, settle=True)
         except Exception as problem:
             log.warning("while closing after a failure: %s", problem)
 
@@ -503,14 +503,15 @@ class Container:
     def _close_tasks(self) -> None:
         do_all([task.close for task in self._tasks])
 
-    def _release(self, close_tasks: Callable[[], None]) -> None:
-        """Stop reading, close the tasks, stop writing; every step even if one before failed, whose error is raised at the end."""
+    def _release(self, close_tasks: Callable[[], None], *, settle: bool = False) -> None:
+        """Stop reading, close the tasks, stop writing; every step even if one before failed, whose error is raised at the end. ``settle``:
+        wait until everybody can read what was committed."""
         steps: list[Callable[[], None]] = [lambda: self._intake.stop(self.config.integer("task.shutdown.ms"))]
         if self.has_begun:
             steps.append(self._multiplexer.stop)
         steps += [close_tasks, *reversed(self._writers)]
         if self._checkpoints is not None:
-            steps.append(self._checkpoints.close)
+            steps += [*([self._checkpoints.settle] if settle else []), self._checkpoints.close]
         if self._reporting is not None:
             steps.append(self._reporting.stop)
         steps.append(self._systems.close)

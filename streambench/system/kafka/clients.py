@@ -23,6 +23,8 @@ if _theirs.level == logging.NOTSET:
 
 _AGAIN_S = 0.1
 
+_CONNECT_MS = 10_000
+
 
 class _Heard(logging.Filter):
     """Why the last attempt to connect failed: kafka-python only logs it, and then raises that it took too long."""
@@ -197,7 +199,9 @@ def _made(settings: Settings, kind: Any, options: Mapping[str, Any]) -> Any:
     connections: list[Any] = []
 
     def connected(**given: Any) -> Any:
-        connections.append(kind.DEFAULT_CONFIG["kafka_client"](**given))
+        # To connect may take no longer than an answer: a broker that is silent takes connections, too.
+        connecting_ms = min(_CONNECT_MS, given["request_timeout_ms"])
+        connections.append(kind.DEFAULT_CONFIG["kafka_client"](**{**given, "socket_connection_setup_timeout_ms": connecting_ms}))
         return connections[-1]
 
     began = time.monotonic()

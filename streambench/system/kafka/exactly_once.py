@@ -88,13 +88,16 @@ class TransactionalCheckpointManager(KafkaCheckpointManager):
     def commit(self, checkpoints: Checkpoints, rows: Sequence[Rows], applier: Applier) -> Mapping[str, Checkpoint]:
         return self._in_transaction(checkpoints, rows)
 
+    def settle(self) -> None:
+        # Whoever looks for what was committed, now that nothing more comes, shall find it.
+        end = time.monotonic() + _SETTLE_S
+        while self._transactions is not None and self._number and not self._transactions.settled() and time.monotonic() < end:
+            time.sleep(0.005)
+
     def close(self) -> None:
         transactions, self._transactions = self._transactions, None
         if transactions is not None:
             transactions.let_go()
-            if self._number:
-                # Whoever looks for what was committed, now that nothing more comes, shall find it.
-                self._wait_until_settled(transactions)
         self._number = 0
         super().close()
 
@@ -176,11 +179,6 @@ class TransactionalCheckpointManager(KafkaCheckpointManager):
         except StreambenchError as error:
             log.warning("a transaction of %s stays open until it times out: %s", transactions.identity, error)
         transactions.let_go()
-
-    def _wait_until_settled(self, transactions: Transactions) -> None:
-        end = time.monotonic() + _SETTLE_S
-        while not transactions.settled() and time.monotonic() < end:
-            time.sleep(0.005)
 
 
 class _Doubts:

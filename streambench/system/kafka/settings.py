@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 _PATIENCE_MS = 120_000
 _BOOTSTRAP_MS = 5_000
 _BACKOFF_MS = 20  # a client waits so long for what it does not know of a topic yet: by default five times as long
+_FETCHED_MS = 500  # how much longer than a fetch may be held back its answer may take
 _BATCH_BYTES = 64 << 10
 _LINGER_MS = 20  # a container goes from partition to partition: with 5 batches are sent half empty; who flushes does not wait for it
 _REQUEST_BYTES = 16 << 20  # how large a message may be is for its topic to say
@@ -122,19 +123,24 @@ class Settings(Struct, frozen=True, kw_only=True):
         consumer = _client(config, f"{prefix}consumer.", KafkaConsumer)
         producer = _client(config, f"{prefix}producer.", KafkaProducer)
         shared = {key: value for key, value in {**producer, **consumer}.items() if key.startswith(("security_", "sasl_", "ssl_"))}
+        # What is asked of a broker that is silent must fail while there is time to ask another, or to say so.
+        request_ms = min(30_000, numbers["patience.ms"] // 2)
+        fetch_ms = int(consumer.get("fetch_max_wait_ms", KafkaConsumer.DEFAULT_CONFIG["fetch_max_wait_ms"]))
+        answered = {"request_timeout_ms": max(request_ms, fetch_ms + _FETCHED_MS)}
+        of_admin = {key: value for key, value in {**shared, **consumer}.items() if key in KafkaAdminClient.DEFAULT_CONFIG}
         quick = {"bootstrap_timeout_ms": _BOOTSTRAP_MS, "reconnect_backoff_max_ms": 1000, "retry_backoff_ms": _BACKOFF_MS}
         return cls(
             system=system,
             servers=_servers(config, prefix + "bootstrap.servers", servers),
-            consumer={**quick, "isolation_level": "read_committed", "max_poll_records": 5000, **shared, **consumer},
+            consumer={**quick, **answered, "isolation_level": "read_committed", "max_poll_records": 5000, **shared, **consumer},
             producer={
                 **quick, "batch_size": _BATCH_BYTES, "linger_ms": min(_LINGER_MS, numbers["patience.ms"] // 4),
                 "max_request_size": _REQUEST_BYTES, "max_block_ms": 15_000,
                 "transaction_timeout_ms": min(numbers["patience.ms"], _LONGEST_TRANSACTION_MS),
-                "delivery_timeout_ms": numbers["patience.ms"], "request_timeout_ms": min(30_000, numbers["patience.ms"] // 2),
+                "delivery_timeout_ms": numbers["patience.ms"], "request_timeout_ms": request_ms,
                 **shared, **producer,
             },
-            admin={**quick, **{key: value for key, value in {**shared, **consumer}.items() if key in KafkaAdminClient.DEFAULT_CONFIG}},
+            admin={**quick, **answered, **of_admin},
             patience_ms=numbers["patience.ms"],
             buffer_bytes=numbers["buffer.bytes"],
             replication_factor=numbers["replication.factor"],

@@ -133,6 +133,18 @@ def test_whatever_the_client_says_of_a_commit_it_is_there_once(job: Job, monkeyp
     assert job.position() == 3
 
 
+def test_only_who_has_time_waits_until_all_of_a_commit_can_be_read(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    holder, asked = job.holder(job.start()), []
+    job.commit(holder, 1)
+    real = KafkaAdminClient.describe_transactions
+    monkeypatch.setattr(KafkaAdminClient, "describe_transactions", lambda admin, ids: asked.append(ids) or real(admin, ids))
+    holder.settle()
+    assert asked
+    asked.clear()
+    holder.close()
+    assert not asked
+
+
 def test_a_message_that_was_not_written_is_no_commit_although_it_returns(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     holder = job.holder(job.start())
     real, lost = KafkaProducer.send, []
