@@ -29,6 +29,7 @@ class _Identity(NamedTuple):
 
 
 _FIELDS = 3
+_SETTLED_WITHIN_S = 0.1
 
 _Extras = tuple[int | None, Mapping[str, bytes] | None]
 """Timestamp and headers."""
@@ -271,7 +272,8 @@ class LogProducer(SystemProducer):
         return send
 
     def appends(self, stream: SystemStream) -> Appends | None:
-        if any(partition.stream == stream.stream for _, partition in self._fenced):
+        # What is appended that way is looked at from time to time only, which must not be longer than it may wait.
+        if self._linger < _SETTLED_WITHIN_S or any(partition.stream == stream.stream for _, partition in self._fenced):
             return None
         pendings = [self._pending("", stream, number) for number in range(self._log.stream(stream.stream).partitions)]
         self._quick.update(dict.fromkeys(pendings))

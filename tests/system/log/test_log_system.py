@@ -171,6 +171,14 @@ def test_to_a_stream_that_is_fenced_one_says_who_sends(parts: Parts) -> None:
     assert producer.appends(CLICKS) is None
 
 
+def test_what_must_not_wait_is_not_appended_in_the_way_that_may(tmp_path: Path) -> None:
+    hasty = Parts(tmp_path / "log", linger_ms=0)
+    producer = hasty.producer()
+    assert producer.appends(CLICKS) is None
+    producer.send("task", outgoing(b"1"))
+    assert hasty.upcoming() == "1"
+
+
 def test_columns_are_appended_behind_what_was_sent_before(parts: Parts) -> None:
     producer = parts.producer()
     producer.send("task", outgoing(b"0"))
