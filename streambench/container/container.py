@@ -37,7 +37,7 @@ from streambench.container.state import RestoreProgress, State
 from streambench.container.task_instance import EventObserver, TaskInstance, check_task, task_object
 from streambench.errors import ConfigError, ContainerStateError, FencedError, do_all
 from streambench.metrics.registry import MetricsRegistry
-from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
+from streambench.model import IncomingMessageEnvelope, PartitionMetadata, SystemStream, SystemStreamPartition
 from streambench.planning.model import ContainerModel, JobModel
 from streambench.planning.places import open_generation
 from streambench.planning.plan import Metadata, all_inputs, job_name, plan
@@ -99,6 +99,10 @@ class Container:
         self.on_restore: Callable[[], object] | None = None
         """Called now and then while ``start`` restores state, which may take long; a snapshot tells how far it is."""
         self.last_partitions: tuple[PartitionSnapshot, ...] = ()
+        self.seen: dict[SystemStream, Mapping[int, PartitionMetadata]] = {}
+        """What the input streams held when their systems last answered."""
+        self.is_stopping = False
+        """Whether it is at its last commit."""
         self.started_ms = 0
         self._model = model
         self._generation = generation
@@ -186,11 +190,14 @@ class Container:
         if self.state != "running":
             return
         self._owner.take()
+        self.is_stopping = True
         try:
             self._commit(self._tasks)
         except BaseException as error:
             self._fail(error)
             raise
+        finally:
+            self.is_stopping = False
         self._keep_last_picture()
         self.state = "stopped"
         self._tell_last()
@@ -415,6 +422,7 @@ class Container:
             task.context.start_at = task.start_at
 
     def _begin_to_read(self, metadata: Metadata, reporting: Reporting) -> None:
+        self.seen = dict(metadata)
         config = self.config
         lanes = lanes_of(config, self._tasks, self._systems, self._serdes, metadata, self._ends)
         takes_batches = any(task.takes_batches for task in self._tasks)

@@ -130,7 +130,8 @@ def partition_snapshots(container: Container) -> tuple[PartitionSnapshot, ...]:
     if container.state != "running":
         return container.last_partitions
     multiplexer = container._multiplexer
-    metadata = container._systems.metadata({ssp.system_stream for ssp in multiplexer.lanes})
+    container.seen.update(container._systems.glance({ssp.system_stream for ssp in multiplexer.lanes}))
+    metadata = container.seen
     served = container._loop.awaiting_refill
     stands = multiplexer.explain(None, served)
     turns = {each.ssp: turn for turn, each in enumerate(stands.queue, start=1)}

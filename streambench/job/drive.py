@@ -43,8 +43,9 @@ class Driver:
     def __init__(
         self, container: Container, *, on_snapshot: OnSnapshot | None = None, every_s: float = EVERY_S, on_hang: OnHang | None = None
     ) -> None:
-        """``on_hang`` is told, on a thread of its own, where the container has not come to the end of a message ``task.shutdown.ms`` after
-        it was to stop: nobody can make it then, but the process can be ended. Without it that is only logged."""
+        """``on_hang`` is told, on a thread of its own, where the container has not come to the end of a message, or of its last
+        commit, ``task.shutdown.ms`` after it was to stop: nobody can make it then, but the process can be ended. Without it that is only
+        logged."""
         self._container = container
         self._on_hang = on_hang or (lambda error: log.error("%s; end this process to go on from there", error))
         self._shutdown_s = container.config.integer("task.shutdown.ms") / 1000
@@ -85,7 +86,6 @@ class Driver:
             if self._on_snapshot is not None:
                 watcher.start()
             ended = self._rounds(until, next_round)
-            self._heard.set()
             container.stop()
         finally:
             self._heard.set()
@@ -122,6 +122,8 @@ class Driver:
 
     def _watch_stop(self) -> None:
         while not self._heard.wait(max(self._shutdown_s, _LEAST_WAIT_S)):
+            if self._container.state in ("stopped", "failed"):
+                return
             if self._thread is not None and not self._is_asking:
                 self._on_hang(hang(self._container, self._thread))
                 return

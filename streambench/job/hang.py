@@ -18,9 +18,12 @@ from streambench.model import IncomingMessageEnvelope
 def hang(container: Container, thread: int) -> StreambenchError:
     """What to say of a container that did not stop in time. ``thread``: the identity of the one that drives it."""
     timeout_ms = container.config.integer("task.shutdown.ms")
-    where = place_of_hang(sys._current_frames().get(thread))
+    if container.is_stopping:
+        where = "its last commit waits for a system that does not answer"
+    else:
+        where = "it hangs" + place_of_hang(sys._current_frames().get(thread))
     return StreambenchError(
-        f"{container.name}: container {container.number} did not stop within {timeout_ms} ms (task.shutdown.ms): it hangs{where}; "
+        f"{container.name}: container {container.number} did not stop within {timeout_ms} ms (task.shutdown.ms): {where}; "
         "nothing since the last checkpoint is committed"
     )
 

@@ -258,6 +258,11 @@ class SystemAdmin(ABC):
         """Per stream and partition, the oldest, newest and upcoming offset as of now. Raises UnknownStreamError for a stream that is not
         there."""
 
+    def glance(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
+        """``metadata`` of streams that were there, for a picture of who reads them: that must not hold up what it shows. Where the system
+        does not answer within moments, StreamSystemError."""
+        return self.metadata(streams)
+
     @abstractmethod
     def create(self, stream: SystemStream, partitions: int, **settings: Any) -> bool:
         """Create a stream, durably; False where it is there already with as many partitions. Raises StreamExistsError where with others."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import pkgutil
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
@@ -10,13 +11,15 @@ from typing import TYPE_CHECKING
 from streambench import load
 from streambench.config import Config
 from streambench.config_keys import Key
-from streambench.errors import ConfigError, UnknownStreamError, do_all
+from streambench.errors import ConfigError, StreamSystemError, UnknownStreamError, do_all
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import PartitionMetadata, SystemStream
 from streambench.system.api import SystemAdmin, SystemConsumer, SystemFactory, SystemProducer
 
 if TYPE_CHECKING:
     from streambench.system.landing import LandedSystemFactory, Receiver
+
+log = logging.getLogger(__name__)
 
 GROUP = "streambench.systems"
 """The entry-point group by which a package adds a kind of system."""
@@ -130,12 +133,21 @@ class Systems:
 
     def metadata(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
         """What ``SystemAdmin.metadata`` says of streams of any systems."""
-        by_system: dict[str, list[SystemStream]] = {}
-        for stream in streams:
-            by_system.setdefault(stream.system, []).append(stream)
         found: dict[SystemStream, dict[int, PartitionMetadata]] = {}
-        for system, wanted in by_system.items():
+        for system, wanted in _by_system(streams).items():
             found.update(self.admin(system).metadata(wanted))
+        return found
+
+    def glance(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
+        """What ``SystemAdmin.glance`` says of streams of any systems; nothing of those whose system does not answer."""
+        found: dict[SystemStream, dict[int, PartitionMetadata]] = {}
+        for system, wanted in _by_system(streams).items():
+            try:
+                found.update(self.admin(system).glance(wanted))
+            except UnknownStreamError:
+                raise
+            except StreamSystemError as error:
+                log.debug("%s does not answer: %s", system, error)
         return found
 
     def inputs(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
@@ -182,3 +194,10 @@ class Systems:
                 near: Collection[str] = difflib.get_close_matches(name, factory.keys, n=1)
                 hint = f"; did you mean systems.{system}.{next(iter(near))}?" if near else ""
                 raise self._config.error(f"systems.{system}.{name}", f"is not a setting of this kind of system{hint}")
+
+
+def _by_system(streams: Iterable[SystemStream]) -> dict[str, list[SystemStream]]:
+    systems: dict[str, list[SystemStream]] = {}
+    for stream in streams:
+        systems.setdefault(stream.system, []).append(stream)
+    return systems

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from streambench.chooser import Explanation, MessageChooser
 from streambench.container.snapshot import ContainerSnapshot, PartitionSnapshot, lag_between
-from streambench.errors import ChooserError, SerdeError, TaskError
+from streambench.errors import ChooserError, SerdeError, StreamSystemError, TaskError
 from streambench.model import IncomingMessageEnvelope
 from streambench.task import MessageCollector, RequestScope, TaskCoordinator
 from tests.container.jobs import Bench, echo, ignore
@@ -40,6 +40,21 @@ def test_a_container_that_was_not_started_shows_its_name_and_nothing_else() -> N
     snapshot = Bench(ignore, {"mem.a": {0: ["x"]}}, {"job.name": "clicks"}).container.snapshot()
     assert (snapshot.job, snapshot.container, snapshot.state, snapshot.reason) == ("clicks-1", 0, "new", "")
     assert (snapshot.partitions, snapshot.choices, snapshot.processed, snapshot.lag) == ((), (), 0, None)
+
+
+def test_a_snapshot_of_streams_whose_system_does_not_answer_shows_what_was_in_them_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(streams: object) -> NoReturn:
+        raise StreamSystemError("nobody answers")
+
+    bench = Bench(ignore, {"mem.a": {0: [1, 2, 3]}})
+    container = bench.started()
+    container.run("caught-up")
+    monkeypatch.setattr(container._systems.admin("mem"), "glance", away)
+    there = shown(container.snapshot())["mem.a.0"]
+    assert (there.position, there.upcoming, there.lag) == ("3", "3", 0)
+    container.stop()
+    there = shown(container.snapshot())["mem.a.0"]
+    assert (there.position, there.upcoming, there.checkpointed) == ("3", "3", "2")
 
 
 def test_a_snapshot_shows_where_each_partition_stands() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from typing import Any
 
 import psutil
 import pytest
@@ -125,3 +126,30 @@ def test_a_container_that_waits_for_the_others_does_not_hang(project: Project) -
 
 def test_where_no_code_of_the_user_is_on_the_stack_nothing_is_named() -> None:
     assert place_of_hang(None) == ""
+
+
+def test_a_last_commit_that_comes_to_no_end_is_told_as_that(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.fill(1)
+    told: list[StreambenchError] = []
+    answers = threading.Event()
+
+    def heard(error: StreambenchError) -> None:
+        told.append(error)
+        answers.set()
+
+    container = Container(project.configure({"task.shutdown.ms": 50}))
+    commit = container._commit
+
+    def slow(tasks: Any) -> None:
+        answers.wait()
+        commit(tasks)
+
+    monkeypatch.setattr(container, "_commit", slow)
+    driver = Driver(container, on_hang=heard)
+
+    def is_reached() -> bool:
+        driver.stop_soon()
+        return True
+
+    driver.run(is_reached)
+    assert "(task.shutdown.ms): its last commit waits for a system that does not answer; nothing since" in str(told[0])

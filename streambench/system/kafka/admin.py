@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from kafka import TopicPartition
@@ -13,12 +13,14 @@ from kafka.admin import OffsetSpec
 from streambench.errors import ConfigError, StreamExistsError, StreamSystemError, UnknownStreamError
 from streambench.model import PartitionMetadata, SystemStream
 from streambench.system.api import SystemAdmin
-from streambench.system.kafka.clients import LookUps, new_admin, to_number, translated
+from streambench.system.kafka.clients import LookUps, new_admin, to_number, translated, unreachable
 from streambench.system.kafka.hanging import Open, find_open, still
 from streambench.system.kafka.settings import Settings
 
 _UNTIL_KNOWN_S = 15.0
 _AGAIN_S = 0.1
+_GLANCE_MS = 2_000
+_REST_S = 10.0
 _LOOK_AGAIN_S = 3.0
 CHECKPOINTS = "__streambench_checkpoints_"
 """How the names of the topics with the checkpoints of jobs begin."""
@@ -37,6 +39,8 @@ class KafkaAdmin(SystemAdmin):
         self._settings = settings
         self._client: Any = None
         self._look_ups = LookUps(settings)
+        self._numbers: dict[str, list[int]] = {}
+        self._away_until = 0.0
         self._seen: dict[TopicPartition, list[Open]] = {}
 
     def metadata(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
@@ -47,8 +51,28 @@ class KafkaAdmin(SystemAdmin):
         for stream in wanted:
             if stream.stream not in there:
                 raise UnknownStreamError(f"{stream}: there is no such topic at {','.join(self._settings.servers)}")
+        self._numbers.update(there)
+        return self._ends(wanted, there)
+
+    def glance(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
+        wanted = list(streams)
+        if any(stream.stream not in self._numbers for stream in wanted):
+            return self.metadata(wanted)
+        if time.monotonic() < self._away_until:
+            raise unreachable(self._settings)
+        try:
+            return self._ends(wanted, {stream.stream: self._numbers[stream.stream] for stream in wanted}, _GLANCE_MS)
+        except StreamSystemError:
+            # To wait in vain again and again would hold up everything else as well.
+            self._away_until = time.monotonic() + _REST_S
+            raise
+
+    def _ends(
+        self, wanted: list[SystemStream], there: Mapping[str, list[int]], timeout_ms: int | None = None
+    ) -> dict[SystemStream, dict[int, PartitionMetadata]]:
         all_of_them = [TopicPartition(topic, number) for topic, numbers in there.items() for number in numbers]
-        oldest, upcoming = self._look_ups.oldest(all_of_them), self._look_ups.upcoming(all_of_them)
+        oldest = self._look_ups.oldest(all_of_them, timeout_ms=timeout_ms)
+        upcoming = self._look_ups.upcoming(all_of_them, timeout_ms=timeout_ms)
         found: dict[SystemStream, dict[int, PartitionMetadata]] = {}
         for stream in wanted:
             partitions = [TopicPartition(stream.stream, number) for number in there[stream.stream]]

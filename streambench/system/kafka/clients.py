@@ -75,9 +75,9 @@ class LookUps:
         self._changes = changes
         self._consumer: Any = None
 
-    def oldest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def oldest(self, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None) -> dict[TopicPartition, int]:
         """The first offset of each partition."""
-        return self._asked("beginning_offsets", partitions)
+        return self._asked("beginning_offsets", partitions, timeout_ms)
 
     def upcoming(self, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None) -> dict[TopicPartition, int]:
         """The offset of each partition that cannot be read yet: behind the last message, or where an open transaction begins."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 from kafka import TopicPartition
 from kafka import errors as kafka_errors
 
@@ -24,6 +25,7 @@ log = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 0.1
 _LOOK_MS = 2_000
+_ASK_MS = 2_000
 _CHECK_EVERY_S = 10.0
 
 
@@ -53,7 +55,9 @@ class KafkaConsumer(SystemConsumer):
         self._paused: set[SystemStreamPartition] = set()
         self._heads: set[SystemStreamPartition] = set()
         self._looked = self._answered = 0.0
-        self._admin = KafkaAdmin(settings)
+        # Nothing that it is asked is worth waiting for: not for a reader, and not for who wants the reader to stop.
+        hasty = {**settings.admin, "request_timeout_ms": min(_ASK_MS, settings.admin.get("request_timeout_ms", _ASK_MS))}
+        self._admin = KafkaAdmin(msgspec.structs.replace(settings, admin=hasty, patience_ms=min(_ASK_MS, settings.patience_ms)))
         self._identities: dict[str, str | None] = {}
         self._checked = 0.0
         self._most = int(settings.consumer["max_poll_records"])

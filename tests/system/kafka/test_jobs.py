@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 import streambench
+from streambench.checkpoint.choice import checkpoint_manager
 from streambench.cli.app import app
 from streambench.config import Config
 from streambench.errors import ConfigError, FencedError, StreamSystemError, UnknownStreamError
@@ -177,6 +178,32 @@ def test_changes_that_a_replaced_container_wrote_late_are_in_no_checkpoint(kafka
     third.run("caught-up")
     assert sorted((each.task.state.get("n") or 0) for each in third.tasks) == [0, 5]
     third.stop()
+
+
+def test_an_idle_job_stops_although_kafka_does_not_answer(kafka: KafkaNodes, tmp_path: Path) -> None:
+    """However patient it is otherwise."""
+    job = Job(kafka, tmp_path, **{"systems.k.patience.ms": "3600000"})
+    sent(job.systems, job.input, messages(0, 10))
+    settings = Config.from_file(job.path)
+    manager = checkpoint_manager(settings, f"{job.values['job.name']}-1")
+
+    def is_idle() -> bool:
+        return [sorted(each.offsets.values()) for each in manager.read_last().values()] == [["4"], ["4"]]
+
+    process = job.start()
+    job.wait_until(is_idle, process)
+    manager.close()
+    brokers = kafka.running().values()
+    try:
+        for pid in brokers:
+            os.kill(pid, signal.SIGSTOP)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate()
+    finally:
+        for pid in brokers:
+            os.kill(pid, signal.SIGCONT)
+    assert "stopping" in said and "error:" not in said
+    assert process.returncode == 0, said
 
 
 def test_checkpoints_are_of_the_job_and_not_among_its_streams(kafka: KafkaNodes, tmp_path: Path) -> None:
