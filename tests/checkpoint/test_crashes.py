@@ -104,8 +104,11 @@ class VolatileDisk:
         self._changed(target, lambda path: shutil.rmtree(path))
 
     def unlink(self, path: Path) -> None:
-        data = path.read_bytes()
+        file = path.stat()
+        data = b"" if file.st_ino in self._unsynced_data else path.read_bytes()
         os.unlink(path)
+        if file.st_nlink == 1:
+            self._unsynced_data.discard(file.st_ino)  # the next file may get this number
         self._changed(path, lambda back: back.write_bytes(data))
 
     def mkdir(self, path: Path) -> None:
