@@ -15,6 +15,7 @@ from playwright.sync_api import expect
 from tests.browser.lab import JupyterLab
 from tests.browser.notebook import TIMEOUT_SECONDS, Notebook
 from tests.conftest import CHECKOUT, NEEDS_OF_NOTEBOOKS
+from tests.surroundings import SOAK
 
 expect.set_options(timeout=TIMEOUT_SECONDS * 1000)
 
@@ -34,7 +35,11 @@ def worked_through(lab: JupyterLab, name: str) -> Notebook:
     return notebook
 
 
-@pytest.mark.parametrize("name", ["02-choosers", "03-state-and-checkpoints", "04-kafka", "05-messaging"])
+# Those that start brokers take most of a minute here, and run twice elsewhere.
+WITH_BROKERS = ["04-kafka", "05-messaging"] if SOAK else []
+
+
+@pytest.mark.parametrize("name", ["02-choosers", "03-state-and-checkpoints", *WITH_BROKERS])
 def test_every_cell_runs(lab: JupyterLab, name: str) -> None:
     notebook = worked_through(lab, name)
     expect(notebook.page.locator(".jp-RenderedText[data-mime-type='application/vnd.jupyter.error']")).to_have_count(0)
