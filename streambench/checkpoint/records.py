@@ -109,15 +109,10 @@ def packed(checkpoint: Checkpoint) -> Raw:
     )
 
 
-class _Partitions(Struct):
-    offsets: dict[str, Raw]
-    starts: dict[str, Raw]
-
-
 def partitions_of(raw: Raw) -> set[SystemStreamPartition]:
     """The partitions that a checkpoint names; none where it cannot be read, which whoever needs it is told by ``unpacked``."""
     try:
-        stored = msgspec.json.decode(raw, type=_Partitions)
+        stored = msgspec.json.decode(raw, type=StoredCheckpoint)
         return {SystemStreamPartition.parse(ssp) for ssp in (*stored.offsets, *stored.starts)}
     except (msgspec.MsgspecError, ConfigError):
         return set()

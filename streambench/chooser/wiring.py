@@ -41,8 +41,8 @@ def wire_chooser(
     """The chooser for these inputs, broadcast ones included.
 
     ``bootstrap_metadata``: what the partitions of the bootstrap streams (at least) held when the container started. ``compare``
-    compares two offsets of one partition (None: as numbers). A chooser
-    that is not ours is checked with every message, the others cost nothing for it. Raises ConfigError.
+    compares two offsets of one partition (None: as numbers). A chooser that is not ours is checked with every message, the others cost
+    nothing for it. Raises ConfigError.
     """
     priorities = {stream: number for stream in inputs if (number := config.integer(_stream_key(stream, "priority"))) >= 0}
     bootstrap = {stream: bootstrap_metadata[stream] for stream in inputs if config.boolean(_stream_key(stream, "bootstrap"))}

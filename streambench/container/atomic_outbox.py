@@ -79,11 +79,8 @@ class AtomicOutbox(ProducingOutbox):
     def flush(self) -> bool:
         return self._is_awaited
 
-    def correct(self, changes: Sequence[StoreChanges]) -> None:
-        self._add(changes)
-
     def commit(self, commits: Sequence[TaskCommit], now_ms: int) -> Mapping[str, Checkpoint]:
-        self._add([changes for each in commits for changes in each.changes])
+        self.correct([changes for each in commits for changes in each.changes])
         self._ends.update(self._upcoming({*self._changes, *(ssp for each in commits for ssp in each.changelogs.values())}))
         for ssp, rows in self._changes.items():
             rows.base = int(self._ends[ssp])
@@ -107,7 +104,7 @@ class AtomicOutbox(ProducingOutbox):
         self._unflushed = 0
         return written
 
-    def _add(self, changes: Sequence[StoreChanges]) -> None:
+    def correct(self, changes: Sequence[StoreChanges]) -> None:
         for each in changes:
             self._unflushed += len(each.entries)
             keys = [key for key, _ in each.entries]

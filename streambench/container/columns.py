@@ -7,14 +7,14 @@ stream without a serde, a system that takes envelopes), it goes the way of singl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
 
 from streambench.batch import SERDE
-from streambench.container.outlet import hashed_bytes
+from streambench.container.outlet import Put, Unserialisable, hashed_bytes
 from streambench.errors import SerdeError
 from streambench.model import OutgoingMessageEnvelope, SystemStream
 from streambench.serde.api import Serde
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
 Column: TypeAlias = Any
 """An Arrow array, or a list of Python objects."""
-
-Put = Callable[[str, Any], None]
-Unserialisable = Callable[[str, OutgoingMessageEnvelope, Exception], None]
 
 _TAKEN_OVER = ("key", "timestamp", "headers")
 

@@ -435,7 +435,8 @@ class Container:
         multiplexer = Multiplexer(self._intake, chooser, lanes, compare=self._compare)
         self._multiplexer = multiplexer
         starts = by_system({ssp: lane.start for ssp, lane in lanes.items()})
-        consumers = {system: self._systems.input(system, self.metrics, all_inputs(config), self.name) for system in starts}
+        read = all_inputs(config)
+        consumers = {system: self._systems.input(system, self.metrics, read, self.name) for system in starts}
         self._loop = EventLoop(
             self._tasks, multiplexer, self._intake, self._outbox, self._commit, self.metrics,
             outgoing=self._outgoing, requests=self._requests, clock=self._clock,

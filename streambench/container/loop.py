@@ -222,7 +222,7 @@ class EventLoop:
                     break
         except BaseException as error:
             self.unfinished = self._unfinished(envelope)
-            if isinstance(error, (SerdeError, ConfigError, MessageTooLargeError)):
+            if isinstance(error, _Unsent):
                 placed = self._placed(error, envelope)
                 placed.__cause__ = error.__cause__  # not by ``from``, which mypyc does not know
                 raise placed  # noqa: B904

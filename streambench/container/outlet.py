@@ -20,6 +20,8 @@ _LONGEST = 16_000
 _SETTLED_AFTER = 1_000
 
 Put = Callable[[str, Any], None]
+Unserialisable = Callable[[str, OutgoingMessageEnvelope, Exception], None]
+"""Told of a source, a message that cannot be encoded or is not what the system takes, and the error; raises or not."""
 """Takes a message from a source."""
 
 
@@ -45,13 +47,12 @@ class Outlet(NamedTuple):
 
 def outlet(
     stream: SystemStream, send: Sender, appends: Appends | None, partitions: int, key_serde: Serde | None, message_serde: Serde | None,
-    unserialisable: Callable[[str, OutgoingMessageEnvelope, Exception], None],
+    unserialisable: Unserialisable,
 ) -> Outlet:  # fmt: skip
     """What takes the messages for one output stream: encodes them, chooses the partition, and hands them on to ``send``, or to
     ``appends`` (``SystemProducer.appends``) where there are any.
 
-    A closure, not an object: this runs with every message that is sent. ``unserialisable`` is told of what cannot be encoded, or is not
-    what the system takes, and raises or not.
+    A closure, not an object: this runs with every message that is sent.
     """
     key_to_bytes = None if key_serde is None else key_serde.to_bytes
     message_to_bytes = None if message_serde is None else message_serde.to_bytes
