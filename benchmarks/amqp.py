@@ -23,7 +23,7 @@ from streambench.testing.rabbitmq import RabbitServer
 
 _PREFETCH = 10_000
 _ACKNOWLEDGED_AT_ONCE = 500
-_SHARE = 20
+_SHARE = 10
 _FIND = Path(__file__).parent.parent / "tools" / "rabbitmq.sh"
 
 

@@ -21,8 +21,6 @@ from streambench.system.amqp.probe import probe_end
 from streambench.system.amqp.settings import MOST_AHEAD, Place, Settings
 from streambench.system.api import SystemConsumer
 
-_Delivery = tuple[Any, Any, bytes]
-
 _LONGEST_ANSWER_S = 1.0
 
 
@@ -130,8 +128,9 @@ class AmqpConsumer(SystemConsumer):
         """A partition cannot be read any more. For the link's thread."""
         self._link.abort(error if isinstance(error, StreambenchError) else StreamSystemError(f"{reader.ssp} cannot be read: {error}"))
 
-    def count_redelivered(self, number: int) -> None:
-        self._redelivered.inc(number)
+    def count_redelivered(self) -> None:
+        """Of those that came, whether or not a poll has returned them. For the link's thread."""
+        self._redelivered.inc()
 
     def _on_opened(self, connection: Any) -> None:
         if self._openings:
@@ -152,17 +151,22 @@ class AmqpConsumer(SystemConsumer):
 
 
 class _Reader:
-    """One partition. What is called ``on_`` runs on the link's thread; ``take`` and ``lose`` with the consumer's lock held."""
+    """One partition. What is called ``on_`` runs on the link's thread; ``take`` and ``lose`` with the consumer's lock held.
+
+    Messages become envelopes as they come, on the link's thread: pika's objects are many and large, and while thousands of them wait, the
+    garbage collector walks them over and over.
+    """
 
     place: Place
 
     def __init__(self, ssp: SystemStreamPartition, start: int, consumer: AmqpConsumer) -> None:
         self.ssp = ssp
-        self.buffer: deque[_Delivery] = deque()
+        self.buffer: deque[IncomingMessageEnvelope] = deque()
         self._next = start
         """The offset of the next message that a poll returns."""
         self._consumer = consumer
         self._channel: Any = None
+        self._key_header = self._expected = ""
         self._asked = 0
         self._answered = -1
         self._is_asking = False
@@ -201,7 +205,11 @@ class _Reader:
             self._consumer.call(self._on_ask)
 
     def take(self, at_most: int) -> list[IncomingMessageEnvelope]:
-        raise AssertionError
+        """The next messages; there are some."""
+        popleft = self.buffer.popleft
+        taken = [popleft() for _ in range(min(at_most, len(self.buffer)))]
+        self._next = int(taken[-1].offset) + 1
+        return taken
 
     def acknowledge(self, offset: int) -> None:
         """Everything up to this offset is safe."""
@@ -211,15 +219,15 @@ class _Reader:
         channel.add_on_cancel_callback(self._on_cancelled)
         self._channel = channel
         place = self.place
+        self._key_header, self._expected = place.key_header, self.queue
         channel.basic_qos(prefetch_count=place.prefetch)
         channel.basic_consume(self.queue, self._on_message, arguments=self._arguments())
 
     def _arguments(self) -> dict[str, Any]:
         return {}
 
-    def _on_message(self, _: Any, method: Any, properties: pika.BasicProperties, body: bytes) -> None:
-        self.buffer.append((method, properties, body))
-        self._consumer.tell()
+    def _on_message(self, channel: Any, method: Any, properties: pika.BasicProperties, body: bytes) -> None:
+        raise AssertionError
 
     def _on_ask(self) -> None:
         channel = self._channel
@@ -269,25 +277,6 @@ class _QueueReader(_Reader):
         self._base = self._next
         self._acknowledged = 0
 
-    def take(self, at_most: int) -> list[IncomingMessageEnvelope]:
-        ssp, key_header, expected = self.ssp, self.place.key_header, self.queue
-        taken: list[IncomingMessageEnvelope] = []
-        number, redelivered = self._next, 0
-        for _ in range(min(at_most, len(self.buffer))):
-            method, properties, body = self.buffer.popleft()
-            key, message, timestamp, headers = received(properties, body, key_header)
-            if method.redelivered:
-                headers[REDELIVERED] = b"true"
-                redelivered += 1
-            if method.routing_key != expected and method.routing_key:
-                headers[ROUTING_KEY] = method.routing_key.encode() if isinstance(method.routing_key, str) else method.routing_key
-            taken.append(IncomingMessageEnvelope(ssp, str(number), key, message, timestamp, headers or None))
-            number += 1
-        self._next = number
-        if redelivered:
-            self._consumer.count_redelivered(redelivered)
-        return taken
-
     def acknowledge(self, offset: int) -> None:
         self._consumer.call(lambda: self._on_safe(offset))
 
@@ -312,33 +301,44 @@ class _QueueReader(_Reader):
             text = f"{self.ssp} cannot be read: {self.queue} is a stream queue: set systems.{self.ssp.system}.queue.type=stream"
             self._consumer.give_up(self, StreamSystemError(text))
             return
-        super()._on_message(channel, method, properties, body)
+        key, message, timestamp, headers = received(properties, body, self._key_header)
+        if method.redelivered:
+            headers[REDELIVERED] = b"true"
+            self._consumer.count_redelivered()
+        if method.routing_key != self._expected and method.routing_key:
+            headers[ROUTING_KEY] = method.routing_key.encode() if isinstance(method.routing_key, str) else method.routing_key
+        offset = str(self._base + method.delivery_tag - 1)
+        self.buffer.append(IncomingMessageEnvelope(self.ssp, offset, key, message, timestamp, headers or None))
+        self._consumer.tell()
 
 
 class _StreamReader(_Reader):
-    """Offsets are the broker's. What a poll has returned is acknowledged at once: that only lets the broker send more."""
+    """Offsets are the broker's. What a poll has returned is acknowledged at once: that only lets the broker send more.
+
+    ``_tags``: the delivery tags of what is in the buffer. ``_wanted``: the next offset to come.
+    """
+
+    def __init__(self, ssp: SystemStreamPartition, start: int, consumer: AmqpConsumer) -> None:
+        super().__init__(ssp, start, consumer)
+        self._tags: deque[int] = deque()
+        self._wanted = start
 
     def check_start(self, here: Bounds) -> None:
         if self._next > here.upcoming or (here.oldest is not None and self._next < here.oldest):
             raise OffsetError(f"{self.ssp}: {self._next} is outside of what it holds: {here.oldest} to {here.upcoming} (the next)")
 
     def take(self, at_most: int) -> list[IncomingMessageEnvelope]:
-        ssp, key_header = self.ssp, self.place.key_header
-        taken: list[IncomingMessageEnvelope] = []
-        tag = 0
-        while self.buffer and len(taken) < at_most:
-            method, properties, body = self.buffer.popleft()
-            tag = method.delivery_tag
-            offset = int(properties.headers.pop(STREAM_OFFSET))
-            if offset < self._next:
-                continue  # a chunk is read from its beginning
-            key, message, timestamp, headers = received(properties, body, key_header)
-            taken.append(IncomingMessageEnvelope(ssp, str(offset), key, message, timestamp, headers or None))
-            self._next = offset + 1
+        taken = super().take(at_most)
+        for _ in taken:
+            tag = self._tags.popleft()
         channel = self._channel
-        if tag:
-            self._consumer.call(lambda: self._on_taken(channel, tag))
+        self._consumer.call(lambda: self._on_taken(channel, tag))
         return taken
+
+    def lose(self) -> None:
+        super().lose()
+        self._tags.clear()
+        self._wanted = self._next
 
     def _on_taken(self, channel: Any, tag: int) -> None:
         if channel is self._channel and channel is not None and channel.is_open:
@@ -352,7 +352,15 @@ class _StreamReader(_Reader):
             text = f"{self.ssp} cannot be read: {self.queue} is no stream queue: set systems.{self.ssp.system}.queue.type=quorum or classic"
             self._consumer.give_up(self, StreamSystemError(text))
             return
-        super()._on_message(channel, method, properties, body)
+        offset = int(properties.headers.pop(STREAM_OFFSET))
+        if offset < self._wanted:
+            channel.basic_ack(method.delivery_tag)  # a chunk is read from its beginning
+            return
+        self._wanted = offset + 1
+        key, message, timestamp, headers = received(properties, body, self._key_header)
+        self._tags.append(method.delivery_tag)
+        self.buffer.append(IncomingMessageEnvelope(self.ssp, str(offset), key, message, timestamp, headers or None))
+        self._consumer.tell()
 
     def _on_look(self, channel: Any, asked: int) -> None:
         def answer(newest: int | None) -> None:

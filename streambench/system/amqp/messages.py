@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 import orjson
@@ -45,9 +46,14 @@ _PROPERTIES = {
     "amqp.app.id": "app_id",
 }
 
+_beside_the_body = attrgetter("headers", "timestamp", *_PROPERTIES.values())
+_NOTHING = (None, None, *(None for _ in _PROPERTIES))
+
 
 def received(properties: Any, body: bytes, key_header: str) -> tuple[Any, Any, int | None, dict[str, bytes]]:
     """Key, message, timestamp and headers, as an envelope has them."""
+    if _beside_the_body(properties) == _NOTHING:
+        return None, body, None, {}
     key: bytes | None = None
     message: bytes | None = body
     timestamp: int | None = None

@@ -188,6 +188,18 @@ def test_what_other_programs_send_is_understood(amqp: Make) -> None:
     }  # fmt: skip
 
 
+def test_each_message_has_its_own_properties_however_many_kinds_of_them_there_are(amqp: Make) -> None:
+    system = amqp().create()
+    kinds = [{}, {"type": "t"}, *({"message_id": f"{number % 150}"} for number in range(400)), {"headers": {"h": "1"}}, {"app_id": "a"}]
+    for number, kind in enumerate([*kinds, *kinds]):
+        system.publish("", system.stream.stream, b"%d" % number, pika.BasicProperties(delivery_mode=2, **kind))
+    names = {"type": "amqp.type", "message_id": "amqp.message.id", "app_id": "amqp.app.id"}
+    expected = [{"h": b"1"} if "headers" in kind else {names[name]: text.encode() for name, text in kind.items()} for kind in kinds]
+    received = system.receive(system.consumer(), 2 * len(kinds))
+    assert [int(each.message) for each in received] == list(range(2 * len(kinds)))
+    assert [each.headers or {} for each in received] == [*expected, *expected]
+
+
 def test_what_stands_beside_the_headers_is_sent_on_but_for_what_was_true_of_the_delivery_alone(amqp: Make) -> None:
     system = amqp().create()
     system.send(b"x", key=b"k", headers={"amqp.message.id": b"7", "amqp.redelivered": b"true", "mine": b"1"})
