@@ -159,7 +159,9 @@ class TaskContext(Protocol):
         ...
 
     def set_starting_offset(self, ssp: SystemStreamPartition, offset: str) -> None:
-        """Only in ``init``: begin reading this partition at ``offset`` (the first message to be read), whatever the checkpoint says."""
+        """Only in ``init``: begin reading this partition at ``offset`` (the first message to be read), whatever the checkpoint says.
+
+        What is no offset, or lies outside of what the partition holds, is an OffsetError of the container's start."""
         ...
 
 

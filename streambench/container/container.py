@@ -387,10 +387,15 @@ class Container:
         self._outbox.correct(corrections)
         self._make_tasks(container)
         generation = checkpoints.last_generation()
-        self._place_tasks(last, StartingOffsets(config, self._systems, metadata, last, generation.known if generation else frozenset()))
+        starting = StartingOffsets(config, self._systems, metadata, last, generation.known if generation else frozenset())
+        self._place_tasks(last, starting)
         for task in self._tasks:
+            placed = [(each.start, each.offset) for each in task.subscriptions]
             task.init()
             task.context.start_at = None
+            for each, former in zip(task.subscriptions, placed, strict=True):
+                if (each.start, each.offset) != former:
+                    each.start = starting.asked_for(task.name, each.ssp, each.start)
         self._commits.record_starts(last, {each.changelog for each in corrections})
         self._begin_to_read(metadata, reporting)
         self.metrics.gauge("container-startup-time", "container").set((time.perf_counter_ns() - began) / 1e6)

@@ -74,6 +74,28 @@ class StartingOffsets:
             return default, None
         return position, processed
 
+    def asked_for(self, task: str, ssp: SystemStreamPartition, offset: str) -> str:
+        """Where a task begins that has asked for this offset in its ``init``. Raises OffsetError for what is no place in the partition: once
+        that were recorded, no later start could go on from there either."""
+        admin = self._systems.admin(ssp.system)
+        if not admin.replayable:
+            return offset  # which is looked at when it is known what all tasks want
+        here = self._metadata[ssp.system_stream][ssp.partition]
+        if offset == OLDEST:
+            return self._beginning(here)
+        try:
+            if admin.compare(offset, offset) is None:
+                admin.after(offset)  # raises for what is no offset at all
+            if self._is_outside(ssp, offset, here):
+                # Perhaps messages have come, or gone, since.
+                here = self._systems.inputs([ssp.system_stream])[ssp.system_stream][ssp.partition]
+        except OffsetError as error:
+            raise OffsetError(f"{ssp}: {task} cannot begin at '{offset}', which it asks for in init(): {error}") from None
+        if self._is_outside(ssp, offset, here):
+            holds = f"{here.oldest or here.upcoming} to {here.upcoming}"
+            raise OffsetError(f"{ssp}: {task} cannot begin at {offset}, which it asks for in init(): the partition holds {holds} (the next)")
+        return offset
+
     def _taken_over(self, task: str, ssp: SystemStreamPartition) -> Checkpoint | None:
         """The checkpoint of the task that had a partition before it came to this one, as by another grouper."""
         if ssp not in self._holders or self._is_reset(ssp):

@@ -8,14 +8,17 @@ from typing import Any
 import pytest
 
 from streambench.checkpoint.api import Checkpoint
+from streambench.checkpoint.memory import MemoryCheckpointManager
 from streambench.config import Config
+from streambench.container.container import Container
 from streambench.container.offsets import StartingOffsets, start_point
+from streambench.container.writer import writing
 from streambench.errors import ConfigError, ContainerStateError, OffsetError, TaskError
 from streambench.job.run import run
 from streambench.metrics.registry import MetricsRegistry
-from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, PartitionMetadata, SystemStreamPartition
+from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, PartitionMetadata, SystemStream, SystemStreamPartition
 from streambench.system.log import open_log
-from streambench.system.memory import MemorySystemFactory
+from streambench.system.memory import MemoryStreams, MemorySystemFactory
 from streambench.system.systems import Systems
 from streambench.task import MessageCollector, StreamTask, TaskContext, TaskCoordinator
 from streambench.testing import JobRun, run_job
@@ -253,6 +256,57 @@ def test_what_the_task_sets_is_remembered_until_its_first_commit() -> None:
     assert [offset for ssp, offset, _, _ in second.processed if ssp == "mem.a.0"] == ["1", "2", "3", "4"]
 
 
+@pytest.mark.parametrize("system", ["memory", "log"])
+@pytest.mark.parametrize(
+    ("where", "reason"), [("6", "the partition holds 0 to 5"), ("noon", "'noon' is no(t an)? offset"), ("-1", "'-1' is no(t an)? offset")]
+)
+def test_what_is_no_place_in_the_partition_is_refused_and_nobody_remembers_it(
+    system: str, where: str, reason: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = {
+        "job.name": "starts", "task.inputs": "sys.a", "systems.sys.samza.factory": system, "systems.sys.samza.offset.default": "oldest",
+        **({"systems.sys.path": str(tmp_path)} if system == "log" else {}), "task.checkpoint.system": "file",
+        "task.checkpoint.path": str(tmp_path / "checkpoints"),
+    }  # fmt: skip
+    streams = MemoryStreams()
+    systems = Systems(Config(config), MemorySystemFactory(streams))
+    systems.create(SystemStream("sys", "a"))
+    with writing(systems, SystemStream("sys", "a"), 1, "test") as writer:
+        writer.send(OutgoingMessageEnvelope(SystemStream("sys", "a"), b"x") for _ in range(5))
+
+    def ran(task: Any, count: int | None = None) -> int:
+        container = Container(Config(config), task, systems=Systems(Config(config), MemorySystemFactory(streams)))
+        container.start()
+        done = container.run("caught-up" if count is None else count)
+        container.stop()
+        return done
+
+    assert ran(ignore, 3) == 3
+    with pytest.raises(OffsetError, match=rf"^sys\.a\.0: Partition 0 cannot begin at .*{where}.*, which it asks for in init\(\): .*{reason}"):
+        ran(type("Starts", (StartsAt,), {"where": {"sys.a.0": where}}))
+    assert ran(ignore) == 2
+    assert not caplog.records
+
+
+def test_a_start_may_be_set_where_the_partition_has_grown_to_since(tmp_path: Path) -> None:
+    streams = MemoryStreams()
+    config = Config({"task.inputs": "mem.a", "systems.mem.samza.offset.default": "oldest"})
+    streams.create(SystemStream("mem", "a"), 1)
+
+    class Sends(StartsAt):
+        where = {"mem.a.0": "2"}  # noqa: RUF012
+
+        def init(self, context: TaskContext) -> None:
+            with writing(Systems(config, MemorySystemFactory(streams)), SystemStream("mem", "a"), 1, "another") as writer:
+                writer.send(OutgoingMessageEnvelope(SystemStream("mem", "a"), message) for message in "abc")
+            super().init(context)
+
+    container = Container(config, Sends, systems=Systems(config, MemorySystemFactory(streams)), checkpoints=MemoryCheckpointManager())
+    container.start()
+    assert container.run("caught-up") == 1
+    container.stop()
+
+
 def test_a_start_may_only_be_set_in_init() -> None:
     class Late(StartsAt):
         where: dict[str, str] = {}  # noqa: RUF012
@@ -275,7 +329,7 @@ def test_a_start_may_only_be_set_for_a_partition_of_ones_own() -> None:
 
 
 def test_a_start_beyond_the_end_is_an_error() -> None:
-    with pytest.raises(OffsetError, match=r"mem\.a\.0: offset 6 lies beyond the end, 5"):
+    with pytest.raises(OffsetError, match=r"mem\.a\.0: Partition 0 cannot begin at 6, .*: the partition holds 0 to 5 \(the next\)"):
         starting(where={"mem.a.0": "6"})
 
 
