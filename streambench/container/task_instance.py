@@ -287,8 +287,23 @@ def check_task(factory: Any) -> None:
 
 
 def _check_parameters(function: Any, callback: str, name: str, *first: str) -> None:
-    """Raise ConfigError, with the place of the function, where it does not take what it will be given (after ``first``)."""
+    """Raise ConfigError, with the place of the function, where it does not take what it will be given (after ``first``), or where a call of
+    it would only make a coroutine or a generator, none of whose code runs."""
     given = _CALLBACKS[callback]
+    code = getattr(function, "__code__", None)
+    place = f" ({located(code.co_filename, code.co_firstlineno)})" if code else ""
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise ConfigError(
+            f"{name}{place} is async: the container calls {callback}() and awaits nothing, so its code would never run; write def, and "
+            "asyncio.run(...) inside for what is to be awaited",
+            key="task.class",
+        )
+    if inspect.isgeneratorfunction(function):
+        raise ConfigError(
+            f"{name}{place} is a generator, since it has a yield: the container only calls {callback}(), so its code would never run; send "
+            "messages with collector.send(...)",
+            key="task.class",
+        )
     try:
         signature = inspect.signature(function, follow_wrapped=False)
     except (TypeError, ValueError):
@@ -296,8 +311,6 @@ def _check_parameters(function: Any, callback: str, name: str, *first: str) -> N
     try:
         signature.bind(*first, *given)
     except TypeError as error:
-        code = getattr(function, "__code__", None)
-        place = f" ({located(code.co_filename, code.co_firstlineno)})" if code else ""
         raise ConfigError(
             f"{name}{place} takes {signature}, but is called as {callback}({', '.join((*first, *given))}): {error}", key="task.class"
         ) from None

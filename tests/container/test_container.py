@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -138,6 +138,39 @@ def test_a_function_that_takes_something_else_is_named_with_its_place_before_any
     text = str(caught.value)
     assert text.startswith(f"{function.__qualname__} (test_container.py:{function.__code__.co_firstlineno}) takes (")
     assert f"is called as {called_as}" in text
+
+
+async def awaits(envelope: Any, collector: Any, coordinator: Any) -> None:
+    """Nobody would await it."""
+
+
+class Yields:
+    def process(self, envelope: Any, collector: Any, coordinator: Any) -> Iterator[Any]:
+        yield envelope
+
+
+class AwaitsInWindow:
+    process = staticmethod(ignore)
+
+    async def window(self, collector: Any, coordinator: Any) -> None:
+        """Nobody would await it."""
+
+
+@pytest.mark.parametrize(
+    ("task", "function", "what"),
+    [
+        (awaits, awaits, "is async: the container calls process() and awaits nothing"),
+        (Yields, Yields.process, "is a generator, since it has a yield: the container only calls process()"),
+        (AwaitsInWindow, AwaitsInWindow.window, "is async: the container calls window() and awaits nothing"),
+    ],
+)
+def test_a_function_whose_code_a_call_would_not_run_is_refused_before_messages_are_lost_by_it(
+    task: Any, function: Callable[..., Any], what: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        run_job(task, None, {"mem.a": {0: ["x"]}})
+    text = str(caught.value)
+    assert text.startswith(f"{function.__qualname__} (test_container.py:{function.__code__.co_firstlineno}) {what}, so its code would never run")
 
 
 def test_whatever_can_be_called_with_three_arguments_is_a_process_function() -> None:
