@@ -170,8 +170,9 @@ class StreamTask(ABC):
 
     ``init(context)`` once before the first message; ``window(collector, coordinator)`` every ``task.window.ms``;
     ``end_of_stream(collector, coordinator)`` once per start, when all partitions of the task have come to their end (files that are not
-    followed, streams with ``samza.bounded=true``), with a commit afterwards; ``close()`` when the container stops, also after a failure.
-    A task needs no base class: anything with one of the two methods will do.
+    followed, streams with ``samza.bounded=true``), with a commit afterwards; ``close()`` when the container stops, also after a failure. It
+    comes after the last commit: what it sends or puts into a store is not kept. A task needs no base class: anything with one of the two
+    methods will do.
 
     ``process_batch(batch, collector, coordinator)`` gets a run of messages of one partition as a MessageBatch, and is called in place of
     ``process`` wherever a task has it. The chooser chooses the partition by its next message, as ever; the run is that message and what

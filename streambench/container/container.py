@@ -201,7 +201,7 @@ class Container:
         self._keep_last_picture()
         self.state = "stopped"
         self._tell_last()
-        self._release(self._close_tasks, settle=True)
+        self._release(self._close_committed, settle=True)
 
     def abandon(self) -> None:
         """Let go of everything as a crash would: no commit, no flush, no callback."""
@@ -516,6 +516,18 @@ class Container:
 
     def _close_tasks(self) -> None:
         do_all([task.close for task in self._tasks])
+
+    def _close_committed(self) -> None:
+        """Close the tasks after the last commit, and say so where one of them still does what only another commit would have kept."""
+        try:
+            self._close_tasks()
+        finally:
+            sent, changed = len(self._outgoing), sum(store.changes for task in self._tasks for store in task.stores.values())
+            if sent or changed:
+                log.warning(
+                    "%s: what tasks did in close() is lost, because the last commit comes before it (messages sent: %d, keys of stores "
+                    "changed: %d); do it in process(), window() or end_of_stream()", self.name, sent, changed,
+                )  # fmt: skip
 
     def _release(self, close_tasks: Callable[[], None], *, settle: bool = False) -> None:
         """Stop reading, close the tasks, stop writing; every step even if one before failed, whose error is raised at the end. ``settle``:

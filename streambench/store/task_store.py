@@ -174,6 +174,11 @@ class TaskStore(KeyValueStore):
         return [(key, get(key)) for key in changed]
 
     @property
+    def changes(self) -> int:
+        """How many keys were changed since the last ``drain``; 0 where there is no changelog."""
+        return len(self._changed)
+
+    @property
     def written_at(self) -> Callable[[bytes], int | None] | None:
         """What tells when a key (as bytes) was written, in milliseconds; None for a store that does not know, because no entry expires."""
         return None if self._expiring is None else self._expiring.written

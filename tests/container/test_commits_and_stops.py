@@ -21,7 +21,7 @@ from streambench.system.memory import (
     MemoryStreams,
 )
 from streambench.task import MessageCollector, TaskContext, TaskCoordinator
-from tests.container.jobs import Bench, echo, ignore
+from tests.container.jobs import Bench, echo, ignore, send
 from tests.container.telling import STORE, Counter, Failing, Telling, TellingCheckpoints, TellingChooser, happened
 
 # Committing
@@ -119,6 +119,27 @@ def test_a_clean_stop_commits_then_closes() -> None:
     assert bench.events()[-4:] == ["commit", "commit", "close", "close"]
     assert container.state == "stopped"
     assert bench.committed() == {"mem.a.0": "0", "mem.a.1": "0"}
+
+
+def test_what_a_task_does_in_its_close_is_not_lost_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    class SaysGoodbye(Counter):
+        def process(self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+            super().process(envelope, collector, coordinator)
+            self.collector = collector
+
+        def close(self) -> None:
+            super().close()
+            send(self.collector, "goodbye")
+            self.counts.put("goodbye", 1)
+
+    bench = Bench(SaysGoodbye, {"mem.a": {0: ["x"]}}, STORE | {"stores.counts.changelog": "mem.changes"})
+    container = bench.started()
+    container.run("caught-up")
+    container.stop()
+    assert [record.getMessage() for record in caplog.records] == [
+        "SaysGoodbye-1: what tasks did in close() is lost, because the last commit comes before it (messages sent: 1, keys of stores changed: 1); "
+        "do it in process(), window() or end_of_stream()"
+    ]
 
 
 def test_everything_is_let_go_of_in_order() -> None:
