@@ -31,13 +31,15 @@ class Session:
     """Drives one container. All methods may be called from any thread.
 
     States: ``new`` until ``start``; ``paused`` when nothing moves; ``running`` while its thread drives the container; ``stopped`` and
-    ``failed`` for good. ``error`` is what the container failed with.
+    ``failed`` for good. ``error`` is what the container failed with; ``problem`` what ended the last ``run`` without failing the container:
+    a function that was to say how long raised, or a task did in its ``close``.
     """
 
     def __init__(self, container: Container, name: str | None = None) -> None:
         self.container = container
         self.name = name or container.name
         self.error: BaseException | None = None
+        self.problem: BaseException | None = None
         # Whoever drives the container holds the lock; ``_driver`` is that thread.
         self._driving = threading.RLock()
         self._driver: int | None = None
@@ -77,6 +79,7 @@ class Session:
         with self._driving:
             self._check_still()
             self.container.require_running()
+            self.problem = None
             thread = threading.Thread(target=self._run, args=(until,), name=f"streambench {self.name}", daemon=True)
             # Others may join it as soon as they see it; it ends only after this lock is free.
             thread.start()
@@ -97,12 +100,13 @@ class Session:
         return True
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it stands still, at most ``timeout`` seconds; whether it does. Raises what it failed with."""
+        """Wait until it stands still, at most ``timeout`` seconds; whether it does. Raises what it failed with, or what ended the run."""
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout)
-        if self.error is not None:
-            raise self.error
+        problem = self.error or self.problem
+        if problem is not None:
+            raise problem
         return not self.running
 
     def commit(self) -> None:
@@ -134,8 +138,10 @@ class Session:
         try:
             with self._hold():
                 self._noted(lambda: self._advanced(lambda: self.container.run(until)))
-        except BaseException:
+        except BaseException as error:
             log.debug("%s failed", self.name, exc_info=True)  # wait() raises it
+            if self.error is None:
+                self.problem = error
         self._thread = None
         self._changed()
 
@@ -147,6 +153,7 @@ class Session:
 
     def _drive(self, what: Callable[[], _T]) -> _T:
         self._check_still()
+        self.problem = None
         try:
             with self._hold():
                 return self._noted(what)

@@ -412,6 +412,35 @@ def test_a_function_that_a_run_asks_may_take_snapshots() -> None:
     session.stop()
 
 
+def test_what_a_function_raises_that_a_run_asks_is_told_to_who_waits_and_fails_nothing() -> None:
+    session, bench = simple()
+    session.start()
+    session.run(lambda: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        session.wait(_PATIENCE_S)
+    assert (session.state, session.error) == ("paused", None)
+    session.run("caught-up")
+    assert session.wait(_PATIENCE_S)
+    assert len(bench.places()) == 5
+    session.stop()
+
+
+def test_what_a_task_raises_in_its_close_is_told_to_who_waits_for_a_run_that_it_ended() -> None:
+    class Stubborn:
+        def process(self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+            coordinator.shutdown(RequestScope.ALL_TASKS_IN_CONTAINER)
+
+        def close(self) -> None:
+            raise RuntimeError("I stay")
+
+    session = Session(Bench(Stubborn, {"mem.a": {0: ["x"]}}).container)
+    session.start()
+    session.run()
+    with pytest.raises(TaskError, match=r"failed in close\(\): RuntimeError: I stay"):
+        session.wait(_PATIENCE_S)
+    assert session.state == "stopped"
+
+
 def test_many_threads_may_ask_and_command_at_once() -> None:
     session, bench = simple(count=2000)
     session.start()
