@@ -4,7 +4,7 @@ The order of precedence (design of Samza's OffsetManager, with its silent cases 
 that somebody asked for (``streambench checkpoints --rewind``); the checkpoint, unless ``samza.reset.offset``; ``samza.offset.default`` of
 the stream, then of its system; upcoming. A partition that a stream has got since the job was last started is read from its beginning: what
 arrived there before the job noticed was meant for it. A partition that another task had before (another grouper makes other tasks) goes on
-where that one has left it.
+where that one has left it; but a task that has had it itself, before that, goes on where its own state stands.
 """
 
 from __future__ import annotations
@@ -53,6 +53,11 @@ class StartingOffsets:
             return here.upcoming or self._beginning(here), None
         if checkpoint is None or not (ssp in checkpoint.offsets or ssp in checkpoint.starts):
             checkpoint = self._taken_over(task, ssp) or checkpoint
+        elif checkpoint.generation and self._holders.get(ssp, (task,))[0] != task and not self._is_reset(ssp):
+            log.warning(
+                "%s goes on with %s where it has left it itself, since its state is of then; what %s has processed since is processed "
+                "again", task, ssp, self._holders[ssp][0],
+            )  # fmt: skip
         if checkpoint is None or (checkpoint.start_point(ssp) is None and self._is_reset(ssp)):
             return self._first(ssp, here), None
         processed = checkpoint.offsets.get(ssp)
@@ -75,8 +80,8 @@ class StartingOffsets:
         return position, processed
 
     def asked_for(self, task: str, ssp: SystemStreamPartition, offset: str) -> str:
-        """Where a task begins that has asked for this offset in its ``init``. Raises OffsetError for what is no place in the partition: once
-        that were recorded, no later start could go on from there either."""
+        """Where a task begins that has asked for this offset in its ``init``. Raises OffsetError for what is no place in the partition:
+        were that recorded, no later start could go on from there either."""
         admin = self._systems.admin(ssp.system)
         if not admin.replayable:
             return offset  # which is looked at when it is known what all tasks want
@@ -92,8 +97,10 @@ class StartingOffsets:
         except OffsetError as error:
             raise OffsetError(f"{ssp}: {task} cannot begin at '{offset}', which it asks for in init(): {error}") from None
         if self._is_outside(ssp, offset, here):
-            holds = f"{here.oldest or here.upcoming} to {here.upcoming}"
-            raise OffsetError(f"{ssp}: {task} cannot begin at {offset}, which it asks for in init(): the partition holds {holds} (the next)")
+            raise OffsetError(
+                f"{ssp}: {task} cannot begin at '{offset}', which it asks for in init(): the partition holds "
+                f"{here.oldest or here.upcoming} to {here.upcoming} (the next)"
+            )
         return offset
 
     def _taken_over(self, task: str, ssp: SystemStreamPartition) -> Checkpoint | None:

@@ -137,8 +137,8 @@ def test_what_a_task_does_in_its_close_is_not_lost_without_a_word(caplog: pytest
     container.run("caught-up")
     container.stop()
     assert [record.getMessage() for record in caplog.records] == [
-        "SaysGoodbye-1: what tasks did in close() is lost, because the last commit comes before it (messages sent: 1, keys of stores changed: 1); "
-        "do it in process(), window() or end_of_stream()"
+        "SaysGoodbye-1: what tasks did in close() is lost, because the last commit comes before it (messages sent: 1, keys of stores "
+        "changed: 1); do it in process(), window() or end_of_stream()"
     ]
 
 

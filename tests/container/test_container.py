@@ -169,8 +169,8 @@ def test_a_function_whose_code_a_call_would_not_run_is_refused_before_messages_a
 ) -> None:
     with pytest.raises(ConfigError) as caught:
         run_job(task, None, {"mem.a": {0: ["x"]}})
-    text = str(caught.value)
-    assert text.startswith(f"{function.__qualname__} (test_container.py:{function.__code__.co_firstlineno}) {what}, so its code would never run")
+    place = f"{function.__qualname__} (test_container.py:{function.__code__.co_firstlineno})"
+    assert str(caught.value).startswith(f"{place} {what}, so its code would never run")
 
 
 def test_whatever_can_be_called_with_three_arguments_is_a_process_function() -> None:

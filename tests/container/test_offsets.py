@@ -282,7 +282,8 @@ def test_what_is_no_place_in_the_partition_is_refused_and_nobody_remembers_it(
         return done
 
     assert ran(ignore, 3) == 3
-    with pytest.raises(OffsetError, match=rf"^sys\.a\.0: Partition 0 cannot begin at .*{where}.*, which it asks for in init\(\): .*{reason}"):
+    asked = rf"^sys\.a\.0: Partition 0 cannot begin at '{where}', which it asks for in init\(\): .*{reason}"
+    with pytest.raises(OffsetError, match=asked):
         ran(type("Starts", (StartsAt,), {"where": {"sys.a.0": where}}))
     assert ran(ignore) == 2
     assert not caplog.records
@@ -329,7 +330,7 @@ def test_a_start_may_only_be_set_for_a_partition_of_ones_own() -> None:
 
 
 def test_a_start_beyond_the_end_is_an_error() -> None:
-    with pytest.raises(OffsetError, match=r"mem\.a\.0: Partition 0 cannot begin at 6, .*: the partition holds 0 to 5 \(the next\)"):
+    with pytest.raises(OffsetError, match=r"mem\.a\.0: Partition 0 cannot begin at '6', .*: the partition holds 0 to 5 \(the next\)"):
         starting(where={"mem.a.0": "6"})
 
 
@@ -457,5 +458,13 @@ def test_another_grouper_goes_on_where_the_first_has_left_off(caplog: pytest.Log
     second = run_job(ignore, by_ssp, {"mem.a": {0: ["three"]}}, previous=first)
     assert [message for *_, message in second.processed] == ["three"]
     assert "mem.a.0 goes on with mem.a.0 where Partition 0 has left it; the state of Partition 0 stays behind" in caplog.text
+    caplog.clear()
     third = run_job(ignore, None, {"mem.a": {0: ["four"]}}, previous=second)
     assert {message for *_, message in third.processed} == {"three", "four"}
+    assert [record.getMessage() for record in caplog.records] == [
+        "Partition 0 goes on with mem.a.0 where it has left it itself, since its state is of then; what mem.a.0 has processed since is "
+        "processed again"
+    ]
+    caplog.clear()
+    run_job(ignore, None, {"mem.a": {0: ["five"]}}, previous=third)
+    assert not caplog.records
