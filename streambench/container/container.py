@@ -119,6 +119,7 @@ class Container:
         self._requests: list[Coordinator] = []
         self._intake = Intake(self._clock)
         self._runs = 0
+        self._is_advancing = False
         check_task(self.factory)
 
     @classmethod
@@ -161,7 +162,8 @@ class Container:
         raise ConfigError(f"run until {until!r}? Give 'caught-up', a number of messages, a function, or nothing")
 
     def commit(self) -> None:
-        """Commit all tasks now."""
+        """Commit all tasks now. Between two messages: a task asks its coordinator. Raises ContainerStateError."""
+        self._check_outside()
         self._drive(lambda: self._commit(self._tasks))
 
     def pause(self) -> None:
@@ -189,6 +191,7 @@ class Container:
             self.state = "stopped"
         if self.state != "running":
             return
+        self._check_still()
         self._owner.take()
         self.is_stopping = True
         try:
@@ -273,6 +276,20 @@ class Container:
             hint = "start() it first" if self.state == "new" else "make a new one: it goes on from the last checkpoint"
             raise ContainerStateError(f"the container is {self.state}; {hint}" + (f" ({self.reason})" if self.reason else ""))
 
+    def _check_outside(self) -> None:
+        """Raise ContainerStateError in the middle of a message, half of which a commit would make durable."""
+        if self.has_begun and self._loop.is_inside:
+            raise ContainerStateError(
+                f"{self.name} is in the middle of a message: a task asks for a commit with coordinator.commit(), and for the end with "
+                "coordinator.shutdown()"
+            )
+
+    def _check_still(self) -> None:
+        """Raise ContainerStateError where a ``run`` or ``step`` of this container is what led here."""
+        self._check_outside()
+        if self._is_advancing:
+            raise ContainerStateError(f"{self.name} is running: pause() it, and go on when its run() or step() has returned")
+
     def _drive(self, what: Callable[[], _T]) -> _T:
         self.require_running()
         self._owner.take()
@@ -283,10 +300,15 @@ class Container:
 
     def _advance(self, what: Callable[[], int], *, one_by_one: bool = False) -> int:
         self.require_running()
+        self._check_still()
         self._loop.runs.one_by_one = one_by_one
         self._runs += 1
         self._loop.paused = False
-        return self._drive(what)
+        self._is_advancing = True
+        try:
+            return self._drive(what)
+        finally:
+            self._is_advancing = False
 
     def _run_until(self, until: Callable[[], object]) -> int:
         problems: list[Exception] = []

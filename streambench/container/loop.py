@@ -47,7 +47,8 @@ class EventLoop:
     its task does; ``processed`` is how many messages were chosen so far (a broadcast message counts once), ``nulls`` how many iterations
     found none, ``ignored`` how many exceptions were passed over. ``unfinished`` is the message at which an exception ended the loop, None
     where it was not ended by one or between two messages; of a run of messages it is the first, and ``unfinished_count`` says how many
-    there are. ``paused`` makes ``run`` return. Tasks that take batches get ``runs``.
+    there are. ``paused`` makes ``run`` return. ``is_inside``: an iteration goes on at present, so that nothing may be committed but by the
+    loop itself. Tasks that take batches get ``runs``.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class EventLoop:
         """``timing``: what ``metrics.timer.enabled`` says. ``report(now)`` is told when metrics may be due, and returns when it
         is to be told next."""
         self.processed = self.nulls = 0
-        self.paused = False
+        self.paused = self.is_inside = False
         self.unfinished: IncomingMessageEnvelope | None = None
         self.unfinished_count = 0
         self.on_choice: ChoiceObserver | None = None
@@ -153,6 +154,7 @@ class EventLoop:
         idle_at = -1
         envelope: IncomingMessageEnvelope | None = None
         found = False
+        self.is_inside = True
         try:
             # Not "while not ...": Python 3.11 specializes the code of a call that goes on only at a jump back without a condition.
             while True:
@@ -228,6 +230,7 @@ class EventLoop:
                 raise placed  # noqa: B904
             raise
         finally:
+            self.is_inside = False
             outgoing.clear()
             self.processed = base + processed
             self._served = lane
@@ -238,8 +241,10 @@ class EventLoop:
 
     def _is_reached(self, until: Callable[[], object], processed: int, lane: Lane | None) -> bool:
         """Ask ``until``, which may look at the container."""
-        self.processed, self._served = processed, lane
-        return bool(until())
+        self.processed, self._served, self.is_inside = processed, lane, False
+        reached = bool(until())
+        self.is_inside = True
+        return reached
 
     def _take_in(self) -> None:
         """See to what other threads brought."""
@@ -251,7 +256,9 @@ class EventLoop:
             elif isinstance(item, ReaderFailure):
                 raise item.error
             else:
+                self.is_inside = False
                 item()
+                self.is_inside = True
 
     def _look_again(self) -> bool:
         """When there is nothing to do: let out what is still kept back, since it may be an input of this very job."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from streambench.container.container import Container
 from streambench.errors import (
     ContainerStateError,
     FencedError,
@@ -106,6 +107,52 @@ def test_a_flush_that_fails_fails_the_container_without_a_checkpoint() -> None:
         container.commit()
     assert (container.state, container.reason) == ("failed", "the disk is full")
     assert bench.committed() == {}
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+@pytest.mark.parametrize("act", ["commit", "stop", "step"])
+def test_a_task_cannot_drive_its_own_container_in_the_middle_of_a_message(act: str, guarantee: str) -> None:
+    acts = [act]
+
+    class Meddler(Counter):
+        def process(self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+            super().process(envelope, collector, coordinator)
+            if envelope.offset == "1" and acts:
+                getattr(bench.container, acts.pop())()
+
+    config = STORE | {"stores.counts.changelog": "mem.changes", "task.processing.guarantee": guarantee}
+    bench = Bench(Meddler, {"mem.a": {0: ["x", "x", "x"]}}, config)
+    container = bench.started()
+    with pytest.raises(TaskError, match=r"at mem\.a\.0@1: .* is in the middle of a message: a task asks .* coordinator\.commit\(\)"):
+        container.run("caught-up")
+    again = Container(config=bench.config, task=Meddler, systems=bench.container._systems, checkpoints=bench.checkpoints)
+    again.start()
+    again.run("caught-up")
+    again.stop()
+    (changes,) = bench.streams.partitions[SystemStream("mem", "changes")]
+    assert [count for _, count in changes.entries()][-1] == b"3"
+
+
+def test_who_is_asked_between_messages_may_commit_but_neither_stop_nor_step() -> None:
+    bench = Bench(Counter, {"mem.a": {0: ["x", "y"]}}, STORE)
+    container = bench.started()
+    refused: list[str] = []
+
+    def until() -> bool:
+        container.commit()
+        for verb in (container.stop, container.step):
+            with pytest.raises(ContainerStateError, match="is running: pause"):
+                verb()
+            refused.append(verb.__name__)
+        return True
+
+    assert container.run(until) == 1
+    assert refused == ["stop", "step"]
+    assert bench.committed() == {"mem.a.0": "0"}
+    container.post(container.commit)
+    assert container.step() == 1
+    container.stop()
+    assert bench.committed() == {"mem.a.0": "1"}
 
 
 # Stopping
