@@ -1,5 +1,4 @@
-"""Connections that survive what pika cannot read, a message with a time in its headers that is beyond the calendar, and that do not do
-with every message what need not be done."""
+"""Connections that read what pika gets wrong, and that do not do with every message what need not be done."""
 
 from __future__ import annotations
 
@@ -10,8 +9,6 @@ from typing import Any
 import pika
 from pika import data, frame, spec
 
-_START = struct.Struct(">BHL")
-_HEADER = struct.Struct(">HHQ")
 _START_OF_HEADER = struct.Struct(">BHLHHQ")
 _END = bytes([spec.FRAME_END])
 _REMEMBERED = 100
@@ -20,7 +17,8 @@ _NO_HEADERS = 0xFFFF ^ spec.BasicProperties.FLAG_HEADERS
 
 
 class Connection(pika.SelectConnection):  # type: ignore[misc]
-    """As pika's, which would lose the connection over such a message, and get it again over the next one."""
+    """As pika's, but for the headers of messages: pika makes whole numbers of all numbers, and loses the connection over a time that is
+    beyond the calendar, and gets it again over the next one."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self._remembered: dict[bytes, Any] = {}
@@ -28,34 +26,22 @@ class Connection(pika.SelectConnection):  # type: ignore[misc]
 
     def _read_frame(self) -> Any:
         buffer = self._frame_buffer
-        try:
-            if buffer[0] != spec.FRAME_HEADER or len(buffer) < _START_OF_HEADER.size:
-                return frame.decode_frame(buffer)
-            return self._read_header(buffer)
-        except (ArithmeticError, ValueError, OSError):
-            kind, channel, size = _START.unpack_from(self._frame_buffer)
-            if kind != spec.FRAME_HEADER:
-                raise
-            content = self._frame_buffer[_START.size : _START.size + size]
-            _, _, body_size = _HEADER.unpack_from(content)
-            read = frame.Header(channel, body_size, _properties(content[_HEADER.size :]))
-            return _START.size + size + spec.FRAME_END_SIZE, read
-
-    def _read_header(self, buffer: bytes) -> Any:
-        """As pika does it; but the messages of a stream mostly have the same properties, which are then decoded once, not each time.
-        Not those with headers, which whoever reads them may change."""
+        if buffer[0] != spec.FRAME_HEADER or len(buffer) < _START_OF_HEADER.size:
+            return frame.decode_frame(buffer)
         _, channel, size, _, _, body_size = _START_OF_HEADER.unpack_from(buffer)
-        end = _START.size + size
+        end = spec.FRAME_HEADER_SIZE + size
+        if buffer[end : end + 1] != _END:
+            return frame.decode_frame(buffer)  # it is not complete yet, or none
         encoded = buffer[_START_OF_HEADER.size : end]
-        known = self._remembered.get(encoded)
-        if known is not None and buffer[end : end + 1] == _END:
-            return end + spec.FRAME_END_SIZE, frame.Header(channel, body_size, known)
-        consumed, read = frame.decode_frame(buffer)
-        if read is not None and read.properties.headers is None and size <= _SHORT:
-            if len(self._remembered) >= _REMEMBERED:
-                self._remembered.clear()
-            self._remembered[encoded] = read.properties
-        return consumed, read
+        properties = self._remembered.get(encoded)
+        if properties is None:
+            properties = _properties(encoded)
+            # The messages of a stream mostly have the same ones. Not those with headers: whoever reads these may change them.
+            if properties.headers is None and size <= _SHORT:
+                if len(self._remembered) >= _REMEMBERED:
+                    self._remembered.clear()
+                self._remembered[encoded] = properties
+        return end + spec.FRAME_END_SIZE, frame.Header(channel, body_size, properties)
 
     def _process_callbacks(self, frame_value: Any) -> Any:
         # Nobody is called back for any of these, and pika takes a tenth of all its time to find that out.
@@ -65,13 +51,15 @@ class Connection(pika.SelectConnection):  # type: ignore[misc]
 
 
 def _properties(encoded: bytes) -> Any:
+    properties: Any = spec.BasicProperties()
     (flags,) = struct.unpack_from(">H", encoded)
+    if not flags & spec.BasicProperties.FLAG_HEADERS:
+        return properties.decode(encoded)
     start = 2
     for flag in (spec.BasicProperties.FLAG_CONTENT_TYPE, spec.BasicProperties.FLAG_CONTENT_ENCODING):
         if flags & flag:
             _, start = data.decode_short_string(encoded, start)
     headers, end = _table(encoded, start)
-    properties: Any = spec.BasicProperties()
     properties.decode(struct.pack(">H", flags & _NO_HEADERS) + encoded[2:start] + encoded[end:])
     properties.headers = headers
     return properties
@@ -87,30 +75,41 @@ def _table(encoded: bytes, start: int) -> tuple[dict[Any, Any], int]:
 
 
 def _value(encoded: bytes, at: int) -> tuple[Any, int]:
-    kind = encoded[at : at + 1]
-    if kind == b"F":
-        return _table(encoded, at + 1)
-    if kind == b"A":
-        at, end = _range(encoded, at + 1)
-        values = []
-        while at < end:
-            value, at = _value(encoded, at)
-            values.append(value)
-        return values, end
-    if kind == b"T":
-        (seconds,) = struct.unpack_from(">Q", encoded, at + 1)
-        return _time(seconds), at + 9
+    read = _OWN.get(encoded[at : at + 1])
+    if read is not None:
+        return read(encoded, at + 1)
     found: tuple[Any, int] = data.decode_value(encoded, at)
     return found
 
 
-def _time(seconds: int) -> Any:
+def _list(encoded: bytes, at: int) -> tuple[Any, int]:
+    at, end = _range(encoded, at)
+    values = []
+    while at < end:
+        value, at = _value(encoded, at)
+        values.append(value)
+    return values, end
+
+
+def _time(encoded: bytes, at: int) -> tuple[Any, int]:
+    (seconds,) = struct.unpack_from(">Q", encoded, at)
     try:
-        return datetime.fromtimestamp(seconds, UTC)
+        return datetime.fromtimestamp(seconds, UTC), at + 8
     except (ArithmeticError, ValueError, OSError):
-        return f"{seconds} s"
+        return f"{seconds} s", at + 8
+
+
+def _single(encoded: bytes, at: int) -> tuple[Any, int]:
+    return struct.unpack_from(">f", encoded, at)[0], at + 4
+
+
+def _double(encoded: bytes, at: int) -> tuple[Any, int]:
+    return struct.unpack_from(">d", encoded, at)[0], at + 8
 
 
 def _range(encoded: bytes, start: int) -> tuple[int, int]:
     (size,) = struct.unpack_from(">I", encoded, start)
     return start + 4, start + 4 + size
+
+
+_OWN = {b"F": _table, b"A": _list, b"T": _time, b"f": _single, b"d": _double}

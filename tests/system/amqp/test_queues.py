@@ -220,7 +220,7 @@ def test_what_is_no_time_is_a_header_like_any_other(foreign: Any) -> None:
 
 def test_times_that_are_written_otherwise_are_understood() -> None:
     then = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
-    for value in (1_700_000_000_000, "1700000000000", b"1700000000000", then):
+    for value in (1_700_000_000_000, 1_700_000_000_000.0, "1700000000000", b"1700000000000", then):
         assert received(pika.BasicProperties(headers={"timestamp_in_ms": value}), b"x", "key")[2:] == (1_700_000_000_000, {})
 
 
@@ -241,8 +241,9 @@ class Encoded:
         self.value = value
 
 
-@pytest.mark.parametrize("kind", ["quorum", "stream"])
-def test_a_time_beyond_the_calendar_ends_nobody(amqp: Make, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+@pytest.fixture
+def encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have pika send what is Encoded as it is."""
     encode = pika.data.encode_value
 
     def encode_value(pieces: list[bytes], value: Any) -> int:
@@ -252,6 +253,11 @@ def test_a_time_beyond_the_calendar_ends_nobody(amqp: Make, monkeypatch: pytest.
         return len(value.value)
 
     monkeypatch.setattr(pika.data, "encode_value", encode_value)
+
+
+@pytest.mark.usefixtures("encoded")
+@pytest.mark.parametrize("kind", ["quorum", "stream"])
+def test_a_time_beyond_the_calendar_ends_nobody(amqp: Make, kind: str) -> None:
     system = amqp(**{"queue.type": kind}).create()
     far = Encoded(b"T" + struct.pack(">Q", 1 << 50))
     table = {"timestamp_in_ms": far, "key": "k", "list": [far, {"deep": far}], "n": 5, "then": datetime(2024, 1, 1, tzinfo=UTC)}
@@ -266,6 +272,16 @@ def test_a_time_beyond_the_calendar_ends_nobody(amqp: Make, monkeypatch: pytest.
         **lists, "timestamp_in_ms": b"1125899906842624 s", "n": b"5",
         "then": b"2024-01-01T00:00:00+00:00", "amqp.content.type": b"text/plain", "amqp.app.id": b"me",
     }  # fmt: skip
+
+
+@pytest.mark.usefixtures("encoded")
+def test_numbers_in_headers_stay_what_they_are(amqp: Make) -> None:
+    system = amqp().create()
+    double, single = Encoded(b"d" + struct.pack(">d", 0.1)), Encoded(b"f" + struct.pack(">f", -1.5))
+    table = {"double": double, "single": single, "list": [double, 2], "deep": {"er": single}, "behind": "x"}
+    system.publish("", system.stream.stream, b"x", pika.BasicProperties(headers=table))
+    (envelope,) = system.receive(system.consumer(), 1)
+    assert envelope.headers == {"double": b"0.1", "single": b"-1.5", "list": b"[0.1,2]", "deep": b'{"er":-1.5}', "behind": b"x"}
 
 
 def test_names_that_are_no_text_are_shown_as_they_are(amqp: Make) -> None:
