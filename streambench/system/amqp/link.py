@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
+_LASTING_S = 2.0
 _SMALLEST_FRAME = 4096
 _AROUND_FRAME = 8
 
@@ -28,7 +29,7 @@ class Link:
     """Keeps one connection to a broker.
 
     ``opened(connection)`` is called on the link's thread whenever there is a new connection, ``lost()`` whenever that is gone, and
-    ``failed(error)`` once, when it does not come back (``patience.ms``); nothing is called after that.
+    ``failed(error)`` once, when it does not come back (``patience.ms``), or never for long; nothing is called after that.
     """
 
     def __init__(
@@ -52,7 +53,8 @@ class Link:
         self._lock = threading.Lock()
         self._connection: Any = None
         self._reason: BaseException | None = None
-        self._is_open = self._was_opened = False
+        self._is_open = False
+        self._opened_at: float | None = None
         self.is_blocked = False
         """Whether the broker takes no messages for now: it lacks memory or disk."""
         self.frame_bytes = _SMALLEST_FRAME
@@ -111,14 +113,14 @@ class Link:
                 self._connection.ioloop.add_callback_threadsafe(what)
 
     def _live(self) -> None:
-        pause, gone_since = _FIRST_PAUSE_S, time.monotonic()
+        pause, gone_since = _FIRST_PAUSE_S, None
         while not self._stopping.is_set():
-            self._was_opened = False
+            self._opened_at = None
             try:
                 self._connect_and_serve()
             except (AMQPError, OSError) as error:
                 self._reason = error
-                if self._was_opened:
+                if self._opened_at is not None:
                     self._lost()
             except Exception as error:
                 self._stopping.set()
@@ -130,10 +132,13 @@ class Link:
             if not self._is_decided.is_set():
                 self._start_error = why
                 break
-            if self._was_opened:
+            now = time.monotonic()
+            if self._opened_at is not None:
                 log.warning("%s: the connection is gone (%s); trying again", self._thread.name, why)
-                pause, gone_since = _FIRST_PAUSE_S, time.monotonic()
-            elif time.monotonic() - gone_since > self._settings.patience_s:
+            # One that is lost at once, again and again, is as good as none.
+            if gone_since is None or (self._opened_at is not None and now - self._opened_at >= _LASTING_S):
+                pause, gone_since = _FIRST_PAUSE_S, now
+            elif now - gone_since > self._settings.patience_s:
                 self._stopping.set()
                 self._failed(why)
                 break
@@ -161,7 +166,8 @@ class Link:
                 connection.ioloop.close()
 
     def _on_open(self, connection: Any) -> None:
-        self._was_opened = self._is_open = True
+        self._is_open = True
+        self._opened_at = time.monotonic()
         self.is_blocked = False
         self.frame_bytes = connection.params.frame_max - _AROUND_FRAME
         connection.add_on_connection_blocked_callback(lambda *_: self._set_blocked(True))

@@ -26,6 +26,7 @@ from tests.system.amqp.broker import Amqp, wait_for
 Make = Callable[..., Amqp]
 
 _HEARTBEAT = b"\x08\0\0\0\0\0\0\xce"
+_CHANNEL_IS_OPEN = b"\x00\x14\x00\x0b"
 
 
 @pytest.fixture
@@ -182,6 +183,9 @@ class Breaker:
         self.passes = threading.Event()
         """Whether it lets anything through; else both ends see somebody who is there and never says a word."""
         self.passes.set()
+        self.lets_live = True
+        """Whether a connection lives for longer than it takes to open a channel."""
+        self.connections = 0
         threading.Thread(target=self._accept, daemon=True).start()
 
     @property
@@ -215,6 +219,7 @@ class Breaker:
                 client = self._server.accept()[0]
             except OSError:
                 return
+            self.connections += 1
             broker = socket.create_connection(("127.0.0.1", self._port))
             with self._lock:
                 self._sockets += [client, broker]
@@ -226,6 +231,8 @@ class Breaker:
             while data := source.recv(1 << 16):
                 self.passes.wait()
                 self.heartbeats += counts and data.count(_HEARTBEAT)
+                if not self.lets_live and _CHANNEL_IS_OPEN in data:
+                    return self.cut()
                 target.sendall(data)
         except OSError:
             return
@@ -306,6 +313,19 @@ def test_a_broker_that_does_not_come_back_is_an_error_in_the_end(breaker: Breake
         while True:
             producer.send("test", sb.OutgoingMessageEnvelope(system.stream, b"2"))
             producer.flush("test")
+    system.close()
+
+
+def test_a_broker_that_loses_every_connection_at_once_is_not_bothered_without_end(breaker: Breaker) -> None:
+    system = Amqp(breaker.url, **{"patience.ms": 1_000}).create()
+    consumer = system.consumer()
+    breaker.lets_live = False
+    breaker.cut()
+    before = breaker.connections
+    with pytest.raises(StreamSystemError, match="cannot be reached"):
+        while True:
+            consumer.poll({system.ssp: 1}, 100)
+    assert breaker.connections - before < 10  # each waits longer than the one before
     system.close()
 
 
