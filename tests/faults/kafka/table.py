@@ -44,6 +44,7 @@ class Trial:
         self.guarantee = guarantee
         self._wrong: BaseException | None = None
         self.failures: list[StreambenchError] = []
+        self._has_failed = threading.Event()
         self.written: dict[int, list[bytes]] = {}
         """At the end, what another client reads of the output, of what was committed."""
         self.direct = Systems(config(broker.nodes))
@@ -92,9 +93,8 @@ class Trial:
         self.written = committed(self.broker.servers, self.output.stream, PARTITIONS)
 
     def wait_for_failure(self) -> None:
-        while not self.failures:
+        while not self._has_failed.wait(0.1):
             assert self._job.is_alive(), "it did not fail"
-            time.sleep(0.01)
 
     def attempt(self) -> None:
         """One run of the job to the end of its input. Raises what it raises."""
@@ -121,6 +121,7 @@ class Trial:
                 return
             except StreambenchError as error:
                 self.failures.append(error)
+                self._has_failed.set()
             except BaseException as error:
                 self._wrong = error
                 return
