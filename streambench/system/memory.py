@@ -25,12 +25,12 @@ from streambench.system.api import (
     Appends,
     Chunk,
     Sender,
-    SystemAdmin,
     SystemConsumer,
     SystemFactory,
     SystemProducer,
     nothing_to_settle,
 )
+from streambench.system.numbered import NumberedAdmin, to_number
 from streambench.system.rows import Rows
 
 _FIELDS = 3
@@ -151,7 +151,7 @@ class MemoryConsumer(SystemConsumer):
 
     def register(self, ssp: SystemStreamPartition, offset: str) -> None:
         partition = self._streams.partition(ssp.system_stream, ssp.partition)
-        position = _index(offset)
+        position = to_number(offset, ssp)
         if position > len(partition):
             raise OffsetError(f"{ssp}: offset {offset} lies beyond the end, {len(partition)}")
         self._positions[ssp] = position
@@ -249,7 +249,7 @@ class MemoryProducer(SystemProducer):
         pass
 
 
-class MemoryAdmin(SystemAdmin):
+class MemoryAdmin(NumberedAdmin):
     """Knows all about the streams of a memory system."""
 
     def __init__(self, streams: MemoryStreams) -> None:
@@ -260,13 +260,6 @@ class MemoryAdmin(SystemAdmin):
 
     def create(self, stream: SystemStream, partitions: int, **settings: Any) -> bool:
         return self._streams.create(stream, partitions)
-
-    def compare(self, offset: str, other: str) -> int | None:
-        mine, others = _index(offset), _index(other)
-        return (mine > others) - (mine < others)
-
-    def after(self, offset: str) -> str:
-        return str(_index(offset) + 1)
 
     def grow(self, stream: SystemStream, partitions: int) -> None:
         self._streams.grow(stream, partitions)
@@ -302,9 +295,3 @@ def _metadata(partition: Partition) -> PartitionMetadata:
     if not partition:
         return PartitionMetadata(None, None, "0")
     return PartitionMetadata("0", str(len(partition) - 1), str(len(partition)))
-
-
-def _index(offset: str) -> int:
-    if not offset.isdecimal():
-        raise OffsetError(f"'{offset}' is not an offset of a memory system: those are numbers from 0 on")
-    return int(offset)

@@ -203,7 +203,7 @@ def test_a_recorded_start_that_is_not_there_any_more_is_reported_too(caplog: pyt
 
 
 def test_a_checkpoint_that_is_no_offset_of_the_system_is_an_error_that_names_the_place() -> None:
-    with pytest.raises(OffsetError, match=r"sys\.a\.0: the checkpoint of Partition 0 cannot be used: 'seven' is not an offset"):
+    with pytest.raises(OffsetError, match=r"sys\.a\.0: the checkpoint of Partition 0 cannot be used: 'seven' is no offset"):
         start(OLDEST, after("seven"))
 
 

@@ -214,7 +214,7 @@ def test_a_damaged_compressed_file_is_an_error_that_names_it(tmp_path: Path, cut
 
 
 @pytest.mark.parametrize(
-    ("offset", "what"), [("9", "behind the end"), ("x", "no offset of a file"), ("-1", "no offset"), ("²", "no offset")]
+    ("offset", "what"), [("9", "behind the end"), ("x", "no offset"), ("-1", "no offset"), ("²", "no offset")]
 )
 @pytest.mark.parametrize("ending", [".jsonl", ".csv", ".txt.gz"])
 def test_an_offset_that_is_none_is_an_error(tmp_path: Path, ending: str, offset: str, what: str) -> None:

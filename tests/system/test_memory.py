@@ -139,9 +139,9 @@ def test_a_partition_that_is_not_there_is_an_error_and_nothing_is_written(stream
 
 @pytest.mark.parametrize("offset", ["", "-1", "x", "1.5"])
 def test_what_is_no_offset_is_an_error(streams: MemoryStreams, offset: str) -> None:
-    with pytest.raises(OffsetError, match="is not an offset of a memory system"):
+    with pytest.raises(OffsetError, match="is no offset of it"):
         reading(streams, p0=offset)
-    with pytest.raises(OffsetError, match="is not an offset of a memory system"):
+    with pytest.raises(OffsetError, match="is no offset of it"):
         MemoryAdmin(streams).after(offset)
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from streambench.errors import OffsetError, StreamExistsError, StreamSystemError, UnknownStreamError
+from streambench.errors import StreamExistsError, StreamSystemError, UnknownStreamError
 from streambench.model import PartitionMetadata, SystemStream
 from streambench.system.amqp.broker import Open, bounds, channel_to, check, declare, present
 from streambench.system.amqp.settings import Settings
-from streambench.system.api import SystemAdmin
+from streambench.system.numbered import NumberedAdmin
 
 
-class AmqpAdmin(SystemAdmin):
+class AmqpAdmin(NumberedAdmin):
     """Asks the broker, each time on a connection of its own: there is none that would have to be kept alive."""
 
     def __init__(self, settings: Settings) -> None:
@@ -37,17 +37,6 @@ class AmqpAdmin(SystemAdmin):
                 raise StreamExistsError(f"{stream} is there already, with {there} partitions and not {partitions}")
             declare(self._settings, open_channel, self._settings.place(stream.stream, partitions))
         return not there
-
-    def compare(self, offset: str, other: str) -> int | None:
-        if not (offset.isdecimal() and other.isdecimal()):
-            return None
-        mine, others = int(offset), int(other)
-        return (mine > others) - (mine < others)
-
-    def after(self, offset: str) -> str:
-        if not offset.isdecimal():
-            raise OffsetError(f"{offset!r} is no offset of an AMQP system: they are numbers")
-        return str(int(offset) + 1)
 
     def streams(self) -> list[SystemStream]:
         """Those that the configuration says something of."""

@@ -20,6 +20,7 @@ from streambench.system.amqp.messages import REDELIVERED, ROUTING_KEY, received
 from streambench.system.amqp.probe import probe_end
 from streambench.system.amqp.settings import MOST_AHEAD, Place, Settings
 from streambench.system.api import SystemConsumer
+from streambench.system.numbered import to_number
 
 _LONGEST_ANSWER_S = 1.0
 
@@ -61,10 +62,8 @@ class AmqpConsumer(SystemConsumer):
         self._most = at_most
 
     def register(self, ssp: SystemStreamPartition, offset: str) -> None:
-        if not offset.isdecimal():
-            raise OffsetError(f"{ssp}: {offset!r} is no offset of an AMQP system: they are numbers")
         make = _StreamReader if self._settings.keeps else _QueueReader
-        self._readers[ssp] = make(ssp, int(offset), self)
+        self._readers[ssp] = make(ssp, to_number(offset, ssp), self)
 
     def start(self) -> None:
         with channel_to(self._settings) as open_channel:

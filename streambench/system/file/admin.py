@@ -12,12 +12,11 @@ from typing import Any
 from streambench.durable import make_durable
 from streambench.errors import StreamExistsError, StreamSystemError
 from streambench.model import PartitionMetadata, SystemStream
-from streambench.system.api import SystemAdmin
-from streambench.system.file.consumer import to_position
 from streambench.system.file.producer import check_writable
 from streambench.system.file.reader import Reader, reader_of
 from streambench.system.file.source import PlainSource, source_of
 from streambench.system.file.streams import FileStreams, Place
+from streambench.system.numbered import NumberedAdmin
 
 _AT_ONCE = 10_000
 
@@ -39,7 +38,7 @@ class _Scan:
         self.reader.close()
 
 
-class FileAdmin(SystemAdmin):
+class FileAdmin(NumberedAdmin):
     """Knows the files of one file system. It deletes none: they are not its own."""
 
     def __init__(self, streams: FileStreams) -> None:
@@ -60,13 +59,6 @@ class FileAdmin(SystemAdmin):
         if present != partitions:
             raise StreamExistsError(f"{stream} is there already, with {present} partitions and not {partitions}: {path}")
         return False
-
-    def compare(self, offset: str, other: str) -> int | None:
-        mine, others = to_position(offset, self._streams.system), to_position(other, self._streams.system)
-        return (mine > others) - (mine < others)
-
-    def after(self, offset: str) -> str:
-        return str(to_position(offset, self._streams.system) + 1)
 
     def streams(self) -> list[SystemStream]:
         return [SystemStream(self._streams.system, name) for name in self._streams.names()]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from streambench.errors import OffsetError, UnknownStreamError
+from streambench.errors import UnknownStreamError
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.system.api import Chunk, SystemConsumer
 from streambench.system.file.reader import Reader, reader_of
 from streambench.system.file.streams import FileStreams
+from streambench.system.numbered import to_number
 
 
 class FileConsumer(SystemConsumer):
@@ -23,7 +24,7 @@ class FileConsumer(SystemConsumer):
         self._readers: dict[SystemStreamPartition, Reader] = {}
 
     def register(self, ssp: SystemStreamPartition, offset: str) -> None:
-        self._wanted[ssp] = to_position(offset, str(ssp))
+        self._wanted[ssp] = to_number(offset, ssp)
 
     def start(self) -> None:
         places = {stream: self._streams.partitions(stream) for stream in sorted({ssp.stream for ssp in self._wanted})}
@@ -55,10 +56,3 @@ class FileConsumer(SystemConsumer):
     def at_end(self, ssp: SystemStreamPartition) -> bool:
         reader = self._readers.get(ssp)
         return reader is not None and reader.at_head and reader.is_bounded
-
-
-def to_position(offset: str, where: str) -> int:
-    """An offset of a file as a number. Raises OffsetError where it is none."""
-    if not (offset.isascii() and offset.isdecimal()):
-        raise OffsetError(f"{where}: '{offset}' is no offset of a file; its offsets are positions of bytes, from 0 on")
-    return int(offset)

@@ -12,10 +12,10 @@ from kafka.admin import OffsetSpec
 
 from streambench.errors import ConfigError, StreamExistsError, StreamSystemError, UnknownStreamError
 from streambench.model import PartitionMetadata, SystemStream
-from streambench.system.api import SystemAdmin
-from streambench.system.kafka.clients import LookUps, new_admin, to_number, translated, unreachable
+from streambench.system.kafka.clients import LookUps, new_admin, translated, unreachable
 from streambench.system.kafka.hanging import Open, find_open, still
 from streambench.system.kafka.settings import Settings
+from streambench.system.numbered import NumberedAdmin
 
 _UNTIL_KNOWN_S = 15.0
 _AGAIN_S = 0.1
@@ -28,7 +28,7 @@ CHECKPOINTS = "__streambench_checkpoints_"
 _INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
-class KafkaAdmin(SystemAdmin):
+class KafkaAdmin(NumberedAdmin):
     """Answers for one Kafka cluster; a stream is a topic.
 
     What of a topic was compacted Kafka does not tell, so that ``compacted_to`` knows nothing: how far back the state of a job can be
@@ -101,15 +101,6 @@ class KafkaAdmin(SystemAdmin):
                 raise StreamExistsError(f"{stream} is there already, with {present} partitions and not {partitions}") from None
             return False
         return True
-
-    def compare(self, offset: str, other: str) -> int | None:
-        if not (offset.isdecimal() and other.isdecimal()):
-            return None
-        mine, others = int(offset), int(other)
-        return (mine > others) - (mine < others)
-
-    def after(self, offset: str) -> str:
-        return str(to_number(offset, self._settings.system) + 1)
 
     def grow(self, stream: SystemStream, partitions: int) -> None:
         present = len(self._partitions([stream.stream]).get(stream.stream, ()))

@@ -12,7 +12,7 @@ from typing import Any
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka import errors as kafka_errors
 
-from streambench.errors import MessageTooLargeError, OffsetError, StreambenchError, StreamSystemError, UnknownStreamError
+from streambench.errors import MessageTooLargeError, StreambenchError, StreamSystemError, UnknownStreamError
 from streambench.system.kafka import progress
 from streambench.system.kafka.settings import Settings
 
@@ -148,13 +148,6 @@ def translated(settings: Settings, doing: str, **more: type[StreambenchError]) -
         yield
     except kafka_errors.KafkaError as error:
         raise as_ours(settings, doing, error, more) from error
-
-
-def to_number(offset: str, where: str) -> int:
-    """An offset of Kafka as a number. Raises OffsetError where it is none."""
-    if not (offset.isascii() and offset.isdecimal()):
-        raise OffsetError(f"{where}: '{offset}' is no offset of Kafka; its offsets are whole numbers from 0 on")
-    return int(offset)
 
 
 def as_ours(

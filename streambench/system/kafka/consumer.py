@@ -18,8 +18,9 @@ from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.system.api import SystemConsumer
 from streambench.system.kafka import progress
 from streambench.system.kafka.admin import KafkaAdmin
-from streambench.system.kafka.clients import LookUps, as_ours, new_consumer, to_number, unreachable
+from streambench.system.kafka.clients import LookUps, as_ours, new_consumer, unreachable
 from streambench.system.kafka.settings import Settings
+from streambench.system.numbered import to_number
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ class KafkaConsumer(SystemConsumer):
         self._read = metrics.counter(f"{settings.system}-messages-read", "kafka")
 
     def register(self, ssp: SystemStreamPartition, offset: str) -> None:
-        self._wanted[ssp] = to_number(offset, str(ssp))
+        self._wanted[ssp] = to_number(offset, ssp)
 
     def start(self) -> None:
         self._partitions = {ssp: TopicPartition(ssp.stream, ssp.partition) for ssp in self._wanted}

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from streambench.model import PartitionMetadata, SystemStream, SystemStreamPartition
-from streambench.system.api import SystemAdmin
-from streambench.system.log.consumer import to_number
 from streambench.system.log.streams import Log
+from streambench.system.numbered import NumberedAdmin, to_number
 
 
-class LogAdmin(SystemAdmin):
+class LogAdmin(NumberedAdmin):
     """Answers for one log. ``log`` is the log itself, for what is special to it: fences, sequences, reading as Arrow."""
 
     def __init__(self, system: str, log: Log) -> None:
@@ -27,15 +26,6 @@ class LogAdmin(SystemAdmin):
 
     def create(self, stream: SystemStream, partitions: int, **settings: Any) -> bool:
         return self.log.create(stream.stream, partitions, **settings)
-
-    def compare(self, offset: str, other: str) -> int | None:
-        if not (offset.isdecimal() and other.isdecimal()):
-            return None
-        mine, others = int(offset), int(other)
-        return (mine > others) - (mine < others)
-
-    def after(self, offset: str) -> str:
-        return str(to_number(offset, self._system) + 1)
 
     def streams(self) -> list[SystemStream]:
         return [SystemStream(self._system, name) for name in self.log.streams()]
@@ -62,7 +52,7 @@ class LogAdmin(SystemAdmin):
 
     def keep_from(self, offsets: Mapping[SystemStreamPartition, str]) -> None:
         for ssp, offset in offsets.items():
-            self.log.partition(ssp.stream, ssp.partition).keep_from(to_number(offset, self._system))
+            self.log.partition(ssp.stream, ssp.partition).keep_from(to_number(offset, ssp))
 
     def close(self) -> None:
         self.log.close()

@@ -8,12 +8,12 @@ from typing import ClassVar
 import pyarrow as pa
 
 from streambench.chunk import ArrowChunk, Chunk
-from streambench.errors import OffsetError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.system.api import SystemConsumer
 from streambench.system.log.cursor import Cursor
 from streambench.system.log.streams import Log
+from streambench.system.numbered import to_number
 
 
 class LogConsumer(SystemConsumer):
@@ -29,7 +29,7 @@ class LogConsumer(SystemConsumer):
         self._read = metrics.counter(f"{system}-messages-read", "log")
 
     def register(self, ssp: SystemStreamPartition, offset: str) -> None:
-        self._wanted[ssp] = to_number(offset, str(ssp))
+        self._wanted[ssp] = to_number(offset, ssp)
 
     def start(self) -> None:
         for ssp, offset in self._wanted.items():
@@ -69,7 +69,7 @@ class LogConsumer(SystemConsumer):
         """What is there from ``offset`` on, at most so many messages, as Arrow batches; apart from what is polled.
 
         The columns are offset, timestamp, key, value, headers. Raises UnknownStreamError, OffsetError."""
-        return self._log.partition(ssp.stream, ssp.partition).read(to_number(offset, str(ssp)), at_most)
+        return self._log.partition(ssp.stream, ssp.partition).read(to_number(offset, ssp), at_most)
 
 
 def as_chunk(ssp: SystemStreamPartition, batches: Sequence[pa.RecordBatch]) -> Chunk:
@@ -85,10 +85,3 @@ def as_chunk(ssp: SystemStreamPartition, batches: Sequence[pa.RecordBatch]) -> C
         assert chunk.timestamps is not None and more.timestamps is not None
         chunk.timestamps += more.timestamps
     return chunk
-
-
-def to_number(offset: str, where: str) -> int:
-    """An offset of a log as a number. Raises OffsetError where it is none."""
-    if not offset.isdecimal():
-        raise OffsetError(f"{where}: '{offset}' is no offset of a log; its offsets are whole numbers from 0 on")
-    return int(offset)

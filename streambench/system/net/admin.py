@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from streambench.errors import OffsetError, StreamExistsError
+from streambench.errors import StreamExistsError
 from streambench.model import PartitionMetadata, SystemStream
-from streambench.system.api import SystemAdmin
 from streambench.system.net.settings import Streams
+from streambench.system.numbered import NumberedAdmin
 
 
-class NetAdmin(SystemAdmin):
+class NetAdmin(NumberedAdmin):
     """Knows the streams of one system. None of them stores a message: offsets count what one consumer received, from 0 on."""
 
     replayable = False
@@ -30,19 +30,5 @@ class NetAdmin(SystemAdmin):
             raise StreamExistsError(f"{stream} is there already, with {present} partitions and not {partitions}: set {key}")
         return False
 
-    def compare(self, offset: str, other: str) -> int | None:
-        mine, others = to_number(offset, self._streams.system), to_number(other, self._streams.system)
-        return (mine > others) - (mine < others)
-
-    def after(self, offset: str) -> str:
-        return str(to_number(offset, self._streams.system) + 1)
-
     def streams(self) -> list[SystemStream]:
         return [SystemStream(self._streams.system, name) for name in self._streams.names()]
-
-
-def to_number(offset: str, where: str) -> int:
-    """An offset as a number. Raises OffsetError where it is none."""
-    if not (offset.isascii() and offset.isdecimal()):
-        raise OffsetError(f"{where}: '{offset}' is no offset of it; they are numbers from 0 on")
-    return int(offset)

@@ -13,10 +13,10 @@ from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.system.api import Chunk, SystemConsumer, nothing_to_look_at
 from streambench.system.net.address import Address, listen
-from streambench.system.net.admin import to_number
 from streambench.system.net.framing import FRAMINGS
 from streambench.system.net.listener import Counters, Listener
 from streambench.system.net.settings import Streams, TcpSettings, tcp_settings
+from streambench.system.numbered import to_number
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class TcpConsumer(SystemConsumer):
             raise nothing_to_look_at(self._streams.system)
 
     def register(self, ssp: SystemStreamPartition, offset: str) -> None:
-        self._wanted[ssp] = to_number(offset, str(ssp))
+        self._wanted[ssp] = to_number(offset, ssp)
 
     def start(self) -> None:
         for ssp, offset in self._wanted.items():
@@ -98,7 +98,7 @@ class TcpConsumer(SystemConsumer):
         for ssp, offset in offsets.items():
             listener = listeners.get(ssp)
             if listener is not None:
-                listener.acknowledge(to_number(offset, str(ssp)))
+                listener.acknowledge(to_number(offset, ssp))
 
     def _listen(self, ssp: SystemStreamPartition, offset: int) -> None:
         stream = ssp.system_stream

@@ -19,8 +19,8 @@ from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.system.api import Chunk, SystemConsumer, nothing_to_look_at
 from streambench.system.net.address import Address, listen
-from streambench.system.net.admin import to_number
 from streambench.system.net.settings import HEADER, LARGEST_DATAGRAM, NUMBERED, Streams, UdpSettings, udp_settings
+from streambench.system.numbered import to_number
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class UdpConsumer(SystemConsumer):
             raise nothing_to_look_at(self._streams.system)
 
     def register(self, ssp: SystemStreamPartition, offset: str) -> None:
-        self._wanted[ssp] = to_number(offset, str(ssp))
+        self._wanted[ssp] = to_number(offset, ssp)
 
     def start(self) -> None:
         for ssp, offset in self._wanted.items():

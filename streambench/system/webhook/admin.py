@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from streambench.errors import OffsetError, StreamExistsError
+from streambench.errors import StreamExistsError
 from streambench.model import PartitionMetadata, SystemStream
-from streambench.system.api import SystemAdmin
+from streambench.system.numbered import NumberedAdmin
 from streambench.system.webhook.settings import WebhookSettings
 
 
-class WebhookAdmin(SystemAdmin):
+class WebhookAdmin(NumberedAdmin):
     """Knows the streams that the configuration names; with a ``url`` for all of them, any stream can be posted to."""
 
     replayable = False
@@ -30,18 +30,5 @@ class WebhookAdmin(SystemAdmin):
             raise StreamExistsError(f"{stream} has {present} partitions and not {partitions}: say {key}={partitions}")
         return False
 
-    def compare(self, offset: str, other: str) -> int | None:
-        mine, others = _number(offset), _number(other)
-        return (mine > others) - (mine < others)
-
-    def after(self, offset: str) -> str:
-        return str(_number(offset) + 1)
-
     def streams(self) -> list[SystemStream]:
         return self._settings.streams()
-
-
-def _number(offset: str) -> int:
-    if not offset.isdecimal():
-        raise OffsetError(f"'{offset}' is not an offset of a webhook: those are numbers from 0 on")
-    return int(offset)
