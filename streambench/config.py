@@ -17,6 +17,7 @@ from typing import Any
 import javaproperties
 
 from streambench import config_keys
+from streambench.config_keys import Key
 from streambench.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -145,9 +146,11 @@ class Config(Mapping[str, str]):
         """The names that follow ``prefix`` (which ends in a dot) up to the next dot, sorted: the systems, the stores."""
         return sorted({key.split(".")[0] for key in self.below(prefix)})
 
-    def text(self, key: str) -> str | None:
-        """The value of a key, else its default; an empty value counts as none. Raises ConfigError where it is not an allowed one."""
-        known = config_keys.find(key)
+    def text(self, key: str, known: Key | None = None) -> str | None:
+        """The value of a key, else its default; an empty value counts as none. Raises ConfigError where it is not an allowed one.
+
+        ``known``, here and below: what is known of a key of a plug-in, which nobody else knows."""
+        known = known or config_keys.find(key)
         value = self._values.get(key, "").strip() or (known.default if known else None)
         if value is not None and known and known.values:
             value = value.lower()
@@ -155,30 +158,30 @@ class Config(Mapping[str, str]):
                 raise self.error(key, f"'{self._values[key]}' is not one of {', '.join(known.values)}")
         return value
 
-    def required(self, key: str, meaning: str = "") -> str:
+    def required(self, key: str, meaning: str = "", known: Key | None = None) -> str:
         """The value of a key. Raises ConfigError where it is missing, which says what it means (``meaning``: of a key of a plug-in)."""
-        value = self.text(key)
+        known = known or config_keys.find(key)
+        value = self.text(key, known)
         if value is None:
-            known = config_keys.find(key)
             what = meaning or (known.meaning if known else "")
             raise self.error(key, f"is missing ({what})" if what else "is missing")
         return value
 
-    def integer(self, key: str) -> int:
+    def integer(self, key: str, known: Key | None = None) -> int:
         """The value of a key as an int. Raises ConfigError where it is missing, none, or smaller than the key allows."""
-        value = self.required(key)
+        known = known or config_keys.find(key)
+        value = self.required(key, known=known)
         try:
             number = int(value)
         except ValueError:
             raise self.error(key, f"'{value}' is not a whole number") from None
-        known = config_keys.find(key)
         if known and known.least is not None and number < known.least:
             raise self.error(key, f"{number} is too small: give {known.least} or more")
         return number
 
-    def boolean(self, key: str) -> bool:
+    def boolean(self, key: str, known: Key | None = None) -> bool:
         """The value of a key as a bool: ``true`` or ``false``. Raises ConfigError where it is missing or neither."""
-        value = self.required(key).lower()
+        value = self.required(key, known=known).lower()
         if value not in _TRUE_FALSE:
             raise self.error(key, f"'{value}' is neither true nor false")
         return _TRUE_FALSE[value]

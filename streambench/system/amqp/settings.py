@@ -150,7 +150,7 @@ class Settings:
             exchange_type=exchange_type,
             binding_keys=tuple(self._config.names(self._key("binding.keys", stream))) or ("#" if exchange_type == "topic" else "",),
             routing_key=self._text("routing.key", stream),
-            mandatory=not exchange or self._text("mandatory", stream) == "true",
+            mandatory=not exchange or self._config.boolean(self._key("mandatory", stream), _KNOWN["mandatory"]),
             arguments=self._arguments(stream, kind or ""),
             dead_letters=self._text("dead.letter.queue", stream),
             prefetch=prefetch,
@@ -251,22 +251,10 @@ class Settings:
         return f"systems.{self.system}.{name}" if stream is None else self._config.stream_key(self.system, stream, name)
 
     def _text(self, name: str, stream: str | None = None) -> str | None:
-        known = _KNOWN[name]
-        value = self._config.text(self._key(name, stream)) or known.default
-        if value is not None and known.kind == "boolean" and value.lower() not in ("true", "false"):
-            raise self._config.error(self._key(name, stream), f"'{value}' is neither true nor false")
-        if value is not None and (known.values or known.kind == "boolean"):
-            value = value.lower()
-        if value is not None and known.values and value not in known.values:
-            raise self._config.error(self._key(name, stream), f"'{value}' is not one of {', '.join(known.values)}")
-        return value
+        return self._config.text(self._key(name, stream), _KNOWN[name])
 
     def _number(self, name: str, stream: str | None = None) -> int:
-        key, known = self._key(name, stream), _KNOWN[name]
-        number = self._config.integer(key) if self._config.text(key) else int(known.default or "0")
-        if known.least is not None and number < known.least:
-            raise self._config.error(key, f"{number} is too small: give {known.least} or more")
-        return number
+        return self._config.integer(self._key(name, stream), _KNOWN[name])
 
     def _check_names(self) -> None:
         """Unknown names are errors here: nobody else knows them."""

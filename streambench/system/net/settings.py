@@ -84,23 +84,13 @@ class Values:
         return self._config.stream_key(self._stream.system, self._stream.stream, name)
 
     def text(self, name: str) -> str:
-        known, key = self._known[name], self.key(name)
-        value = self._config.get(key, "").strip() or known.default or ""
-        if known.values and value.lower() not in known.values:
-            raise self._config.error(key, f"'{value}' is not one of {', '.join(known.values)}")
-        return value.lower() if known.values else value
+        return self._config.required(self.key(name), known=self._known[name])
 
     def integer(self, name: str) -> int:
-        known, key, value = self._known[name], self.key(name), self.text(name)
-        if not value.isdecimal() or int(value) < (known.least or 0):
-            raise self._config.error(key, f"'{value}' is not a whole number from {known.least or 0} on")
-        return int(value)
+        return self._config.integer(self.key(name), self._known[name])
 
     def boolean(self, name: str) -> bool:
-        value = self.text(name).lower()
-        if value not in ("true", "false"):
-            raise self._config.error(self.key(name), f"'{value}' is neither true nor false")
-        return value == "true"
+        return self._config.boolean(self.key(name), self._known[name])
 
     def path(self, name: str) -> str | None:
         """The path of a file that is there; None where none is given."""

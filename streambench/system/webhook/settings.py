@@ -361,24 +361,13 @@ class WebhookSettings:
         return f"systems.{self.system}.{name}" if stream is None or not own else self.config.stream_key(self.system, stream, name)
 
     def _text(self, name: str, stream: str | None = None) -> str | None:
-        key, known = self._key(name, stream), _NAMED[name]
-        value = self.config.text(key)
-        if value is None:
-            return known.default
-        if known.values and value.lower() not in known.values:
-            raise self.config.error(key, f"'{value}' is not one of {', '.join(known.values)}")
-        return value.lower() if known.values else value
+        return self.config.text(self._key(name, stream), _NAMED[name])
 
     def _integer(self, name: str, stream: str | None = None) -> int:
-        key, known = self._key(name, stream), _NAMED[name]
-        number = int(known.default or 0) if self.config.text(key) is None else self.config.integer(key)
-        if known.least is not None and number < known.least:
-            raise self.config.error(key, f"{number} is too small: give {known.least} or more")
-        return number
+        return self.config.integer(self._key(name, stream), _NAMED[name])
 
     def _boolean(self, name: str, stream: str) -> bool:
-        key = self._key(name, stream)
-        return self.config.boolean(key) if self.config.text(key) is not None else _NAMED[name].default == "true"
+        return self.config.boolean(self._key(name, stream), _NAMED[name])
 
     def _path(self, name: str) -> Path | None:
         key = self._key(name)

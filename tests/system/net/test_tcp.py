@@ -309,7 +309,7 @@ def test_a_port_that_becomes_free_is_taken() -> None:
         ({"streams__lines__listen": "65535", "streams__lines__partitions": 2}, "streams.lines.listen", "beyond the last one"),
         ({"framing": "csv"}, "framing", "lines, length, envelope"),
         ({"max__message__bytes": "many"}, "max.message.bytes", "whole number"),
-        ({"streams__lines__max__connections": "0"}, "streams.lines.max.connections", "from 1 on"),
+        ({"streams__lines__max__connections": "0"}, "streams.lines.max.connections", "give 1 or more"),
         ({"acknowledge": "yes"}, "acknowledge", "neither true nor false"),
         ({"tls__certificate": "/nothing.pem"}, "tls.certificate", "no file"),
         ({"streams__lines__lisen": "1"}, "streams.lines.lisen", "did you mean listen"),
