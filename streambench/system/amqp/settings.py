@@ -34,7 +34,7 @@ _OF_BOTH = (
     ),
     Key(
         "prefetch", "integer", "10000",
-        "amqp: how many messages a reader may have without acknowledging any; 0: as many as the broker lets it", least=0,
+        "amqp: how many messages a reader has at most, in memory, without acknowledging any; 0: as many as the broker lets it", least=0,
     ),
     Key("key.header", "text", "key", "amqp: the header that holds a message's key"),
 )  # fmt: skip
