@@ -96,7 +96,8 @@ class Endpoints:
                 done.cancel()
         now = asyncio.get_running_loop().time()
         for reading in self._reading:
-            reading.reschedule(now)
+            if not reading.expired():  # who is too slow just now hears of it already
+                reading.reschedule(now)
 
     def _route(self, endpoint: Endpoint) -> Callable[[Request], object]:
         async def answer(request: Request) -> Response:
