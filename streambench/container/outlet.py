@@ -20,9 +20,9 @@ _LONGEST = 16_000
 _SETTLED_AFTER = 1_000
 
 Put = Callable[[str, Any], None]
+"""Takes a message from a source."""
 Unserialisable = Callable[[str, OutgoingMessageEnvelope, Exception], None]
 """Told of a source, a message that cannot be encoded or is not what the system takes, and the error; raises or not."""
-"""Takes a message from a source."""
 
 
 class Quick(NamedTuple):
