@@ -100,7 +100,7 @@ class Campaign:
             self._send_and_wait(part)
             self._kill()
         self._send(MESSAGES - sum(map(len, self.expected.values())))
-        while self._running("--until", "caught-up").wait(PATIENCE_S):
+        while self._came_to_the_end() != 0:
             assert self.ended < 5, self.said()
         self._process = None
 
@@ -155,6 +155,16 @@ class Campaign:
         goal = self._written() + self._chance.randrange(1, part)
         self._send(part)
         self._until(lambda: self._running() is not None and self._written() >= goal, f"the output to come to {goal}")
+
+    def _came_to_the_end(self) -> int:
+        """The exit code of a run over all that is left, however long that takes while something comes of it."""
+        process, written = self._running("--until", "caught-up"), -1
+        while True:
+            try:
+                return process.wait(PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                before, written = written, self._written()
+                assert written > before, f"nothing was written for {PATIENCE_S:.0f} seconds: {self.said()}"
 
     def _kill(self) -> None:
         process = self._running()
