@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -101,8 +101,9 @@ def channel_to(settings: Settings) -> Iterator[Callable[[], BlockingChannel]]:
     except (exceptions.AMQPError, OSError) as error:
         raise explained(settings, error) from error
     finally:
-        if connection.is_open:
-            connection.close()
+        with suppress(exceptions.AMQPError, OSError):  # it is lost now, which makes no difference to what was answered
+            if connection.is_open:
+                connection.close()
 
 
 Open = Callable[[], BlockingChannel]

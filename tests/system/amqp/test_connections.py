@@ -26,7 +26,7 @@ from tests.system.amqp.broker import Amqp, wait_for
 Make = Callable[..., Amqp]
 
 _HEARTBEAT = b"\x08\0\0\0\0\0\0\xce"
-_CHANNEL_IS_OPEN = b"\x00\x14\x00\x0b"
+_CHANNEL_IS_OPEN, _CLOSE = b"\x00\x14\x00\x0b", b"\x00\x0a\x00\x32"
 
 
 @pytest.fixture
@@ -183,8 +183,8 @@ class Breaker:
         self.passes = threading.Event()
         """Whether it lets anything through; else both ends see somebody who is there and never says a word."""
         self.passes.set()
-        self.lets_live = True
-        """Whether a connection lives for longer than it takes to open a channel."""
+        self.loses: bytes | None = None
+        """What is not passed on: where one of the ends says it, all connections are cut."""
         self.connections = 0
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -231,7 +231,7 @@ class Breaker:
             while data := source.recv(1 << 16):
                 self.passes.wait()
                 self.heartbeats += counts and data.count(_HEARTBEAT)
-                if not self.lets_live and _CHANNEL_IS_OPEN in data:
+                if self.loses is not None and self.loses in data:
                     return self.cut()
                 target.sendall(data)
         except OSError:
@@ -319,13 +319,20 @@ def test_a_broker_that_does_not_come_back_is_an_error_in_the_end(breaker: Breake
 def test_a_broker_that_loses_every_connection_at_once_is_not_bothered_without_end(breaker: Breaker) -> None:
     system = Amqp(breaker.url, **{"patience.ms": 1_000}).create()
     consumer = system.consumer()
-    breaker.lets_live = False
+    breaker.loses = _CHANNEL_IS_OPEN
     breaker.cut()
     before = breaker.connections
     with pytest.raises(StreamSystemError, match="cannot be reached"):
         while True:
             consumer.poll({system.ssp: 1}, 100)
     assert breaker.connections - before < 10  # each waits longer than the one before
+    system.close()
+
+
+def test_what_was_answered_counts_though_the_connection_is_lost_at_the_end(breaker: Breaker) -> None:
+    system = Amqp(breaker.url).create()
+    breaker.loses = _CLOSE
+    assert list(system.systems.metadata([system.stream])[system.stream]) == [0]
     system.close()
 
 
