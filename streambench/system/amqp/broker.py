@@ -70,6 +70,10 @@ def explained(settings: Settings, error: BaseException) -> StreambenchError:
     where = f"the AMQP broker at {settings.name} ({key})"
     if isinstance(error, StreambenchError):
         return error
+    probable = (exceptions.ProbableAuthenticationError, exceptions.ProbableAccessDeniedError)
+    if isinstance(error, probable) and exceptions.ConnectionClosedByBroker.__name__ not in str(error):
+        what = "it has just stopped, or refuses the user, the password or the virtual host that the url gives"
+        return StreamSystemError(f"{where} ended the connection without a word while it was opened: {what}")
     if isinstance(error, (exceptions.AuthenticationError, exceptions.ProbableAuthenticationError)):
         return StreamSystemError(f"{where} refuses the user or the password that the url gives")
     if isinstance(error, exceptions.ConnectionClosedByBroker):

@@ -26,7 +26,7 @@ from tests.system.amqp.broker import Amqp, wait_for
 Make = Callable[..., Amqp]
 
 _HEARTBEAT = b"\x08\0\0\0\0\0\0\xce"
-_CHANNEL_IS_OPEN, _CLOSE = b"\x00\x14\x00\x0b", b"\x00\x0a\x00\x32"
+_TUNE, _CLOSE, _CHANNEL_IS_OPEN = b"\x00\x0a\x00\x1e", b"\x00\x0a\x00\x32", b"\x00\x14\x00\x0b"
 
 
 @pytest.fixture
@@ -327,6 +327,12 @@ def test_a_broker_that_loses_every_connection_at_once_is_not_bothered_without_en
             consumer.poll({system.ssp: 1}, 100)
     assert breaker.connections - before < 10  # each waits longer than the one before
     system.close()
+
+
+def test_a_broker_that_stops_while_a_connection_is_opened_is_not_said_to_refuse_the_password(breaker: Breaker) -> None:
+    breaker.loses = _TUNE
+    for said in refusals(breaker.url):
+        assert "without a word while it was opened: it has just stopped, or refuses the user" in said
 
 
 def test_what_was_answered_counts_though_the_connection_is_lost_at_the_end(breaker: Breaker) -> None:
