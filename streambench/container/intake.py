@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 from msgspec import Struct
@@ -56,7 +56,8 @@ class Intake:
     """Polls the consumers that may be polled by the event loop, and runs a reader thread for each of the others.
 
     ``inbox`` holds what came from other threads, in order: Arrivals, ReaderFailures and Commands. The event loop looks at it once per
-    iteration; ``wake`` is set whenever something is added. ``polls``: how often each system was polled.
+    iteration; ``wake`` is set whenever something is added. ``polls``: how often each system was polled. ``question``: the number of the
+    last one that was asked.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -64,6 +65,7 @@ class Intake:
         self.inbox: deque[Arrival | ReaderFailure | Command] = deque()
         self.wake = threading.Event()
         self.polls: dict[str, int] = {}
+        self.question = 0
         self._polled: dict[str, SystemConsumer] = {}
         self._polls: dict[str, _Poll] = {}
         self._readers: dict[str, _Reader] = {}
@@ -128,6 +130,17 @@ class Intake:
         """Tell the reader of this partition that so many of its messages no longer wait."""
         self._readers[ssp.system].consumed(ssp, messages)
 
+    def ask(self) -> int:
+        """Have every reader look anew: what it said of the heads of its partitions may be older than a message that somebody has sent and
+        now waits for. The number of the question, for ``has_answer``."""
+        self.question += 1
+        return self.question
+
+    def has_answer(self, question: int, systems: Collection[str]) -> bool:
+        """Whether the readers of these systems have polled since they were asked; what came of it is in the inbox, or was taken from it.
+        A reader whose partitions have all come to their end polls no more."""
+        return all(reader.answered >= question for system, reader in self._readers.items() if system in systems)
+
     def post(self, command: Command) -> None:
         """Have the event loop call ``command`` between two messages. May be called from any thread."""
         self.inbox.append(command)
@@ -166,6 +179,7 @@ class _Reader:
     def __init__(
         self, intake: Intake, system: str, consumer: SystemConsumer, poll: _Poll, starts: Mapping[SystemStreamPartition, str], room: int
     ) -> None:
+        self.answered = 0
         self._intake = intake
         self._system = system
         self._consumer = consumer
@@ -237,6 +251,7 @@ class _Reader:
         told = nothing, nothing
         may_end = self._intake.may_end(self._system)
         while wanted := self._wanted():
+            question = self._intake.question
             chunks = self._poll(wanted, _READER_POLL_MS)
             self._intake.polls[self._system] += 1
             with self._changed:
@@ -247,6 +262,9 @@ class _Reader:
             if chunks or (at_head, at_end) != told:
                 told = at_head, at_end
                 self._intake.arrive(Arrival(self._system, chunks, at_head, at_end))
+            if self.answered != question:
+                self.answered = question
+                self._intake.wake.set()
 
     def _wanted(self) -> dict[SystemStreamPartition, int]:
         """The partitions that have room; empty only when it is time to stop."""

@@ -116,6 +116,7 @@ class EventLoop:
         self._report = report
         self._report_at = _NEVER
         self._last_window = self._last_commit = self._last_look = 0
+        self._question, self._asked_after = -1, 0
         self.runs = Runs(longest_run, multiplexer, outgoing, reject=rejects.undecodable, failed=self._failed_at_run, begins=self._begins_at)
 
     def start(self) -> None:
@@ -150,6 +151,7 @@ class EventLoop:
         base = self.processed
         processed = 0
         due = self._next_due()
+        self._question = -1
         lane, self._served = self._served, None
         idle_at = -1
         envelope: IncomingMessageEnvelope | None = None
@@ -212,7 +214,7 @@ class EventLoop:
                 if envelope is None:
                     if found or self._look_again() or self._multiplexer.ended:
                         continue
-                    if self.at_end or (stop_at_head and not inbox and self._multiplexer.caught_up()):
+                    if self.at_end or (stop_at_head and self._has_caught_up(processed)):
                         break
                     if until is not None and self._is_reached(until, base + processed, lane):
                         break
@@ -235,6 +237,15 @@ class EventLoop:
             self.processed = base + processed
             self._served = lane
         return processed
+
+    def _has_caught_up(self, processed: int) -> bool:
+        """Whether nothing waits anywhere, as seen after ``run`` began; and after the last message, where the job feeds an input of its own.
+        Not after each message: where they trickle in, that would never be so."""
+        if not self._multiplexer.caught_up():
+            return False
+        if self._question < 0 or (processed != self._asked_after and self._multiplexer.reads_any(self._outbox.streams)):
+            self._question, self._asked_after = self._intake.ask(), processed
+        return self._intake.has_answer(self._question, self._multiplexer.systems()) and not self._intake.inbox
 
     def _choice_observer(self) -> ChoiceObserver | None:
         return noting(self._rejects, self.on_choice) if self._rejects.notes_input else self.on_choice

@@ -19,7 +19,7 @@ from streambench.chunk import Chunk, Messages
 from streambench.container.batches import Waiting
 from streambench.container.intake import Arrival, Intake, Undecodable
 from streambench.errors import SerdeError
-from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
+from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.serde.api import Serde
 from streambench.serde.streams import StreamSerdes, decoded
 
@@ -203,6 +203,14 @@ class Multiplexer:
     def caught_up(self) -> bool:
         """Whether nothing waits anywhere, and every partition had nothing more to give when it was last asked."""
         return len(self._dry) == len(self.lanes) and all(self.is_at_head(lane) for lane in self._dry)
+
+    def systems(self) -> set[str]:
+        """Those that are still read."""
+        return {ssp.system for ssp, lane in self.lanes.items() if not lane.finished}
+
+    def reads_any(self, streams: Collection[SystemStream]) -> bool:
+        """Whether any of these is an input."""
+        return any(ssp.system_stream in streams for ssp in self.lanes)
 
     def counts(self, lane: Lane, chosen: Lane | None) -> tuple[int, int]:
         """How many messages of a lane are in memory and not chosen yet, and how many were chosen. ``chosen``: the lane whose candidate was

@@ -48,9 +48,13 @@ class TaskCommit(Struct):
 
 
 class Outbox(Protocol):
-    """Where a container's effects go. ``whole``: its commits are of all tasks, never of some."""
+    """Where a container's effects go. ``whole``: its commits are of all tasks, never of some. ``streams``: where messages have gone so far.
+    """
 
     whole: bool
+
+    @property
+    def streams(self) -> Collection[SystemStream]: ...
 
     def start(self, sources: Sequence[str], fenced: Mapping[str, Sequence[SystemStreamPartition]], generation: int, epoch: int) -> None:
         """Get ready. ``sources``: the tasks that may send. ``fenced``: per source of changes, the changelog partitions that are its
@@ -125,6 +129,10 @@ class ProducingOutbox:
             for system in {ssp.system for ssp in partitions}:
                 of_system = [ssp for ssp in partitions if ssp.system == system]
                 self._producer(system).fence(source, of_system, generation, epoch)
+
+    @property
+    def streams(self) -> Collection[SystemStream]:
+        return self._partitions.keys()
 
     def settle(self) -> None:
         self._unflushed += self._outlets.settle()

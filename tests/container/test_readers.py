@@ -12,7 +12,7 @@ import pytest
 from streambench.config import Config
 from streambench.errors import SerdeError, StreambenchError, StreamSystemError, TaskError
 from streambench.metrics.registry import MetricsRegistry
-from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
+from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.system.api import Chunk, SystemConsumer
 from streambench.system.memory import MemoryConsumer, MemoryStreams, MemorySystemFactory
 from streambench.task import MessageCollector, TaskCoordinator
@@ -153,6 +153,40 @@ def test_a_step_waits_for_the_first_answer_of_the_system() -> None:
     assert container.step() == 1
     assert container.step() == 0
     container.stop()
+
+
+def countdown(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+    if envelope.message:
+        collector.send(OutgoingMessageEnvelope(SystemStream("mem", "a"), envelope.message - 1))
+
+
+def test_what_a_job_sends_to_itself_is_processed_before_it_has_caught_up() -> None:
+    bench, _ = network(countdown, {"mem.a": {0: [20]}})
+    run_and_stop(bench)
+    assert bench.places() == [f"mem.a.0@{at}" for at in range(21)]
+
+
+def test_a_step_finds_what_was_sent_just_before_it() -> None:
+    bench, _ = network(ignore, {"mem.a": {0: []}})
+    container = bench.started()
+    assert container.run("caught-up") == 0
+    for number in range(20):
+        bench.put("mem.a.0", f"{number}")
+        assert container.step() == 1
+    assert container.step() == 0
+    container.stop()
+
+
+def test_a_run_comes_to_its_end_though_messages_trickle_in() -> None:
+    most = 500
+
+    def process(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        if int(envelope.offset) < most:
+            bench.put("mem.a.0", "one more, from somebody else")
+
+    bench, _ = network(process, {"mem.a": {0: ["first"]}})
+    run_and_stop(bench)
+    assert len(bench.places()) < most
 
 
 def checking(bound: int, system: Callable[[], Network], *, full: str) -> Process:
