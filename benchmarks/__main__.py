@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
 import tempfile
-from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import orjson
 import typer
 from rich.console import Console
 
-from benchmarks import amqp, batches, commit, container, kafka, latency, log, metrics, network, on_spark, partitions, stores, webhook
 from benchmarks.report import Figure, as_json, table
 
-_PARTS = {
-    "container": container.measure,
-    "batches": batches.measure,
-    "metrics": metrics.measure,
-    "partitions": partitions.measure,
-    "log": log.measure,
-    "network": network.measure,
-    "webhook": webhook.measure,
-    "commit": commit.measure,
-    "latency": latency.measure,
-    "stores": stores.measure,
-    "kafka": kafka.measure,
-    "spark": on_spark.measure,
-    "amqp": amqp.measure,
-}
+_PARTS = (
+    "container", "batches", "metrics", "partitions", "log", "network", "webhook", "commit", "latency", "stores", "kafka", "spark", "amqp",
+)  # fmt: skip
+_MODULES = {"spark": "on_spark"}
 
 
 def main(
@@ -42,15 +30,24 @@ def main(
     unknown = [part for part in parts or [] if part not in _PARTS]
     if unknown:
         raise typer.BadParameter(f"there is no {unknown[0]}; there are {', '.join(_PARTS)}")
+    modules = {part: _module(part) for part in parts or _PARTS}
     console = Console()
     figures: list[Figure] = []
-    for part in parts or list(_PARTS):
+    for part, module in modules.items():
         with tempfile.TemporaryDirectory(prefix="streambench-bench-") as directory, console.status(f"measuring: {part}"):
-            measure = partial(latency.measure, full=full) if part == "latency" else _PARTS[part]
-            figures.extend(measure(messages, rounds, Path(directory)))
+            options = {"full": full} if part == "latency" else {}
+            figures.extend(module.measure(messages, rounds, Path(directory), **options))
     console.print(table(figures))
     if json is not None:
         json.write_bytes(orjson.dumps(as_json(figures), option=orjson.OPT_INDENT_2))
+
+
+def _module(part: str) -> Any:
+    """Imported when it is asked for: what one part needs and is not installed concerns nobody who wants another."""
+    try:
+        return importlib.import_module(f"benchmarks.{_MODULES.get(part, part)}")
+    except ModuleNotFoundError as error:
+        raise typer.BadParameter(f"{part} needs {error.name}, which is not installed: pip install -e '.[all,test]'") from None
 
 
 if __name__ == "__main__":

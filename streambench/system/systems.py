@@ -180,6 +180,8 @@ class Systems:
             return factory
         from streambench.system.landing import LandedSystemFactory  # it needs the log, as few jobs do
 
+        if self._config.text(f"systems.{target}.samza.landing") is not None:
+            raise self._config.error(key, f"'{target}' is landed itself: name a log system that is not")
         self.factory(target, key=key)
         if builtin_kind(self._config, target) != "log":
             raise self._config.error(key, f"'{target}' is no log system: landing needs one, to be read from again")

@@ -331,6 +331,8 @@ def test_only_log_need_be_said(tmp_path: Path) -> None:
     [
         ({"systems.q.samza.landing": "logg"}, r"systems\.q\.samza\.landing: there is no system 'logg'; did you mean log\?"),
         ({"systems.q.samza.landing": "mem"}, r"systems\.q\.samza\.landing: 'mem' is no log system"),
+        ({"systems.log.samza.landing": "log"}, r"systems\.q\.samza\.landing: 'log' is landed itself: name a log system that is not"),
+        ({"systems.q.samza.landing": "q"}, r"systems\.q\.samza\.landing: 'q' is landed itself"),
         ({"task.inputs": "mem.x", "systems.mem.samza.landing": "log"}, r"systems\.mem\.samza\.landing: 'mem' keeps its messages itself"),
         ({"systems.log.fsync": "never"}, r"systems\.log\.fsync: 'never' forces nothing to the disk.*systems\.q\.samza\.landing"),
         ({"systems.q.samza.landing.linger.ms": "-1"}, r"systems\.q\.samza\.landing\.linger\.ms: -1 is too small"),
