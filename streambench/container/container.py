@@ -357,7 +357,7 @@ class Container:
         self.started_ms = self._clock.now_ms()
         reporting = self._reporting = Reporting(config, self.name, self.number, self._systems, self._clock, self.metrics)
         reporting.start(self)
-        inputs = checked_inputs(config, self._systems)
+        inputs = checked_inputs(config, self.name, self._systems)
         metadata = self._systems.inputs(inputs)
         self._serdes = StreamSerdes(config)
         self._rejects = Rejects(config, self._systems, self._outgoing, self.metrics)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from streambench.config import Config
 from streambench.container.multiplexer import Lane
 from streambench.container.offsets import earlier
+from streambench.container.own_streams import own_streams
 from streambench.container.task_instance import TaskInstance
 from streambench.errors import OffsetError
 from streambench.model import SystemStream, SystemStreamPartition
@@ -16,11 +17,12 @@ from streambench.system.api import SystemConsumer
 from streambench.system.systems import Systems
 
 
-def checked_inputs(config: Config, systems: Systems) -> list[SystemStream]:
-    """The input streams of a job, whose systems are all defined. Raises ConfigError."""
+def checked_inputs(config: Config, job: str, systems: Systems) -> list[SystemStream]:
+    """The input streams of a job, whose systems are all defined, and which are not to be written to as well. Raises ConfigError."""
     inputs = all_inputs(config)
     for stream in inputs:
         systems.factory(stream.system, key="task.inputs")
+    own_streams(config, job, systems)
     return inputs
 
 

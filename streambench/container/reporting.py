@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from streambench.clock import Clock
 from streambench.config import Config
+from streambench.container.own_streams import own_streams
 from streambench.container.readings import take_report
 from streambench.container.writer import Writer, writing
 from streambench.errors import UnknownStreamError, described, do_all
@@ -34,7 +35,7 @@ class Reporting:
 
     def __init__(self, config: Config, job: str, container: int, systems: Systems, clock: Clock, metrics: MetricsRegistry) -> None:
         """Raises ConfigError."""
-        self._streams = _Streams(systems)
+        self._streams = _Streams(config, job, systems)
         self._clock = clock
         self._reporters = reporters(config, job, container, self._streams.open)
         self._failures = metrics.counter("report-exceptions", "container")
@@ -100,12 +101,17 @@ class Reporting:
 class _Streams:
     """The streams that reporters write to, each through a producer of its own: metrics are no part of a commit."""
 
-    def __init__(self, systems: Systems) -> None:
+    def __init__(self, config: Config, job: str, systems: Systems) -> None:
+        self._config = config
+        self._job = job
         self._systems = systems
         self._open: dict[SystemStream, tuple[Writer, ExitStack]] = {}
 
     def open(self, stream: SystemStream, key: str) -> Write:
         self._systems.factory(stream.system, key=key)
+        other = own_streams(self._config, self._job, self._systems).get(stream)
+        if other is not None:
+            raise self._config.error(key, f"{stream} is {other}: metrics go to another stream")
 
         def write(messages: Sequence[tuple[str, bytes]]) -> None:
             try:

@@ -18,6 +18,7 @@ from streambench.checkpoint.choice import checkpoint_manager
 from streambench.clock import SystemClock
 from streambench.config import Config
 from streambench.container.container import Container
+from streambench.container.inputs import checked_inputs
 from streambench.container.rejects import PassedOver
 from streambench.errors import ConfigError, FencedError, StreambenchError, StreamSystemError, UnknownStreamError, described
 from streambench.job.drive import Driver, OnHang, OnSnapshot
@@ -27,7 +28,7 @@ from streambench.job.result import ContainerRun
 from streambench.job.signals import StopSignals
 from streambench.planning.model import ContainerModel, JobModel
 from streambench.planning.places import open_generation
-from streambench.planning.plan import all_inputs, plan
+from streambench.planning.plan import plan
 from streambench.planning.shares import shares
 from streambench.system.systems import Systems
 
@@ -228,7 +229,7 @@ class GroupMember:
         config = self._config
         systems, checkpoints = Systems(config), checkpoint_manager(config, self._name)
         try:
-            model = plan(config, self._name, systems.inputs(all_inputs(config)), checkpoints.last_generation())
+            model = plan(config, self._name, systems.inputs(checked_inputs(config, self._name, systems)), checkpoints.last_generation())
             tasks = {task.name: task for task in model.tasks}
             dealt = shares(tasks, members, former)
             holders = [member for member in members if dealt[member]]

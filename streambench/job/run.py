@@ -12,6 +12,7 @@ from streambench.checkpoint.choice import checkpoint_manager
 from streambench.clock import SystemClock
 from streambench.config import Config
 from streambench.container.container import Container, Until
+from streambench.container.inputs import checked_inputs
 from streambench.container.snapshot import ContainerSnapshot
 from streambench.errors import ConfigError, FencedError, ReplacedError
 from streambench.job import group
@@ -24,7 +25,7 @@ from streambench.job.shipping import shipped, shipped_names
 from streambench.job.signals import StopSignals
 from streambench.planning.model import JobModel
 from streambench.planning.places import open_generation
-from streambench.planning.plan import all_inputs, job_name, plan
+from streambench.planning.plan import job_name, plan
 from streambench.system.systems import Systems
 
 _COUNT = "job.container.count"
@@ -148,9 +149,7 @@ def _planned(config: Config, name: str, *, only: int | None = None, again: bool 
     try:
         if config.integer(_COUNT) > 1:
             check_reach(config, systems, checkpoints, f"several containers ({_COUNT}={config[_COUNT]})")
-        inputs = all_inputs(config)
-        for stream in inputs:
-            systems.factory(stream.system, key="task.inputs")
+        inputs = checked_inputs(config, name, systems)
         last = checkpoints.last_generation()
         model = plan(config, name, systems.inputs(inputs), last)
         if only is not None and not 0 <= only < len(model.containers):

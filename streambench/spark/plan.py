@@ -13,13 +13,14 @@ from streambench.checkpoint.choice import checkpoint_manager
 from streambench.clock import SystemClock
 from streambench.config import Config
 from streambench.container.container import Container
+from streambench.container.inputs import checked_inputs
 from streambench.container.offsets import StartingOffsets
 from streambench.errors import ConfigError
 from streambench.job.reach import check_reach
 from streambench.model import SystemStreamPartition
 from streambench.planning import places
 from streambench.planning.model import ContainerModel, JobModel
-from streambench.planning.plan import Metadata, all_inputs, plan
+from streambench.planning.plan import Metadata, plan
 from streambench.spark.result import DeployedContainer
 from streambench.system.systems import Systems
 
@@ -59,7 +60,7 @@ def make_plan(config: Config, task: Any = None) -> DeployPlan:
     container = Container(config, task)
     task, name = container.factory, container.name
     with _opened(config, name) as (systems, manager):
-        metadata = systems.inputs(all_inputs(config))
+        metadata = systems.inputs(checked_inputs(config, name, systems))
         model = plan(config, name, metadata, manager.last_generation())
         last = manager.read_last()
         starting = StartingOffsets(config, systems, metadata, last, {ssp for each in last.values() for ssp in each.partitions})

@@ -67,23 +67,38 @@ class StoreDefinition(Struct, frozen=True):
 def store_definitions(config: Config, job: str, systems: Systems | None = None) -> dict[str, StoreDefinition]:
     """The stores of a job, by name, in the order of their names. A store is defined by any key below ``stores.<n>.``.
 
-    A store that names no changelog gets ``<job>-<store>-changelog`` in the system of ``job.changelog.system``, else of
-    ``job.default.system``, else in the only log system; where there is none of these, it has no changelog. ``systems`` knows which systems
-    there are. Raises ConfigError that names the key.
+    ``systems`` knows which systems there are. Raises ConfigError that names the key.
     """
-    systems = systems or Systems(config)
-    definitions = {name: _definition(config, name, job, systems) for name in config.names_below("stores.")}
+    found = changelogs(config, job, systems or Systems(config))
+    names = config.names_below("stores.")
+    for name in names:
+        if name not in found and config.text(f"stores.{name}.changelog") is None:
+            _warn_of_choice(config, name)
+    return {name: _definition(config, name, found.get(name)) for name in names}
+
+
+def changelogs(config: Config, job: str, systems: Systems) -> dict[str, SystemStream]:
+    """The changelogs of the stores that have one, by the names of the stores.
+
+    A store that names no changelog gets ``<job>-<store>-changelog`` in the system of ``job.changelog.system``, else of
+    ``job.default.system``, else in the only log system; where there is none of these, it has no changelog. Raises ConfigError that names
+    the key.
+    """
+    found: dict[str, SystemStream] = {}
     owners: dict[SystemStream, str] = {}
-    for name, definition in definitions.items():
-        if definition.changelog is not None:
-            other = owners.setdefault(definition.changelog, name)
-            if other != name:
-                key = f"stores.{name}.changelog"
-                raise config.error(key, f"{definition.changelog} is the changelog of the store '{other}' already: each has its own")
-    return definitions
+    for name in config.names_below("stores."):
+        changelog = _changelog(config, name, job, systems)
+        if changelog is None:
+            continue
+        other = owners.setdefault(changelog, name)
+        if other != name:
+            key = f"stores.{name}.changelog"
+            raise config.error(key, f"{changelog} is the changelog of the store '{other}' already: each has its own")
+        found[name] = changelog
+    return found
 
 
-def _definition(config: Config, name: str, job: str, systems: Systems) -> StoreDefinition:
+def _definition(config: Config, name: str, changelog: SystemStream | None) -> StoreDefinition:
     key_serde, value_serde = (
         serde_named(config, config.required(key), key=key) for key in (f"stores.{name}.key.serde", f"stores.{name}.msg.serde")
     )
@@ -95,7 +110,7 @@ def _definition(config: Config, name: str, job: str, systems: Systems) -> StoreD
         raise config.error(prefix + "object.cache.size", what)
     drops, disallows = (config.boolean(f"{prefix}{what}.large.messages") for what in ("drop", "disallow"))
     return StoreDefinition(
-        name, _factory(config, name), key_serde, value_serde, _changelog(config, name, job, systems),
+        name, _factory(config, name), key_serde, value_serde, changelog,
         changelog_settings={
             "cleanup.policy": "compact",
             **{key: config.integer(f"{prefix}changelog.{key}") for key in ("min.compaction.lag.ms", "delete.retention.ms")},
@@ -147,7 +162,6 @@ def _changelog(config: Config, store: str, job: str, systems: Systems) -> System
     if system is None:
         if named is not None:
             raise config.error(key, f"write {key}=system.{named}, or name the system of all changelogs with job.changelog.system")
-        _warn_of_choice(config, store)
         return None
     systems.factory(system, key=system_key)
     return SystemStream(system, named or f"{job}-{store}-changelog".replace(" ", "-"))

@@ -14,7 +14,7 @@ from streambench.errors import ConfigError, StreamExistsError, StreamSystemError
 from streambench.model import PartitionMetadata, SystemStream
 from streambench.system.kafka.clients import LookUps, new_admin, translated, unreachable
 from streambench.system.kafka.hanging import Open, find_open, still
-from streambench.system.kafka.settings import Settings
+from streambench.system.kafka.settings import CHECKPOINTS, Settings
 from streambench.system.numbered import NumberedAdmin
 
 _UNTIL_KNOWN_S = 15.0
@@ -22,9 +22,6 @@ _AGAIN_S = 0.1
 _GLANCE_MS = 2_000
 _REST_S = 10.0
 _LOOK_AGAIN_S = 3.0
-CHECKPOINTS = "__streambench_checkpoints_"
-"""How the names of the topics with the checkpoints of jobs begin."""
-
 _INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 

@@ -20,11 +20,11 @@ from streambench.checkpoint.api import Checkpoint, CheckpointManager, Generation
 from streambench.checkpoint.records import packed
 from streambench.errors import CheckpointError, ConfigError, StreambenchError, do_all
 from streambench.model import SystemStream
-from streambench.system.kafka.admin import CHECKPOINTS, KafkaAdmin
+from streambench.system.kafka.admin import KafkaAdmin
 from streambench.system.kafka.clients import as_ours, in_place_of, let_go, new_consumer, new_producer, patiently, unreachable
 from streambench.system.kafka.fold import Claimed, Closing, Committed, Entry, Fold, Opened, as_text, read, written
 from streambench.system.kafka.progress import Progress
-from streambench.system.kafka.settings import Settings
+from streambench.system.kafka.settings import CHECKPOINTS, Settings
 from streambench.system.kafka.transactions import fence
 
 log = logging.getLogger(__name__)

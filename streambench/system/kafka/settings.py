@@ -21,6 +21,9 @@ from streambench.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
+CHECKPOINTS = "__streambench_checkpoints_"
+"""How the names of the topics with the checkpoints of jobs begin."""
+
 _PATIENCE_MS = 120_000
 _BOOTSTRAP_MS = 5_000
 _BACKOFF_MS = 20  # a client waits so long for what it does not know of a topic yet: by default five times as long
