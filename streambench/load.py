@@ -82,7 +82,7 @@ def by_path(config: Config, key: str, path: str) -> Any:
         raise config.error(key, f"'{path}' names no class: write package.module.Class or file.py:Class")
     if "<locals>" in name:
         raise config.error(key, f"{name} was defined in a function, where it cannot be found: define it at the top of its module")
-    found: Any = _from_file(config, key, place) if place.endswith(".py") else _from_package(config, key, place)
+    found: Any = _from_file(config, key, place) if place.endswith(".py") else _from_package(config, key, place, name)
     for part in name.split("."):
         if not hasattr(found, part):
             raise config.error(key, f"{place} has no '{name}'")
@@ -90,7 +90,7 @@ def by_path(config: Config, key: str, path: str) -> Any:
     return found
 
 
-def _from_package(config: Config, key: str, place: str) -> ModuleType:
+def _from_package(config: Config, key: str, place: str, name: str) -> ModuleType:
     try:
         return importlib.import_module(place)
     except ModuleNotFoundError as error:
@@ -98,7 +98,9 @@ def _from_package(config: Config, key: str, place: str) -> ModuleType:
         if missing in _EXTRAS and not place.startswith(missing):
             raise MissingExtraError(f"{key}={config[key]}", _EXTRAS[missing]) from error
         if error.name and (place == error.name or place.startswith(error.name + ".")):
-            raise config.error(key, f"there is no module {place}") from None
+            file = place.replace(".", "/") + ".py"
+            hint = f"; write {file}:{name} for the file beside the configuration" if (config.directory / file).is_file() else ""
+            raise config.error(key, f"there is no module {place}{hint}") from None
         raise
 
 

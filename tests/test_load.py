@@ -98,6 +98,17 @@ def test_a_package_cannot_take_a_builtin_name(entry_points: list[EntryPoint]) ->
     assert named("memory", builtin={"memory": "streambench.system.memory:MemorySystemFactory"}) is MemorySystemFactory
 
 
+def test_a_module_that_is_a_file_beside_the_configuration_is_told_how_to_name_it(tmp_path: Path) -> None:
+    (tmp_path / "beside").mkdir()
+    for name in ("only_here.py", "beside/only_here.py"):
+        (tmp_path / name).write_text("class Up: ...\n")
+    with pytest.raises(ConfigError, match=r"there is no module only_here; write only_here\.py:Up for the file beside the configuration$"):
+        in_file(tmp_path, "only_here.Up")
+    with pytest.raises(ConfigError, match=r"there is no module beside\.only_here; write beside/only_here\.py:Up for"):
+        in_file(tmp_path, "beside.only_here.Up")
+    assert in_file(tmp_path, "only_here.py:Up").__name__ == "Up"
+
+
 def test_an_unknown_name_is_an_error_that_names_the_key_and_the_choices(entry_points: list[EntryPoint]) -> None:
     entry_points.append(EntryPoint("mine", "x:Y", "streambench.systems"))
     with pytest.raises(ConfigError, match=rf"{KEY}: there is no 'memry'; there are log, mine, or give package\.module\.Class"):
