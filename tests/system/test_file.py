@@ -250,7 +250,8 @@ def test_a_directory_tells_its_streams(tmp_path: Path) -> None:
 
 def test_a_missing_file_is_an_error_that_names_the_path_and_what_is_there(tmp_path: Path) -> None:
     written(tmp_path / "flight.jsonl", b"")
-    with pytest.raises(UnknownStreamError, match=rf"no stream files\.flights: no file {tmp_path}/flights\.jsonl .*did you mean flight\?"):
+    told = rf"no stream files\.flights: no file {tmp_path}/flights\.jsonl .*did you mean files\.flight\?"
+    with pytest.raises(UnknownStreamError, match=told):
         Files(tmp_path).metadata()
     with pytest.raises(UnknownStreamError, match="gone.jsonl"):
         Files(tmp_path, **{"streams.flights.path": "gone.jsonl"}).metadata()

@@ -175,7 +175,8 @@ class FileStreams:
         if _is_file(root):
             return UnknownStreamError(f"there is no stream {name}: {root} is one file, and its stream is {self.system}.{_stem(root.name)}")
         near = difflib.get_close_matches(stream, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(known) or 'none at all'}"
+        others = ", ".join(f"{self.system}.{each}" for each in known) or "none at all"
+        hint = f"did you mean {self.system}.{near[0]}?" if near else f"there are: {others}"
         return UnknownStreamError(
             f"there is no stream {name}: no file {root / stream}.jsonl (or .csv, .txt, .log, also with .gz, or a directory); {hint}"
         )

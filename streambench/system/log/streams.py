@@ -29,6 +29,7 @@ from streambench.system.log.settings import Settings, stream_settings
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _FORMAT = 1
 _GROWN = "partitions.json"
+_REMEDY = 'bring the file back from a backup, or write {"partitions": N} into it, with the number of partitions that the stream had'
 
 
 class _About(Struct):
@@ -187,9 +188,9 @@ class Log:
         present = self.streams()
         near = difflib.get_close_matches(name, present, n=3)
         if near:
-            hint = f"did you mean {', '.join(near)}?"
+            hint = f"did you mean {', '.join(f'{self.name}.{each}' for each in near)}?"
         elif present:
-            hint = f"there are {', '.join(present[:10])}{', ...' if len(present) > 10 else ''}"
+            hint = f"there are {', '.join(f'{self.name}.{each}' for each in present[:10])}{', ...' if len(present) > 10 else ''}"
         else:
             hint = "there are none at all"
         return UnknownStreamError(f"there is no stream {self.name}.{name} in {self.path}; {hint}")
@@ -204,7 +205,7 @@ def _read(file: Path) -> _About:
     try:
         about = msgspec.json.decode(file.read_bytes(), type=_About)
     except msgspec.DecodeError as error:
-        raise CorruptDataError(f"{file}: what the stream is like cannot be read ({error})") from None
+        raise CorruptDataError(f"{file}: what the stream is like cannot be read ({error}); {_REMEDY}") from None
     if about.format != _FORMAT:
         raise CorruptDataError(f"{file}: the stream has format {about.format}; this version reads {_FORMAT}. Use a newer streambench")
     return about
@@ -226,7 +227,7 @@ def _grown(directory: Path) -> int:
     except FileNotFoundError:
         return 0
     except msgspec.DecodeError as error:
-        raise CorruptDataError(f"{file}: how many partitions the stream has cannot be read ({error})") from None
+        raise CorruptDataError(f"{file}: how many partitions the stream has cannot be read ({error}); {_REMEDY}") from None
 
 
 def _make_directory(directory: Path) -> None:

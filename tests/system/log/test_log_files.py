@@ -254,6 +254,17 @@ def test_a_stream_json_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     file.write_text(json.dumps({**json.loads(file.read_text()), "format": 2}))
     with pytest.raises(CorruptDataError, match="format 2"):
         open_log(tmp_path).stream("clicks")
+
+
+@pytest.mark.parametrize("name", ["stream.json", "partitions.json"])
+def test_a_damaged_description_of_a_stream_says_what_to_write_into_it(tmp_path: Path, name: str) -> None:
+    two_batches(tmp_path)
+    open_log(tmp_path).grow("clicks", 3)
+    before = values_from(open_log(tmp_path).partition("clicks", 0))
+    file = tmp_path / "clicks" / name
     file.write_text("{")
-    with pytest.raises(CorruptDataError, match=r"stream\.json"):
+    with pytest.raises(CorruptDataError, match=rf'{name}: .* \(.*\); bring the file back .* write {{"partitions": N}} into it'):
         open_log(tmp_path).stream("clicks")
+    file.write_text('{"partitions": 3}')
+    assert open_log(tmp_path).stream("clicks").partitions == 3
+    assert values_from(open_log(tmp_path).partition("clicks", 0)) == before

@@ -376,7 +376,7 @@ def test_a_stream_that_is_not_there_is_named_with_those_that_are_near(tmp_path: 
     with pytest.raises(UnknownStreamError, match=r"log\.click .*none at all"):
         log.stream("click")
     log.create("clicks", 2)
-    with pytest.raises(UnknownStreamError, match=r"log\.click .*did you mean clicks\?"):
+    with pytest.raises(UnknownStreamError, match=r"log\.click .*did you mean log\.clicks\?"):
         log.stream("click")
     with pytest.raises(UnknownStreamError, match=r"log\.clicks\.2.*has 2, numbered from 0"):
         log.partition("clicks", 2)

@@ -212,7 +212,7 @@ def test_a_message_beyond_the_limit_is_refused_and_nothing_of_it_written(tmp_pat
 
 def test_an_unknown_stream_or_partition_is_named(parts: Parts) -> None:
     producer = parts.producer()
-    with pytest.raises(UnknownStreamError, match=r"log\.click .*did you mean clicks"):
+    with pytest.raises(UnknownStreamError, match=r"log\.click .*did you mean log\.clicks"):
         producer.send("task", OutgoingMessageEnvelope(SystemStream("log", "click"), b"1", partition=0))
     with pytest.raises(UnknownStreamError, match=r"log\.clicks\.2"):
         producer.send("task", outgoing(b"1", partition=2))
