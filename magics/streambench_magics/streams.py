@@ -33,6 +33,8 @@ def send(config: Config, stream: SystemStream, messages: Iterable[tuple[Any, Any
     systems = Systems(config)
     try:
         partitions = len(systems.metadata([stream])[stream])
+        if partition is not None and partition >= partitions:
+            raise MagicError(f"{stream} has no partition {partition}; it has {partitions}, numbered from 0")
         serdes = StreamSerdes(config).for_stream(stream)
         plain = isinstance(systems.factory(stream.system), MemorySystemFactory)
         keep_key, keep_message = (plain or serde is not None for serde in serdes)

@@ -218,7 +218,7 @@ def test_a_dataframe_is_sent_row_by_row_with_its_keys(ip: Shell) -> None:
         ("mem.none x", r"%stream streams create mem.none --partitions N makes it"),
         ("nix.none x", "there is no system nix; there is log, mem"),
         ("clicks x", "is not a stream: write it as system.stream"),
-        ("mem.clicks x --partition 7", "partition 7 is out of range"),
+        ("mem.clicks x --partition 7", "mem.clicks has no partition 7; it has 2, numbered from 0"),
         ("mem.clicks --from [1] --key-field f", "has no field f to take the key from"),
     ],
 )
