@@ -123,7 +123,8 @@ def test_the_command_line_works_with_it(project: Project, kind: Kind) -> None:
     if kind.is_made:
         project.ok("streams", "create", kind.stream, "-c", "job.properties")
     assert kind.stream in {row["stream"] for row in project.rows("streams", "list")}
-    assert project.completes(f"streambench peek -c job.properties {kind.stream[:4]}") == [kind.stream]
+    # A completion waits for no broker for long: on a slow machine the key is pressed again.
+    assert [kind.stream] in (project.completes(f"streambench peek -c job.properties {kind.stream[:4]}") for _ in range(10))
     if kind.arrive is None:
         project.ok("send", kind.stream, "-c", "job.properties", stdin=LINES)
         assert [row["message"] for row in project.rows("peek", kind.stream)] == MESSAGES

@@ -190,7 +190,7 @@ def test_what_other_programs_send_is_understood(amqp: Make) -> None:
 
 def test_each_message_has_its_own_properties_however_many_kinds_of_them_there_are(amqp: Make) -> None:
     system = amqp().create()
-    kinds = [{}, {"type": "t"}, *({"message_id": f"{number % 150}"} for number in range(400)), {"headers": {"h": "1"}}, {"app_id": "a"}]
+    kinds = [{}, {"type": "t"}, *({"message_id": f"{number}"} for number in range(110)), {"headers": {"h": "1"}}, {"app_id": "a"}]
     for number, kind in enumerate([*kinds, *kinds]):
         system.publish("", system.stream.stream, b"%d" % number, pika.BasicProperties(delivery_mode=2, **kind))
     names = {"type": "amqp.type", "message_id": "amqp.message.id", "app_id": "amqp.app.id"}
