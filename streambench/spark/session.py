@@ -20,7 +20,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import urlsplit
 
 import streambench
@@ -29,6 +30,7 @@ from streambench.errors import ConfigError, MissingExtraError, StreambenchError
 from streambench.spark.shipment import installation
 
 if TYPE_CHECKING:
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
@@ -177,14 +179,13 @@ class _OwnLease(Lease):
     """A classic session with a JVM of its own."""
 
     def __init__(self, master: str, config: Config) -> None:
-        from pyspark import SparkConf, SparkContext, java_gateway
+        from pyspark import SparkConf, SparkContext
         from pyspark.sql import SparkSession
 
-        launch_gateway: Any = java_gateway.launch_gateway
         _require_java()
         self._directory = Path(tempfile.mkdtemp(prefix="streambench-spark-"))
         self._former = SparkContext._gateway, SparkContext._jvm
-        self._process: subprocess.Popen[bytes] | None = None
+        self._jvm = _Jvm()
         self._gateway: Any = None
         self._context: SparkContext | None = None
         try:
@@ -192,8 +193,7 @@ class _OwnLease(Lease):
             output = self._directory / "spark.log"
             with _environment(self._variables(master)), output.open("wb") as stream, _signals_untouched():
                 SparkContext._gateway = SparkContext._jvm = None
-                self._gateway = launch_gateway(conf, popen_kwargs={"stdout": stream, "stderr": stream})
-                self._process = getattr(self._gateway, "proc", None)
+                self._gateway = self._jvm.launch(conf, stream)
                 self._context = SparkContext(conf=conf, gateway=self._gateway)
                 spark = SparkSession(self._context)
         except BaseException as error:
@@ -287,10 +287,68 @@ class _OwnLease(Lease):
                 self._gateway.shutdown()
         except Exception as error:
             log.debug("while closing the way to the JVM: %s", error)
-        if self._process is not None:
-            _end(self._process)
+        self._jvm.end()
         SparkContext._gateway, SparkContext._jvm = self._former
         shutil.rmtree(self._directory, ignore_errors=True)
+
+
+class _Jvm:
+    """The process of the JVM, known from its first moment on.
+
+    PySpark hands it out only when it answers. One that is interrupted before has lost where it was to report itself, and stays for ever:
+    it does not even look whether its standard input has ended."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_interrupted = False
+
+    def launch(self, conf: SparkConf, output: BinaryIO) -> Any:
+        """Start it; the gateway to it. What it prints goes to ``output``. Ctrl-C ends it before it raises KeyboardInterrupt."""
+        from pyspark import java_gateway
+
+        module: Any = java_gateway
+        former: dict[signal.Signals, Any] = {}
+        popen = module.Popen
+        try:
+            if threading.current_thread() is threading.main_thread():
+                for each in (signal.SIGTERM, signal.SIGINT):
+                    if signal.getsignal(each) is signal.default_int_handler:
+                        former[each] = signal.default_int_handler
+                        signal.signal(each, self._interrupt)
+            module.Popen = self._popen
+            return module.launch_gateway(conf, popen_kwargs={"stdout": output, "stderr": output})
+        finally:
+            module.Popen = popen
+            for each, handler in former.items():
+                signal.signal(each, handler)
+            if self._is_interrupted:
+                raise KeyboardInterrupt
+
+    def end(self) -> None:
+        """It exits when its standard input ends; if it does not, it is killed."""
+        if self._process is None:
+            return
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            self._process.wait(_EXIT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _popen(self, *arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        self._process = subprocess.Popen(*arguments, **options)
+        if self._is_interrupted:
+            self._process.terminate()
+        return self._process
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        """``launch_gateway`` gives up when the process ends."""
+        if self._process is not None and self._is_interrupted:
+            self._process.kill()
+        elif self._process is not None:
+            self._process.terminate()
+        self._is_interrupted = True
 
 
 def _is_here(master: str) -> bool:
@@ -312,17 +370,6 @@ def _import_path() -> list[str]:
     installation."""
     places = [str(Path(streambench.__file__).parent.parent), *(str(Path(entry or ".").resolve()) for entry in sys.path)]
     return [place for place in dict.fromkeys(places) if not f"{place}{os.sep}".startswith(installation()) and Path(place).is_dir()]
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """The JVM exits when its standard input ends; if it does not, it is killed."""
-    if process.stdin is not None:
-        process.stdin.close()
-    try:
-        process.wait(_EXIT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 @contextmanager

@@ -1,0 +1,93 @@
+"""Stopping a deployment at its weakest moments, from outside. Each of these tests is a command, hence a JVM, of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.spark.conftest import Job
+
+CHECKOUT = Path(__file__).resolve().parent.parent.parent
+
+TASK = """
+import threading
+from pathlib import Path
+
+class Stuck:
+    def process(self, envelope, collector, coordinator):
+        (Path(__file__).parent / "stuck").touch()
+        threading.Event().wait()
+"""
+
+Moment = Callable[[subprocess.Popen[str], Path], object]
+
+
+@pytest.fixture
+def deployment(spark_installed: None, job: Job) -> Iterator[subprocess.Popen[str]]:
+    """``streambench deploy`` in a session of its own, of a task that waits for ever. What is left of it is killed afterwards."""
+    job.send(0, 4)
+    (job.directory / "task.py").write_text(TASK)
+    (job.directory / "temporary").mkdir()
+    settings = {**job.config, "task.class": "task.py:Stuck"}
+    (job.directory / "job.properties").write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    command = [sys.executable, "-m", "streambench", "deploy", "job.properties", "--master", "local[2]"]
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), "TMPDIR": str(job.directory / "temporary")}
+    with subprocess.Popen(
+        command, cwd=job.directory, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    ) as program:  # fmt: skip
+        yield program
+        for each in [program, *of_session(program.pid)]:
+            each.kill()
+
+
+def of_session(number: int) -> list[psutil.Process]:
+    """The processes of a session, but for the one that leads it."""
+    return [psutil.Process(pid) for pid in psutil.pids() if pid != number and session_of(pid) == number]
+
+
+def session_of(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return None
+
+
+def has_a_child(program: subprocess.Popen[str], directory: Path) -> bool:
+    return bool(of_session(program.pid))
+
+
+def has_a_jvm(program: subprocess.Popen[str], directory: Path) -> bool:
+    """Spark's launcher is a JVM as well, but not one that would stay."""
+    try:
+        return any("org.apache.spark.deploy.SparkSubmit" in each.cmdline() and each.name() == "java" for each in of_session(program.pid))
+    except psutil.Error:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("number", "moment", "send"),
+    [
+        (signal.SIGINT, has_a_child, os.kill),
+        (signal.SIGINT, has_a_jvm, os.kill),
+    ],
+)
+def test_whenever_a_deployment_is_stopped_nothing_of_it_is_left(
+    deployment: subprocess.Popen[str], job: Job, number: signal.Signals, moment: Moment, send: Callable[[int, int], None]
+) -> None:
+    while not moment(deployment, job.directory):
+        assert deployment.poll() is None, deployment.communicate()
+    send(deployment.pid, number)
+    _, noise = deployment.communicate(timeout=120)
+    assert psutil.wait_procs(of_session(deployment.pid), timeout=30)[1] == []
+    assert deployment.returncode == 130, noise
+    assert noise.endswith("stopped by Ctrl-C; what was committed stays committed\n") and "Traceback" not in noise
+    assert list((job.directory / "temporary").iterdir()) == []
+    assert not any(job.checkpoints().values())
