@@ -1,6 +1,6 @@
 """The ``streambench`` command: its subcommands, and how it ends.
 
-Exit code 0 where what was asked for was done, 1 where it was not, 2 where it was asked for wrongly; 130 after a Ctrl-C, and 141 where
+Exit code 0 where what was asked for was done, 1 where it was not, 2 where it was asked for wrongly; 130 after an interrupt, and 141 where
 whoever read its output has gone, as shells have it.
 """
 
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     else:
         code = 0
     if code == _INTERRUPTED:
-        print("stopped by Ctrl-C; what was committed stays committed", file=sys.stderr)
+        print("interrupted; what was committed stays committed", file=sys.stderr)
     try:
         sys.stdout.flush()
     except BrokenPipeError:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -54,9 +56,22 @@ def deploy(
     from streambench.spark import deploy as deploy_job
 
     show, display = deployment_display(Console(highlight=False))
-    with display:
+    with display, _sigterm_as_ctrl_c():
         result: DeployResult = deploy_job(settings, master=master, every=every, dry_run=dry_run, progress=show)
     _tell(result)
+
+
+@contextmanager
+def _sigterm_as_ctrl_c() -> Iterator[None]:
+    """A service manager's stop, too, is to leave neither a Spark job nor a directory behind."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def deployment_display(console: Console) -> tuple[Callable[[DeployProgress], None], AbstractContextManager[object]]:

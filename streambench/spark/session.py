@@ -208,6 +208,8 @@ class _OwnLease(Lease):
         if self._directory.exists():
             try:
                 self.spark.stop()
+            except Exception as error:
+                log.debug("while stopping the session: %s", error)  # a JVM that has died by itself: what led here says more
             finally:
                 self._let_go()
 

@@ -72,11 +72,17 @@ def has_a_jvm(program: subprocess.Popen[str], directory: Path) -> bool:
         return False
 
 
+def is_at_work(program: subprocess.Popen[str], directory: Path) -> bool:
+    return (directory / "stuck").exists()
+
+
 @pytest.mark.parametrize(
     ("number", "moment", "send"),
     [
         (signal.SIGINT, has_a_child, os.kill),
         (signal.SIGINT, has_a_jvm, os.kill),
+        (signal.SIGTERM, has_a_jvm, os.kill),
+        (signal.SIGTERM, is_at_work, os.killpg),  # as a service manager does: the JVM ends by itself
     ],
 )
 def test_whenever_a_deployment_is_stopped_nothing_of_it_is_left(
@@ -88,6 +94,6 @@ def test_whenever_a_deployment_is_stopped_nothing_of_it_is_left(
     _, noise = deployment.communicate(timeout=120)
     assert psutil.wait_procs(of_session(deployment.pid), timeout=30)[1] == []
     assert deployment.returncode == 130, noise
-    assert noise.endswith("stopped by Ctrl-C; what was committed stays committed\n") and "Traceback" not in noise
+    assert noise.endswith("interrupted; what was committed stays committed\n") and "Traceback" not in noise
     assert list((job.directory / "temporary").iterdir()) == []
     assert not any(job.checkpoints().values())
