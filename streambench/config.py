@@ -194,6 +194,14 @@ class Config(Mapping[str, str]):
         """The value of a key as a path, relative ones taken from the directory of the file. Raises ConfigError where it is missing."""
         return self._directory / Path(self.required(key, meaning)).expanduser()
 
+    def directory_at(self, key: str, meaning: str = "") -> Path:
+        """As ``path``, of a directory that need not be there. Raises ConfigError where a file is in its place, or above it."""
+        path = self.path(key, meaning)
+        there = next((each for each in (path, *path.parents) if os.path.exists(each)), path)
+        if there.is_file():
+            raise self.error(key, f"{there} is a file, and this takes a directory: name another one, it will be made")
+        return path
+
     def secret(self, key: str) -> str | None:
         """A password, a token: the value of ``key``, or what the environment variable holds that ``<key>.env`` names, or what stands in the
         file that ``<key>.file`` names; None where there is neither. Raises ConfigError where it cannot be had, which never tells it."""
@@ -244,6 +252,8 @@ class Config(Mapping[str, str]):
             elif not config_keys.is_open(key):
                 suggestion = config_keys.suggest(key)
                 raise self.error(key, "is not a known key" + (f"; did you mean {suggestion}?" if suggestion else ""))
+            elif (meant := config_keys.respelled(key)) and self.below(".".join(meant.split(".")[:2]) + "."):
+                raise self.error(key, f"is not a known key; did you mean {meant}?")
 
     def _check_kind(self, known: config_keys.Key, key: str) -> None:
         if not self._values[key].strip():

@@ -61,8 +61,8 @@ KEYS = (
     Key("task.window.ms", "integer", "-1", "milliseconds between calls of window(); 0 or less: never"),
     Key("task.commit.ms", "integer", "60000", "milliseconds between commits; 0 or less: only when asked for, and at a clean stop"),
     Key("task.chooser.class", "class", "round-robin", "which message comes next: round-robin, or a chooser (__main__.Class in a notebook)"),
-    Key("task.consumer.batch.size", "integer", "1", "how many messages in a row come from one partition"),
-    Key("task.batch.messages", "integer", "10000", "how many messages process_batch gets at most in one run"),
+    Key("task.consumer.batch.size", "integer", "1", "how many messages in a row come from one partition", least=1),
+    Key("task.batch.messages", "integer", "10000", "how many messages process_batch gets at most in one run", least=1),
     Key("task.poll.interval.ms", "integer", "50", "how long a partition that ran dry waits while others are busy; longer if 250 did"),
     Key("task.max.idle.ms", "integer", "10", "how long the event loop sleeps when there is nothing to do; with many partitions longer"),
     Key("task.shutdown.ms", "integer", "30000", "how long a stop waits for threads and processes"),
@@ -72,7 +72,7 @@ KEYS = (
     Key("task.dead.letter.stream", "text", None, "where messages go, as they are and with the reason, that cannot be decoded or encoded"),
     Key("task.checkpoint.system", "text", None, "where checkpoints are kept: a system, or file. Default: the only log system"),
     Key("task.checkpoint.path", "path", "checkpoints", "the directory of file checkpoints, relative to the configuration file"),
-    Key("task.checkpoint.history", "integer", "100", "how many commits of each container are kept to rewind to"),
+    Key("task.checkpoint.history", "integer", "100", "how many commits of each container are kept to rewind to", least=1),
     Key(
         "task.processing.guarantee",
         "text",
@@ -104,7 +104,7 @@ KEYS = (
         "true: a message that is too large for the log ends the receiver; false: it is a dead letter (task.dead.letter.stream, else the "
         "stream <s>.<t>.dead-letters of the log), or dropped where task.drop.deserialization.errors says so",
     ),
-    Key("systems.<s>.samza.fetch.threshold", "integer", "10000", "how many messages of one partition may wait in memory"),
+    Key("systems.<s>.samza.fetch.threshold", "integer", "10000", "how many messages of one partition may wait in memory", least=1),
     Key("systems.<s>.streams.<t>.samza.key.serde", "text", None, "as for the system, for one stream"),
     Key("systems.<s>.streams.<t>.samza.msg.serde", "text", None, "as for the system, for one stream"),
     Key(
@@ -129,13 +129,13 @@ KEYS = (
     Key("stores.<n>.changelog", "text", None, "the stream that makes the store durable, or none. Default: one of the changelog system"),
     Key("stores.<n>.changelog.min.compaction.lag.ms", "integer", "14400000", "how long a new changelog keeps all, before compaction"),
     Key("stores.<n>.changelog.delete.retention.ms", "integer", "86400000", "how long a new changelog tells that a key was deleted"),
-    Key("stores.<n>.changelog.max.message.size.bytes", "integer", "1048576", "the size from which on a value counts as large"),
+    Key("stores.<n>.changelog.max.message.size.bytes", "integer", "1048576", "the size from which on a value counts as large", least=1),
     Key("stores.<n>.disallow.large.messages", "boolean", "false", "a large value is an error when it is put, not at the commit"),
     Key("stores.<n>.drop.large.messages", "boolean", "false", "a large value is not put; it is counted, and the first one logged"),
-    Key("stores.<n>.ttl.ms", "integer", None, "an entry that was not written for so many milliseconds is gone. Default: none ever is"),
-    Key("stores.<n>.rocksdb.ttl.ms", "integer", None, "Samza's name for stores.<n>.ttl.ms"),
-    Key("stores.<n>.object.cache.size", "integer", None, "how many entries are cached; 0: none. Default: 1000, for memory 0"),
-    Key("stores.<n>.write.batch.size", "integer", "500", "how many changed entries of the cache are written to the store at once"),
+    Key("stores.<n>.ttl.ms", "integer", None, "an entry that was not written for so many milliseconds is gone; 0: none ever is", least=0),
+    Key("stores.<n>.rocksdb.ttl.ms", "integer", None, "Samza's name for stores.<n>.ttl.ms; 0 or less: none ever is"),
+    Key("stores.<n>.object.cache.size", "integer", None, "how many entries are cached; 0: none. Default: 1000, for memory 0", least=0),
+    Key("stores.<n>.write.batch.size", "integer", "500", "how many changed entries of the cache are written to the store at once", least=1),
     Key("stores.<n>.clean.on.container.start", "boolean", "false", "do not use local files of before, but restore from the changelog"),
     Key("stores.<n>.container.cache.size.bytes", "integer", "104857600", "rocksdb: a container's memory for blocks that were read"),
     Key("stores.<n>.container.write.buffer.size.bytes", "integer", "33554432", "rocksdb: a container's memory for what was written"),
@@ -194,6 +194,15 @@ def is_open(key: str) -> bool:
     heads = [prefix.rstrip(".") for prefix in _KNOWN_PREFIXES]
     is_mistyped = difflib.get_close_matches(key.split(".")[0], heads, n=1, cutoff=0.7) and suggest(key)
     return not is_mistyped
+
+
+def respelled(key: str) -> str | None:
+    """A key that begins almost like those of a plug-in, with the beginning that these have; None for any other."""
+    first, dot, rest = key.partition(".")
+    heads = [prefix.rstrip(".") for prefix in _KNOWN_PREFIXES]
+    near = difflib.get_close_matches(first, heads, n=1, cutoff=0.7)
+    meant = f"{near[0]}{dot}{rest}" if near else ""
+    return meant if meant != key and _OPEN.fullmatch(meant) else None
 
 
 def is_without_meaning(key: str) -> bool:

@@ -273,6 +273,35 @@ def test_an_unknown_key_is_an_error_with_a_suggestion(key: str, meant: str) -> N
     assert caught.value.key == key
 
 
+def test_a_mistyped_beginning_of_a_systems_own_key_is_an_error_where_there_is_such_a_system() -> None:
+    log = {"systems.log.samza.factory": "log"}
+    with pytest.raises(ConfigError, match=r"^system\.log\.path: is not a known key; did you mean systems\.log\.path\?$"):
+        Config({**log, "system.log.path": "data"}).validate()
+    Config({**log, "system.mine.path": "data", "tasks.size.limit": "1"}).validate()
+
+
+@pytest.mark.parametrize(
+    ("key", "least"),
+    [
+        ("task.consumer.batch.size", 1), ("task.batch.messages", 1), ("task.checkpoint.history", 1), ("systems.s.samza.fetch.threshold", 1),
+        ("stores.s.ttl.ms", 0), ("stores.s.object.cache.size", 0), ("stores.s.write.batch.size", 1),
+    ],
+)  # fmt: skip
+def test_a_number_that_is_too_small_is_refused_before_anything_is_set_up(key: str, least: int) -> None:
+    Config({key: least}).validate()
+    with pytest.raises(ConfigError, match=rf"^{key}: {least - 1} is too small: give {least} or more$"):
+        Config({key: least - 1}).validate()
+
+
+@pytest.mark.parametrize("path", ["file", "file/below/it"])
+def test_a_directory_is_not_looked_for_in_a_file(tmp_path: Path, path: str) -> None:
+    (tmp_path / "file").touch()
+    config = Config.from_text(f"systems.log.path={path}", directory=tmp_path)
+    with pytest.raises(ConfigError, match=rf"^systems\.log\.path \(line 1\): {tmp_path}/file is a file, and this takes a directory: name"):
+        config.directory_at("systems.log.path")
+    assert Config({"systems.log.path": tmp_path / "new"}).directory_at("systems.log.path") == tmp_path / "new"
+
+
 def test_a_key_like_no_other_is_an_error_without_a_suggestion() -> None:
     with pytest.raises(ConfigError, match=r"^task\.qqqq: is not a known key$"):
         Config({"task.qqqq": "1"}).validate()

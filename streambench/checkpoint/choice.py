@@ -29,10 +29,8 @@ def checkpoint_manager(config: Config, job_name: str) -> CheckpointManager:
     ``get_checkpoint_manager(system, config, job)``; log and memory systems do without. Raises ConfigError.
     """
     keep = config.integer("task.checkpoint.history")
-    if keep < 1:
-        raise config.error("task.checkpoint.history", f"{keep} commits cannot be kept; the last one always is: give 1 or more")
     if config.text(_KEY) == "file":
-        return _journal(config, config.path("task.checkpoint.path") / job_name, job_name, keep)
+        return _journal(config, config.directory_at("task.checkpoint.path") / job_name, job_name, keep)
     for key in (_KEY, "job.default.system"):
         system = config.text(key)
         if system is not None:
@@ -54,7 +52,7 @@ def _of_system(config: Config, key: str, system: str, job: str, keep: int) -> Ch
         raise config.error(key, f"there is no system '{system}'; {_hint(config, system)}")
     kind = builtin_kind(config, system)
     if kind == "log":
-        return _journal(config, config.path(f"systems.{system}.path") / "_jobs" / job, job, keep)
+        return _journal(config, config.directory_at(f"systems.{system}.path") / "_jobs" / job, job, keep)
     if kind == "memory":
         return memory_checkpoints(system, job, keep=keep)
     made = load.named(config, setting, group=GROUP, builtin=BUILTIN)

@@ -25,7 +25,6 @@ GROUP = "streambench.choosers"
 """The group of entry points by which a package adds choosers."""
 
 _CLASS = "task.chooser.class"
-_BATCH_SIZE = "task.consumer.batch.size"
 _OURS = "streambench."
 _BUILTIN = {"round-robin": "streambench.chooser.round_robin:RoundRobinChooser"}
 
@@ -46,10 +45,7 @@ def wire_chooser(
     """
     priorities = {stream: number for stream in inputs if (number := config.integer(_stream_key(stream, "priority"))) >= 0}
     bootstrap = {stream: bootstrap_metadata[stream] for stream in inputs if config.boolean(_stream_key(stream, "bootstrap"))}
-    batch_size = config.integer(_BATCH_SIZE)
-    if batch_size < 1:
-        raise config.error(_BATCH_SIZE, f"{batch_size} is less than 1 message")
-
+    batch_size = config.integer("task.consumer.batch.size")
     chooser = _tiers(_maker(config, metrics, clock or SystemClock()), inputs, priorities)
     if batch_size > 1:
         chooser = BatchingChooser(chooser, batch_size)

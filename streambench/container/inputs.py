@@ -63,11 +63,7 @@ def lanes_of(
 
 def room(config: Config, system: str) -> int:
     """How many messages of one partition of a system may wait in memory."""
-    key = f"systems.{system}.samza.fetch.threshold"
-    number = config.integer(key)
-    if number < 1:
-        raise config.error(key, f"{number} leaves no room for a message: give 1 or more")
-    return number
+    return config.integer(f"systems.{system}.samza.fetch.threshold")
 
 
 def commit_interval(config: Config, consumers: Iterable[SystemConsumer]) -> int:
@@ -81,10 +77,7 @@ def commit_interval(config: Config, consumers: Iterable[SystemConsumer]) -> int:
 
 def longest_run(config: Config) -> int:
     """How many messages a task that takes batches gets at most at once."""
-    longest = config.integer("task.batch.messages")
-    if longest < 1:
-        raise config.error("task.batch.messages", f"{longest} is less than 1 message")
-    return longest
+    return config.integer("task.batch.messages")
 
 
 def compare_in(inputs: Sequence[SystemStream], systems: Systems) -> Callable[[str, str], int | None] | None:

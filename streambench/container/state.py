@@ -213,7 +213,7 @@ class State:
         """Where the files of a store of a task are."""
         key = "job.non-logged.store.base.dir" if definition.changelog is None else "job.logged.store.base.dir"
         if self._config.text(key) is not None:
-            base = self._config.path(key) / quote(self._job, safe=" ")
+            base = self._config.directory_at(key) / quote(self._job, safe=" ")
         elif self._directory is not None:
             base = self._directory / "stores"
         else:

@@ -103,8 +103,8 @@ def _definition(config: Config, name: str, changelog: SystemStream | None) -> St
         serde_named(config, config.required(key), key=key) for key in (f"stores.{name}.key.serde", f"stores.{name}.msg.serde")
     )
     prefix = f"stores.{name}."
-    cache = None if config.text(prefix + "object.cache.size") is None else _at_least(0, config, prefix + "object.cache.size")
-    batch = _at_least(1, config, prefix + "write.batch.size")
+    cache = None if config.text(prefix + "object.cache.size") is None else config.integer(prefix + "object.cache.size")
+    batch = config.integer(prefix + "write.batch.size")
     if cache and cache < batch:
         what = f"the cache must hold a full batch ({prefix}write.batch.size is {batch}): give {batch} or more, or 0 for no cache"
         raise config.error(prefix + "object.cache.size", what)
@@ -116,7 +116,7 @@ def _definition(config: Config, name: str, changelog: SystemStream | None) -> St
             **{key: config.integer(f"{prefix}changelog.{key}") for key in ("min.compaction.lag.ms", "delete.retention.ms")},
         },
         cache=cache, batch=batch, ttl_ms=_ttl_ms(config, prefix),
-        max_value=_at_least(1, config, prefix + "changelog.max.message.size.bytes") if drops or disallows else None,
+        max_value=config.integer(prefix + "changelog.max.message.size.bytes") if drops or disallows else None,
         drops_large=drops and not disallows,
         reuses_files=not config.boolean(prefix + "clean.on.container.start"),
     )  # fmt: skip
@@ -128,13 +128,6 @@ def _ttl_ms(config: Config, prefix: str) -> int | None:
         return None
     ttl_ms = config.integer(key)
     return ttl_ms if ttl_ms > 0 else None
-
-
-def _at_least(least: int, config: Config, key: str) -> int:
-    number = config.integer(key)
-    if number < least:
-        raise config.error(key, f"{number} is too little: give {least} or more")
-    return number
 
 
 def _factory(config: Config, name: str) -> StoreEngineFactory:

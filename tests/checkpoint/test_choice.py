@@ -139,3 +139,17 @@ def test_a_log_system_without_a_path_is_named(tmp_path: Path) -> None:
 def test_at_least_one_commit_is_kept(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"task\.checkpoint\.history.*give 1 or more"):
         checkpoint_manager(config(tmp_path, task__checkpoint__history=0), "counts-1")
+
+
+@pytest.mark.parametrize(
+    ("values", "key"),
+    [
+        ({"task__checkpoint__system": "file", "task__checkpoint__path": "taken"}, "task.checkpoint.path"),
+        ({"systems__log__samza__factory": "log", "systems__log__path": "taken"}, "systems.log.path"),
+    ],
+)
+def test_a_file_in_the_place_of_the_directory_is_told_by_its_key(values: dict[str, str], key: str, tmp_path: Path) -> None:
+    (tmp_path / "taken").touch()
+    with pytest.raises(ConfigError, match="taken is a file, and this takes a directory") as caught:
+        checkpoint_manager(config(tmp_path, **values), "counts-1")
+    assert caught.value.key == key

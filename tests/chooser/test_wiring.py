@@ -207,8 +207,8 @@ def test_a_factory_that_gives_one_chooser_to_two_priorities_is_an_error() -> Non
 @pytest.mark.parametrize(
     ("key", "value", "says"),
     [
-        ("task.consumer.batch.size", "0", "0 is less than 1 message"),
-        ("task.consumer.batch.size", "-5", "-5 is less than 1 message"),
+        ("task.consumer.batch.size", "0", "0 is too small: give 1 or more"),
+        ("task.consumer.batch.size", "-5", "-5 is too small: give 1 or more"),
         ("task.consumer.batch.size", "many", "is not a whole number"),
         ("systems.sys.streams.a.samza.priority", "high", "is not a whole number"),
         ("systems.sys.streams.a.samza.bootstrap", "yes", "is neither true nor false"),

@@ -236,7 +236,7 @@ def test_a_start_that_fails_closes_what_it_had_opened() -> None:
 
 @pytest.mark.parametrize("room", [0, -5])
 def test_a_threshold_that_leaves_no_room_is_an_error(room: int) -> None:
-    with pytest.raises(ConfigError, match=rf"systems\.mem\.samza\.fetch\.threshold: {room} leaves no room for a message"):
+    with pytest.raises(ConfigError, match=rf"systems\.mem\.samza\.fetch\.threshold: {room} is too small: give 1 or more"):
         Bench(ignore, {"mem.a": {0: []}}, {"systems.mem.samza.fetch.threshold": room}).started()
 
 

@@ -74,6 +74,12 @@ def test_the_files_lie_beside_the_checkpoints_unless_the_configuration_says_wher
     assert (tmp_path / "elsewhere" / "job-1" / "s" / "Partition 0" / "CURRENT").is_file()
 
 
+def test_a_file_where_the_files_of_stores_are_to_be_is_told_by_its_key(tmp_path: Path) -> None:
+    (tmp_path / "taken").touch()
+    with pytest.raises(ConfigError, match=r"^job\.logged\.store\.base\.dir: .*taken is a file, and this takes a directory"):
+        Job(tmp_path, {"job.logged.store.base.dir": tmp_path / "taken"}).container()
+
+
 def test_where_checkpoints_have_no_directory_files_go_with_the_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     config = {"stores.s.factory": "rocksdb", "stores.s.msg.serde": "string", "stores.s.changelog": "mem.changelog"}

@@ -33,5 +33,5 @@ class LogSystemFactory(SystemFactory):
 
 def log_of(system: str, config: Config) -> Log:
     """The log that the configuration means by ``system``, opened anew. Raises ConfigError that names the key."""
-    path = config.path(f"systems.{system}.path", f"{PATH}, such as systems.{system}.path=streams")
+    path = config.directory_at(f"systems.{system}.path", f"{PATH}, such as systems.{system}.path=streams")
     return Log(path, system, Settings.from_config(system, config), configured_streams(system, config))

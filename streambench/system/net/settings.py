@@ -185,11 +185,15 @@ class Streams:
         return sorted({key.rpartition(".")[0] for key, value in below.items() if key.endswith(endings) and value.strip()})
 
     def partitions(self, stream: SystemStream) -> int:
-        """How many partitions a stream has. Raises UnknownStreamError."""
+        """How many partitions a stream has. Raises UnknownStreamError, and ConfigError where it has no such addresses."""
         if stream.stream not in self.names():
             known = ", ".join(f"{self.system}.{name}" for name in self.names()) or "none at all"
             raise UnknownStreamError(f"there is no stream {stream}: give {self.key(stream, 'listen')}=HOST:PORT; there are: {known}")
-        return self.config.integer(self.key(stream, "partitions"))
+        number = self.config.integer(self.key(stream, "partitions"))
+        for key in (self.key(stream, name) for name in ("listen", "connect")):
+            if self.config.text(key) is not None:
+                addresses(self.config, key, number)
+        return number
 
     def listening(self, stream: SystemStream) -> list[Address]:
         """Where the partitions of a stream are listened for. Raises UnknownStreamError, ConfigError."""

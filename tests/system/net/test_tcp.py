@@ -548,3 +548,9 @@ def test_a_line_that_is_none_is_an_error_on_the_quick_way_too_unless_errors_are_
             quick.settle()
     with sending(TCP, settings.with_values({"task.drop.serialization.errors": "true"})) as producer:
         assert producer.appends(STREAM) is None
+
+
+def test_an_address_that_is_none_is_refused_when_the_streams_are_looked_up() -> None:
+    admin = TCP.get_admin("t", config(**{"streams.lines.listen": "127.0.0.1:99999"}))
+    with pytest.raises(ConfigError, match=r"systems\.t\.streams\.lines\.listen: '127\.0\.0\.1:99999' is no address"):
+        admin.metadata([STREAM])
