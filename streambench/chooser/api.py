@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from streambench.chooser.explanation import Candidate, Explanation
@@ -46,6 +47,12 @@ class MessageChooser(ABC):
         """What the event loop calls instead of ``choose``, and the exception by which that says that there is nothing. ``choose`` itself,
         which raises none, unless a chooser has something that does exactly the same and is quicker."""
         return self.choose, ()
+
+    def rotation(self) -> deque[IncomingMessageEnvelope] | None:
+        """The queue of what is inside, if this chooser only lets partitions take turns: ``choose`` takes what stands in front of it,
+        ``update`` puts a message behind all others, and nothing else has a say. The container then works on the queue by itself, as if it
+        had called both. None, as here, where it is to ask for every message."""
+        return None
 
     def take_run(self, offsets: Sequence[str]) -> int:
         """How many messages of the partition that the last ``choose`` chose may be processed as one run; they count as chosen then.

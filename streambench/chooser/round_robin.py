@@ -36,6 +36,10 @@ class RoundRobinChooser(MessageChooser):
     def quickest(self) -> tuple[Callable[[], IncomingMessageEnvelope | None], type[Exception] | tuple[()]]:
         return (self._queue.popleft, IndexError) if type(self).choose is RoundRobinChooser.choose else super().quickest()
 
+    def rotation(self) -> deque[IncomingMessageEnvelope] | None:
+        is_plain = type(self).choose is RoundRobinChooser.choose and type(self).update is RoundRobinChooser.update
+        return self._queue if is_plain else super().rotation()
+
     def take_run(self, offsets: Sequence[str]) -> int:
         """A run is a turn: all of it, unless a subclass chooses otherwise."""
         return len(offsets) if type(self).choose is RoundRobinChooser.choose else super().take_run(offsets)

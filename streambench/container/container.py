@@ -258,17 +258,8 @@ class Container:
 
     def on_choice(self, observe: Callable[[IncomingMessageEnvelope], object] | None) -> None:
         """Show each chosen message to ``observe`` before its task sees it; None: to nobody, which costs nothing."""
-        remember = self.choices.append if self.choices.maxlen else None
         self._loop.runs.shown = self.choices.maxlen if observe is None else None
-        if observe is None or remember is None:
-            self._loop.on_choice = observe or remember
-            return
-
-        def both(envelope: IncomingMessageEnvelope) -> None:
-            remember(envelope)
-            observe(envelope)
-
-        self._loop.on_choice = both
+        self._loop.on_choice = observe
 
     def require_running(self) -> None:
         """Raise ContainerStateError unless the container is started and has neither failed nor stopped."""
@@ -330,11 +321,12 @@ class Container:
         explained = min(self.choices.maxlen or 0, max(_EXPLAINED_LEAST, _CANDIDATES_PER_STEP // len(self._multiplexer.lanes)))
         done = self._loop.run(limit=n - explained, stop_at_head=True)
         observe = self._loop.on_choice
-        if self._loop.paused or observe is None or not explained:
+        if self._loop.paused or not explained:
             return done if self._loop.paused else done + self._loop.run(limit=n - done, stop_at_head=True)
 
         def explained_too(envelope: IncomingMessageEnvelope) -> None:
-            observe(envelope)
+            if observe is not None:
+                observe(envelope)
             self._explain(envelope)
 
         self._loop.on_choice = explained_too
@@ -466,13 +458,14 @@ class Container:
         consumers = {system: self._systems.input(system, self.metrics, read, self.name) for system in starts}
         self._loop = EventLoop(
             self._tasks, multiplexer, self._intake, self._outbox, self._commit, self.metrics,
-            outgoing=self._outgoing, requests=self._requests, clock=self._clock,
+            owner=self._owner, outgoing=self._outgoing, requests=self._requests, clock=self._clock,
             window_ms=config.integer("task.window.ms"), commit_ms=commit_interval(config, consumers.values()),
             poll_ms=config.integer("task.poll.interval.ms"), idle_ms=config.integer("task.max.idle.ms"),
             rejects=self._rejects, compare=self._compare, ignored=config.names("task.ignored.exceptions"), observer=self._observer,
             longest_run=longest, timing=config.required("metrics.timer.enabled"), report=reporting.at,
         )  # fmt: skip
         self.has_begun = True
+        self._loop.choices = self.choices if self.choices.maxlen else None
         self.on_choice(None)
         for system, consumer in consumers.items():
             self._intake.add(system, consumer, starts[system], room(config, system), runs=takes_batches)

@@ -10,7 +10,7 @@ from streambench.config import Config
 from streambench.container.columns import OutgoingBatch
 from streambench.errors import ContainerStateError, StoreError, WrongThreadError
 from streambench.metrics.registry import MetricsRegistry
-from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
+from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.store.task_store import TaskStore
 from streambench.task import RequestScope
 
@@ -19,17 +19,25 @@ if TYPE_CHECKING:
 
 _get_ident = threading.get_ident
 
-Outgoing = list[tuple[str, Any]]
-"""What was collected in the current iteration, and by which task: OutgoingMessageEnvelopes, and the OutgoingBatches of ``send_batch``."""
+Outgoing = list[tuple[str, Any, IncomingMessageEnvelope | None, bytes | None]]
+"""What was collected and is not sent yet: the task that did; an OutgoingMessageEnvelope, or the OutgoingBatch of ``send_batch``; the input
+that it was made from, None for none; and the message once more if it is *plain*: bytes, with a key that is bytes or none and nothing else
+that its task could still change."""
 
 
 class Owner:
-    """Which thread drives the container at present; user code may use its handles on that thread only."""
+    """Which thread drives the container at present; user code may use its handles on that thread only.
 
-    __slots__ = ("ident",)
+    ``input``: the message that is being processed, None between two. ``until``: when what has been collected is to be sent at the latest
+    (monotonic, in nanoseconds); 0: as soon as its task returns, because it holds what could change until then.
+    """
+
+    __slots__ = ("ident", "input", "until")
 
     def __init__(self) -> None:
         self.ident = _get_ident()
+        self.input: IncomingMessageEnvelope | None = None
+        self.until = 0
 
     def take(self) -> None:
         """The calling thread drives the container from now on."""
@@ -45,28 +53,38 @@ class Owner:
 
 
 class Collector:
-    """The MessageCollector of one task. ``send`` is a closure: what it needs with every message is no attribute of anything."""
+    """The MessageCollector of one task."""
 
-    __slots__ = ("_outgoing", "_owner", "_source", "send")
+    __slots__ = ("_append", "_owner", "_source")
 
     def __init__(self, task: TaskInstance, outgoing: Outgoing, owner: Owner) -> None:
-        self._source = source = task.name
-        self._outgoing = outgoing
+        self._source = task.name
+        self._append = outgoing.append
         self._owner = owner
-        append = outgoing.append
 
-        def send(envelope: OutgoingMessageEnvelope) -> None:
-            if _get_ident() != owner.ident:
-                owner.check(f"the collector of {source}")
-            append((source, envelope))
-
-        self.send = send
+    # A plain method: what a slot holds instead of one takes the interpreter longer to find than to call.
+    def send(self, envelope: OutgoingMessageEnvelope) -> None:
+        owner, append = self._owner, self._append
+        if _get_ident() != owner.ident:
+            owner.check(f"the collector of {self._source}")
+        try:
+            message = envelope.message
+            if type(message) is bytes and envelope.headers is None and envelope.partition_key is None:
+                key = envelope.key
+                if key is None or type(key) is bytes:
+                    append((self._source, envelope, owner.input, message))
+                    return
+        except AttributeError:
+            pass  # what it is instead of an envelope is told when it is sent
+        owner.until = 0
+        append((self._source, envelope, owner.input, None))
 
     def send_batch(self, system_stream: SystemStream, messages: Any, keys: Any = None, **columns: Any) -> None:
         self._owner.check(f"the collector of {self._source}")
         batch = OutgoingBatch(system_stream, messages, keys, **columns)
         if len(batch):
-            self._outgoing.append((self._source, batch))
+            self._owner.until = 0
+            self._append((self._source, batch, self._owner.input, None))
 
 
 class Coordinator:

@@ -45,9 +45,11 @@ class ReaderFailure(Struct):
     error: BaseException
 
 
-class Undecodable(IncomingMessageEnvelope, frozen=True, gc=False, kw_only=True):
+class Undecodable(IncomingMessageEnvelope, frozen=True, gc=True, kw_only=True):
     """A message that cannot be decoded, with key and message as they were read. It waits for its turn like any other, so that what
-    stands before it is processed first; what becomes of it then is the event loop's business."""
+    stands before it is processed first; what becomes of it then is the event loop's business.
+
+    The frames that its error has come through may refer to it, so that only the garbage collector can find that nobody needs it."""
 
     error: SerdeError
 

@@ -7,24 +7,29 @@ One iteration, in this order, always on one thread:
     3  call window() where its time has come
 
 The loop is written for speed: everything it needs with every message is a local name, and whatever only some jobs need (listeners,
-observers, broadcast inputs) is bound elsewhere, beforehand, so that the others do not pay for it.
+observers, broadcast inputs) is bound elsewhere, beforehand, so that the others do not pay for it. Where partitions only take turns and
+nobody looks at each choice, many choices are made at once (``turns``). Plain messages may then be sent behind a few more inputs, though
+before a window or a commit: to go on with one kind of work is quicker than to change.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from itertools import islice
 
 from streambench.batch import MessageBatch
 from streambench.clock import Clock
 from streambench.container.batches import Runs, place_of
-from streambench.container.handles import Coordinator, Outgoing
+from streambench.container.handles import Coordinator, Outgoing, Owner
 from streambench.container.intake import Arrival, Intake, ReaderFailure, Undecodable
 from streambench.container.multiplexer import Lane, Multiplexer
 from streambench.container.outbox import Outbox
 from streambench.container.rejects import Rejects, noting
 from streambench.container.task_instance import EventObserver, Subscription, TaskInstance, is_ignored
+from streambench.container.turns import FEWEST, Turns, take_turns
 from streambench.errors import ConfigError, MessageTooLargeError, SerdeError, shortened
 from streambench.metrics.registry import MetricsRegistry, Timer
 from streambench.metrics.utilization import Utilization
@@ -34,6 +39,10 @@ from streambench.task import RequestScope
 _NEVER = sys.maxsize
 _MS = 1_000_000
 _LOOKED_AT = 250
+# More of them, and what encoders return (buffers of 4 kB) makes the allocator give memory back to the system and ask for it again.
+_UNSENT = 32
+# So many choices are made one by one after turns that were cut short almost at once: a job that commits with each message, say.
+_ALONE = 64
 
 _Unsent = SerdeError | ConfigError | MessageTooLargeError
 
@@ -43,12 +52,12 @@ ChoiceObserver = Callable[[IncomingMessageEnvelope], object]
 class EventLoop:
     """Drives tasks with messages until it is told to stop.
 
-    ``commit(tasks)`` is called for step 5 with the tasks that are due. ``on_choice``, if set, sees each chosen message before
-    its task does; ``processed`` is how many messages were chosen so far (a broadcast message counts once), ``nulls`` how many iterations
-    found none, ``ignored`` how many exceptions were passed over. ``unfinished`` is the message at which an exception ended the loop, None
-    where it was not ended by one or between two messages; of a run of messages it is the first, and ``unfinished_count`` says how many
-    there are. ``paused`` makes ``run`` return. ``is_inside``: an iteration goes on at present, so that nothing may be committed but by the
-    loop itself. Tasks that take batches get ``runs``.
+    ``commit(tasks)`` is called for step 5 with the tasks that are due. ``on_choice``, if set, sees each chosen message before its task
+    does; ``choices``, if set, gets the last ones that were chosen. ``processed`` is how many messages were chosen so far (a broadcast
+    message counts once), ``nulls`` how many iterations found none, ``ignored`` how many exceptions were passed over. ``unfinished`` is the
+    message at which an exception ended the loop, None where it was not ended by one or between two messages; of a run of messages it is
+    the first, and ``unfinished_count`` says how many there are. ``paused`` makes ``run`` return. ``is_inside``: an iteration goes on at
+    present, so that nothing may be committed but by the loop itself. Tasks that take batches get ``runs``.
     """
 
     def __init__(
@@ -60,6 +69,7 @@ class EventLoop:
         commit: Callable[[Sequence[TaskInstance]], None],
         metrics: MetricsRegistry,
         *,
+        owner: Owner,
         outgoing: Outgoing,
         rejects: Rejects,
         requests: list[Coordinator],
@@ -75,13 +85,14 @@ class EventLoop:
         timing: str = "sampled",
         report: Callable[[int], int] | None = None,
     ) -> None:
-        """``timing``: what ``metrics.timer.enabled`` says. ``report(now)`` is told when metrics may be due, and returns when it
-        is to be told next."""
+        """``timing``: what ``metrics.timer.enabled`` says. ``report(now)`` is told when metrics may be due, and returns when it is to be
+        told next."""
         self.processed = self.nulls = 0
         self.paused = self.is_inside = False
         self.unfinished: IncomingMessageEnvelope | None = None
         self.unfinished_count = 0
         self.on_choice: ChoiceObserver | None = None
+        self.choices: deque[IncomingMessageEnvelope] | None = None
         self.shutdown_requested = False
         self.at_end = False
         self._tasks = tasks
@@ -90,6 +101,7 @@ class EventLoop:
         self._intake = intake
         self._outbox = outbox
         self._commit = commit
+        self._owner = owner
         self._outgoing = outgoing
         self._requests = requests
         self._clock = clock
@@ -138,6 +150,7 @@ class EventLoop:
         if limit is not None and limit <= 0:
             return 0
         chooser = self._multiplexer.chooser
+        queue = chooser.rotation() if limit is None and until is None and self._choose_ns is None else None
         choose, empty = chooser.quickest() if self._choose_ns is None else (_timed(chooser.choose, self._choose_ns), ())
         update = chooser.update
         offer = self._multiplexer.offer
@@ -145,8 +158,8 @@ class EventLoop:
         inbox = self._intake.inbox
         read_clock = self._clock.monotonic_ns
         send = self._outbox.send
-        outgoing, requests = self._outgoing, self._requests
-        on_choice = self._choice_observer()
+        outgoing, requests, owner = self._outgoing, self._requests, self._owner
+        on_choice, is_free = self._choice_observer(), self._may_take_turns()
         last = -1 if limit is None else limit
         base = self.processed
         processed = 0
@@ -155,6 +168,8 @@ class EventLoop:
         lane, self._served = self._served, None
         idle_at = -1
         envelope: IncomingMessageEnvelope | None = None
+        turns: Turns | None = None
+        most, alone = FEWEST, 0
         found = False
         self.is_inside = True
         try:
@@ -165,7 +180,7 @@ class EventLoop:
                 if inbox:
                     self.processed, self._served = base + processed, lane
                     self._take_in()
-                    on_choice = self._choice_observer()
+                    on_choice, is_free = self._choice_observer(), self._may_take_turns()
                     if self.paused:
                         break
                 if lane is not None:
@@ -175,39 +190,50 @@ class EventLoop:
                     else:
                         offer(lane)
                         lane = None
-                try:
-                    envelope = choose()
-                except empty:
-                    envelope = None
-                if envelope is None:
-                    lane = None
-                    self.nulls += 1
-                    found = self._multiplexer.look()
-                    if self._multiplexer.ended:
-                        self._end_inputs()
+                if queue and is_free and processed >= alone and (turns := take_turns(queue, lanes, most)) is not None:
+                    self._run_turns(turns, due)
+                    envelope, lane = turns.last, turns.served
+                    processed += turns.done
+                    most = turns.how_many_next(most)
+                    if most < FEWEST:
+                        most, alone = FEWEST, processed + _ALONE
+                    turns = None
                 else:
-                    lane = lanes[envelope.ssp]
-                    if on_choice is not None:
-                        on_choice(envelope)
-                    subscription = lane.single
-                    if subscription is not None:
-                        # Looked up, then called: to call the attribute at once takes the interpreter five times as long.
-                        process = subscription.process
-                        try:
-                            process(envelope, subscription.collector, subscription.coordinator)
-                        except Exception as error:
-                            self._failed(error, subscription, envelope, 0)
-                        subscription.offset = envelope.offset
-                    elif lane.waiting is None:
-                        self._deliver(lane, envelope)
+                    try:
+                        envelope = choose()
+                    except empty:
+                        envelope = None
+                    if envelope is None:
+                        lane = None
+                        self.nulls += 1
+                        found = self._multiplexer.look()
+                        if self._multiplexer.ended:
+                            self._end_inputs()
                     else:
-                        processed += self.runs.deliver(lane, lane.waiting, None if limit is None else limit - processed, self.on_choice) - 1
-                    processed += 1
+                        lane = lanes[envelope.ssp]
+                        owner.input = envelope
+                        if on_choice is not None:
+                            on_choice(envelope)
+                        subscription = lane.single
+                        if subscription is not None:
+                            # Looked up, then called: to call the attribute at once takes the interpreter five times as long.
+                            process = subscription.process
+                            try:
+                                process(envelope, subscription.collector, subscription.coordinator)
+                            except Exception as error:
+                                self._failed(error, subscription, envelope, 0)
+                            subscription.offset = envelope.offset
+                        elif lane.waiting is None:
+                            self._deliver(lane, envelope)
+                        else:
+                            at_most = None if limit is None else limit - processed
+                            processed += self.runs.deliver(lane, lane.waiting, at_most, self._shown()) - 1
+                        processed += 1
                 now = read_clock()
                 if now >= due:
                     due = self._timers(now, envelope)
                 if outgoing:
-                    send(outgoing, envelope)
+                    send(outgoing)
                     outgoing.clear()
                 if requests:
                     self._serve(requests)
@@ -225,9 +251,12 @@ class EventLoop:
                 elif processed == last or (until is not None and self._is_reached(until, base + processed, lane)):
                     break
         except BaseException as error:
+            if turns is not None:
+                envelope, lane = turns.last, turns.served
+                processed += turns.done
             self.unfinished = self._unfinished(envelope)
             if isinstance(error, _Unsent):
-                placed = self._placed(error, envelope)
+                placed = self._placed(error)
                 placed.__cause__ = error.__cause__  # not by ``from``, which mypyc does not know
                 raise placed  # noqa: B904
             raise
@@ -238,6 +267,78 @@ class EventLoop:
             self._served = lane
         return processed
 
+    def _run_turns(self, turns: Turns, due: int) -> None:
+        """Process the messages of turns until something else is due.
+
+        Where the outbox may wait, what they collect is sent after ``_UNSENT`` messages, or behind the one at which a millisecond is over.
+        What is not plain is sent as soon as its task returns, and so is all that was collected before it."""
+        outgoing, requests, owner = self._outgoing, self._requests, self._owner
+        inbox = self._intake.inbox
+        read_clock = self._clock.monotonic_ns
+        send = self._outbox.send
+        may_wait = self._outbox.may_wait
+        pairs = turns.pairs
+        envelope: IncomingMessageEnvelope | None = None
+        unfinished = 0
+        goes_on = True
+        try:
+            now = read_clock()
+            while goes_on:
+                goes_on = False
+                owner.until = min(due, now + _MS) if may_wait else due
+                to_send = () if may_wait else outgoing
+                try:
+                    for envelope, subscription in islice(pairs, _UNSENT) if may_wait else pairs:
+                        owner.input = envelope
+                        process = subscription.process
+                        try:
+                            process(envelope, subscription.collector, subscription.coordinator)
+                        except Exception as error:
+                            self._failed(error, subscription, envelope, self._collected_before(envelope))
+                        subscription.offset = envelope.offset
+                        now = read_clock()
+                        if now >= owner.until or requests or inbox or to_send:
+                            goes_on = True
+                            break
+                except BaseException as error:
+                    unfinished = 1
+                    self._send_before(envelope, error)
+                    raise
+                if now >= due:
+                    # What belongs to the iteration of the last message is sent behind what window() collects in it.
+                    at = self._collected_before(envelope)
+                    late = outgoing[at:]
+                    del outgoing[at:]
+                    send(outgoing)
+                    outgoing[:] = late
+                    break
+                if outgoing:
+                    send(outgoing)
+                    outgoing.clear()
+                if requests or inbox:
+                    break
+                if may_wait:
+                    goes_on, may_wait = turns.left > 0, self._outbox.may_wait
+        finally:
+            turns.stop(envelope, unfinished)
+            if self.choices is not None:
+                self.choices.extend(turns.chosen(self.choices.maxlen or 0))
+
+    def _collected_before(self, envelope: IncomingMessageEnvelope | None) -> int:
+        """How much of what was collected is of the messages before this one."""
+        return next((at for at, item in enumerate(self._outgoing) if item[2] is envelope), len(self._outgoing))
+
+    def _send_before(self, envelope: IncomingMessageEnvelope | None, error: BaseException) -> None:
+        """Send what the messages before this one collected, at which there is an error: it is on its way, as if each had been sent by
+        itself."""
+        del self._outgoing[self._collected_before(envelope) :]
+        try:
+            self._outbox.send(self._outgoing)
+        except Exception:
+            if isinstance(error, Exception):
+                raise
+        self._outgoing.clear()
+
     def _has_caught_up(self, processed: int) -> bool:
         """Whether nothing waits anywhere, as seen after ``run`` began; and after the last message, where the job feeds an input of its own.
         Not after each message: where they trickle in, that would never be so."""
@@ -247,8 +348,23 @@ class EventLoop:
             self._question, self._asked_after = self._intake.ask(), processed
         return self._intake.has_answer(self._question, self._multiplexer.systems()) and not self._intake.inbox
 
+    def _shown(self) -> ChoiceObserver | None:
+        observe, remember = self.on_choice, None if self.choices is None else self.choices.append
+        if observe is None or remember is None:
+            return observe or remember
+
+        def both(envelope: IncomingMessageEnvelope) -> None:
+            remember(envelope)
+            observe(envelope)
+
+        return both
+
     def _choice_observer(self) -> ChoiceObserver | None:
-        return noting(self._rejects, self.on_choice) if self._rejects.notes_input else self.on_choice
+        return noting(self._rejects, self._shown()) if self._rejects.notes_input else self._shown()
+
+    def _may_take_turns(self) -> bool:
+        """Whether nobody has to see each message before its task does, or each step when it is taken."""
+        return self.on_choice is None and self._observer is None and not self._rejects.notes_input
 
     def _is_reached(self, until: Callable[[], object], processed: int, lane: Lane | None) -> bool:
         """Ask ``until``, which may look at the container."""
@@ -354,7 +470,7 @@ class EventLoop:
         """Do what is due at ``now``, in an iteration with this message; when to come back."""
         if now - self._last_window >= self._window_every:
             self._last_window = now
-            self._rejects.input = envelope
+            self._rejects.input = self._owner.input = envelope
             with self._window_ns.time():
                 self._window()
         if now - self._last_commit >= self._commit_every:
@@ -420,7 +536,7 @@ class EventLoop:
         if task.end_of_stream is None:
             return
         mark = len(self._outgoing)
-        self._rejects.input = None
+        self._rejects.input = self._owner.input = None
         if self._observer:
             self._observer("end_of_stream", task.name, None)
         try:
@@ -437,9 +553,10 @@ class EventLoop:
         if self._wants_shutdown and len(self._wants_shutdown | self._ended) == len(self._tasks):
             self.shutdown_requested = True
 
-    def _placed(self, error: _Unsent, envelope: IncomingMessageEnvelope | None) -> _Unsent:
+    def _placed(self, error: _Unsent) -> _Unsent:
         """The error of an output with the message that led to it; an input that cannot be decoded names its own place."""
-        if envelope is None or not self._outgoing:
+        envelope = self._outgoing[min(self._outbox.failed_at, len(self._outgoing) - 1)][2] if self._outgoing else None
+        if envelope is None:
             return error
         waiting = self._multiplexer.lanes[envelope.ssp].waiting
         if waiting is not None and waiting.taken is not None:

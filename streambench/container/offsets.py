@@ -180,7 +180,10 @@ def start_point(systems: Systems, ssp: SystemStreamPartition, here: PartitionMet
     compare = systems.admin(ssp.system).compare
     early, late = compare(where, oldest), 0 if here.upcoming is None else compare(where, here.upcoming)
     if early is None or late is None:
-        raise OffsetError(f"{ssp}: '{where}' is no offset of it; it holds {oldest} to {here.upcoming}")
+        raise OffsetError(
+            f"{ssp}: '{where}' is no offset of it; it holds {oldest} to {here.upcoming} (the next). Write such an offset, oldest, "
+            "upcoming, or timestamp: with a date or milliseconds since 1970"
+        )
     if early < 0 or late > 0:
         raise OffsetError(f"{ssp}: {where} is outside of what it holds: {oldest} to {here.upcoming} (the next)")
     return where

@@ -19,7 +19,7 @@ from streambench.container.outlet import Outlet, Outlets, Put, outlet
 from streambench.container.rejects import Rejects
 from streambench.errors import ConfigError, SerdeError, UnknownStreamError, do_all, shortened
 from streambench.metrics.registry import MetricsRegistry
-from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
+from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.serde.streams import StreamSerdes
 from streambench.system.api import Appends, SendColumns, Sender, SystemProducer
 from streambench.system.systems import Systems
@@ -61,11 +61,21 @@ class Outbox(Protocol):
         alone."""
         ...
 
-    def send(self, outgoing: Outgoing, origin: IncomingMessageEnvelope | None = None) -> None:
-        """Send messages, in order, that were made from this input, if from one. Raises SerdeError, ConfigError and what the producers
-        raise.
+    def send(self, outgoing: Outgoing) -> None:
+        """Send messages, in order. Raises SerdeError, ConfigError and what the producers raise.
 
         Rejects see to those that cannot be encoded, and may by that add a dead letter to the end of ``outgoing``, which is sent too."""
+        ...
+
+    @property
+    def failed_at(self) -> int:
+        """The place in the list, from 0 on, of the message at which ``send`` raised last."""
+        ...
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether it is all the same if what is collected is sent a few messages later: all streams seen so far are such that messages are
+        only kept at first (in memory, or until a batch of a log is full)."""
         ...
 
     def settle(self) -> None:
@@ -133,6 +143,14 @@ class ProducingOutbox:
     @property
     def streams(self) -> Collection[SystemStream]:
         return self._partitions.keys()
+
+    @property
+    def failed_at(self) -> int:
+        return self._outlets.failed_at
+
+    @property
+    def may_wait(self) -> bool:
+        return self._outlets.may_wait
 
     def settle(self) -> None:
         self._unflushed += self._outlets.settle()

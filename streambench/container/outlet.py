@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
 from streambench.errors import SerdeError
-from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream
+from streambench.model import OutgoingMessageEnvelope, SystemStream
 from streambench.serde.api import Serde
 from streambench.system.api import Appends, Sender, nothing_to_settle
 from streambench.system.partitioner import key_bytes, partition_for
+
+if TYPE_CHECKING:
+    from streambench.container.handles import Outgoing
 
 _REMEMBERED_KEYS = 100_000
 _LONGEST_KEY = 1_000
@@ -107,9 +111,10 @@ def outlet(
 class Outlets:
     """The outlets of all streams that a container sends to. ``outlet_of`` finds that for a message of a source, or raises.
 
-    ``send`` takes messages in order, and the input that they were made from, if from one; ``settle`` sees to what is left to be seen to
-    from time to time (``Appends.settle``; not ``anyway``: if there were messages since), and returns how many messages there were since
-    it was called last.
+    ``send`` takes messages in order; ``failed_at`` is its place in the list when it raised last. ``may_wait``: whether all streams seen so
+    far are such that messages are only kept at first, so that it is all the same when they are sent. ``settle`` sees to what is left to be
+    seen to from time to time (``Appends.settle``; not ``anyway``: if there were messages since), and returns how many messages there were
+    since it was called last.
     """
 
     def __init__(self, outlet_of: Callable[[str, Any], Outlet]) -> None:
@@ -119,48 +124,58 @@ class Outlets:
         settles: list[Callable[[], object]] = []
         stream: Any = _nowhere
         sent = unsettled = 0
+        self.may_wait = False
+        self.failed_at = 0
 
         # One function for all of it, which has the outlet of the message before at hand: most jobs send plain messages to one stream most
         # of the time, and a call for each part of the work takes longer than the work. Messages are copied for the reason given in
         # ``put``; what came in as it is has the right size.
-        def send(outgoing: list[tuple[str, Any]], origin: IncomingMessageEnvelope | None = None) -> None:
+        def send(outgoing: Outgoing) -> None:
             nonlocal put, extends, longest, known, turns, only_one, stream, unsettled
-            came = None if origin is None else origin.message
-            for source, envelope in outgoing:
-                try:
-                    to = envelope.system_stream
-                except AttributeError:
-                    to = None
-                if to is not stream:
-                    put, quick, settle = outlet_of(source, envelope)
-                    stream = to
-                    appends, longest, known, turns, only_one = quick or _NOT_QUICK
-                    extends = appends.partitions
-                    if settle not in settles:
-                        settles.append(settle)
-                unsettled += 1
-                if not extends:
-                    put(source, envelope)
-                    continue
-                key, message = envelope.key, envelope.message
-                if (
-                    type(message) is bytes and len(message) <= longest and envelope.partition is None and envelope.partition_key is None
-                    and envelope.timestamp is None and envelope.headers is None
-                ):  # fmt: skip
-                    if message is not came:
+            left = iter(outgoing)
+            try:
+                for source, envelope, origin, message in left:
+                    try:
+                        to = envelope.system_stream
+                    except AttributeError:
+                        to = None
+                    if to is not stream:
+                        put, quick, settle = outlet_of(source, envelope)
+                        stream = to
+                        appends, longest, known, turns, only_one = quick or _NOT_QUICK
+                        extends = appends.partitions
+                        self.may_wait = quick is not None and (self.may_wait or not settles)
+                        if settle not in settles:
+                            settles.append(settle)
+                    if (
+                        message is None or not extends or len(message) > longest
+                        or envelope.partition is not None or envelope.timestamp is not None
+                    ):  # fmt: skip
+                        put(source, envelope)
+                        continue
+                    if origin is None or message is not origin.message:
                         message = b"%b" % message
+                    key = envelope.key
                     if key is None:
                         extends[0 if only_one else next(turns)]((None, message, None))
                         continue
-                    if type(key) is bytes:
-                        if only_one:
-                            if len(key) <= _LONGEST_KEY:
-                                extends[0]((key, message, None))
-                                continue
-                        elif key in known:
-                            extends[known[key]]((key, message, None))
+                    if only_one:
+                        if len(key) <= _LONGEST_KEY:
+                            extends[0]((key, message, None))
                             continue
-                put(source, envelope)
+                    else:
+                        try:
+                            partition = known[key]
+                        except KeyError:
+                            pass
+                        else:
+                            extends[partition]((key, message, None))
+                            continue
+                    put(source, envelope)
+            except BaseException:
+                self.failed_at = len(outgoing) - operator.length_hint(left) - 1
+                raise
+            unsettled += len(outgoing)
             if unsettled >= _SETTLED_AFTER:
                 settle_all()
 

@@ -1,0 +1,118 @@
+"""Turns taken ahead: many choices at once, where the chooser does nothing but let partitions take turns.
+
+To choose one message costs as much as all else that the container does with it. Where each choice follows from the one before, they are
+made in one go, the messages are given to their tasks one after the other, and those that were not reached when something else is due are
+put back where they came from. Their order, and the state of chooser and lanes whenever somebody can look, are those of single choices.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import deque
+from collections.abc import Iterator, Mapping
+from itertools import chain, cycle, islice, repeat, starmap
+from typing import TYPE_CHECKING
+
+from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
+
+if TYPE_CHECKING:
+    from streambench.container.multiplexer import Lane
+    from streambench.container.task_instance import Subscription
+
+FEWEST = 8
+_MOST = 4096
+_LEAST = 4
+
+
+class Turns:
+    """The next choices, taken out of the queue of a chooser and out of the lanes' buffers.
+
+    ``pairs``: the messages in the order of choice, each with who gets it. After ``stop``, ``last`` is the message that was chosen last, and
+    ``served`` its lane, which has to offer its next message to the chooser now, as after any choice; None where there was none. ``done`` is
+    how many were processed.
+    """
+
+    __slots__ = ("_chosen", "_envelopes", "_lanes", "_left", "_queue", "done", "last", "pairs", "served")
+
+    def __init__(self, queue: deque[IncomingMessageEnvelope], lanes: list[Lane], depth: int) -> None:
+        """``depth`` messages of each of these lanes, which have one subscription, whose candidates stand in front in the queue in this
+        order, and of which each has at least as many more. More than one only where no other lane has a candidate."""
+        self._queue = queue
+        self._lanes = lanes
+        if depth == 1:
+            self._envelopes = [queue.popleft() for _ in lanes]
+        else:
+            columns = [[queue.popleft(), *starmap(lane.buffer.popleft, repeat((), depth - 1))] for lane in lanes]
+            self._envelopes = list(chain.from_iterable(zip(*columns, strict=True)))
+        queue.extend([lane.buffer.popleft() for lane in lanes])
+        subscriptions = [lane.single for lane in lanes if lane.single is not None]
+        self._left = iter(self._envelopes)
+        self.pairs: Iterator[tuple[IncomingMessageEnvelope, Subscription]] = zip(self._left, cycle(subscriptions), strict=False)
+        self.last: IncomingMessageEnvelope | None = None
+        self.served: Lane | None = None
+        self.done = 0
+
+    def __len__(self) -> int:
+        return len(self._envelopes)
+
+    @property
+    def left(self) -> int:
+        """How many messages were not taken from ``pairs`` yet."""
+        return operator.length_hint(self._left)
+
+    def stop(self, last: IncomingMessageEnvelope | None, unfinished: int = 0) -> None:
+        """Put back the messages behind ``last``; None: all. ``unfinished``: whether (1) or not (0) that one was not processed."""
+        self.last, self._chosen = last, len(self._envelopes)
+        self.done = self._chosen - unfinished
+        if last is self._envelopes[-1]:
+            self.served = self._lanes[-1]
+            self.served.buffer.appendleft(self._queue.pop())
+            return
+        at = self._chosen = 0 if last is None else next(at for at, each in enumerate(self._envelopes, start=1) if each is last)
+        self.done = max(0, at - unfinished)
+        width = len(self._lanes)
+        within = at % width
+        if at:
+            self.served = self._lanes[within - 1]
+        following = [self._queue.pop() for _ in self._lanes]
+        first: list[IncomingMessageEnvelope] = []
+        behind: list[IncomingMessageEnvelope] = []
+        for place, lane in enumerate(self._lanes):
+            is_through = place < within
+            left = [*self._envelopes[at - within + place + is_through * width :: width], following[-1 - place]]
+            if lane is not self.served:
+                (behind if is_through else first).append(left.pop(0))
+            lane.buffer.extendleft(reversed(left))
+        self._queue.extendleft(reversed(first))
+        self._queue.extend(behind)
+
+    def how_many_next(self, most: int) -> int:
+        """How many turns to take at most the next time, after ``stop``, where these were ``most``; less than ``FEWEST``: none for a while.
+        Where something was due in the middle of them it may soon be again, and there is no use in what is only put back."""
+        return min(_MOST, 2 * most) if self._chosen == len(self._envelopes) else 2 * self._chosen
+
+    def chosen(self, at_most: int) -> list[IncomingMessageEnvelope]:
+        """The last messages that were chosen, after ``stop``."""
+        return self._envelopes[max(0, self._chosen - at_most) : self._chosen]
+
+
+def take_turns(queue: deque[IncomingMessageEnvelope], lanes: Mapping[SystemStreamPartition, Lane], most: int) -> Turns | None:
+    """The next turns of the candidates in a queue, as far as they are certain: to the first lane that will run dry, or has to be looked at
+    with each message; ``most`` or a few more. None where that is not worth while."""
+    order = []
+    depth = most
+    for envelope in islice(queue, most):
+        lane = lanes[envelope.ssp]
+        if lane.single is None:
+            break
+        waiting = len(lane.buffer)
+        if waiting < depth:
+            if not waiting:
+                break
+            depth = waiting
+        order.append(lane)
+    if len(order) < len(queue):
+        depth = 1
+    elif order:
+        depth = min(depth, -(-most // len(order)))
+    return Turns(queue, order, depth) if depth * len(order) >= _LEAST else None
