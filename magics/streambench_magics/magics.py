@@ -42,6 +42,7 @@ _FOLD_ABOVE = 24
 _SHOWN_STEPS = 10
 _END_S = 2.0
 _PATIENCE_S = 15.0
+_SILENT_S = 2.0
 _STOPPED = "stopped"
 _HERE = ("log", "memory", "file")
 _TEXT_SERDES = ("string", None)
@@ -264,14 +265,20 @@ class StreamMagics(Magics):
     def _pause(self, args: Namespace) -> None:
         job = self.bench.job(args.name)
         with self._running(job):
-            job.pause()
+            self._stand_still(job)
             job.wait()
         print(f"{job.name} is {job.state}")
+
+    def _stand_still(self, job: Job) -> None:
+        """Pause a job, and say what is waited for where its task takes its time."""
+        if not job.pause(_SILENT_S):
+            print(f"{job.name} is busy with a message, which is waited for (interrupt the kernel to wait no longer)", flush=True)
+            job.pause()
 
     def _stop(self, args: Namespace) -> None:
         job = self.bench.job(args.name)
         with self._running(job):
-            job.pause()
+            self._stand_still(job)
             failed = job.state == "failed"
             job.stop()
         self._close_panel(job.name, "failed" if failed else _STOPPED)
@@ -456,12 +463,14 @@ def _check_name(name: str) -> None:
 
 def _name_and_number(what: list[str], parser: Parser) -> tuple[str | None, int]:
     name, number = None, "1"
-    if what and what[-1].isdecimal():
+    if what and what[-1].removeprefix("-").isdecimal():
         *what, number = what
     if what:
         name, *what = what
-    if what or int(number) < 1:
+    if what:
         raise MagicError(f"a job and a number of messages, at most; {parser.usage_line()}")
+    if int(number) < 1:
+        raise MagicError(f"'{number}' is not a number of 1 or more; {parser.usage_line()}")
     return name, int(number)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from types import FrameType
@@ -16,8 +17,10 @@ def main() -> None:
     KeyboardInterrupt out of an import would be shown with our frames, or be taken for a missing module."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
+    gc.disable()  # nothing of what modules make as they are imported is garbage: to look for some is a tenth of the time
     from streambench.cli.app import main as run
 
+    gc.enable()
     try:
         if signal.getsignal(signal.SIGINT) is _end:
             signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -44,6 +44,8 @@ class Session:
         self._driving = threading.RLock()
         self._driver: int | None = None
         self._thread: threading.Thread | None = None
+        # Waited for instead of the thread: up to Python 3.12, a ``join`` that KeyboardInterrupt ends takes the thread for dead.
+        self._ended = threading.Event()
         self._last: ContainerSnapshot | None = None
         self._listeners: list[Callable[[], None]] = []
 
@@ -58,7 +60,7 @@ class Session:
     def running(self) -> bool:
         """Whether the session's thread drives the container at present."""
         thread = self._thread
-        return thread is not None and thread.is_alive() and thread is not threading.current_thread()
+        return thread is not None and thread is not threading.current_thread()
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Call ``listener`` (on whichever thread it happens) when the session starts, stops or pauses running, was stepped, or failed."""
@@ -80,9 +82,11 @@ class Session:
             self._check_still()
             self.container.require_running()
             self.problem = None
-            thread = threading.Thread(target=self._run, args=(until,), name=f"streambench {self.name}", daemon=True)
-            # Others may join it as soon as they see it; it ends only after this lock is free.
+            ended = threading.Event()
+            thread = threading.Thread(target=self._run, args=(until, ended), name=f"streambench {self.name}", daemon=True)
+            # Others may wait for it as soon as they see it; it ends only after this lock is free.
             thread.start()
+            self._ended = ended
             self._thread = thread
         self._changed()
 
@@ -101,9 +105,8 @@ class Session:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it stands still, at most ``timeout`` seconds; whether it does. Raises what it failed with, or what ended the run."""
-        thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(timeout)
+        if self.running:
+            self._ended.wait(timeout)
         problem = self.error or self.problem
         if problem is not None:
             raise problem
@@ -134,7 +137,7 @@ class Session:
                 ) from None
         return self._last
 
-    def _run(self, until: Until) -> None:
+    def _run(self, until: Until, ended: threading.Event) -> None:
         try:
             with self._hold():
                 self._noted(lambda: self._advanced(lambda: self.container.run(until)))
@@ -143,7 +146,10 @@ class Session:
             if self.error is None:
                 self.problem = error
         self._thread = None
-        self._changed()
+        try:
+            self._changed()
+        finally:
+            ended.set()
 
     def _advanced(self, advance: Callable[[], _T]) -> _T:
         result = advance()
@@ -187,9 +193,8 @@ class Session:
         if self._driver == threading.get_ident():
             return False
         moment = _LOOK_AGAIN_S if deadline is None else max(0.0, min(_LOOK_AGAIN_S, deadline - time.monotonic()))
-        thread = self._thread
-        if thread is not None and thread.is_alive():
-            thread.join(moment)
+        if self.running:
+            self._ended.wait(moment)
             return False
         if self._driving.acquire(timeout=moment):
             self._driving.release()

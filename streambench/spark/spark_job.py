@@ -44,11 +44,13 @@ class SparkJob:
         self._add_tag = partial(context.addJobTag if context else spark.addTag, self._tag)
         self._cancel = partial(context.cancelJobsWithTag if context else spark.interruptTag, self._tag)
         self._thread: threading.Thread = InheritableThread(target=self._collect, session=spark, daemon=True)
+        # Waited for instead of the thread: up to Python 3.12, a ``join`` that KeyboardInterrupt ends takes the thread for dead.
+        self._ended = threading.Event()
 
     @property
     def alive(self) -> bool:
-        """Whether it has not ended yet."""
-        return self._thread.is_alive()
+        """Whether it has begun and not ended yet."""
+        return self._thread.ident is not None and not self._ended.is_set()
 
     def start(self) -> None:
         """Hand the job to Spark."""
@@ -56,19 +58,19 @@ class SparkJob:
 
     def wait(self, seconds: float) -> bool:
         """Wait at most so long; whether it is still alive then."""
-        self._thread.join(seconds)
-        return self._thread.is_alive()
+        self._ended.wait(seconds)
+        return self.alive
 
     def interrupt(self, seconds: float) -> None:
         """Have Spark cancel the job and wait for that, at most so long. Spark kills the Python processes of its tasks a moment later."""
         until = time.monotonic() + seconds
         # Again and again: a job that Spark has not registered yet would miss a single request.
-        while self._thread.is_alive() and time.monotonic() < until:
+        while self.alive and time.monotonic() < until:
             try:
                 self._cancel()
             except Exception as error:
                 log.debug("while interrupting the Spark job: %s", error)
-            self._thread.join(_AGAIN_S)
+            self._ended.wait(_AGAIN_S)
 
     def _collect(self) -> None:
         count = self._containers
@@ -80,6 +82,8 @@ class SparkJob:
         except BaseException as error:
             self.reason = reason_of(error)
             log.debug("the Spark job failed", exc_info=error)
+        finally:
+            self._ended.set()
 
 
 def reason_of(error: BaseException) -> str:

@@ -156,7 +156,7 @@ class Systems:
             return self.metadata(streams)
         except UnknownStreamError as error:
             keys = [key for key in ("task.inputs", "task.broadcast.inputs") if self._config.text(key)]
-            remedy = "; 'streambench streams create SYSTEM.STREAM' makes one"
+            remedy = "; 'streambench streams create SYSTEM.STREAM' makes one, in a notebook '%stream streams create SYSTEM.STREAM'"
             raise UnknownStreamError(f"{' or '.join(keys)}: {error}{remedy}") from None
 
     def create(self, stream: SystemStream, partitions: int | None = None) -> bool:

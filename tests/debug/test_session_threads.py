@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 import threading
 
 import pytest
@@ -30,3 +32,32 @@ def test_it_can_be_waited_for_while_its_thread_is_about_to_start(monkeypatch: py
     assert session.wait(60)
     assert waited == [True]
     session.stop()
+
+
+@pytest.mark.parametrize("waiting", ["wait", "pause"])
+def test_interrupting_who_waits_for_a_run_leaves_it_running(waiting: str) -> None:
+    stream = sb.SystemStream("interrupted", "a")
+    memory_streams("interrupted").create(stream, 1)
+    memory_streams("interrupted").partition(stream, 0).append(sb.OutgoingMessageEnvelope(stream, 1), None, 1)
+    main = threading.get_ident()
+    go_on = threading.Event()
+
+    def interrupt_who_waits(*_: object) -> None:
+        while sys._current_frames()[main].f_code.co_filename != threading.__file__:
+            threading.Event().wait(0.001)
+        signal.pthread_kill(main, signal.SIGINT)
+        assert go_on.wait(60)
+
+    config = {
+        "job.name": waiting, "systems.interrupted.samza.factory": "memory", "task.inputs": "interrupted.a",
+        "systems.interrupted.samza.offset.default": "oldest",
+    }  # fmt: skip
+    session = Session(sb.Container.from_config(config, interrupt_who_waits))
+    session.start()
+    session.run()
+    with pytest.raises(KeyboardInterrupt):
+        getattr(session, waiting)(60)
+    assert (session.running, session.state) == (True, "running")
+    go_on.set()
+    session.stop()
+    assert session.container.processed == 1

@@ -83,6 +83,7 @@ def ip_no_magics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sh
     """A shell as IPython starts it, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)  # IPython would add the packages of another environment that is active
     monkeypatch.setattr(memory_system, "_systems", {})
     monkeypatch.setattr(memory_checkpoints, "_managers", {})
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])

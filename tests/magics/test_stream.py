@@ -69,6 +69,27 @@ def test_a_job_that_runs_free_is_paused(ip: Shell) -> None:
     assert ip.run("%stream pause") == "Count is paused"
 
 
+def test_a_pause_says_what_it_waits_for(ip: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streambench_magics.magics._SILENT_S", 0.01)
+    ip.run("%stream create Count --config inputs")
+    ip.run("%stream step")
+    task = ip.magics.bench.jobs["Count"].session.container.tasks[0].task
+    began, may_end = threading.Event(), threading.Event()
+
+    def slow(*arguments: object) -> None:
+        began.set()
+        may_end.wait(30)
+
+    ip.magics.bench.jobs["Count"].session.container.tasks[0].bind(mock.Mock(spec=task, process=slow, process_batch=None))
+    ip.run("%stream run")
+    assert began.wait(30)
+    threading.Timer(0.3, may_end.set).start()
+    assert ip.run("%stream pause").splitlines() == [
+        "Count is busy with a message, which is waited for (interrupt the kernel to wait no longer)",
+        "Count is paused",
+    ]
+
+
 def test_interrupting_the_wait_leaves_the_job_running(ip: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     ip.run("%stream create Count --config inputs")
     ip.run("%stream run")
@@ -332,6 +353,8 @@ def test_a_failure_in_the_background_is_raised_by_wait(ip: Shell) -> None:
         ("%stream step nix", "there is no job nix: %stream create nix --task TASK makes one"),
         ("%stream step", "there is no job yet: %stream create NAME --task TASK makes one"),
         ("%stream step a b c", r"usage: %stream step \[\[NAME\] \[N\] \.\.\.\]|a job and a number of messages"),
+        ("%stream step 0", "'0' is not a number of 1 or more; usage: %stream step"),
+        ("%stream step Count -1", "'-1' is not a number of 1 or more; usage: %stream step"),
         ("%stream create Nix", "there is no task Nix; there is Count: write one with %%streamtask Nix"),
         ("%stream create Count --config nix", "there is no configuration nix; there is inputs: write one with %%streamconfig nix"),
         ("%stream create", "the following arguments are required: NAME; usage: %stream create"),

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from streambench import Config, OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
@@ -107,16 +105,3 @@ def committed(config: Config) -> dict[str, dict[str, str]]:
 @pytest.fixture
 def job(tmp_path: Path) -> Job:
     return Job(tmp_path)
-
-
-@pytest.fixture
-def no_process_left() -> Iterator[None]:
-    """Fails the test that leaves a child process (a JVM, a Python worker) behind."""
-    me = psutil.Process()
-    before = {each.pid for each in me.children(recursive=True)}
-    yield
-    started = [each for each in me.children(recursive=True) if each.pid not in before]
-    _, alive = psutil.wait_procs(started, timeout=30)
-    assert alive == []
-
-

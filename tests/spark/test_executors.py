@@ -1,26 +1,37 @@
-"""Deploying where executors are processes of their own, which can die. Each of these tests starts a Spark for itself,
-in a program of its own where it leaves traces in the process (Spark Connect does)."""
+"""Deploying where executors are processes of their own, which can die."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
-from contextlib import suppress
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pyspark
 import pytest
 
 from streambench import OutgoingMessageEnvelope, StreamTask, SystemStream
+from streambench.config import Config
 from streambench.model import SystemStreamPartition
 from streambench.spark import deploy
 from streambench.spark.session import lease
 from tests.spark.conftest import Job
 
-CHECKOUT = Path(__file__).resolve().parent.parent.parent
+
+@pytest.fixture(scope="module")
+def cluster(spark_installed: None) -> Iterator[Any]:
+    """A session on two executors. Nothing of it is left afterwards: no process, and no file where Spark is installed."""
+    installed, me = Path(pyspark.__file__).parent, psutil.Process()
+    files = {each.name for each in installed.iterdir()}
+    before = {each.pid for each in me.children(recursive=True)}
+    leased = lease(None, "local-cluster[2,1,1024]", Config())
+    yield leased.spark
+    started = [each for each in me.children(recursive=True) if each.pid not in before]
+    leased.close()
+    assert psutil.wait_procs(started, timeout=30)[1] == []
+    assert {each.name for each in installed.iterdir()} - {"__pycache__"} == files - {"__pycache__"}
 
 
 def kills_its_executor_at(number: int, directory: Path) -> type[StreamTask]:
@@ -32,8 +43,6 @@ def kills_its_executor_at(number: int, directory: Path) -> type[StreamTask]:
             self.count = 0
 
         def process(self, envelope, collector, coordinator):
-            import os
-            import signal
             import threading
 
             if envelope.message == number and not killed.exists():
@@ -51,153 +60,24 @@ def kills_its_executor_at(number: int, directory: Path) -> type[StreamTask]:
     return Kills
 
 
-@pytest.mark.usefixtures("spark_installed", "no_process_left")
-def test_nothing_is_lost_when_an_executor_is_killed(job: Job) -> None:
-    installed = Path(pyspark.__file__).parent
-    before = {each.name for each in installed.iterdir()}
+def test_nothing_is_lost_when_an_executor_is_killed(job: Job, cluster: Any) -> None:
     job.send(0, 400)
-    leased = lease(None, "local-cluster[2,1,1024]", job.config)
-    try:
-        result = deploy(job.config, kills_its_executor_at(201, job.directory), spark=leased.spark)
-        assert (job.directory / "killed").read_text().endswith("java")
-        hit = result.containers[1]
-        # Message 201 is the 101st of its partition: what was before it had been committed by the attempt that was killed.
-        assert (hit.attempt, hit.messages, hit.error) == (1, 100, None)
-        assert hit.offsets == {SystemStreamPartition("log", "in", 1): ("0", "200")}
-        assert set(job.numbers()) == set(range(400))
-        assert job.checkpoints() == {"Partition 0": {"log.in.0": "199"}, "Partition 1": {"log.in.1": "199"}}
-        job.send(400, 410)
-        assert deploy(job.config, kills_its_executor_at(201, job.directory), spark=leased.spark).messages == 10
-    finally:
-        leased.close()
-    assert {each.name for each in installed.iterdir()} - {"__pycache__"} == before - {"__pycache__"}
+    result = deploy(job.config, kills_its_executor_at(201, job.directory), spark=cluster)
+    assert (job.directory / "killed").read_text().endswith("java")
+    hit = result.containers[1]
+    # Message 201 is the 101st of its partition: what was before it had been committed by the attempt that was killed.
+    assert (hit.attempt, hit.messages, hit.error) == (1, 100, None)
+    assert hit.offsets == {SystemStreamPartition("log", "in", 1): ("0", "200")}
+    assert set(job.numbers()) == set(range(400))
+    assert job.checkpoints() == {"Partition 0": {"log.in.0": "199"}, "Partition 1": {"log.in.1": "199"}}
+    job.send(400, 410)
+    assert deploy(job.config, kills_its_executor_at(201, job.directory), spark=cluster).messages == 10
 
 
-@pytest.mark.usefixtures("spark_installed", "no_process_left")
-def test_with_exactly_once_nothing_is_there_twice_either_when_an_executor_is_killed(tmp_path: Path) -> None:
+def test_with_exactly_once_nothing_is_there_twice_either_when_an_executor_is_killed(tmp_path: Path, cluster: Any) -> None:
     job = Job(tmp_path, **{"task.processing.guarantee": "exactly-once"})
     job.send(0, 400)
-    leased = lease(None, "local-cluster[2,1,1024]", job.config)
-    try:
-        # Message 215 is the 108th of its partition: seven before it were processed, sent, and not committed.
-        hit = deploy(job.config, kills_its_executor_at(215, job.directory), spark=leased.spark).containers[1]
-        assert (hit.attempt, hit.messages, hit.error) == (1, 100, None)
-    finally:
-        leased.close()
+    # Message 215 is the 108th of its partition: seven before it were processed, sent, and not committed.
+    hit = deploy(job.config, kills_its_executor_at(215, job.directory), spark=cluster).containers[1]
+    assert (hit.attempt, hit.messages, hit.error) == (1, 100, None)
     assert [[number for _, number in rows] for rows in job.read().values()] == [list(range(0, 400, 2)), list(range(1, 400, 2))]
-
-
-def run_script(directory: Path, text: str) -> list[str]:
-    """Run a program of its own in this environment; the lines that it prints."""
-    program = start(directory, text)
-    said, noise = program.communicate(timeout=240)
-    assert program.returncode == 0, said + noise
-    return [*said.splitlines(), *(f"stderr: {line}" for line in noise.splitlines())]
-
-
-def start(directory: Path, text: str) -> subprocess.Popen[str]:
-    script = directory / "program.py"
-    script.write_text(text)
-    return subprocess.Popen(
-        [sys.executable, script],
-        cwd=directory,
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT), "PYSPARK_PYTHON": sys.executable},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-
-
-NOTHING_LEFT = """
-    import psutil
-    _, left = psutil.wait_procs(psutil.Process().children(recursive=True), timeout=30)
-    print(len(left), "processes left")
-"""
-
-PROGRAM = """
-import json
-from pathlib import Path
-from streambench import Config, OutgoingMessageEnvelope, SystemStream
-from streambench.spark import deploy
-
-OUT = SystemStream("log", "out")
-
-class Square:
-    def process(self, envelope, collector, coordinator):
-        print("what a task prints is Spark's")
-        collector.send(OutgoingMessageEnvelope(OUT, envelope.message ** 2))
-
-if __name__ == "__main__":
-    {session}
-    result = deploy(Config(json.loads(Path("config.json").read_text())), Square, {arguments})
-    print(json.dumps([result.messages, result.rounds, [each.number for each in result.containers]]))
-    {after}
-"""
-
-
-def in_a_program(job: Job, *, arguments: str, session: str = "", after: str = "") -> list[str]:
-    job.send(0, 20)
-    (job.directory / "config.json").write_text(json.dumps(dict(job.config)))
-    said = run_script(job.directory, PROGRAM.format(arguments=arguments, session=session, after=after))
-    assert job.numbers() == [number**2 for number in range(20)]
-    return said
-
-
-@pytest.mark.usefixtures("spark_installed")
-def test_a_program_deploys_its_own_class_and_neither_noise_nor_process_is_left(job: Job) -> None:
-    assert in_a_program(job, arguments='master="local[2]"', after=NOTHING_LEFT) == ["[20, 1, [0, 1]]", "0 processes left"]
-
-
-@pytest.mark.usefixtures("spark_installed")
-def test_a_program_deploys_its_own_class_on_a_cluster_of_executors(job: Job) -> None:
-    assert in_a_program(job, arguments='master="local-cluster[2,1,512]"', after=NOTHING_LEFT) == ["[20, 1, [0, 1]]", "0 processes left"]
-
-
-@pytest.mark.usefixtures("spark_installed")
-def test_spark_connect_does_as_well(job: Job) -> None:
-    session = "from pyspark.sql import SparkSession; spark = SparkSession.builder.remote('local[2]').getOrCreate()"
-    said = in_a_program(job, arguments="spark=spark", session=session, after="print(spark.range(5).count()); spark.stop()")
-    assert [line for line in said if not line.startswith("stderr: ")] == ["[20, 1, [0, 1]]", "5"]
-
-
-STUCK = """
-import json
-import sys
-import threading
-from pathlib import Path
-from streambench import Config
-from streambench.spark import deploy
-
-class Stuck:
-    def process(self, envelope, collector, coordinator):
-        Path("stuck").touch()
-        threading.Event().wait()
-
-if __name__ == "__main__":
-    try:
-        deploy(Config(json.loads(Path("config.json").read_text())), Stuck, master="local[2]")
-    except KeyboardInterrupt:
-        print("interrupted")
-""" + NOTHING_LEFT
-
-
-@pytest.mark.usefixtures("spark_installed")
-def test_ctrl_c_in_a_terminal_leaves_no_process(job: Job) -> None:
-    """A terminal sends it to the program and to everything that the program has started."""
-    job.send(0, 4)
-    (job.directory / "config.json").write_text(json.dumps(dict(job.config)))
-    program = start(job.directory, STUCK.replace('Path("stuck")', f"Path({str(job.directory / 'stuck')!r})"))
-    try:
-        while not (job.directory / "stuck").exists():
-            with suppress(subprocess.TimeoutExpired):
-                program.wait(0.1)
-                pytest.fail(f"it has ended: {program.communicate()}")
-        os.killpg(program.pid, signal.SIGINT)
-        said, noise = program.communicate(timeout=120)
-    finally:
-        if program.poll() is None:
-            os.killpg(program.pid, signal.SIGKILL)
-            program.communicate()
-    assert (said.splitlines(), noise) == (["interrupted", "0 processes left"], "")
-    assert not any(job.checkpoints().values())

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pickle
 import re
+import signal
 import socket
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
@@ -18,7 +21,7 @@ from streambench.spark.progress import Address, Listener, Teller
 from streambench.spark.result import DeployedContainer, DeployError, DeployResult, DeployTaskError, failed
 from streambench.spark.session import _import_path, _with_attempts, lease
 from streambench.spark.shipment import own_modules, sources
-from streambench.spark.spark_job import reason_of
+from streambench.spark.spark_job import SparkJob, reason_of
 
 A, B = SystemStreamPartition("log", "a", 0), SystemStreamPartition("log", "b", 1)
 
@@ -162,3 +165,54 @@ def test_a_configuration_is_the_same_at_the_other_end() -> None:
     config = Config.from_text("job.name=a", origin="a.properties", directory=Path("/somewhere"))
     there = pickle.loads(pickle.dumps(config))
     assert (there, there.origin, there.directory) == (config, "a.properties", Path("/somewhere"))
+
+
+class InterruptingSession:
+    """Stands for a session of Spark. What collects a frame interrupts ``main`` once the job is started and ``main`` waits for it, and is
+    stuck until it is cancelled."""
+
+    def __init__(self, main: int) -> None:
+        self.cancelled = threading.Event()
+        self.main = main
+        self.started = False
+
+    def range(self, *_: int) -> InterruptingSession:
+        return self
+
+    @property
+    def sparkContext(self) -> InterruptingSession:
+        return self
+
+    def mapInArrow(self, *_: object) -> InterruptingSession:
+        return self
+
+    def addJobTag(self, tag: str) -> None:
+        pass
+
+    def getTags(self) -> set[str]:
+        return set()
+
+    def cancelJobsWithTag(self, tag: str) -> None:
+        self.cancelled.set()
+
+    def collect(self) -> list[Any]:
+        while not self.started or sys._current_frames()[self.main].f_code.co_filename != threading.__file__:
+            threading.Event().wait(0.001)
+        signal.pthread_kill(self.main, signal.SIGINT)
+        assert self.cancelled.wait(60)
+        return []
+
+
+def test_a_spark_job_whose_waiting_is_interrupted_is_alive_and_can_be_cancelled() -> None:
+    pytest.importorskip("pyspark")
+    spark: Any = InterruptingSession(threading.get_ident())
+    run: Any = None
+    job = SparkJob(spark, run, 1)
+    assert not job.alive
+    job.start()
+    spark.started = True
+    with pytest.raises(KeyboardInterrupt):
+        job.wait(60)
+    assert job.alive
+    job.interrupt(60)
+    assert spark.cancelled.is_set() and not job.alive

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -89,7 +90,9 @@ def test_whenever_a_deployment_is_stopped_nothing_of_it_is_left(
     deployment: subprocess.Popen[str], job: Job, number: signal.Signals, moment: Moment, send: Callable[[int, int], None]
 ) -> None:
     while not moment(deployment, job.directory):
-        assert deployment.poll() is None, deployment.communicate()
+        with suppress(subprocess.TimeoutExpired):
+            deployment.wait(0.02)
+            pytest.fail(f"it has ended: {deployment.communicate()}")
     send(deployment.pid, number)
     _, noise = deployment.communicate(timeout=120)
     assert psutil.wait_procs(of_session(deployment.pid), timeout=30)[1] == []

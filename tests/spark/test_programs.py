@@ -1,0 +1,133 @@
+"""Programs that deploy their own classes. Each of these tests has a Spark of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.spark.conftest import Job
+
+CHECKOUT = Path(__file__).resolve().parent.parent.parent
+
+
+def run_script(directory: Path, text: str) -> list[str]:
+    """Run a program of its own in this environment; the lines that it prints."""
+    program = start(directory, text)
+    said, noise = program.communicate(timeout=240)
+    assert program.returncode == 0, said + noise
+    return [*said.splitlines(), *(f"stderr: {line}" for line in noise.splitlines())]
+
+
+def start(directory: Path, text: str) -> subprocess.Popen[str]:
+    script = directory / "program.py"
+    script.write_text(text)
+    return subprocess.Popen(
+        [sys.executable, script],
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT), "PYSPARK_PYTHON": sys.executable},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+NOTHING_LEFT = """
+    import psutil
+    _, left = psutil.wait_procs(psutil.Process().children(recursive=True), timeout=30)
+    print(len(left), "processes left")
+"""
+
+PROGRAM = """
+import json
+from pathlib import Path
+from streambench import Config, OutgoingMessageEnvelope, SystemStream
+from streambench.spark import deploy
+
+OUT = SystemStream("log", "out")
+
+class Square:
+    def process(self, envelope, collector, coordinator):
+        print("what a task prints is Spark's")
+        collector.send(OutgoingMessageEnvelope(OUT, envelope.message ** 2))
+
+if __name__ == "__main__":
+    {session}
+    result = deploy(Config(json.loads(Path("config.json").read_text())), Square, {arguments})
+    print(json.dumps([result.messages, result.rounds, [each.number for each in result.containers]]))
+    {after}
+"""
+
+
+def in_a_program(job: Job, *, arguments: str, session: str = "", after: str = "") -> list[str]:
+    job.send(0, 20)
+    (job.directory / "config.json").write_text(json.dumps(dict(job.config)))
+    said = run_script(job.directory, PROGRAM.format(arguments=arguments, session=session, after=after))
+    assert job.numbers() == [number**2 for number in range(20)]
+    return said
+
+
+@pytest.mark.usefixtures("spark_installed")
+def test_a_program_deploys_its_own_class_and_neither_noise_nor_process_is_left(job: Job) -> None:
+    assert in_a_program(job, arguments='master="local[2]"', after=NOTHING_LEFT) == ["[20, 1, [0, 1]]", "0 processes left"]
+
+
+@pytest.mark.usefixtures("spark_installed")
+def test_a_program_deploys_its_own_class_on_a_cluster_of_executors(job: Job) -> None:
+    assert in_a_program(job, arguments='master="local-cluster[2,1,512]"', after=NOTHING_LEFT) == ["[20, 1, [0, 1]]", "0 processes left"]
+
+
+@pytest.mark.usefixtures("spark_installed")
+def test_spark_connect_does_as_well(job: Job) -> None:
+    session = "from pyspark.sql import SparkSession; spark = SparkSession.builder.remote('local[2]').getOrCreate()"
+    said = in_a_program(job, arguments="spark=spark", session=session, after="print(spark.range(5).count()); spark.stop()")
+    assert [line for line in said if not line.startswith("stderr: ")] == ["[20, 1, [0, 1]]", "5"]
+
+
+STUCK = """
+import json
+import sys
+import threading
+from pathlib import Path
+from streambench import Config
+from streambench.spark import deploy
+
+class Stuck:
+    def process(self, envelope, collector, coordinator):
+        Path("stuck").touch()
+        threading.Event().wait()
+
+if __name__ == "__main__":
+    try:
+        deploy(Config(json.loads(Path("config.json").read_text())), Stuck, master="local[2]")
+    except KeyboardInterrupt:
+        print("interrupted")
+""" + NOTHING_LEFT
+
+
+@pytest.mark.usefixtures("spark_installed")
+def test_ctrl_c_in_a_terminal_leaves_no_process(job: Job) -> None:
+    """A terminal sends it to the program and to everything that the program has started."""
+    job.send(0, 4)
+    (job.directory / "config.json").write_text(json.dumps(dict(job.config)))
+    program = start(job.directory, STUCK.replace('Path("stuck")', f"Path({str(job.directory / 'stuck')!r})"))
+    try:
+        while not (job.directory / "stuck").exists():
+            with suppress(subprocess.TimeoutExpired):
+                program.wait(0.1)
+                pytest.fail(f"it has ended: {program.communicate()}")
+        os.killpg(program.pid, signal.SIGINT)
+        said, noise = program.communicate(timeout=120)
+    finally:
+        if program.poll() is None:
+            os.killpg(program.pid, signal.SIGKILL)
+            program.communicate()
+    assert (said.splitlines(), noise) == (["interrupted", "0 processes left"], "")
+    assert not any(job.checkpoints().values())
