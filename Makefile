@@ -18,7 +18,7 @@ NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb))
 CONTRACT := $(wildcard ../shared/contract)
 # The user's own IPython and Jupyter settings must not decide about a test.
 PYTEST := IPYTHONDIR=$(CURDIR)/.tools/ipython JUPYTER_CONFIG_DIR=$(CURDIR)/.tools/jupyter JUPYTER_RUNTIME_DIR=$(CURDIR)/.tools/jupyter/runtime \
-	$(V)/bin/python -m pytest -c pyproject.toml --rootdir . -n $(WORKERS) --dist loadfile
+	$(V)/bin/python -m pytest -c pyproject.toml --rootdir . -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout=120 --nbval-sanitize-with=notebooks/sanitize.cfg
 
 .DEFAULT_GOAL := help

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from streambench.config import Config
 from streambench.errors import StreambenchError
+from tests.order import Scheduling, rank
 from tests.surroundings import CI, SOAK, missing
 
 if TYPE_CHECKING:
@@ -56,6 +57,10 @@ def spark_installed() -> None:
 @pytest.fixture(scope="module")
 def spark(spark_installed: None) -> Iterator[Any]:
     """A session on two threads for the tests of one module."""
+    yield from session_on_two_threads()
+
+
+def session_on_two_threads() -> Iterator[Any]:
     from streambench.spark.session import lease
 
     leased = lease(None, "local[2]", Config())
@@ -148,8 +153,15 @@ NEEDS_OF_NOTEBOOKS: dict[str, Callable[[], None]] = {"04-kafka": kafka_here, "05
 """What a notebook needs beyond Python packages; like ``missing``, it ends a test where that is not there."""
 
 
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
+    return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The cells of notebooks, which nbval runs, are skipped as tests are; under ``CI=true`` they fail by themselves."""
+    """The long tests come first.
+
+    The cells of notebooks, which nbval runs, are skipped as tests are; under ``CI=true`` they fail by themselves."""
+    items.sort(key=rank)
     for name, need in NEEDS_OF_NOTEBOOKS.items():
         cells = [item for item in items if item.path.name == f"{name}.ipynb"]
         if cells and not CI:

@@ -35,7 +35,7 @@ def worked_through(lab: JupyterLab, name: str) -> Notebook:
     return notebook
 
 
-# Those that start brokers take most of a minute here, and run twice elsewhere.
+# Those that start brokers take most of a minute here, and run elsewhere.
 WITH_BROKERS = ["04-kafka", "05-messaging"] if SOAK else []
 
 

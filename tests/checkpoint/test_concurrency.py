@@ -19,6 +19,7 @@ from tests.surroundings import SOAK
 TASKS = ("a", "b", "c")
 PROCESSES = 4
 STARTS = 100 if SOAK else 8
+ALL = 100_000
 
 
 Commit = tuple[str, int, int, bool]
@@ -99,8 +100,8 @@ def check(directory: Path, commits: list[Commit], last: dict[str, Checkpoint]) -
 
 def test_no_commit_is_lost_or_made_twice_when_starts_and_holders_race(tmp_path: Path) -> None:
     directory = tmp_path / "job-1"
-    commits = raced(directory, 1000)
-    manager = JournalCheckpointManager(directory, "job-1", keep=1000)
+    commits = raced(directory, ALL)
+    manager = JournalCheckpointManager(directory, "job-1", keep=ALL)
     # The last holders are gone, and what they left half done with them.
     manager.open_generation({}, now_ms=0)
     check(directory, commits, manager.read_last())

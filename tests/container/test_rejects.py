@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import weakref
 from typing import Any
 
 import pytest
@@ -95,6 +97,16 @@ def test_an_undecodable_message_goes_to_the_dead_letters_as_it_is_and_the_job_go
     assert letters(run) == [(b"key", b"{\xff")]
     assert run.checkpoints == {"Partition 0": {"mem.a.0": "2"}}
     assert run.metrics["consumers.deserialization-errors"] == run.metrics["container.dead-letters"] == 1
+
+
+def test_a_message_that_could_not_be_decoded_keeps_no_job_in_memory() -> None:
+    def process(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None: ...
+
+    alive = weakref.ref(process)
+    run_job(process, DEAD, {"mem.a": {0: [b"\xff"]}})
+    del process
+    gc.collect()
+    assert alive() is None
 
 
 def test_a_dead_letter_says_why_and_whence() -> None:

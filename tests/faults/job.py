@@ -3,11 +3,13 @@
 Its outputs do not depend on the order in which inputs take turns, nor on when windows are: each user is counted, from 1 on, and the
 numbers of each input partition are summed in threes. So whatever happened on the way can be compared with an undisturbed run.
 
-As a program: ``python -m tests.faults.job DIRECTORY GUARANTEE STEP`` runs it and dies of a SIGKILL at that step (0: never).
+As a program, ``python -m tests.faults.job`` reads lines of JSON, ``[directory, guarantee, step]``. For each of them it forks a process that
+runs the job and dies of a SIGKILL at that step, and prints its exit code: what is killed is a process, but has not to import everything.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -140,5 +142,15 @@ def missing(there: Mapping[Any, list[Any]], expected: Mapping[Any, list[Any]]) -
     return {key: each for key, each in lost.items() if each}
 
 
+def fork_and_die() -> None:
+    for line in sys.stdin:
+        directory, guarantee, step = orjson.loads(line)
+        child = os.fork()
+        if child == 0:
+            run(Path(directory), guarantee, Steps(step, die=kill_9))
+            os._exit(0)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+
 if __name__ == "__main__":
-    run(Path(sys.argv[1]), sys.argv[2], Steps(int(sys.argv[3]) or None, die=kill_9))
+    fork_and_die()

@@ -9,8 +9,11 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import orjson
 import pytest
 
 from tests.conftest import CHECKOUT
@@ -121,18 +124,29 @@ def test_a_crash_after_which_the_guarantee_is_another(campaign: Campaign) -> Non
 def test_a_real_kill_9(campaign: Campaign) -> None:
     steps = range(1, len(campaign.steps) + 1)
     chosen = steps if SOAK else random.Random(9).sample(steps, 2)
-    for at in chosen:
-        campaign.begin()
-        done = _in_a_process(campaign, at)
-        assert done.returncode == -signal.SIGKILL, done.stderr
-        campaign.goes_on(f"killed at step {at}")
+    with _processes() as killed:
+        for at in chosen:
+            campaign.begin()
+            assert killed(campaign, at) == -signal.SIGKILL
+            campaign.goes_on(f"killed at step {at}")
 
 
-def _in_a_process(campaign: Campaign, at: int) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tests.faults.job", str(campaign.directory), campaign.guarantee, str(at)],
-        cwd=CHECKOUT, env={**os.environ, "PYTHONPATH": str(CHECKOUT)}, capture_output=True, text=True, check=False,
+@contextmanager
+def _processes() -> Iterator[Callable[[Campaign, int], int]]:
+    """Gives what runs the job of a campaign in a process that dies at a step, and returns its exit code."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.faults.job"],
+        cwd=CHECKOUT, env={**os.environ, "PYTHONPATH": str(CHECKOUT)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     )  # fmt: skip
+    assert process.stdin is not None and process.stdout is not None
+
+    def killed(campaign: Campaign, at: int) -> int:
+        process.stdin.write(orjson.dumps([str(campaign.directory), campaign.guarantee, at]) + b"\n")
+        process.stdin.flush()
+        return int(process.stdout.readline())
+
+    with process:
+        yield killed
 
 
 def test_what_is_missing_is_found() -> None:

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import streambench as sb
 from streambench.metrics.registry import MetricsRegistry
 from streambench.system.reader import read_to_head
 from streambench.system.systems import Systems
-from tests.conftest import CHECKOUT
+from tests.conftest import CHECKOUT, session_on_two_threads
 from tests.magics.conftest import ip_empty, ip_no_magics
 from tests.spark.conftest import committed
 
@@ -91,3 +92,9 @@ class Workplace:
 @pytest.fixture
 def place(tmp_path: Path) -> Workplace:
     return Workplace(tmp_path)
+
+
+@pytest.fixture(scope="package")
+def spark(spark_installed: None) -> Iterator[Any]:
+    """A session for the tests of this folder."""
+    yield from session_on_two_threads()

@@ -15,9 +15,12 @@ import pytest
 from nbclient import NotebookClient
 
 from tests.conftest import CHECKOUT, NEEDS_OF_NOTEBOOKS
+from tests.surroundings import SOAK
 
 README = CHECKOUT / "README.md"
 NOTEBOOKS = sorted((CHECKOUT / "notebooks").glob("*.ipynb"))
+# Those that start a broker take longest; that their outputs are right is seen each day.
+RUN_AS_A_WHOLE = [path for path in NOTEBOOKS if SOAK or path.stem not in NEEDS_OF_NOTEBOOKS]
 
 _FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _NAMED = re.compile(r"# (\w+\.\w+)\n")
@@ -84,7 +87,7 @@ def test_every_notebook_is_in_the_list_of_tutorials() -> None:
     assert [path.name for path in NOTEBOOKS if f"({path.name})" not in listed] == []
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", RUN_AS_A_WHOLE, ids=lambda path: path.stem)
 @pytest.mark.usefixtures("spark_installed")
 def test_a_notebook_runs_from_its_beginning_to_its_end(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     NEEDS_OF_NOTEBOOKS.get(path.stem, lambda: None)()

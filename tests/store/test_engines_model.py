@@ -137,7 +137,7 @@ class EngineMachine(RuleBasedStateMachine):
                 shutil.copytree(home, after)
                 copied = before == listed(home)
             if not copied:
-                shutil.rmtree(after)
+                shutil.rmtree(after, ignore_errors=True)
         self.engine.close()
         self.homes += 1
         self.find_again()

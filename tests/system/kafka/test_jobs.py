@@ -8,6 +8,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from streambench.system.systems import Systems
 from tests.system.kafka.cluster import all_of, new_stream, sent
 
 TASK = """
+from pathlib import Path
 from streambench import OutgoingMessageEnvelope, SystemStream
 
 class Count:
@@ -37,6 +39,9 @@ class Count:
         count = (self.counts.get("n") or 0) + 1
         self.counts.put("n", count)
         collector.send(OutgoingMessageEnvelope(self.output, envelope.message, b"%d" % count, partition=envelope.ssp.partition))
+
+    def window(self, collector, coordinator):
+        Path(__file__).with_name("window").touch()
 """
 
 
@@ -83,7 +88,9 @@ class Job:
 
     def wait_until(self, is_so: Callable[[], bool], process: subprocess.Popen[str]) -> None:
         while not is_so():
-            assert process.poll() is None, process.communicate()[0]
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(0.02)
+                pytest.fail(process.communicate()[0])
 
     def outputs(self) -> dict[int, list[tuple[bytes, bytes]]]:
         return {number: [(e.key, e.message) for e in found] for number, found in all_of(self.systems, self.output).items()}
@@ -182,7 +189,7 @@ def test_changes_that_a_replaced_container_wrote_late_are_in_no_checkpoint(kafka
 
 def test_an_idle_job_stops_although_kafka_does_not_answer(kafka: KafkaNodes, tmp_path: Path) -> None:
     """However patient it is otherwise."""
-    job = Job(kafka, tmp_path, **{"systems.k.patience.ms": "3600000"})
+    job = Job(kafka, tmp_path, **{"systems.k.patience.ms": "3600000", "task.window.ms": "20"})
     sent(job.systems, job.input, messages(0, 10))
     settings = Config.from_file(job.path)
     manager = checkpoint_manager(settings, f"{job.values['job.name']}-1")
@@ -193,6 +200,9 @@ def test_an_idle_job_stops_although_kafka_does_not_answer(kafka: KafkaNodes, tmp
     process = job.start()
     job.wait_until(is_idle, process)
     manager.close()
+    # A commit is read before whoever made it is told so. By the next window it has been told.
+    (tmp_path / "window").unlink(missing_ok=True)
+    job.wait_until((tmp_path / "window").exists, process)
     brokers = kafka.running().values()
     try:
         for pid in brokers:

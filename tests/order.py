@@ -1,0 +1,79 @@
+"""How several workers share the tests: by files, so that what a module sets up is set up once, and by more or less where that saves time.
+
+The files that take longest come first: at the end all workers shall be at short ones, and none be left alone with a long one.
+"""
+
+from __future__ import annotations
+
+import pytest
+from xdist.scheduler import LoadFileScheduling
+
+#: What sets up something together that takes long to set up: one worker has all of it.
+TOGETHER = (
+    ("tests/browser/",),
+    ("tests/system/kafka/",),
+    ("tests/integration/test_equivalence.py", "tests/integration/test_real_streams.py"),
+)
+
+#: Files whose tests have nothing in common: any worker may have any of them, and each of them takes long.
+APART = (
+    "tests/faults/test_kills.py",
+    "tests/faults/test_kills_of_receivers.py",
+    "tests/integration/test_documents.py",
+    "tests/spark/test_programs.py",
+    "tests/spark/test_stopping.py",
+    "tests/system/webhook/test_kills.py",
+)
+
+#: What takes longest comes first, and first of all what takes longest under SOAK=1. The others come after them, in no order.
+FIRST = (
+    "tests/faults/test_kills.py",
+    "tests/faults/kafka/test_campaign.py",
+    "tests/faults/test_every_step.py",
+    "tests/serde/test_broken.py",
+    "tests/integration/test_equivalence.py",
+    "tests/integration/test_real_streams.py",
+    "tests/spark/",
+    "tests/integration/test_documents.py",
+    "tests/system/kafka/",
+    "tests/browser/",
+    "tests/system/webhook/test_kills.py",
+    "tests/faults/test_kills_of_receivers.py",
+    "tests/chooser/test_properties.py",
+    "tests/container/test_choices.py",
+    "tests/container/test_properties.py",
+    "tests/container/test_runs.py",
+    "tests/container/test_state_crashes.py",
+    "tests/store/",
+    "tests/system/landing/test_faults.py",
+    "tests/system/amqp/test_kills.py",
+    "tests/metrics/",
+    "tests/serde/",
+    "tests/job/test_group.py",
+    "tests/system/net/",
+    "tests/faults/",
+    "tests/job/",
+    "tests/integration/",
+    "tests/cli/",
+    "tests/magics/test_deploy.py",
+    "tests/system/amqp/",
+    "tests/checkpoint/test_managers.py",
+    "tests/system/pull/test_example.py",
+    "notebooks/05-messaging.ipynb",
+    "notebooks/01-first-stream.ipynb",
+    "notebooks/04-kafka.ipynb",
+)
+
+
+class Scheduling(LoadFileScheduling):
+    """What is sent to a worker at once."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith(APART):
+            return nodeid
+        return next((group[0] for group in TOGETHER if nodeid.startswith(group)), super()._split_scope(nodeid))
+
+
+def rank(item: pytest.Item) -> int:
+    """Where a test comes: smaller is earlier."""
+    return next((number for number, name in enumerate(FIRST) if item.nodeid.startswith(name)), len(FIRST))
