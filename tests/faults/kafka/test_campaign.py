@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 
@@ -64,7 +65,7 @@ class Campaign:
     """A job that is killed, and brokers that are."""
 
     def __init__(self, nodes: KafkaNodes, directory: Path, guarantee: str, chance: random.Random) -> None:
-        from confluent_kafka import Consumer, Producer
+        from confluent_kafka import Producer
         from confluent_kafka.admin import AdminClient, NewTopic
 
         assert nodes.cluster is not None
@@ -88,7 +89,7 @@ class Campaign:
             made.result()
         self._ends = [0] * PARTITIONS
         self._producer = Producer({**client, "enable.idempotence": True, "linger.ms": 5})
-        self._looking = Consumer({**client, "group.id": "looks"})
+        self._looking = self._new_look()
 
     def run(self) -> None:
         """Send all messages, a part before each kill, and kill; then let the job come to their end."""
@@ -164,7 +165,8 @@ class Campaign:
                 return process.wait(PATIENCE_S)
             except subprocess.TimeoutExpired:
                 before, written = written, self._written()
-                assert written > before, f"nothing was written for {PATIENCE_S:.0f} seconds: {self.said()}"
+                if written <= before:
+                    self._fail_of("something to be written")
 
     def _kill(self) -> None:
         process = self._running()
@@ -187,10 +189,19 @@ class Campaign:
         """How many offsets of the output are taken: more than messages, as what is taken back and the ends of transactions count, too."""
         from confluent_kafka import KafkaException, TopicPartition
 
-        for at in range(PARTITIONS):
-            with suppress(KafkaException):  # of one whose broker has been killed: what it was before
+        try:
+            for at in range(PARTITIONS):
                 self._ends[at] = self._looking.get_watermark_offsets(TopicPartition(self.output, at), 1)[1]
+        except KafkaException:
+            # Of those whose broker has been killed: what it was before. The client may never find their new leader.
+            self._looking.close()
+            self._looking = self._new_look()
         return sum(self._ends)
+
+    def _new_look(self) -> Any:
+        from confluent_kafka import Consumer
+
+        return Consumer({"bootstrap.servers": self.servers, "group.id": "looks", "log_level": 0})
 
     def _complete(self) -> bool:
         topics = self._admin.list_topics(timeout=10).topics
@@ -213,11 +224,14 @@ class Campaign:
         end = time.monotonic() + PATIENCE_S
         while not is_so():
             if time.monotonic() > end:
-                process = self._running()
-                process.send_signal(signal.SIGABRT)  # it tells what its threads are doing
-                process.wait()
-                pytest.fail(f"waited {PATIENCE_S:.0f} seconds for {what}: {self.said()}")
+                self._fail_of(what)
             time.sleep(0.05)
+
+    def _fail_of(self, what: str) -> NoReturn:
+        process = self._running()
+        process.send_signal(signal.SIGABRT)  # it tells what its threads are doing
+        process.wait()
+        pytest.fail(f"waited {PATIENCE_S:.0f} seconds for {what}, after {self.kills}: {self.said()}")
 
 
 GUARANTEES = ["exactly-once", *(["at-least-once"] if SOAK else [])]
