@@ -33,7 +33,7 @@ class MessageCollector(Protocol):
     def send(self, envelope: OutgoingMessageEnvelope) -> None:
         """Collect a message. It is sent after ``process`` and ``window`` of this iteration have returned, in order; if one of
         them raises, none of the iteration's messages is sent. Plain ones (bytes, without headers) that go to a ``log`` or ``memory``
-        system may wait while a few more inputs are processed, 32 or a millisecond's worth. Raises WrongThreadError off the container's
+        system may wait while a few more inputs are processed, a millisecond's worth at most. Raises WrongThreadError off the container's
         thread."""
         ...
 

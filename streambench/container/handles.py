@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 _get_ident = threading.get_ident
 
-Outgoing = list[tuple[str, Any, IncomingMessageEnvelope | None, bytes | None]]
+Outgoing = list[tuple[str, Any, IncomingMessageEnvelope | None, bytes | None, bytes | None]]
 """What was collected and is not sent yet: the task that did; an OutgoingMessageEnvelope, or the OutgoingBatch of ``send_batch``; the input
-that it was made from, None for none; and the message once more if it is *plain*: bytes, with a key that is bytes or none and nothing else
-that its task could still change."""
+that it was made from, None for none; and message and key once more if it is *plain*: bytes, with a key that is bytes or none and nothing
+else that its task could still change."""
 
 
 class Owner:
@@ -72,19 +72,19 @@ class Collector:
             if type(message) is bytes and envelope.headers is None and envelope.partition_key is None:
                 key = envelope.key
                 if key is None or type(key) is bytes:
-                    append((self._source, envelope, owner.input, message))
+                    append((self._source, envelope, owner.input, message, key))
                     return
         except AttributeError:
             pass  # what it is instead of an envelope is told when it is sent
         owner.until = 0
-        append((self._source, envelope, owner.input, None))
+        append((self._source, envelope, owner.input, None, None))
 
     def send_batch(self, system_stream: SystemStream, messages: Any, keys: Any = None, **columns: Any) -> None:
         self._owner.check(f"the collector of {self._source}")
         batch = OutgoingBatch(system_stream, messages, keys, **columns)
         if len(batch):
             self._owner.until = 0
-            self._append((self._source, batch, self._owner.input, None))
+            self._append((self._source, batch, self._owner.input, None, None))
 
 
 class Coordinator:

@@ -40,7 +40,7 @@ _NEVER = sys.maxsize
 _MS = 1_000_000
 _LOOKED_AT = 250
 # More of them, and what encoders return (buffers of 4 kB) makes the allocator give memory back to the system and ask for it again.
-_UNSENT = 32
+_UNSENT = 64
 # So many choices are made one by one after turns that were cut short almost at once: a job that commits with each message, say.
 _ALONE = 64
 
@@ -221,7 +221,7 @@ class EventLoop:
                             try:
                                 process(envelope, subscription.collector, subscription.coordinator)
                             except Exception as error:
-                                self._failed(error, subscription, envelope, 0)
+                                self._failed(error, subscription.coordinator, envelope, 0)
                             subscription.offset = envelope.offset
                         elif lane.waiting is None:
                             self._deliver(lane, envelope)
@@ -277,7 +277,7 @@ class EventLoop:
         read_clock = self._clock.monotonic_ns
         send = self._outbox.send
         may_wait = self._outbox.may_wait
-        pairs = turns.pairs
+        calls = turns.calls
         envelope: IncomingMessageEnvelope | None = None
         unfinished = 0
         goes_on = True
@@ -288,14 +288,12 @@ class EventLoop:
                 owner.until = min(due, now + _MS) if may_wait else due
                 to_send = () if may_wait else outgoing
                 try:
-                    for envelope, subscription in islice(pairs, _UNSENT) if may_wait else pairs:
+                    for envelope, process, collector, coordinator in islice(calls, _UNSENT) if may_wait else calls:
                         owner.input = envelope
-                        process = subscription.process
                         try:
-                            process(envelope, subscription.collector, subscription.coordinator)
+                            process(envelope, collector, coordinator)
                         except Exception as error:
-                            self._failed(error, subscription, envelope, self._collected_before(envelope))
-                        subscription.offset = envelope.offset
+                            self._failed(error, coordinator, envelope, self._collected_before(envelope))
                         now = read_clock()
                         if now >= owner.until or requests or inbox or to_send:
                             goes_on = True
@@ -406,7 +404,7 @@ class EventLoop:
             try:
                 subscription.process(envelope, subscription.collector, subscription.coordinator)
             except Exception as error:
-                self._failed(error, subscription, envelope, mark)
+                self._failed(error, subscription.coordinator, envelope, mark)
             subscription.offset = envelope.offset
 
     def _pass_over_undecodable(self, lane: Lane, envelope: Undecodable) -> None:
@@ -451,14 +449,14 @@ class EventLoop:
         system = subscription.ssp.system
         return subscription.skip_before is None or (self._compare(system, offset, subscription.skip_before) or 0) >= 0
 
-    def _failed(self, error: Exception, subscription: Subscription, envelope: IncomingMessageEnvelope, mark: int) -> None:
+    def _failed(self, error: Exception, coordinator: Coordinator, envelope: IncomingMessageEnvelope, mark: int) -> None:
         """Pass over an exception that the configuration says to ignore, with what its callback collected; raise TaskError for others."""
-        task = subscription.task
+        task = coordinator.task
         if not is_ignored(error, self._ignored):
             raise task.failure(error, "", envelope) from error
         if self._observer:
             self._observer("ignored", task.name, f"{envelope.ssp}@{envelope.offset}")
-        self._pass_over(error, subscription.coordinator, mark)
+        self._pass_over(error, coordinator, mark)
 
     def _pass_over(self, error: Exception, coordinator: Coordinator, mark: int) -> None:
         del self._outgoing[mark:]

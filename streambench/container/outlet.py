@@ -134,7 +134,7 @@ class Outlets:
             nonlocal put, extends, longest, known, turns, only_one, stream, unsettled
             left = iter(outgoing)
             try:
-                for source, envelope, origin, message in left:
+                for source, envelope, origin, message, key in left:
                     try:
                         to = envelope.system_stream
                     except AttributeError:
@@ -148,16 +148,15 @@ class Outlets:
                         if settle not in settles:
                             settles.append(settle)
                     if (
-                        message is None or not extends or len(message) > longest
+                        message is None or len(message) > longest
                         or envelope.partition is not None or envelope.timestamp is not None
                     ):  # fmt: skip
                         put(source, envelope)
                         continue
                     if origin is None or message is not origin.message:
                         message = b"%b" % message
-                    key = envelope.key
                     if key is None:
-                        extends[0 if only_one else next(turns)]((None, message, None))
+                        extends[next(turns)]((None, message, None))
                         continue
                     if only_one:
                         if len(key) <= _LONGEST_KEY:

@@ -145,7 +145,7 @@ class Rejects:
     ) -> None:  # fmt: skip
         assert self.stream is not None
         letter = letter_headers(error, headers, source, {**facts, "task": task})
-        self._outgoing.append((task, OutgoingMessageEnvelope(self.stream, message, key, headers=letter), source, None))
+        self._outgoing.append((task, OutgoingMessageEnvelope(self.stream, message, key, headers=letter), source, None, None))
         self._letters.inc()
 
     def _warn(self, direction: str, stream: str, what: str) -> None:

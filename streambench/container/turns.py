@@ -16,8 +16,12 @@ from typing import TYPE_CHECKING
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 
 if TYPE_CHECKING:
+    from streambench.container.handles import Coordinator
     from streambench.container.multiplexer import Lane
-    from streambench.container.task_instance import Subscription
+    from streambench.container.task_instance import Process
+    from streambench.task import MessageCollector
+
+    _Call = tuple[IncomingMessageEnvelope, Process, MessageCollector, Coordinator]
 
 FEWEST = 8
 _MOST = 4096
@@ -27,12 +31,12 @@ _LEAST = 4
 class Turns:
     """The next choices, taken out of the queue of a chooser and out of the lanes' buffers.
 
-    ``pairs``: the messages in the order of choice, each with who gets it. After ``stop``, ``last`` is the message that was chosen last, and
-    ``served`` its lane, which has to offer its next message to the chooser now, as after any choice; None where there was none. ``done`` is
-    how many were processed.
+    ``calls``: the messages in the order of choice, each with the callback of who gets it, its collector and its coordinator. ``stop`` notes
+    how far each task has come. After it, ``last`` is the message that was chosen last, and ``served`` its lane, which has to offer its next
+    message to the chooser now, as after any choice; None where there was none. ``done`` is how many were processed.
     """
 
-    __slots__ = ("_chosen", "_envelopes", "_lanes", "_left", "_queue", "done", "last", "pairs", "served")
+    __slots__ = ("_chosen", "_envelopes", "_lanes", "_left", "_queue", "_subscriptions", "calls", "done", "last", "served")
 
     def __init__(self, queue: deque[IncomingMessageEnvelope], lanes: list[Lane], depth: int) -> None:
         """``depth`` messages of each of these lanes, which have one subscription, whose candidates stand in front in the queue in this
@@ -45,9 +49,13 @@ class Turns:
             columns = [[queue.popleft(), *starmap(lane.buffer.popleft, repeat((), depth - 1))] for lane in lanes]
             self._envelopes = list(chain.from_iterable(zip(*columns, strict=True)))
         queue.extend([lane.buffer.popleft() for lane in lanes])
-        subscriptions = [lane.single for lane in lanes if lane.single is not None]
+        self._subscriptions = subscriptions = [lane.single for lane in lanes if lane.single is not None]
         self._left = iter(self._envelopes)
-        self.pairs: Iterator[tuple[IncomingMessageEnvelope, Subscription]] = zip(self._left, cycle(subscriptions), strict=False)
+        # Each read once for all its messages: nothing can change them as long as the turns go on.
+        processes = cycle([each.process for each in subscriptions])
+        collectors = cycle([each.collector for each in subscriptions])
+        coordinators = cycle([each.coordinator for each in subscriptions])
+        self.calls: Iterator[_Call] = zip(self._left, processes, collectors, coordinators, strict=False)
         self.last: IncomingMessageEnvelope | None = None
         self.served: Lane | None = None
         self.done = 0
@@ -57,20 +65,25 @@ class Turns:
 
     @property
     def left(self) -> int:
-        """How many messages were not taken from ``pairs`` yet."""
+        """How many messages were not taken from ``calls`` yet."""
         return operator.length_hint(self._left)
 
     def stop(self, last: IncomingMessageEnvelope | None, unfinished: int = 0) -> None:
         """Put back the messages behind ``last``; None: all. ``unfinished``: whether (1) or not (0) that one was not processed."""
         self.last, self._chosen = last, len(self._envelopes)
-        self.done = self._chosen - unfinished
         if last is self._envelopes[-1]:
             self.served = self._lanes[-1]
             self.served.buffer.appendleft(self._queue.pop())
-            return
-        at = self._chosen = 0 if last is None else next(at for at, each in enumerate(self._envelopes, start=1) if each is last)
-        self.done = max(0, at - unfinished)
-        width = len(self._lanes)
+        else:
+            self._chosen = 0 if last is None else next(at for at, each in enumerate(self._envelopes, start=1) if each is last)
+            self._put_back()
+        done, width = max(0, self._chosen - unfinished), len(self._lanes)
+        self.done = done
+        for at in range(max(0, done - width), done):
+            self._subscriptions[at % width].offset = self._envelopes[at].offset
+
+    def _put_back(self) -> None:
+        at, width = self._chosen, len(self._lanes)
         within = at % width
         if at:
             self.served = self._lanes[within - 1]

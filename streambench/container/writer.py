@@ -35,7 +35,7 @@ class Writer:
         due = self.durable + every
         try:
             for message in messages:
-                send([(source, message, None, None)])
+                send([(source, message, None, None, None)])
                 sent += 1
                 if sent >= due:
                     self.sent = sent
