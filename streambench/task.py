@@ -33,8 +33,8 @@ class MessageCollector(Protocol):
     def send(self, envelope: OutgoingMessageEnvelope) -> None:
         """Collect a message. It is sent after ``process`` and ``window`` of this iteration have returned, in order; if one of
         them raises, none of the iteration's messages is sent. Plain ones (bytes, without headers) that go to a ``log`` or ``memory``
-        system may wait while a few more inputs are processed, a millisecond's worth at most. Raises WrongThreadError off the container's
-        thread."""
+        system may wait for a few more inputs: until a millisecond is over, as seen when one of them is processed. Raises WrongThreadError
+        off the container's thread."""
         ...
 
 

@@ -66,7 +66,10 @@ class CheckedChooser(MessageChooser):
         return envelope
 
     def take_run(self, offsets: Sequence[str]) -> int:
-        return self.wrapped.take_run(offsets)
+        count: object = self.wrapped.take_run(offsets)
+        if not isinstance(count, int) or not 1 <= count <= len(offsets):
+            raise ChooserError(f"{self._name}.take_run returned {shortened(count)}; return how many it takes, 1 to {len(offsets)}")
+        return count
 
     def explain(self, chosen: IncomingMessageEnvelope | None) -> Explanation:
         try:

@@ -76,7 +76,9 @@ def _maker(config: Config, metrics: MetricsRegistry, clock: Clock) -> Callable[[
         if any(chooser is other for other in made):
             raise config.error(_CLASS, f"{kind.__name__}.get_chooser gave the same chooser twice; each priority needs one of its own")
         made.append(chooser)
-        return chooser if type(chooser).__module__.startswith(_OURS) else CheckedChooser(chooser, clock)
+        # One of ours that somebody else's factory gives may have theirs inside.
+        is_ours = all(each.__module__.startswith(_OURS) for each in (kind, type(chooser)))
+        return chooser if is_ours else CheckedChooser(chooser, clock)
 
     create: Callable[[], Any]
     if isinstance(kind, type) and issubclass(kind, MessageChooser):

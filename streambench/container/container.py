@@ -207,9 +207,12 @@ class Container:
         self._release(self._close_committed, settle=True)
 
     def abandon(self) -> None:
-        """Let go of everything as a crash would: no commit, no flush, no callback."""
+        """Let go of everything as a crash would: no commit, no flush, no callback. Between two messages. Raises ContainerStateError."""
+        self._check_outside()
         if self.state in ("new", "running"):
             self.state, self.reason = "failed", "abandoned"
+        if self.has_begun:
+            self._loop.paused = True
         self._release(lambda: None)
 
     def snapshot(self) -> ContainerSnapshot:
@@ -272,7 +275,7 @@ class Container:
         if self.has_begun and self._loop.is_inside:
             raise ContainerStateError(
                 f"{self.name} is in the middle of a message: a task asks for a commit with coordinator.commit(), and for the end with "
-                "coordinator.shutdown()"
+                "coordinator.shutdown(); what is between two messages can be done by what is posted"
             )
 
     def _check_still(self) -> None:

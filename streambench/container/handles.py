@@ -67,15 +67,14 @@ class Collector:
         owner, append = self._owner, self._append
         if _get_ident() != owner.ident:
             owner.check(f"the collector of {self._source}")
-        try:
+        # Not what inherits from it, which may be one that can change.
+        if type(envelope) is OutgoingMessageEnvelope:
             message = envelope.message
             if type(message) is bytes and envelope.headers is None and envelope.partition_key is None:
                 key = envelope.key
                 if key is None or type(key) is bytes:
                     append((self._source, envelope, owner.input, message, key))
                     return
-        except AttributeError:
-            pass  # what it is instead of an envelope is told when it is sent
         owner.until = 0
         append((self._source, envelope, owner.input, None, None))
 

@@ -18,7 +18,6 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from itertools import islice
 
 from streambench.batch import MessageBatch
 from streambench.clock import Clock
@@ -29,7 +28,7 @@ from streambench.container.multiplexer import Lane, Multiplexer
 from streambench.container.outbox import Outbox
 from streambench.container.rejects import Rejects, noting
 from streambench.container.task_instance import EventObserver, Subscription, TaskInstance, is_ignored
-from streambench.container.turns import FEWEST, Turns, take_turns
+from streambench.container.turns import FEWEST, Turning, take_turns
 from streambench.errors import ConfigError, MessageTooLargeError, SerdeError, shortened
 from streambench.metrics.registry import MetricsRegistry, Timer
 from streambench.metrics.utilization import Utilization
@@ -39,8 +38,6 @@ from streambench.task import RequestScope
 _NEVER = sys.maxsize
 _MS = 1_000_000
 _LOOKED_AT = 250
-# More of them, and what encoders return (buffers of 4 kB) makes the allocator give memory back to the system and ask for it again.
-_UNSENT = 64
 # So many choices are made one by one after turns that were cut short almost at once: a job that commits with each message, say.
 _ALONE = 64
 
@@ -129,6 +126,7 @@ class EventLoop:
         self._report_at = _NEVER
         self._last_window = self._last_commit = self._last_look = 0
         self._question, self._asked_after = -1, 0
+        self._turning = Turning(outbox, owner, outgoing, requests, intake.inbox, clock, self._failed)
         self.runs = Runs(longest_run, multiplexer, outgoing, reject=rejects.undecodable, failed=self._failed_at_run, begins=self._begins_at)
 
     def start(self) -> None:
@@ -168,7 +166,6 @@ class EventLoop:
         lane, self._served = self._served, None
         idle_at = -1
         envelope: IncomingMessageEnvelope | None = None
-        turns: Turns | None = None
         most, alone = FEWEST, 0
         found = False
         self.is_inside = True
@@ -180,6 +177,9 @@ class EventLoop:
                 if inbox:
                     self.processed, self._served = base + processed, lane
                     self._take_in()
+                    if outgoing:
+                        send(outgoing)
+                        outgoing.clear()
                     on_choice, is_free = self._choice_observer(), self._may_take_turns()
                     if self.paused:
                         break
@@ -191,13 +191,16 @@ class EventLoop:
                         offer(lane)
                         lane = None
                 if queue and is_free and processed >= alone and (turns := take_turns(queue, lanes, most)) is not None:
-                    self._run_turns(turns, due)
-                    envelope, lane = turns.last, turns.served
-                    processed += turns.done
+                    try:
+                        self._turning.run(turns, due)
+                    finally:
+                        envelope, lane = turns.last, turns.served
+                        processed += turns.done
+                        if self.choices is not None:
+                            self.choices.extend(turns.chosen(self.choices.maxlen or 0))
                     most = turns.how_many_next(most)
                     if most < FEWEST:
                         most, alone = FEWEST, processed + _ALONE
-                    turns = None
                 else:
                     try:
                         envelope = choose()
@@ -251,9 +254,6 @@ class EventLoop:
                 elif processed == last or (until is not None and self._is_reached(until, base + processed, lane)):
                     break
         except BaseException as error:
-            if turns is not None:
-                envelope, lane = turns.last, turns.served
-                processed += turns.done
             self.unfinished = self._unfinished(envelope)
             if isinstance(error, _Unsent):
                 placed = self._placed(error)
@@ -266,76 +266,6 @@ class EventLoop:
             self.processed = base + processed
             self._served = lane
         return processed
-
-    def _run_turns(self, turns: Turns, due: int) -> None:
-        """Process the messages of turns until something else is due.
-
-        Where the outbox may wait, what they collect is sent after ``_UNSENT`` messages, or behind the one at which a millisecond is over.
-        What is not plain is sent as soon as its task returns, and so is all that was collected before it."""
-        outgoing, requests, owner = self._outgoing, self._requests, self._owner
-        inbox = self._intake.inbox
-        read_clock = self._clock.monotonic_ns
-        send = self._outbox.send
-        may_wait = self._outbox.may_wait
-        calls = turns.calls
-        envelope: IncomingMessageEnvelope | None = None
-        unfinished = 0
-        goes_on = True
-        try:
-            now = read_clock()
-            while goes_on:
-                goes_on = False
-                owner.until = min(due, now + _MS) if may_wait else due
-                to_send = () if may_wait else outgoing
-                try:
-                    for envelope, process, collector, coordinator in islice(calls, _UNSENT) if may_wait else calls:
-                        owner.input = envelope
-                        try:
-                            process(envelope, collector, coordinator)
-                        except Exception as error:
-                            self._failed(error, coordinator, envelope, self._collected_before(envelope))
-                        now = read_clock()
-                        if now >= owner.until or requests or inbox or to_send:
-                            goes_on = True
-                            break
-                except BaseException as error:
-                    unfinished = 1
-                    self._send_before(envelope, error)
-                    raise
-                if now >= due:
-                    # What belongs to the iteration of the last message is sent behind what window() collects in it.
-                    at = self._collected_before(envelope)
-                    late = outgoing[at:]
-                    del outgoing[at:]
-                    send(outgoing)
-                    outgoing[:] = late
-                    break
-                if outgoing:
-                    send(outgoing)
-                    outgoing.clear()
-                if requests or inbox:
-                    break
-                if may_wait:
-                    goes_on, may_wait = turns.left > 0, self._outbox.may_wait
-        finally:
-            turns.stop(envelope, unfinished)
-            if self.choices is not None:
-                self.choices.extend(turns.chosen(self.choices.maxlen or 0))
-
-    def _collected_before(self, envelope: IncomingMessageEnvelope | None) -> int:
-        """How much of what was collected is of the messages before this one."""
-        return next((at for at, item in enumerate(self._outgoing) if item[2] is envelope), len(self._outgoing))
-
-    def _send_before(self, envelope: IncomingMessageEnvelope | None, error: BaseException) -> None:
-        """Send what the messages before this one collected, at which there is an error: it is on its way, as if each had been sent by
-        itself."""
-        del self._outgoing[self._collected_before(envelope) :]
-        try:
-            self._outbox.send(self._outgoing)
-        except Exception:
-            if isinstance(error, Exception):
-                raise
-        self._outgoing.clear()
 
     def _has_caught_up(self, processed: int) -> bool:
         """Whether nothing waits anywhere, as seen after ``run`` began; and after the last message, where the job feeds an input of its own.
@@ -369,7 +299,7 @@ class EventLoop:
         self.processed, self._served, self.is_inside = processed, lane, False
         reached = bool(until())
         self.is_inside = True
-        return reached
+        return reached or self.paused
 
     def _take_in(self) -> None:
         """See to what other threads brought."""

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import operator
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, cycle, islice, repeat, starmap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from streambench.clock import Clock
+from streambench.container.handles import Coordinator, Outgoing, Owner
+from streambench.container.outbox import Outbox
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 
 if TYPE_CHECKING:
-    from streambench.container.handles import Coordinator
     from streambench.container.multiplexer import Lane
     from streambench.container.task_instance import Process
     from streambench.task import MessageCollector
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 FEWEST = 8
 _MOST = 4096
 _LEAST = 4
+_MS = 1_000_000
+# More of them, and what encoders return (buffers of 4 kB) makes the allocator give memory back to the system and ask for it again.
+_UNSENT = 64
 
 
 class Turns:
@@ -51,7 +56,7 @@ class Turns:
         queue.extend([lane.buffer.popleft() for lane in lanes])
         self._subscriptions = subscriptions = [lane.single for lane in lanes if lane.single is not None]
         self._left = iter(self._envelopes)
-        # Each read once for all its messages: nothing can change them as long as the turns go on.
+        # Each read once for all its messages: code is exchanged between two messages, by what is posted, which ends the turns.
         processes = cycle([each.process for each in subscriptions])
         collectors = cycle([each.collector for each in subscriptions])
         coordinators = cycle([each.coordinator for each in subscriptions])
@@ -59,9 +64,6 @@ class Turns:
         self.last: IncomingMessageEnvelope | None = None
         self.served: Lane | None = None
         self.done = 0
-
-    def __len__(self) -> int:
-        return len(self._envelopes)
 
     @property
     def left(self) -> int:
@@ -116,7 +118,8 @@ def take_turns(queue: deque[IncomingMessageEnvelope], lanes: Mapping[SystemStrea
     depth = most
     for envelope in islice(queue, most):
         lane = lanes[envelope.ssp]
-        if lane.single is None:
+        single = lane.single
+        if single is None or single.process is not single.task.process:  # of which the next call, alone, is timed
             break
         waiting = len(lane.buffer)
         if waiting < depth:
@@ -129,3 +132,101 @@ def take_turns(queue: deque[IncomingMessageEnvelope], lanes: Mapping[SystemStrea
     elif order:
         depth = min(depth, -(-most // len(order)))
     return Turns(queue, order, depth) if depth * len(order) >= _LEAST else None
+
+
+class Turning:
+    """Processes the messages of turns.
+
+    Where the outbox may wait, what they collect is sent after ``_UNSENT`` messages, or behind the one at which a millisecond is over. What
+    is not plain is sent as soon as its task returns, and so is all that was collected before it."""
+
+    def __init__(
+        self, outbox: Outbox, owner: Owner, outgoing: Outgoing, requests: Sequence[Coordinator], inbox: deque[Any], clock: Clock,
+        failed: Callable[[Exception, Coordinator, IncomingMessageEnvelope, int], None],
+    ) -> None:  # fmt: skip
+        """``failed`` sees to an exception of a task, whose message collected what stands in ``outgoing`` from a place on; it raises or
+        not."""
+        self._outbox = outbox
+        self._owner = owner
+        self._outgoing = outgoing
+        self._requests = requests
+        self._inbox = inbox
+        self._clock = clock
+        self._failed = failed
+        self._unsent: IncomingMessageEnvelope | None = None
+
+    def run(self, turns: Turns, due: int) -> None:
+        """Process messages until all are, or something else is due: at ``due``, or because of what they asked for or others brought. Stops
+        the turns, at the message whose output could not be sent if that is why it raises."""
+        outgoing, requests, inbox, owner, outbox = self._outgoing, self._requests, self._inbox, self._owner, self._outbox
+        read_clock, failed = self._clock.monotonic_ns, self._failed
+        may_wait = outbox.may_wait
+        calls = turns.calls
+        envelope: IncomingMessageEnvelope | None = None
+        unfinished = 0
+        goes_on = True
+        try:
+            now = read_clock()
+            while goes_on:
+                goes_on = False
+                owner.until = min(due, now + _MS) if may_wait else due
+                to_send = () if may_wait else outgoing
+                try:
+                    for envelope, process, collector, coordinator in islice(calls, _UNSENT) if may_wait else calls:
+                        owner.input = envelope
+                        try:
+                            process(envelope, collector, coordinator)
+                        except Exception as error:
+                            failed(error, coordinator, envelope, self._collected_before(envelope))
+                        now = read_clock()
+                        if now >= owner.until or requests or inbox or to_send:
+                            goes_on = True
+                            break
+                except BaseException as error:
+                    unfinished = 1
+                    self._send_before(envelope, error)
+                    raise
+                if now >= due:
+                    # What belongs to the iteration of the last message is sent behind what window() collects in it.
+                    at = self._collected_before(envelope)
+                    late = outgoing[at:]
+                    del outgoing[at:]
+                    self._send()
+                    outgoing[:] = late
+                    break
+                if outgoing:
+                    self._send()
+                    outgoing.clear()
+                if requests or inbox:
+                    break
+                if may_wait:
+                    goes_on, may_wait = turns.left > 0, outbox.may_wait
+        finally:
+            unsent, self._unsent = self._unsent, None
+            if unsent is None:
+                turns.stop(envelope, unfinished)
+            else:
+                turns.stop(unsent)
+
+    def _collected_before(self, envelope: IncomingMessageEnvelope | None) -> int:
+        """How much of what was collected is of the messages before this one."""
+        return next((at for at, item in enumerate(self._outgoing) if item[2] is envelope), len(self._outgoing))
+
+    def _send_before(self, envelope: IncomingMessageEnvelope | None, error: BaseException) -> None:
+        """Send what the messages before this one collected, at which there is an error: it is on its way, as if each had been sent by
+        itself."""
+        del self._outgoing[self._collected_before(envelope) :]
+        try:
+            self._send()
+        except Exception:
+            if isinstance(error, Exception):
+                raise
+            self._unsent = None
+        self._outgoing.clear()
+
+    def _send(self) -> None:
+        try:
+            self._outbox.send(self._outgoing)
+        except BaseException:
+            self._unsent = self._outgoing[min(self._outbox.failed_at, len(self._outgoing) - 1)][2] if self._outgoing else None
+            raise

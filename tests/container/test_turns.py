@@ -197,7 +197,7 @@ def test_wherever_turns_are_stopped_all_is_as_after_as_many_single_choices(count
     if turns is None:
         assert waiting(queue, lanes) == waiting(*filled())
         return
-    reached = data.draw(st.integers(0, len(turns)))
+    reached = data.draw(st.integers(0, turns.left))
     taken = [next(turns.calls)[0] for _ in range(reached)]
     unfinished = data.draw(st.integers(0, 1)) if taken else 0
     turns.stop(taken[-1] if taken else None, unfinished)

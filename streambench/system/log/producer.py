@@ -98,14 +98,22 @@ class _Pending:
         if self.size >= producer.batch_bytes or sum(piece.num_rows for piece in self.pieces) >= producer.batch_messages:
             producer.append(self)
 
-    def append(self) -> None:
-        """Append everything as one batch. What cannot be appended is gone; the error says so to whoever sent it."""
-        if self.fields or self.pieces:
-            columns = self._columns()
-            self._clear()
-            batch, newest = as_columns(*columns, checked=True)
-            producer, generation, epoch = self.identity or (None, 0, 0)
+    def append(self) -> int:
+        """Append everything: what came by the column as one batch; single messages, of which more than a batch may have come before they
+        were measured, as several. How many batches. What cannot be appended is gone; the error says so to whoever sent it."""
+        if not self.fields and not self.pieces:
+            return 0
+        columns, limits = self._columns(), self._producer
+        count = len(columns[1])
+        batches = 1 if self.pieces else max(1, -(-count // limits.batch_messages), self.size // limits.batch_bytes)
+        each = max(1, -(-count // batches))
+        self._clear()
+        producer, generation, epoch = self.identity or (None, 0, 0)
+        for start in range(0, count, each):
+            part = [column if column is None else column[start : start + each] for column in columns]
+            batch, newest = as_columns(*part, checked=True)
             self.partition.append_columns(batch, newest, producer=producer, generation=generation, epoch=epoch)
+        return len(range(0, count, each))
 
     def take(self) -> Rows:
         """Everything, as rows; nothing waits any more."""
@@ -359,12 +367,12 @@ class LogProducer(SystemProducer):
         """Append what waits for one partition."""
         self._waiting.pop(pending, None)
         try:
-            pending.append()
+            batches = pending.append()
         except BaseException as error:
             self._failed = error
             raise
         self._unforced[pending.partition] = None
-        self._batches.inc()
+        self._batches.inc(batches)
 
     def _pending(self, source: str, stream: SystemStream, number: int) -> _Pending:
         """Where the messages of a source for a partition wait: with all others, unless the partition is fenced for the source."""
