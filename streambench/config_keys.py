@@ -181,6 +181,10 @@ _WITHOUT_MEANING = re.compile(
 )
 
 
+# What is only read of inputs: of any other stream, these settings do nothing.
+_OF_INPUT = re.compile(r"systems\.([^.]+)\.streams\.(.+)\.samza\.(offset\.default|reset\.offset|bounded|priority|bootstrap)")
+
+
 @cache
 def find(key: str) -> Key | None:
     """The table's entry for a key as it stands in a configuration, None where it has none."""
@@ -203,6 +207,12 @@ def respelled(key: str) -> str | None:
     near = difflib.get_close_matches(first, heads, n=1, cutoff=0.7)
     meant = f"{near[0]}{dot}{rest}" if near else ""
     return meant if meant != key and _OPEN.fullmatch(meant) else None
+
+
+def input_named(key: str) -> tuple[str, str] | None:
+    """The system and the stream of a key that only means something for an input; None for any other key."""
+    found = _OF_INPUT.fullmatch(key)
+    return (found[1], found[2]) if found else None
 
 
 def is_without_meaning(key: str) -> bool:

@@ -37,6 +37,7 @@ def read_job(*given: Path | None) -> Config:
         raise typer.BadParameter(f"two configurations: {files[0]} and {files[1]}; give one")
     config = Config.from_file(files[0])
     config.validate()
+    Systems(config).check_names()
     return config
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import difflib
+import logging
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
+from streambench import config_keys
 from streambench.config import Config
 from streambench.container.multiplexer import Lane
 from streambench.container.offsets import earlier
@@ -16,14 +19,31 @@ from streambench.serde.streams import StreamSerdes
 from streambench.system.api import SystemConsumer
 from streambench.system.systems import Systems
 
+log = logging.getLogger(__name__)
+
 
 def checked_inputs(config: Config, job: str, systems: Systems) -> list[SystemStream]:
-    """The input streams of a job, whose systems are all defined, and which are not to be written to as well. Raises ConfigError."""
+    """The input streams of a job, whose systems are all defined, and which are not to be written to as well. Raises ConfigError,
+    also where a key names a system that is not defined; logs a warning where one seems to mean an input and names another stream."""
     inputs = all_inputs(config)
     for stream in inputs:
         systems.factory(stream.system, key="task.inputs")
-    own_streams(config, job, systems)
+    systems.check_names()
+    _warn_of_strangers(config, inputs, own_streams(config, job, systems))
     return inputs
+
+
+def _warn_of_strangers(config: Config, inputs: Sequence[SystemStream], named: Container[SystemStream]) -> None:
+    """Log a warning where a setting of inputs is for a stream that is none, but whose name is much like that of one: a slip of the pen,
+    by which messages may be passed over. No error, since inputs come and go while their settings stay."""
+    for key in config:
+        names = config_keys.input_named(key)
+        if names is None or SystemStream(*names) in named:
+            continue
+        near = difflib.get_close_matches(names[1], [each.stream for each in inputs if each.system == names[0]], n=1)
+        if near:
+            what = f"this job reads no stream {'.'.join(names)}, so that this does nothing; did you mean {names[0]}.{near[0]}?"
+            log.warning("%s", config.error(key, what))
 
 
 def lanes_of(

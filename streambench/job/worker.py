@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from streambench import config
+from streambench.container import inputs
 from streambench.container.container import Container
 from streambench.container.snapshot import ContainerSnapshot
 from streambench.errors import StreambenchError, represented
@@ -38,7 +39,8 @@ def main() -> None:
     connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
     _settle(connection.recv())
     show_on_stderr()
-    logging.getLogger(config.__name__).setLevel(logging.ERROR)  # who gave the order has warned already
+    for module in (config, inputs):
+        logging.getLogger(module.__name__).setLevel(logging.ERROR)  # who gave the order has warned already
     order: Order = pickle.loads(connection.recv_bytes())
     desk = _Desk(connection)
     try:

@@ -85,11 +85,7 @@ class Systems:
             if self._fallback is not None and self._config.get(setting, "memory") == "memory":
                 return self._fallback
             if setting not in self._config:
-                others = [name for name in self.names() if f"systems.{name}.samza.factory" in self._config]
-                near = difflib.get_close_matches(system, others, n=1)
-                hint = f"did you mean {near[0]}?" if near else f"define it with {setting}=log (or {', '.join(sorted(BUILTIN))}, ...)"
-                where = self._config.error(key, f"there is no system '{system}'; {hint}") if key else None
-                raise where or ConfigError(f"there is no system '{system}'; {hint}", key=setting)
+                raise self._missing(system, key)
             factory = load.named(self._config, setting, group=GROUP, builtin=BUILTIN)
             if isinstance(factory, type):
                 factory = load.called(self._config, setting, factory)
@@ -98,6 +94,17 @@ class Systems:
             self._check_keys(system, factory)
             self._factories[system] = self._landed(system, factory)
         return self._factories[system]
+
+    def check_names(self) -> None:
+        """Raise ConfigError at the first key of a system that nothing defines: what it says would be left out in silence."""
+        if self._fallback is not None:
+            return
+        defined = {name for name in self.names() if f"systems.{name}.samza.factory" in self._config}
+        for key in self._config:
+            head, _, rest = key.partition(".")
+            system = rest.partition(".")[0]
+            if head == "systems" and system not in defined:
+                raise self._missing(system, key)
 
     def admin(self, system: str) -> SystemAdmin:
         """The admin of a system, the same at each call."""
@@ -171,6 +178,14 @@ class Systems:
         """Close the admins."""
         admins, self._admins = self._admins, {}
         do_all([admin.close for admin in admins.values()])
+
+    def _missing(self, system: str, key: str | None) -> ConfigError:
+        setting = f"systems.{system}.samza.factory"
+        others = [name for name in self.names() if f"systems.{name}.samza.factory" in self._config]
+        near = difflib.get_close_matches(system, others, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"define it with {setting}=log (or {', '.join(sorted(BUILTIN))}, ...)"
+        what = f"there is no system '{system}'; {hint}"
+        return self._config.error(key, what) if key else ConfigError(what, key=setting)
 
     def _landed(self, system: str, factory: SystemFactory) -> SystemFactory:
         """The factory, or one of what was landed where the configuration has the system landed."""

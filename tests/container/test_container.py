@@ -81,6 +81,28 @@ def test_the_system_of_an_input_must_be_defined() -> None:
         container.start()
 
 
+@pytest.mark.parametrize("key", ["systems.lgo.samza.offset.default", "systems.lgo.streams.a.samza.reset.offset", "systems.lgo.path"])
+def test_a_setting_of_a_system_that_nothing_defines_is_not_passed_over(key: str) -> None:
+    config = {"task.inputs": "log.a", "systems.log.samza.factory": "log", "systems.log.path": "x", key: "oldest"}
+    with pytest.raises(ConfigError, match=rf"{key}: there is no system 'lgo'; did you mean log") as caught:
+        Container.from_config(config, ignore).start()
+    assert caught.value.key == key
+
+
+def test_a_setting_of_inputs_for_a_stream_named_much_like_one_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    settings = {
+        "systems.mem.streams.flihgts.samza.offset.default": "oldest", "systems.mem.streams.planes.samza.offset.default": "oldest",
+        "systems.mem.streams.flights2.partitions": "3", "systems.mem.streams.fligths2.samza.msg.serde": "json",
+        "systems.mem.streams.flights.samza.priority": "1",
+    }  # fmt: skip
+    Bench(ignore, {"mem.flights": {0: []}}, settings).started()
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [
+        "systems.mem.streams.flihgts.samza.offset.default: this job reads no stream mem.flihgts, so that this does nothing; "
+        "did you mean mem.flights?"
+    ]
+
+
 def test_a_process_function_that_is_abstract_is_no_task() -> None:
     class Half(StreamTask):
         pass
