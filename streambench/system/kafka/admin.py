@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from kafka import TopicPartition
@@ -12,7 +13,7 @@ from kafka.admin import OffsetSpec
 
 from streambench.errors import ConfigError, StreamExistsError, StreamSystemError, UnknownStreamError
 from streambench.model import PartitionMetadata, SystemStream
-from streambench.system.kafka.clients import LookUps, new_admin, translated, unreachable
+from streambench.system.kafka.clients import LookUps, new_admin, told, translated, unreachable
 from streambench.system.kafka.hanging import Open, find_open, still
 from streambench.system.kafka.settings import CHECKPOINTS, Settings
 from streambench.system.numbered import NumberedAdmin
@@ -22,6 +23,8 @@ _AGAIN_S = 0.1
 _GLANCE_MS = 2_000
 _REST_S = 10.0
 _LOOK_AGAIN_S = 3.0
+# Of a broker that leads a partition this client may not have heard; it has the number -1 where there is none at the moment.
+_PASSING = (kafka_errors.RetriableError, kafka_errors.UnknownBrokerIdError)
 _INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
@@ -44,7 +47,7 @@ class KafkaAdmin(NumberedAdmin):
         wanted = list(streams)
         if not wanted:
             return {}
-        there = self._partitions([stream.stream for stream in wanted])
+        there = self.partitions([stream.stream for stream in wanted])
         for stream in wanted:
             if stream.stream not in there:
                 raise UnknownStreamError(f"{stream}: there is no such topic at {','.join(self._settings.servers)}")
@@ -78,7 +81,7 @@ class KafkaAdmin(NumberedAdmin):
 
     def exists(self, stream: SystemStream) -> bool:
         """Whether there is such a stream."""
-        return stream.stream in self._partitions([stream.stream])
+        return stream.stream in self.partitions([stream.stream])
 
     def create(self, stream: SystemStream, partitions: int, **settings: Any) -> bool:
         configs = self._settings.topic(stream.stream, settings)
@@ -87,26 +90,32 @@ class KafkaAdmin(NumberedAdmin):
             key = f"systems.{stream.system}.streams.{stream.stream}.replication.factor"
             raise ConfigError(f"{key}: '{copies}' is not a whole number", key=key)
         wanted = {stream.stream: {"num_partitions": partitions, "replication_factor": int(copies), "configs": configs}}
+        if self._is_there(stream, partitions):  # so that who starts again needs none of those brokers that make topics
+            return False
         try:
-            with self._asking(f"creating {stream}"):
-                self._admin().create_topics(wanted, wait_for_metadata=True)
+            self._asked(f"creating {stream}", lambda: self._admin().create_topics(wanted, wait_for_metadata=True))
         except StreamSystemError as error:
             if not isinstance(error.__cause__, kafka_errors.TopicAlreadyExistsError):
                 raise
-            present = len(self._partitions([stream.stream]).get(stream.stream, ()))
-            if present != partitions:
-                raise StreamExistsError(f"{stream} is there already, with {present} partitions and not {partitions}") from None
+            if not self._is_there(stream, partitions):
+                raise
             return False
         return True
 
+    def _is_there(self, stream: SystemStream, partitions: int) -> bool:
+        present = len(self.partitions([stream.stream]).get(stream.stream, ()))
+        if present not in (0, partitions):
+            raise StreamExistsError(f"{stream} is there already, with {present} partitions and not {partitions}") from None
+        return present > 0
+
     def grow(self, stream: SystemStream, partitions: int) -> None:
-        present = len(self._partitions([stream.stream]).get(stream.stream, ()))
+        present = len(self.partitions([stream.stream]).get(stream.stream, ()))
         if not present:
             raise UnknownStreamError(f"{stream}: there is no such topic")
         if present < partitions:
             with self._asking(f"adding partitions to {stream}"):
                 self._admin().create_partitions({stream.stream: partitions})
-            self._wait_until(lambda: len(self._partitions([stream.stream]).get(stream.stream, ())) >= partitions, f"{stream} to grow")
+            self._wait_until(lambda: len(self.partitions([stream.stream]).get(stream.stream, ())) >= partitions, f"{stream} to grow")
 
     def streams(self) -> list[SystemStream]:
         topics = self._asked("listing topics", lambda: self._admin().list_topics())
@@ -177,7 +186,8 @@ class KafkaAdmin(NumberedAdmin):
         """The transactions that are open at a partition; none where nobody can tell."""
         try:
             return find_open(self._admin(), [partition])
-        except (kafka_errors.KafkaError, KeyError, ValueError):
+        except (kafka_errors.KafkaError, StreamSystemError, KeyError, ValueError):
+            self._forget()
             return []
 
     def hanging(self, partition: TopicPartition) -> list[Open]:
@@ -189,7 +199,7 @@ class KafkaAdmin(NumberedAdmin):
     def abort_hanging(self, stream: SystemStream, *, force: bool = False) -> tuple[list[Open], list[Open]]:
         """End the transactions that hang in a stream. Which they were; and those that no coordinator tells of, which are let alone unless
         ``force``: whether somebody will end them is not known. Takes some seconds where there may be any."""
-        numbers = self._partitions([stream.stream]).get(stream.stream)
+        numbers = self.partitions([stream.stream]).get(stream.stream)
         if numbers is None:
             raise UnknownStreamError(f"{stream}: there is no such topic at {','.join(self._settings.servers)}")
         partitions = [TopicPartition(stream.stream, number) for number in numbers]
@@ -230,20 +240,38 @@ class KafkaAdmin(NumberedAdmin):
 
     def _asked(self, doing: str, ask: Callable[[], Any]) -> Any:
         """The answer to a question, as soon as a broker gives one: one that was there may be away for a while."""
-        end = time.monotonic() + self._settings.patience_ms / 1000
-        while True:
-            try:
-                with self._asking(doing):
-                    return ask()
-            except StreamSystemError as error:
-                if not isinstance(error.__cause__, kafka_errors.RetriableError) or self._client is None or time.monotonic() > end:
-                    raise
-            time.sleep(_AGAIN_S)
+        began = time.monotonic()
+        end, known = began + self._settings.patience_ms / 1000, began + _UNTIL_KNOWN_S
+        with told(self._settings, doing):
+            while True:
+                try:
+                    with self._asking(doing):
+                        return ask()
+                except StreamSystemError as error:
+                    now, cause = time.monotonic(), error.__cause__
+                    if not isinstance(cause, _PASSING) or self._client is None or now > end:
+                        raise
+                    if isinstance(cause, kafka_errors.UnknownTopicOrPartitionError) and now > known:
+                        raise
+                time.sleep(_AGAIN_S)
 
-    def _asking(self, doing: str) -> Any:
-        return translated(self._settings, doing)
+    def _forget(self) -> None:
+        """Have the client ask which brokers there are, and which of them to send changes to: by itself it does the one every five minutes,
+        so that it knows no leader that has come since, and the other never again, though that broker has died."""
+        if self._client is not None:
+            self._client._controller_id = None
+            self._client._manager.cluster.request_update()
 
-    def _partitions(self, topics: list[str]) -> dict[str, list[int]]:
+    @contextmanager
+    def _asking(self, doing: str) -> Iterator[None]:
+        try:
+            with translated(self._settings, doing):
+                yield
+        except StreamSystemError:
+            self._forget()
+            raise
+
+    def partitions(self, topics: list[str]) -> dict[str, list[int]]:
         """The partitions of those of the topics that there are."""
         described = self._asked("asking for topics", lambda: self._admin().describe_topics(topics))
         return {

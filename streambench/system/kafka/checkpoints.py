@@ -21,7 +21,7 @@ from streambench.checkpoint.records import packed
 from streambench.errors import CheckpointError, ConfigError, StreambenchError, do_all
 from streambench.model import SystemStream
 from streambench.system.kafka.admin import KafkaAdmin
-from streambench.system.kafka.clients import as_ours, in_place_of, let_go, new_consumer, new_producer, patiently, unreachable
+from streambench.system.kafka.clients import as_ours, in_place_of, let_go, new_consumer, new_producer, patiently, told, unreachable
 from streambench.system.kafka.fold import Claimed, Closing, Committed, Entry, Fold, Opened, as_text, read, written
 from streambench.system.kafka.progress import Progress
 from streambench.system.kafka.settings import CHECKPOINTS, Settings
@@ -238,8 +238,9 @@ class KafkaCheckpointManager(CheckpointManager):
             self._producer = new_producer(self._settings, **largest)
         while True:
             try:
-                future = self._producer.send(self._partition.topic, data, partition=0)
-                offset: int = future.get(timeout=max(0.1, min(most_s, until - time.monotonic()))).offset
+                with told(self._settings, doing):
+                    future = self._producer.send(self._partition.topic, data, partition=0)
+                    offset: int = future.get(timeout=max(0.1, min(most_s, until - time.monotonic()))).offset
                 return offset
             except kafka_errors.KafkaError as error:
                 producer, self._producer = self._producer, None
@@ -266,6 +267,12 @@ class KafkaCheckpointManager(CheckpointManager):
 
     def _read_to(self, end: int, wanted: int = -1) -> bool:
         """Read up to an offset; whether the record at ``wanted`` counts, if it was there to be read."""
+        if self._next >= max(end, self._known):
+            return False
+        with told(self._settings, f"reading {self._stream}"):
+            return self._read_on(end, wanted)
+
+    def _read_on(self, end: int, wanted: int) -> bool:
         counts = False
         began = now = time.monotonic()
         limit, look, warned = now + self._settings.patience_ms / 1000, now + _SUSPECT_S, False
@@ -285,9 +292,7 @@ class KafkaCheckpointManager(CheckpointManager):
                         raise CheckpointError(f"job {self._job}: its checkpoints cannot be read: {each.told(self._settings.system)}")
                 look = now + _SUSPECT_S
                 if progress.has_stalled(self._next):
-                    consumer, self._consumer = self._consumer, None
-                    consumer.close(autocommit=False, timeout_ms=0)
-                    patiently(self._reading, limit)
+                    self._give_up_reading()
                     progress.begin()
             if now > limit:
                 opened = self._admin.open_at(self._partition)
@@ -327,20 +332,30 @@ class KafkaCheckpointManager(CheckpointManager):
             # What stood here has been deleted, because a snapshot stands behind it.
             self._begin()
             return []
+        except kafka_errors.UnknownBrokerIdError:
+            self._give_up_reading()  # the next poll is that of a client that knows the brokers there are now
+            return []
         except kafka_errors.KafkaError as error:
             raise as_ours(self._settings, f"reading {self._stream}", error) from error
         return records
 
     def _reading(self) -> Any:
         if self._consumer is None:
-            consumer = new_consumer(
-                self._settings, isolation_level="read_committed", fetch_max_wait_ms=20, fetch_min_bytes=1, max_poll_records=1000
-            )
-            consumer.partitions_for_topic(self._partition.topic)
-            consumer.assign([self._partition])
-            self._consumer = consumer
-            self._begin()
+            settings = {"isolation_level": "read_committed", "fetch_max_wait_ms": 20, "fetch_min_bytes": 1, "max_poll_records": 1000}
+            until = time.monotonic() + self._settings.patience_ms / 1000
+            self._consumer = patiently(lambda: new_consumer(self._settings, **settings), until)
+            try:
+                self._consumer.assign([self._partition])
+                self._begin()
+            except BaseException:
+                self._give_up_reading()
+                raise
         return self._consumer
+
+    def _give_up_reading(self) -> None:
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            consumer.close(autocommit=False, timeout_ms=0)
 
     def _begin(self) -> None:
         """Read from the first record there is."""

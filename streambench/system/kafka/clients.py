@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
@@ -16,12 +17,17 @@ from streambench.errors import MessageTooLargeError, StreambenchError, StreamSys
 from streambench.system.kafka import progress
 from streambench.system.kafka.settings import Settings
 
+log = logging.getLogger(__name__)
+
 # kafka-python reports every attempt to connect; what comes of them is told by our own errors and warnings.
 _theirs = logging.getLogger("kafka")
 if _theirs.level == logging.NOTSET:
     _theirs.setLevel(logging.CRITICAL)
 
 _AGAIN_S = 0.1
+_TOLD_AFTER_S = 2.0
+_LOST_MS = 20
+_TOLD_AGAIN_S = 10.0
 
 _CONNECT_MS = 10_000
 
@@ -97,7 +103,9 @@ class LookUps:
             try:
                 if self._consumer is None:
                     self._consumer = new_consumer(self._settings, **self._changes)
-                with translated(self._settings, "asking for offsets"):
+                    _ask_for_leaders(self._consumer._fetcher)
+                doing = "asking for offsets"
+                with translated(self._settings, doing), told(self._settings, doing) if timeout_ms is None else nullcontext():
                     left_s = max(0.001, min(end - time.monotonic(), progress.STALLED_S))
                     found: dict[TopicPartition, int] = getattr(self._consumer, method)(wanted, timeout_ms=int(left_s * 1000))
                 return found
@@ -114,6 +122,38 @@ class LookUps:
                     raise UnknownStreamError(f"{self._settings.system}: there is no partition {error}") from None
                 self.close()
                 time.sleep(0.05)
+
+
+def _ask_for_leaders(fetcher: Any) -> None:
+    """Have a look-up ask who leads now when a broker says that it does not: kafka-python 3.0 asks the same one again, some thousand times
+    a second, until its time is over."""
+    send = fetcher._send_list_offsets_requests
+
+    async def sent(timestamps: Any) -> Any:
+        found, refused = await send(timestamps)
+        if refused:
+            raise kafka_errors.StaleMetadata
+        return found, refused
+
+    fetcher._send_list_offsets_requests = sent
+
+
+@contextmanager
+def told(settings: Settings, doing: str) -> Iterator[None]:
+    """Tell the user when something takes long, and that it still does."""
+    done, began = threading.Event(), time.monotonic()
+
+    def tell() -> None:
+        rest = _TOLD_AFTER_S
+        while not done.wait(rest):
+            log.warning("%s: %s takes long (%.0f seconds now); it is waited for", settings.system, doing, time.monotonic() - began)
+            rest = _TOLD_AGAIN_S
+
+    threading.Thread(target=tell, name="kafka-told", daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()
 
 
 def let_go(producer: Any) -> None:
@@ -195,6 +235,8 @@ def _made(settings: Settings, kind: Any, options: Mapping[str, Any]) -> Any:
         # To connect may take no longer than an answer: a broker that is silent takes connections, too.
         connecting_ms = min(_CONNECT_MS, given["request_timeout_ms"])
         connections.append(kind.DEFAULT_CONFIG["kafka_client"](**{**given, "socket_connection_setup_timeout_ms": connecting_ms}))
+        _ask_each(connections[-1]._manager, int(options["bootstrap_timeout_ms"]))
+        _keep_requests(connections[-1])
         return connections[-1]
 
     began = time.monotonic()
@@ -217,6 +259,40 @@ def _made(settings: Settings, kind: Any, options: Mapping[str, Any]) -> Any:
     manager = getattr(client, "_manager", None) or client._sender._client._manager
     manager.cluster.config["retry_backoff_ms"] = client.config["retry_backoff_ms"]
     return client
+
+
+def _keep_requests(client: Any) -> None:
+    """Have a producer keep what it was about to send to the coordinator of its transactions when that cannot be connected to.
+    kafka-python 3.0 asks for another coordinator then, and loses the request: it would keep it if ``await_ready`` returned False, and that
+    raises instead. To begin, to go on or to commit is then waited for in vain."""
+    await_ready = client.await_ready
+
+    def is_ready(node: Any, timeout_ms: float = 30_000) -> bool:
+        try:
+            return bool(await_ready(node, timeout_ms=timeout_ms))
+        except kafka_errors.KafkaError:
+            client.poll(timeout_ms=_LOST_MS)
+            return False
+
+    client.await_ready = is_ready
+
+
+def _ask_each(manager: Any, timeout_ms: int) -> None:
+    """Have each server get its share of the time to find the cluster in. kafka-python 3.0 chooses one by chance and gives it all of it:
+    where one of three is silent, one client in three finds nobody."""
+    connect, brokers = manager.get_connection, manager.cluster.bootstrap_brokers
+    share_ms = timeout_ms / max(1, len(brokers()))
+
+    def connected(node: Any, timeout_ms: float | None = None, **more: Any) -> Any:
+        if timeout_ms is not None and manager.cluster.is_bootstrap(node):
+            timeout_ms = min(timeout_ms, share_ms)
+        return connect(node, timeout_ms=timeout_ms, **more)
+
+    def next_ones() -> list[Any]:
+        failures = [manager._backoff.get(each.node_id, (0,))[0] for each in brokers()]
+        return [each for each, failed in zip(brokers(), failures, strict=True) if failed == min(failures)]
+
+    manager.get_connection, manager.cluster.bootstrap_brokers = connected, next_ones
 
 
 def _without_secrets(settings: Settings, text: str) -> str:

@@ -72,9 +72,8 @@ class KafkaConsumer(SystemConsumer):
         self._partitions = {ssp: TopicPartition(ssp.stream, ssp.partition) for ssp in self._wanted}
         self._ssps = {partition: ssp for ssp, partition in self._partitions.items()}
         self._next = {self._partitions[ssp]: offset for ssp, offset in self._wanted.items()}
+        self._check_partitions()
         self._client = new_consumer(self._settings)
-        for topic in {partition.topic for partition in self._ssps}:
-            self._check_topic(topic)
         oldest, upcoming = self._look_ups.oldest(self._ssps), self._look_ups.upcoming(self._ssps)
         for partition, offset in self._next.items():
             # Behind the end of what can be read there may be messages of a transaction that is still open.
@@ -110,6 +109,9 @@ class KafkaConsumer(SystemConsumer):
             polled = self._client.poll(timeout_ms, max_records=min(self._most, *asked.values()))
         except kafka_errors.OffsetOutOfRangeError as error:
             raise self._out_of_range(error) from error
+        except kafka_errors.UnknownBrokerIdError:
+            self._read_on()  # with a client that knows the brokers there are now: this one will ask that broker no more
+            return []
         except kafka_errors.KafkaError as error:
             raise as_ours(self._settings, f"reading from {self._settings.system}", error) from error
         chunks = []
@@ -192,6 +194,9 @@ class KafkaConsumer(SystemConsumer):
             self._settings.system,
             self._looked - self._idle_since,
         )
+        self._read_on()
+
+    def _read_on(self) -> None:
         try:
             client = new_consumer(self._settings)
         except StreamSystemError as error:
@@ -238,11 +243,16 @@ class KafkaConsumer(SystemConsumer):
         log.warning("%s does not answer (for %.0f seconds now); reading goes on when it does", self._settings.system, away)
         self._looked = now + 1
 
-    def _check_topic(self, topic: str) -> None:
-        there = self._client.partitions_for_topic(topic) or set()
+    def _check_partitions(self) -> None:
+        admin = KafkaAdmin(self._settings)
+        try:
+            there = admin.partitions(sorted({partition.topic for partition in self._ssps}))
+        finally:
+            admin.close()
         for partition, ssp in self._ssps.items():
-            if partition.topic == topic and partition.partition not in there:
-                what = f"it has {len(there)} partitions" if there else "there is no such topic"
+            numbers = there.get(partition.topic, ())
+            if partition.partition not in numbers:
+                what = f"it has {len(numbers)} partitions" if numbers else "there is no such topic"
                 raise UnknownStreamError(f"{ssp}: {what} at {','.join(self._settings.servers)}")
 
     def _is_read_committed(self) -> bool:

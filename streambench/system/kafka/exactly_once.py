@@ -70,6 +70,8 @@ class TransactionalCheckpointManager(KafkaCheckpointManager):
             try:
                 self._read_to(transactions.run((), lambda ends: entry, doubts.end) + 1)
             except DoubtError as doubt:
+                where = f"job {self._job}, container {container}"
+                log.warning("%s: it is not certain whether it is claimed, so that is tried again: %s", where, doubt)
                 doubts.add(doubt)
                 continue
             if self._fold.holder(container) == holder:

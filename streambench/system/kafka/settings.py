@@ -27,6 +27,7 @@ CHECKPOINTS = "__streambench_checkpoints_"
 _PATIENCE_MS = 120_000
 _BOOTSTRAP_MS = 5_000
 _BACKOFF_MS = 20  # a client waits so long for what it does not know of a topic yet: by default five times as long
+_ADMIN_MS = 10_000  # what one broker does not answer in this time another may answer at once
 _FETCHED_MS = 500  # how much longer than a fetch may be held back its answer may take
 _BATCH_BYTES = 64 << 10
 _LINGER_MS = 20  # a container goes from partition to partition: with 5 batches are sent half empty; who flushes does not wait for it
@@ -143,7 +144,7 @@ class Settings(Struct, frozen=True, kw_only=True):
                 "delivery_timeout_ms": numbers["patience.ms"], "request_timeout_ms": request_ms,
                 **shared, **producer,
             },
-            admin={**quick, **answered, **of_admin},
+            admin={**quick, "request_timeout_ms": min(request_ms, _ADMIN_MS), **of_admin},
             patience_ms=numbers["patience.ms"],
             buffer_bytes=numbers["buffer.bytes"],
             replication_factor=numbers["replication.factor"],

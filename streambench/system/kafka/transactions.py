@@ -19,7 +19,7 @@ from kafka import errors as kafka_errors
 from streambench.errors import MessageTooLargeError, StreamSystemError, UnknownStreamError
 from streambench.model import SystemStreamPartition
 from streambench.system.kafka.admin import KafkaAdmin
-from streambench.system.kafka.clients import as_ours, let_go, new_producer
+from streambench.system.kafka.clients import as_ours, let_go, new_producer, told
 from streambench.system.kafka.limits import Limits
 from streambench.system.kafka.progress import Progress
 from streambench.system.kafka.settings import Settings
@@ -259,22 +259,23 @@ def opened(settings: Settings, identity: str, batch_bytes: int | None = None, un
     """A producer that has fenced all others of this identity. Raises StreamSystemError."""
     changes = {} if batch_bytes is None else {"batch_size": batch_bytes}
     end, hopeless = until or _end(settings), 0
-    while True:
-        try:
-            producer = new_producer(settings, transactional_id=identity, **changes)
+    with told(settings, f"fencing {identity}, whose last transaction comes to its end first,"):
+        while True:
             try:
-                producer.init_transactions()
-            except BaseException as error:
-                let_go(producer)
-                if isinstance(error, kafka_errors.KafkaError):
-                    raise as_ours(settings, f"fencing {identity}", error) from error
-                raise
-            return producer
-        except StreamSystemError as error:
-            hopeless += not isinstance(error.__cause__, _PASSING)
-            if hopeless >= TRIES or isinstance(error.__cause__, kafka_errors.AuthorizationError) or time.monotonic() > end:
-                raise
-        time.sleep(_AGAIN_S)
+                producer = new_producer(settings, transactional_id=identity, **changes)
+                try:
+                    producer.init_transactions()
+                except BaseException as error:
+                    let_go(producer)
+                    if isinstance(error, kafka_errors.KafkaError):
+                        raise as_ours(settings, f"fencing {identity}", error) from error
+                    raise
+                return producer
+            except StreamSystemError as error:
+                hopeless += not isinstance(error.__cause__, _PASSING)
+                if hopeless >= TRIES or isinstance(error.__cause__, kafka_errors.AuthorizationError) or time.monotonic() > end:
+                    raise
+            time.sleep(_AGAIN_S)
 
 
 def _end(settings: Settings) -> float:

@@ -1,4 +1,5 @@
-"""A job from Kafka to Kafka, whose process and whose brokers are killed again and again, at moments that chance chooses."""
+"""A job from Kafka to Kafka, whose process and whose brokers are killed again and again, at moments that chance chooses; and three nodes of
+which one has just gone, or does not lead any more."""
 
 from __future__ import annotations
 
@@ -15,11 +16,17 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from kafka import errors as kafka_errors
 
+import streambench as sb
+from streambench.system.kafka.clients import LookUps
 from streambench.system.kafka.nodes import KafkaNodes
+from streambench.system.kafka.settings import Settings
+from streambench.system.systems import Systems
 from tests.conftest import CHECKOUT, kafka_nodes
 from tests.faults.kafka.table import committed
 from tests.surroundings import SOAK
+from tests.system.kafka.cluster import all_of, config, new_stream, sent
 
 MESSAGES = 1_000_000 if SOAK else 12_000
 KILLS = 20 if SOAK else 1
@@ -234,6 +241,34 @@ class Campaign:
         pytest.fail(f"waited {PATIENCE_S:.0f} seconds for {what}, after {self.kills}: {self.said()}")
 
 
+@pytest.mark.timeout(120)
+def test_where_a_partition_ends_is_known_though_another_broker_leads_it_now(three: KafkaNodes) -> None:
+    from kafka import KafkaAdminClient, TopicPartition
+
+    topic = f"moves-{uuid.uuid4().hex[:8]}"
+    partition = TopicPartition(topic, 0)
+    settings = Settings.from_config("k", config(three))
+    admin = KafkaAdminClient(bootstrap_servers=list(settings.servers))
+    look_ups = LookUps(settings)
+    try:
+        admin.create_topics({topic: {"assignments": {0: [1, 2, 3]}}}, wait_for_metadata=True)
+        assert look_ups.upcoming([partition]) == {partition: 0}
+        admin.alter_partition_reassignments({partition: [2, 3, 1]})
+
+        def leads() -> int:
+            with suppress(kafka_errors.KafkaError):
+                admin.elect_leaders(0, {topic: [0]})
+            return int(admin.describe_topics([topic])[0]["partitions"][0]["leader_id"])
+
+        end = time.monotonic() + 60
+        while leads() != 2:
+            assert time.monotonic() < end
+        assert look_ups.upcoming([partition], timeout_ms=10_000) == {partition: 0}
+    finally:
+        look_ups.close()
+        admin.close()
+
+
 GUARANTEES = ["exactly-once", *(["at-least-once"] if SOAK else [])]
 
 
@@ -261,3 +296,35 @@ def test_everything_arrives_though_processes_and_brokers_are_killed(three: Kafka
         assert {part: set(each) for part, each in found.items()} == {part: set(each) for part, each in campaign.expected.items()}
     assert "Traceback" not in said
     assert campaign.ended == 0, said
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+def test_a_job_starts_though_a_broker_has_died_a_moment_ago(three: KafkaNodes, guarantee: str) -> None:
+    from kafka import KafkaAdminClient
+
+    assert three.cluster is not None
+    settings = config(three, samza__offset__default="oldest").with_values({"task.processing.guarantee": guarantee})
+    systems, into, out = Systems(settings), new_stream(), new_stream()
+    for stream in (into, out):
+        systems.admin("k").create(stream, 3)
+    sent(systems, into, [(number % 3, None, b"%d" % number) for number in range(300)])
+    job = settings.with_values({"job.name": into.stream, "task.inputs": str(into), "job.default.system": "k"})
+
+    def copy(envelope: sb.IncomingMessageEnvelope, collector: sb.MessageCollector, coordinator: sb.TaskCoordinator) -> None:
+        collector.send(sb.OutgoingMessageEnvelope(out, envelope.message, partition=envelope.ssp.partition))
+
+    admin = KafkaAdminClient(bootstrap_servers=three.cluster.servers.split(","))
+    victim = int(admin.describe_topics([into.stream])[0]["partitions"][0]["leader_id"])
+    admin.close()
+    three.kill(victim)
+    try:
+        container = sb.Container(job, copy)
+        container.start()
+        container.run("caught-up")
+        container.stop()
+    finally:
+        three.start_node(victim)
+    copied = {part: [each.message for each in envelopes] for part, envelopes in all_of(systems, out).items()}
+    systems.close()
+    assert copied == {part: [b"%d" % number for number in range(part, 300, 3)] for part in range(3)}

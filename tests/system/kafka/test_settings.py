@@ -34,7 +34,7 @@ def test_messages_wait_for_others_for_a_moment_that_is_short_beside_the_patience
 def test_a_silent_broker_is_given_up_before_the_patience_is_over() -> None:
     for client in ("consumer", "producer", "admin"):
         assert getattr(settings(patience__ms="5000"), client)["request_timeout_ms"] == 2500
-        assert getattr(settings(), client)["request_timeout_ms"] == 30_000
+    assert [getattr(settings(), client)["request_timeout_ms"] for client in ("consumer", "producer", "admin")] == [30_000, 30_000, 10_000]
     found = settings(patience__ms="100", consumer__fetch__max__wait__ms="700").consumer
     assert found["request_timeout_ms"] > found["fetch_max_wait_ms"]
     assert settings(consumer__request__timeout__ms="9000").consumer["request_timeout_ms"] == 9000
