@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from streambench.chunk import COLUMNS, Chunk, Messages
+from streambench.chunk import COLUMNS, Chunk, Messages, Undecodable, Unreadable
 from streambench.errors import SerdeError
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.serde.api import Serde
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SERDE = b"streambench.serde"
 """Under which name the metadata of an Arrow field says which serde, as the configuration calls it, reads the bytes of the column."""
 
-Undecodable = Callable[[IncomingMessageEnvelope, SerdeError], None]
+LeaveOut = Callable[[IncomingMessageEnvelope, SerdeError], None]
 """What becomes of a message, given as it was read, that cannot be decoded: it raises the error, or returns and the message is left out."""
 
 
@@ -46,7 +46,7 @@ class MessageBatch:
         pieces: Sequence[Messages],
         key_serde: Serde | None = None,
         message_serde: Serde | None = None,
-        undecodable: Undecodable | None = None,
+        undecodable: LeaveOut | None = None,
         serdes: tuple[str | None, str | None] = (None, None),
     ) -> None:
         """``pieces``: what was read, in order, none of it empty. Without a serde, keys or messages are what was read. ``serdes``: what the
@@ -92,7 +92,10 @@ class MessageBatch:
         plain = self._key_serde is None and self._message_serde is None
         for piece in self._pieces:
             raw = piece.envelopes()
-            yield from raw if plain else self._decoded(raw)
+            if isinstance(piece, Unreadable):
+                yield from self._one_by_one(raw)
+            else:
+                yield from raw if plain else self._decoded(raw)
 
     def messages(self) -> list[Any]:
         """The decoded messages alone. Raises SerdeError where one cannot be."""
@@ -123,7 +126,7 @@ class MessageBatch:
         unknown = [name for name in beside if name not in COLUMNS or name == "message"]
         if unknown:
             raise ValueError(f"there is no column {unknown[0]} to stand beside the fields; there are offset, timestamp, key, headers")
-        quickly = type(self._message_serde) is JsonSerde and not self._left_out
+        quickly = type(self._message_serde) is JsonSerde and not self._left_out and Unreadable not in map(type, self._pieces)
         fields = json_table(self._columns["message"], schema) if quickly else None
         places = None
         if fields is None:
@@ -205,6 +208,9 @@ class MessageBatch:
         for piece in self._pieces:
             for at, value in enumerate(piece.values()):
                 place += 1
+                if isinstance(piece, Unreadable):
+                    self._leave_out(piece.envelopes()[0], piece.error)
+                    continue
                 if self._left_out and piece.offset(at) in self._left_out:
                     continue
                 try:
@@ -216,6 +222,8 @@ class MessageBatch:
                     yield place, message
 
     def _readable(self, raw: IncomingMessageEnvelope) -> IncomingMessageEnvelope:
+        if type(raw) is Undecodable:
+            return raw
         key, message = readable(self._key_serde, raw.key), readable(self._message_serde, raw.message)
         return IncomingMessageEnvelope(raw.ssp, raw.offset, key, message, raw.timestamp, raw.headers)
 

@@ -137,6 +137,24 @@ def _objects(values: list[Any]) -> pa.DataType | None:
     return pa.binary() if set(map(type, values)) <= {bytes, type(None)} else None
 
 
+class Undecodable(IncomingMessageEnvelope, frozen=True, gc=True, kw_only=True):
+    """A message that cannot be decoded, with key and message as they were read. It waits for its turn like any other, so that what
+    stands before it is processed first; what becomes of it then is the event loop's business.
+
+    The frames that its error has come through may refer to it, so that only the garbage collector can find that nobody needs it."""
+
+    error: SerdeError
+
+
+class Unreadable(Chunk, gc=True, kw_only=True):
+    """One message that a consumer cannot make sense of, before any serde is asked: its bytes as they were found, and why."""
+
+    error: SerdeError
+
+    def envelopes(self) -> list[IncomingMessageEnvelope]:
+        return [Undecodable(self.ssp, self.offsets[0], self.keys[0], self.messages[0], error=self.error)]
+
+
 class ArrowChunk(Struct, gc=False):
     """Messages as Arrow read them: ``batch`` has the columns ``COLUMNS`` in their order (under whatever names), the offsets as int64."""
 

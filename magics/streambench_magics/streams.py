@@ -9,11 +9,13 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from streambench.chunk import Undecodable
 from streambench.config import Config
 from streambench.container.writer import writing
 from streambench.errors import UnknownStreamError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, PartitionMetadata, SystemStream, SystemStreamPartition
+from streambench.serde.api import Serde
 from streambench.serde.letters import REASON
 from streambench.serde.streams import StreamSerdes, readable
 from streambench.system.memory import MemorySystemFactory
@@ -102,14 +104,19 @@ def peek(config: Config, stream: SystemStream, *, limit: int, partition: int | N
                 "partition": ssp.partition,
                 "offset": found[ssp][index].offset,
                 "timestamp": found[ssp][index].timestamp,
-                "key": readable(key_serde, found[ssp][index].key),
-                "message": readable(message_serde, found[ssp][index].message),
+                **_readable(found[ssp][index], key_serde, message_serde),
                 **_headers(found[ssp][index]),
             }
             for ssp, index in taken
         ]
     finally:
         systems.close()
+
+
+def _readable(envelope: IncomingMessageEnvelope, key_serde: Serde | None, message_serde: Serde | None) -> dict[str, Any]:
+    if isinstance(envelope, Undecodable):
+        return {"key": envelope.key, "message": envelope.message, "reason": str(envelope.error)}
+    return {"key": readable(key_serde, envelope.key), "message": readable(message_serde, envelope.message)}
 
 
 def _headers(envelope: IncomingMessageEnvelope) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from streambench.chunk import Undecodable
 from streambench.cli.job import JobOption, JsonOption, complete_words, split_job, stream_named, systems_of
 from streambench.cli.output import moment, print_json
 from streambench.config import Config
@@ -160,8 +161,12 @@ class _View:
 
     def show(self, envelope: IncomingMessageEnvelope, *, as_json: bool) -> None:
         problems: list[str] = []
-        key = self._decoded("key", envelope.key, problems)
-        message = self._decoded("message", envelope.message, problems)
+        if isinstance(envelope, Undecodable):
+            key, message = envelope.key, envelope.message
+            problems.append(f"cannot be read: {envelope.error}")
+        else:
+            key = self._decoded("key", envelope.key, problems)
+            message = self._decoded("message", envelope.message, problems)
         row: dict[str, Any] = {
             "partition": envelope.ssp.partition, "offset": envelope.offset, "timestamp": envelope.timestamp, "key": key, "message": message,
         }  # fmt: skip

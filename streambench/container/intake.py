@@ -16,8 +16,8 @@ from msgspec import Struct
 
 from streambench.chunk import Messages
 from streambench.clock import Clock
-from streambench.errors import SerdeError, StreambenchError, do_all
-from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
+from streambench.errors import StreambenchError, do_all
+from streambench.model import SystemStreamPartition
 from streambench.system.api import SystemConsumer
 
 Command = Callable[[], None]
@@ -43,15 +43,6 @@ class ReaderFailure(Struct):
     """A reader thread has ended with this error."""
 
     error: BaseException
-
-
-class Undecodable(IncomingMessageEnvelope, frozen=True, gc=True, kw_only=True):
-    """A message that cannot be decoded, with key and message as they were read. It waits for its turn like any other, so that what
-    stands before it is processed first; what becomes of it then is the event loop's business.
-
-    The frames that its error has come through may refer to it, so that only the garbage collector can find that nobody needs it."""
-
-    error: SerdeError
 
 
 class Intake:

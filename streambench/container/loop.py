@@ -20,10 +20,11 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 
 from streambench.batch import MessageBatch
+from streambench.chunk import Undecodable
 from streambench.clock import Clock
 from streambench.container.batches import Runs, place_of
 from streambench.container.handles import Coordinator, Outgoing, Owner
-from streambench.container.intake import Arrival, Intake, ReaderFailure, Undecodable
+from streambench.container.intake import Arrival, Intake, ReaderFailure
 from streambench.container.multiplexer import Lane, Multiplexer
 from streambench.container.outbox import Outbox
 from streambench.container.rejects import Rejects, noting

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from streambench.chooser.api import MessageChooser
 from streambench.chooser.explanation import Candidate, Explanation, unexplained
-from streambench.chunk import Chunk, Messages
+from streambench.chunk import Chunk, Messages, Undecodable, Unreadable
 from streambench.container.batches import Waiting
-from streambench.container.intake import Arrival, Intake, Undecodable
+from streambench.container.intake import Arrival, Intake
 from streambench.errors import SerdeError
 from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.serde.api import Serde
@@ -270,6 +270,9 @@ class Multiplexer:
         if lane.end is not None:
             chunk = self._until_end(lane, chunk)
         lane.delivered += len(chunk)
+        if type(chunk) is Unreadable:
+            self._decode_one_by_one(lane, chunk)
+            return
         key_serde, message_serde = lane.key_serde, lane.message_serde
         if key_serde is None and message_serde is None:
             lane.buffer.extend(chunk.envelopes())
@@ -308,7 +311,7 @@ class Multiplexer:
             return chunk
         lane.finished = True
         count = next(at for at, offset in enumerate(chunk.offsets) if not self._before(lane, offset))
-        return Chunk.of(chunk.ssp, chunk.envelopes()[:count])
+        return chunk.part(0, count)
 
     def _before(self, lane: Lane, offset: str) -> bool:
         order = self._compare(lane.ssp.system, offset, lane.end or "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from streambench.chunk import Undecodable
 from streambench.config import Config
 from streambench.errors import ConfigError, SerdeError, described, shortened
 from streambench.model import IncomingMessageEnvelope, SystemStream
@@ -74,6 +75,8 @@ def dead_letter_stream(config: Config) -> SystemStream | None:
 
 def decoded(raw: IncomingMessageEnvelope, key_serde: Serde | None, message_serde: Serde | None) -> IncomingMessageEnvelope | SerdeError:
     """A message as its task sees it; or, not raised, the error that says where it is, why it cannot be decoded, and what it looks like."""
+    if type(raw) is Undecodable:
+        return raw.error
     part, serde = "key", key_serde
     try:
         key = raw.key if serde is None or raw.key is None else serde.from_bytes(raw.key)

@@ -94,7 +94,10 @@ class SystemConsumer(ABC):
         be told again. Who wants to be told overrides it."""
 
     def poll_chunks(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[Chunk]:
-        """As ``poll``, by the column. Override it where messages are read in columns anyway; the container calls only this one."""
+        """As ``poll``, by the column. Override it where messages are read in columns anyway; the container calls only this one.
+
+        A message that the consumer itself cannot make sense of comes as ``Unreadable``, with its bytes and the error, which is not raised:
+        the configuration says what becomes of it."""
         by_ssp: dict[SystemStreamPartition, list[IncomingMessageEnvelope]] = {}
         for envelope in self.poll(wanted, timeout_ms):
             by_ssp.setdefault(envelope.ssp, []).append(envelope)

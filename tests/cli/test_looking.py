@@ -135,3 +135,11 @@ def test_a_run_says_what_became_dead_letters(project: Project) -> None:
     assert "1 undecodable message dead-lettered; committed" in project.ok("run", "job.properties", "--until", "caught-up", "-q")
     (row,) = project.rows("peek", "log.dead")
     assert row["message"] == "{" and row["headers"]["dead-letter.source"] == "log.numbers.0"
+
+
+def test_a_row_that_cannot_be_read_is_shown_as_it_stands_with_the_reason(project: Project) -> None:
+    (project.directory / "rows.csv").write_bytes(b"a,b\n1,2\n3\n4,5\n")
+    project.configure({"systems.files.samza.factory": "file", "systems.files.path": ".", "systems.files.samza.msg.serde": "json"})
+    rows = project.rows("peek", "files.rows")
+    assert [row["message"] for row in rows] == [{"a": "1", "b": "2"}, "3", {"a": "4", "b": "5"}]
+    assert [("rows.csv, line 3: 1 fields" in row["error"]) if "error" in row else None for row in rows] == [None, True, None]

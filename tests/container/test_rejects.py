@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import weakref
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -97,6 +98,59 @@ def test_an_undecodable_message_goes_to_the_dead_letters_as_it_is_and_the_job_go
     assert letters(run) == [(b"key", b"{\xff")]
     assert run.checkpoints == {"Partition 0": {"mem.a.0": "2"}}
     assert run.metrics["consumers.deserialization-errors"] == run.metrics["container.dead-letters"] == 1
+
+
+ROWS = b"id,name\n1,a\n2\n3,b,c\n4,d\n"
+
+
+def of_rows(path: Path, **settings: str) -> dict[str, str]:
+    (path / "rows.csv").write_bytes(ROWS)
+    named = {name.replace("_", "."): value for name, value in settings.items()}
+    system = {"systems.files.samza.factory": "file", "systems.files.path": str(path), "systems.files.samza.offset.default": "oldest"}
+    return {"task.inputs": "files.rows", **system, **named}
+
+
+class Rows:
+    def process_batch(self, batch: Any, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        for each in batch:
+            collector.send(OutgoingMessageEnvelope(OUT, each.message))
+
+
+class Tables:
+    def process_batch(self, batch: Any, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        for row in batch.table("offset").to_pylist():
+            collector.send(OutgoingMessageEnvelope(OUT, {"id": row["id"], "name": row["name"]}))
+
+
+@pytest.mark.parametrize("task", [echo, Rows, Tables])
+@pytest.mark.parametrize("end", [{}, {"systems.files.streams.rows.samza.bounded": "true"}])
+def test_a_row_of_a_file_that_cannot_be_read_goes_to_the_dead_letters_and_the_others_are_processed(
+    tmp_path: Path, task: Any, end: dict[str, str]
+) -> None:
+    serde = {"systems.files.samza.msg.serde": "json", "systems.mem.streams.out.samza.msg.serde": "json"}
+    run = run_job(task, of_rows(tmp_path) | serde | end | {"task.dead.letter.stream": "mem.dead"})
+    assert [message for _, message in run.outputs["mem.out"][0]] == [{"id": "1", "name": "a"}, {"id": "4", "name": "d"}]
+    assert letters(run) == [(None, b"2"), (None, b"3,b,c")]
+    assert [each["dead-letter.reason"].partition("rows.csv, ")[2] for each in reasons(run)] == [
+        "line 3: 1 fields, but the header has 2 columns",
+        "line 4: 3 fields, but the header has 2 columns",
+    ]
+    assert run.checkpoints == {"Partition 0": {"files.rows.0": str(len(ROWS) - 1)}}
+
+
+@pytest.mark.parametrize("task", [echo, Rows])
+def test_a_row_that_cannot_be_read_is_no_message_even_where_there_is_no_serde(tmp_path: Path, task: Any) -> None:
+    run = run_job(task, of_rows(tmp_path) | {"task.drop.deserialization.errors": "true"})
+    assert [message for _, message in run.outputs["mem.out"][0]] == [b'{"id":"1","name":"a"}', b'{"id":"4","name":"d"}']
+    assert run.metrics["consumers.deserialization-errors"] == 2
+
+
+@pytest.mark.parametrize("task", [echo, Rows])
+def test_a_row_that_cannot_be_read_ends_the_job_behind_those_before_it(tmp_path: Path, task: Any) -> None:
+    with pytest.raises(SerdeError, match=r"files\.rows\.0@13: .*rows\.csv, line 3: 1 fields") as caught:
+        run_job(task, of_rows(tmp_path) | {"task.batch.messages": "1"})
+    run = caught.value.job_run  # type: ignore[attr-defined]
+    assert [message for _, message in run.outputs["mem.out"][0]] == [b'{"id":"1","name":"a"}']
 
 
 def test_a_message_that_could_not_be_decoded_keeps_no_job_in_memory() -> None:

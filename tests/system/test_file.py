@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streambench.chunk import Undecodable
 from streambench.errors import (
     ConfigError,
     CorruptDataError,
@@ -170,29 +172,42 @@ def test_a_key_can_be_taken_from_a_field(tmp_path: Path, ending: str, data: byte
 # Broken files
 
 
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz"])
 @pytest.mark.parametrize(
-    ("rows", "line", "what"),
+    ("rows", "line", "what", "raw"),
     [
-        (b"1,2\n3\n", 4, "1 fields, but the header has 2 columns"),
-        (b"1,2\n3,4,5\n", 4, "3 fields"),
-        (b"1,2\n\n3\n", 5, "1 fields"),
-        (b'1,"2\n2"\n3,"4\n', 5, "does not end"),
-        (b'1,2\n3,"4"x\n', 4, "expected after"),
-        (b"1,2\n3,4\r5\n", 4, "unquoted field$"),
-        (b"1,2\n3,\xff\n5,6\n", 4, "not UTF-8"),
-        (b'1,2\n3,"\n\xff"\n', 5, "not UTF-8"),
+        (b"1,2\n3\n5,6\n", 4, "1 fields, but the header has 2 columns", b"3"),
+        (b"1,2\r\n3,4,5\r\n5,6\r\n", 4, "3 fields", b"3,4,5"),
+        (b"1,2\n\n3\n5,6", 5, "1 fields", b"3"),
+        (b'1,"2\n2"\n3,"4\n5,6\n', 5, "does not end", b'3,"4'),
+        (b'1,2\n3,"4"x\n5,6\n', 4, "expected after", b'3,"4"x'),
+        (b'1,2\n\n3,"4\n5,6\n"7,8\n', 7, "expected after", b'3,"4'),
+        (b"1,2\n3,4\r5\n5,6\n", 4, "unquoted field$", b"3,4\r5"),
+        (b"1,2\n3,\xff\n5,6\n", 4, "not UTF-8", b"3,\xff"),
+        (b'1,2\n3,"\n\xff"\n5,6\n', 5, "not UTF-8: invalid start byte at byte 0 of the line", b'3,"\n\xff"'),
     ],
 )
-def test_a_broken_row_is_an_error_that_names_the_line_once_what_stands_before_it_was_read(
-    tmp_path: Path, rows: bytes, line: int, what: str
+@pytest.mark.parametrize("at_most", [1, 1000])
+def test_a_broken_row_is_a_message_of_its_own_with_its_bytes_and_an_error_that_names_the_line(
+    tmp_path: Path, ending: str, rows: bytes, line: int, what: str, raw: bytes, at_most: int
 ) -> None:
-    written(tmp_path / "flights.csv", b'"a\n",b\n' + rows)
-    consumer = Files(tmp_path).consumer()
-    read: list[Any] = []
-    with pytest.raises(CorruptDataError, match=rf"files\.flights\.0: .*flights\.csv, line {line}: .*{what}"):
-        while more := consumer.poll({SSP: 10}, 0):
-            read += more
-    assert len(read) == 1
+    written(tmp_path / f"flights{ending}", b'"a\n",b\n' + rows)
+    files = Files(tmp_path, key__field="b")
+    read = files.read(at_most=at_most)
+    first, broken, next_one = read[:3]
+    assert isinstance(broken, Undecodable)
+    assert (broken.key, broken.message) == (None, raw)
+    assert re.search(rf"files\.flights\.0@{broken.offset}: .*flights{re.escape(ending)}, line {line}: .*{what}", str(broken.error))
+    assert [first.key[:1], orjson.loads(next_one.message)] == [b"2", {"a\n": "5", "b": "6"}]
+    here, admin = files.metadata()[0], files.admin()
+    assert (here.oldest, here.newest) == (read[0].offset, read[-1].offset)
+    for at, each in enumerate(read):
+        again = files.read(admin.after(each.offset), at_most)
+        assert [(one.offset, one.message) for one in again] == [(one.offset, one.message) for one in read[at + 1 :]]
+        inside = files.read(each.offset, at_most)
+        assert [one.offset for one in inside] == [one.offset for one in read[at:]]
+        if at == 1:
+            assert str(inside[0].error) == str(broken.error)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(("header", "what"), [(b"a,b,a\n", "column 'a' stands twice"), (b"a,b\n", "no column 'id'")])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
+from streambench.chunk import Unreadable
 from streambench.errors import UnknownStreamError
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.system.api import Chunk, SystemConsumer
@@ -44,9 +45,15 @@ class FileConsumer(SystemConsumer):
     def poll_chunks(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[Chunk]:
         chunks = []
         for ssp, at_most in wanted.items():
-            read = self._readers[ssp].read(at_most) if at_most > 0 else None
-            if read is not None:
-                chunks.append(Chunk(ssp, list(map(str, read.ends)), read.keys, read.messages))
+            reader = self._readers[ssp]
+            read = reader.read(at_most) if at_most > 0 else None
+            if read is None:
+                continue
+            offsets = list(map(str, read.ends))
+            if read.broken is None:
+                chunks.append(Chunk(ssp, offsets, read.keys, read.messages))
+            else:
+                chunks.append(Unreadable(ssp, offsets, read.keys, read.messages, error=read.broken.error()))
         return chunks
 
     def at_head(self, ssp: SystemStreamPartition) -> bool:

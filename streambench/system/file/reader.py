@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable
 from itertools import accumulate, count
 from operator import add
 from typing import Any
@@ -10,21 +11,40 @@ from typing import Any
 import orjson
 from msgspec import Struct
 
-from streambench.errors import CorruptDataError, OffsetError
+from streambench.errors import CorruptDataError, OffsetError, SerdeError
 from streambench.system.file.source import BLOCK, PlainSource, source_of
 from streambench.system.file.streams import Place
 
 _INCOMPLETE = "unexpected end of data"
 """What csv says where its input ends inside quotes."""
+_FEWEST, _MOST = 16, 1 << 16
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
+class Broken(Struct, frozen=True):
+    """What is wrong with a row, and in which line.
+
+    ``error`` makes the error of it: to count lines takes time, and many a row is only looked at to find where it ends."""
+
+    what: str
+    end: int
+    lines: int
+    first_line: Callable[[], int]
+    place: Place
+
+    def error(self) -> SerdeError:
+        line = self.first_line() + self.lines
+        return SerdeError(f"{self.place.name}@{self.end}: {self.place.path}, line {line}: {self.what}")
+
+
 class Messages(Struct):
-    """What was read at once: the position of each message's last byte, the keys, the messages."""
+    """What was read at once: the position of each message's last byte, the keys, the messages. ``broken``: this is one row that cannot be
+    read, as it stands there."""
 
     ends: list[int]
     keys: list[Any]
     messages: list[Any]
+    broken: Broken | None = None
 
 
 class Reader:
@@ -145,11 +165,19 @@ class Reader:
 
 
 class CsvReader(Reader):
-    """Reads rows; lines of a file belong to one row where a quoted field holds newlines."""
+    """Reads rows; lines of a file belong to one row where a quoted field holds newlines.
+
+    A row that cannot be read comes by itself. Where its quotes are wrong nobody knows where it ends: then only its first line is taken for
+    it, lest a single quote too many take along all that follows.
+    """
 
     def __init__(self, place: Place, position: int) -> None:
         self._header: list[str] | None = None
+        self._at_once = _MOST
+        self._lines = 0
         super().__init__(place, position)
+        self._begin, self._lines = self.position, 0
+        self._begin_line: int | None = None
 
     def read(self, at_most: int) -> Messages | None:
         messages = None
@@ -181,73 +209,118 @@ class CsvReader(Reader):
     def _forget(self) -> None:
         self._text, self._ended = b"", False
 
+    def _consume(self, position: int) -> None:
+        self._lines += self._text.count(b"\n", 0, position - self.position)
+        super()._consume(position)
+
     def _read_header(self) -> bool:
-        rows, ends = self._rows(1)
+        try:
+            rows, ends = self._rows(1)
+        except _BrokenRow as broken:
+            raise self._wrong_header(broken.what, self._source.line_number(broken.at)) from None
         if not rows:
             return False
         header = rows[0]
-        place = self._place
+        field = self._place.key_field
         twice = next((name for name in header if header.count(name) > 1), None)
         if twice is not None:
-            raise CorruptDataError(f"{place.name}: {place.path}, line 1: the column '{twice}' stands twice in the header")
-        if place.key_field is not None and place.key_field not in header:
-            raise CorruptDataError(f"{place.name}: {place.path}, line 1: no column '{place.key_field}' (key.field): {', '.join(header)}")
+            raise self._wrong_header(f"the column '{twice}' stands twice in the header")
+        if field is not None and field not in header:
+            raise self._wrong_header(f"no column '{field}' (key.field): {', '.join(header)}")
         self._header = header
         self._consume(ends[0] + 1)
         return True
 
+    def _wrong_header(self, what: str, line: int = 1) -> CorruptDataError:
+        return CorruptDataError(f"{self._place.name}: {self._place.path}, line {line}: {what}")
+
     def _read_rows(self, at_most: int) -> Messages | None:
         header = self._header
         assert header is not None
-        rows, ends = self._rows(at_most)
         width = len(header)
-        odd = next((at for at, row in enumerate(rows) if len(row) != width), None)
-        if odd == 0:
-            raise self._broken(ends[0], f"{len(rows[0])} fields, but the header has {width} columns")
+        try:
+            # As few behind a broken row: where there are many of them, lines would be parsed again and again.
+            rows, ends = self._rows(min(at_most, self._at_once))
+            odd = next((at for at, row in enumerate(rows) if len(row) != width), None)
+            if odd == 0:
+                raise _BrokenRow(f"{len(rows[0])} fields, but the header has {width} columns", ends[0], ends[0])
+        except _BrokenRow as broken:
+            self._at_once = _FEWEST
+            return self._broken(broken)
         rows, ends = rows[:odd], ends[:odd]
         if not rows:
             return None
+        self._at_once = min(2 * self._at_once, _MOST)
         self._consume(ends[-1] + 1)
         column = None if self._place.key_field is None else header.index(self._place.key_field)
         keys: list[Any] = [None] * len(rows) if column is None else [row[column].encode() for row in rows]
         # Copies of the right size: what orjson returns holds 4 KiB for as long as it lives.
         return Messages(ends, keys, [b"%b" % orjson.dumps(dict(zip(header, row, strict=True))) for row in rows])
 
+    def _broken(self, row: _BrokenRow) -> Messages:
+        text = self._text[: row.end + 1 - self.position].lstrip(b"\r\n").removesuffix(b"\n").removesuffix(b"\r")
+        lines = self._lines + self._text.count(b"\n", 0, row.at - self.position)
+        self._consume(row.end + 1)
+        if row.read_on:
+            # All of the rest was read for it.
+            self._forget()
+        return Messages([row.end], [None], [text], Broken(row.what, row.end, lines, self._first_line, self._place))
+
+    def _first_line(self) -> int:
+        """The number of the line at which reading began."""
+        if self._begin_line is None:
+            self._begin_line = self._source.line_number(self._begin)
+        return self._begin_line
+
     def _rows(self, at_most: int) -> tuple[list[list[str]], list[int]]:
-        """The next rows, at most so many, and where they end. What is wrong behind the first row is left for the next call."""
+        """The next rows, at most so many, and where they end. Raises _BrokenRow where the first one is; what is wrong behind it is left for
+        the next call."""
         lines = self._peek(at_most)
         while lines:
             rows: list[list[str]] = []
             last_lines: list[int] = []
-            text, error = _decoded(lines)
-            raise_at = len(text)  # the line that is no UTF-8, if there is one
+            wrong: tuple[int, str] | None = None
+            text, is_utf8 = _decoded(lines)
             rows_of = csv.reader(text, strict=True)
+            ends = self._ends(lines)
             try:
                 for row in rows_of:
+                    if not is_utf8 and not _is_utf8("".join(row)):
+                        if not rows:
+                            at, what = _not_utf8(lines)
+                            raise _BrokenRow(what, ends[rows_of.line_num - 1], ends[at])
+                        break
                     if row:
                         rows.append(row)
                         last_lines.append(rows_of.line_num)
             except csv.Error as problem:
                 if str(problem) != _INCOMPLETE:
-                    raise_at, error = rows_of.line_num - 1, problem
-            ends = self._ends(lines)
+                    wrong = rows_of.line_num - 1, str(problem).partition(" - ")[0]
             if rows:
                 return rows[:at_most], [ends[number - 1] for number in last_lines[:at_most]]
-            if error is not None:
-                raise self._broken(ends[raise_at], str(error).partition(" - ")[0])
-            if not any(line.strip(b"\r") for line in lines):
+            first = next((at for at, line in enumerate(lines) if line.strip(b"\r")), None)
+            if first is None:
                 self._consume(ends[-1] + 1)
                 lines = self._peek(at_most)
                 continue
+            if wrong is not None:
+                raise _BrokenRow(wrong[1], ends[first], ends[wrong[0]])
             more = self._peek(2 * len(lines), more_than=len(lines))
             if not more and not self._place.follow:
-                raise self._broken(self.position, "a quoted field begins in this row and does not end")
+                raise _BrokenRow("a quoted field begins in this row and does not end", ends[first], ends[first], read_on=True)
             lines = more
         return [], []
 
-    def _broken(self, position: int, what: str) -> CorruptDataError:
-        line = self._source.line_number(position)
-        return CorruptDataError(f"{self._place.name}: {self._place.path}, line {line}: {what}")
+
+class _BrokenRow(Exception):
+    """The next row cannot be read: what is wrong, where the row ends, and a position in the line that is to blame."""
+
+    def __init__(self, what: str, end: int, at: int, *, read_on: bool = False) -> None:
+        super().__init__(what)
+        self.what = what
+        self.end = end
+        self.at = at
+        self.read_on = read_on
 
 
 def reader_of(place: Place, position: int) -> Reader:
@@ -255,18 +328,31 @@ def reader_of(place: Place, position: int) -> Reader:
     return CsvReader(place, position) if place.format == "csv" else Reader(place, position)
 
 
-def _decoded(lines: list[bytes]) -> tuple[list[str], Exception | None]:
-    """Lines as text with their newlines, up to the first that is no UTF-8, and what is wrong with that."""
+def _decoded(lines: list[bytes]) -> tuple[list[str], bool]:
+    """Lines as text with their newlines, and whether they are UTF-8; what is not are lone surrogates."""
+    data = b"\n".join(lines)
     try:
-        return [line + "\n" for line in b"\n".join(lines).decode().split("\n")], None
+        return [line + "\n" for line in data.decode().split("\n")], True
     except UnicodeDecodeError:
-        good: list[str] = []
-        for line in lines:
-            try:
-                good.append(line.decode() + "\n")
-            except UnicodeDecodeError as error:
-                return good, ValueError(f"not UTF-8: {error.reason} at byte {error.start} of the line")
-        raise
+        return [line + "\n" for line in data.decode(errors="surrogateescape").split("\n")], False
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _not_utf8(lines: list[bytes]) -> tuple[int, str]:
+    """Which of these lines is the first that is no UTF-8, and why."""
+    for at, line in enumerate(lines):
+        try:
+            line.decode()
+        except UnicodeDecodeError as error:
+            return at, f"not UTF-8: {error.reason} at byte {error.start} of the line"
+    raise AssertionError("all of them are UTF-8")
 
 
 def _json_key(line: bytes, field: str) -> bytes | None:
