@@ -239,6 +239,10 @@ class Config(Mapping[str, str]):
         place = f" ({self._origin or 'line'}{':' if self._origin else ' '}{line})" if line else ""
         return ConfigError(f"{key}{place}: {what}", key=key)
 
+    def warn(self, key: str, what: str) -> None:
+        """Log a warning that names the key and, where known, its place in the file."""
+        log.warning("%s", self.error(key, what))
+
     def validate(self) -> None:
         """Raise ConfigError at the first key that is wrong by itself; log a warning where a key or its value does nothing here."""
         for key, value in self._values.items():

@@ -56,7 +56,8 @@ def run(
 ) -> None:
     """Run a job on this machine, until Ctrl-C or as the options say.
 
-    Ctrl-C stops it cleanly: the message it is at is finished, and everything is committed. A second Ctrl-C stops it at once.
+    Ctrl-C stops it cleanly: the message it is at is finished, and everything is committed; SIGTERM and the end of the terminal do the same.
+    A second Ctrl-C stops it at once.
     Several containers (job.container.count) run in a process each; one whose process dies is started again from its checkpoint.
     With --join several such commands are one group: each has its share of the tasks, also of one that ends or dies, until it ends itself.
     With --json: a line per container every few seconds, for each such restart, and at the end.

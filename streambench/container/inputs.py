@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import logging
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from streambench import config_keys
@@ -18,8 +17,6 @@ from streambench.planning.plan import Metadata, all_inputs
 from streambench.serde.streams import StreamSerdes
 from streambench.system.api import SystemConsumer
 from streambench.system.systems import Systems
-
-log = logging.getLogger(__name__)
 
 
 def checked_inputs(config: Config, job: str, systems: Systems) -> list[SystemStream]:
@@ -43,7 +40,7 @@ def _warn_of_strangers(config: Config, inputs: Sequence[SystemStream], named: Co
         near = difflib.get_close_matches(names[1], [each.stream for each in inputs if each.system == names[0]], n=1)
         if near:
             what = f"this job reads no stream {'.'.join(names)}, so that this does nothing; did you mean {names[0]}.{near[0]}?"
-            log.warning("%s", config.error(key, what))
+            config.warn(key, what)
 
 
 def lanes_of(

@@ -31,6 +31,7 @@ from streambench.job.failure import Failure
 from streambench.job.order import Again, CaughtUp, Enough, Order, Report, Stop, Surroundings
 from streambench.job.restarts import Restart, Restarts
 from streambench.job.result import ContainerRun
+from streambench.job.signals import STOPPING
 
 OnSnapshots = Callable[[Sequence[ContainerSnapshot]], object]
 OnRestart = Callable[[Restart], object]
@@ -84,6 +85,11 @@ class Processes:
         self._stopping.set()
         with contextlib.suppress(OSError):
             self._waker.send_bytes(b"!")
+
+    def kill(self) -> None:
+        """End all processes at once. From any thread, at any time."""
+        for post in self._posts:
+            post.kill()
 
     def run(self) -> list[ContainerRun]:
         """Start the processes and stay with them until all have ended. Raises what one of them failed with, or what an onlooker raised,
@@ -261,9 +267,10 @@ class _Post:
 
     def kill(self) -> None:
         """End its process at once."""
-        if self.child is not None:
+        child = self.child
+        if child is not None:
             self.is_killed = True
-            self.child.kill()
+            child.kill()
 
     def end(self) -> None:
         """Wait until its process is gone; one that still runs, or does not go by itself, is killed."""
@@ -281,8 +288,8 @@ class _Child:
         self._sending = threading.Lock()
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [_HOME, os.environ.get("PYTHONPATH")]))}
         command = [sys.executable, "-P", "-m", "streambench.job.worker", str(theirs.fileno())]
-        # A Ctrl-C of the terminal reaches the whole group. Until the process knows what to do about it, it must not be hit.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM])
+        # A Ctrl-C of the terminal, and its end, reach the whole group. Until the process knows what to do about it, it must not be hit.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
         try:
             self._process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
         finally:

@@ -65,8 +65,11 @@ def run(
     ``task.shutdown.ms`` after it was to stop, with an error that names the message. Without it that is logged: only a second signal, or
     the end of the process, ends such a run. The process of one of several containers is ended then, and that is raised.
 
-    The first Ctrl-C or SIGTERM stops it cleanly, with a commit: the result's ``ended`` is then ``"signal"``. The next one raises
-    KeyboardInterrupt. Raises what a container raises; the others have stopped by then.
+    The first Ctrl-C, SIGTERM or SIGHUP stops it cleanly, with a commit: the result's ``ended`` is then ``"signal"``. The next one raises
+    KeyboardInterrupt. Where that does not end the run within 3 seconds, or at a third one, the process ends, as what was not committed
+    is done again anyway; but never one in which somebody types, a notebook's say.
+
+    Raises what a container raises; the others have stopped by then.
     """
     config = config if isinstance(config, Config) else Config(config)
     config.validate()
@@ -136,7 +139,7 @@ def _in_processes(
     names = shipped_names(config)
     orders = [Order(config, package, names, model, each.number, generation, end, every) for each in model.containers]
     processes = Processes(orders, on_snapshots=on_snapshots, on_restart=on_restart, every_s=every_s)
-    with StopSignals(processes.stop_soon):
+    with StopSignals(processes.stop_soon, kill=processes.kill):
         return name, processes.run()
 
 

@@ -1,38 +1,64 @@
-"""Ctrl-C and SIGTERM as a wish to stop, not as an accident."""
+"""Ctrl-C, SIGTERM and the end of the terminal as a wish to stop, not as an accident."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import select
 import signal
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterable
 from types import FrameType, TracebackType
 from typing import Any
 
 log = logging.getLogger(__name__)
 
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+_PATIENCE_S = 3.0
+_SHOW_CURSOR = b"\x1b[?25h"
+_LAST_WORDS = b"\nended at once, since it could not be stopped; what was committed stays committed\n"
+
 
 class StopSignals:
-    """While it is entered, the first signal calls ``stop`` on a thread of its own, and every further one raises KeyboardInterrupt.
+    """While it is entered, the first signal calls ``stop`` on a thread of its own, and the second one raises KeyboardInterrupt.
+
+    The code of a task may catch that, or may not even return to Python: a third signal, or the second one if its block has not come to
+    an end 3 seconds later, calls ``kill`` and ends the process as the signal would have done, with 128 and its number as exit code.
+    Nothing is lost by that but what was not committed. A process in which somebody types, a notebook's or an interactive interpreter, is
+    never ended: there, every signal from the second on raises KeyboardInterrupt.
 
     Off the main thread, where Python allows no signal handlers, it does nothing: whoever has the main thread decides there. ``stop``
-    is not called by the handler itself, because a handler may run while the main thread holds a lock that ``stop`` needs.
+    is not called by the handler itself, because a handler may run while the main thread holds a lock that ``stop`` needs. A signal that
+    is ignored (SIGHUP under nohup) stays so.
     """
 
-    def __init__(self, stop: Callable[[], object], signals: Iterable[signal.Signals] = (signal.SIGINT, signal.SIGTERM)) -> None:
+    def __init__(
+        self, stop: Callable[[], object], signals: Iterable[signal.Signals] = STOPPING, *, kill: Callable[[], object] = lambda: None
+    ) -> None:
+        """``kill``: ends at once what would be left behind, from any thread."""
         self._stop = stop
+        self._kill = kill
         self._signals = tuple(signals)
         self._former: dict[signal.Signals, Any] = {}
-        self._asked = False
+        self._handled = 0
+        self._last: int = signal.SIGINT
+        self._may_end = not hasattr(sys, "ps1")
 
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():
             reading, self._writing = os.pipe()
+            os.set_blocking(self._writing, False)
             self._listener = threading.Thread(target=self._listen, args=(reading,), name="stop signals", daemon=True)
             self._listener.start()
+            # Handlers run on the main thread, which native code may never give back; this is written to in any case.
+            self._former_wakeup = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
             for each in self._signals:
-                self._former[each] = signal.signal(each, self._handle)
+                if signal.getsignal(each) is not signal.SIG_IGN or each is not signal.SIGHUP:
+                    self._former[each] = signal.signal(each, self._handle)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -40,19 +66,53 @@ class StopSignals:
             for each, former in self._former.items():
                 signal.signal(each, former)
             self._former.clear()
+            signal.set_wakeup_fd(self._former_wakeup)
             os.close(self._writing)
             self._listener.join()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self._asked:
+        self._last = number
+        self._handled += 1
+        with contextlib.suppress(OSError):
+            os.write(self._writing, b"\0")  # what signals wake may be somebody else by now
+        if self._handled > 2 and self._may_end:
+            self._end()
+        if self._handled > 1:
             raise KeyboardInterrupt
-        self._asked = True
-        os.write(self._writing, b"!")
 
     def _listen(self, reading: int) -> None:
+        woken, is_told = 0, False
+        deadline: float | None = None
         try:
-            while os.read(reading, 1):
-                log.warning("stopping after the message it is at; Ctrl-C once more stops it at once")
-                self._stop()
+            while True:
+                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                if not select.select([reading], [], [], left)[0]:
+                    self._end()
+                heard = os.read(reading, 64)
+                if not heard:
+                    return
+                for number in heard:
+                    if number in self._signals:
+                        self._last = number
+                        woken += 1
+                count = max(woken, self._handled)
+                if count and not is_told:
+                    is_told = True
+                    self._stop()
+                    log.warning("stopping after the message it is at; Ctrl-C once more stops it at once")
+                if count > 1 and deadline is None and self._may_end:
+                    deadline = time.monotonic() + _PATIENCE_S
+                if count > 2 and self._may_end:
+                    self._end()
         finally:
             os.close(reading)
+
+    def _end(self) -> None:
+        try:
+            self._kill()
+            # Neither logging nor sys.stderr: the main thread may hold their locks.
+            if os.isatty(1):
+                os.write(1, _SHOW_CURSOR)
+            os.write(2, _LAST_WORDS)
+        finally:
+            os._exit(128 + self._last)

@@ -20,7 +20,6 @@ from typing import Any
 import msgspec
 
 from streambench import config
-from streambench.container import inputs
 from streambench.container.container import Container
 from streambench.container.snapshot import ContainerSnapshot
 from streambench.errors import StreambenchError, represented
@@ -29,18 +28,18 @@ from streambench.job.failure import Failure
 from streambench.job.order import Again, CaughtUp, Order, Report, Stop, Surroundings
 from streambench.job.result import ContainerRun
 from streambench.job.shipping import bring_names, unshipped
-from streambench.job.signals import StopSignals
+from streambench.job.signals import STOPPING, StopSignals
 from streambench.metrics.log_reporter import show_on_stderr
 
 
 def main() -> None:
     """Take an order, carry it out, report. Exit code 1 after a failure."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # who gave the order gets it as well
     connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
     _settle(connection.recv())
     show_on_stderr()
-    for module in (config, inputs):
-        logging.getLogger(module.__name__).setLevel(logging.ERROR)  # who gave the order has warned already
+    logging.getLogger(config.__name__).setLevel(logging.ERROR)  # who gave the order has warned already
     order: Order = pickle.loads(connection.recv_bytes())
     desk = _Desk(connection)
     try:
@@ -74,7 +73,7 @@ def _carry_out(order: Order, desk: _Desk) -> ContainerRun:
     on_snapshot = None if order.every_s is None else desk.show
     driver = Driver(container, on_snapshot=on_snapshot, every_s=order.every_s or EVERY_S, on_hang=give_up)
     with StopSignals(driver.stop_soon, [signal.SIGTERM]):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT, signal.SIGTERM])
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
         desk.attach(driver)
         return driver.run(order.until, desk.next_round)
 

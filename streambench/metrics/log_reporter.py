@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 from typing import ClassVar
@@ -32,7 +33,8 @@ class LinesOnStderr(logging.Handler):
     """Writes records as lines to whatever standard error is at the moment: a live display puts itself between."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        print(f"{record.levelname.lower()}: {record.getMessage()}", file=sys.stderr)
+        with contextlib.suppress(OSError):  # the terminal has gone: no reason for a job to fail
+            print(f"{record.levelname.lower()}: {record.getMessage()}", file=sys.stderr)
 
 
 def show_on_stderr() -> None:

@@ -23,7 +23,9 @@ from streambench.system.systems import Systems
 CHECKOUT = Path(sb.__file__).resolve().parent.parent
 
 TASK = """\
+import ctypes
 import os
+import time
 
 import streambench as sb
 
@@ -57,6 +59,30 @@ class Waits(Up):
         if envelope.message["n"] == 7:
             tell()
             open("gate").close()
+
+
+class Swallows(Up):
+    # At message 7 it writes its process id into the pipe "reached", and then nothing that can be raised ends it.
+    def process(self, envelope, collector, coordinator):
+        super().process(envelope, collector, coordinator)
+        told = envelope.message["n"] != 7
+        while envelope.message["n"] == 7:
+            try:
+                told = told or tell() or True
+                time.sleep(1)
+            except BaseException:
+                pass
+
+
+class Locks(Up):
+    # The same in native code that no signal interrupts: a mutex is locked for the second time.
+    def process(self, envelope, collector, coordinator):
+        super().process(envelope, collector, coordinator)
+        if envelope.message["n"] == 7:
+            tell()
+            mutex = ctypes.create_string_buffer(256)
+            for _ in range(2):
+                ctypes.CDLL(None).pthread_mutex_lock(mutex)
 
 
 class Tells(Up):
