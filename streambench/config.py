@@ -84,6 +84,22 @@ class Config(Mapping[str, str]):
             raise ConfigError(f"cannot read the configuration {path}: {reason}") from None
         return cls.from_text(text, origin=path.name, directory=path.resolve().parent)
 
+    @classmethod
+    def of(cls, given: Config | Mapping[str, Any] | str | Path) -> Config:
+        """What a caller means by its configuration: a Config as it is, a mapping, or the path of a properties file. Raises ConfigError
+        where it is none of these, or cannot be read."""
+        if isinstance(given, Config):
+            return given
+        if isinstance(given, str) and "\n" in given:
+            raise ConfigError("the configuration is text, not the path of a file: make one of it with Config.from_text(text)")
+        if isinstance(given, str | Path):
+            return cls.from_file(given)
+        if isinstance(given, Mapping):
+            return cls(given)
+        raise ConfigError(
+            f"{given!r:.80} is no configuration: give a mapping, the path of a properties file, or what Config.from_file(path) returns"
+        )
+
     def _add(self, element: javaproperties.KeyValue, line: int) -> None:
         key, value = element.key.strip(), element.value.strip()
         source = element.source.strip()

@@ -245,7 +245,7 @@ class Workbench:
             return self.configs[name]
         value = self.namespace.get(name)
         if isinstance(value, Mapping):
-            return value if isinstance(value, Config) else Config(value)
+            return Config.of(value)
         if Path(name).is_file():
             return Config.from_file(name)
         known = f"; there is {', '.join(self.configs)}" if self.configs else ""

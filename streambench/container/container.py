@@ -10,6 +10,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeVar
 
 from streambench import load
@@ -66,7 +67,7 @@ class Container:
 
     def __init__(
         self,
-        config: Config,
+        config: Config | Mapping[str, Any] | str | Path,
         task: Any = None,
         *,
         model: JobModel | None = None,
@@ -79,11 +80,11 @@ class Container:
         observer: EventObserver | None = None,
         remember_choices: int = 0,
     ) -> None:
-        """``task``: a task class or process function, instead of ``task.class``. ``ends``: per input partition the first offset that is
-        not read any more. ``observer`` is told of every call and effect; ``remember_choices``: how many of the last choices a snapshot
-        shows."""
+        """``config``: a Config, a mapping, or the path of a properties file. ``task``: a task class or process function, instead of
+        ``task.class``. ``ends``: per input partition the first offset that is not read any more. ``observer`` is told of every call and
+        effect; ``remember_choices``: how many of the last choices a snapshot shows."""
+        self.config = config = Config.of(config)
         config.validate()
-        self.config = config
         self.factory = task if task is not None else load.by_path(config, "task.class", config.required("task.class"))
         self.name = job_name(config, self.factory)
         self.number = number
@@ -123,9 +124,9 @@ class Container:
         check_task(self.factory)
 
     @classmethod
-    def from_config(cls, config: Config | Mapping[str, Any], task: Any = None) -> Container:
+    def from_config(cls, config: Config | Mapping[str, Any] | str | Path, task: Any = None) -> Container:
         """A container with all tasks of the job. The inputs need not exist before ``start``. Raises ConfigError."""
-        return cls(config if isinstance(config, Config) else Config(config), task, remember_choices=100)
+        return cls(config, task, remember_choices=100)
 
     def start(self) -> None:
         """Plan (unless that was done), take over from older starts, restore state, call the tasks' ``init``, begin to read.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 from streambench import load
@@ -33,7 +34,7 @@ _ATTEMPTS = 3
 
 
 def run(
-    config: Config | Mapping[str, Any],
+    config: Config | Mapping[str, Any] | str | Path,
     until: Until = "caught-up",
     *,
     task: Any = None,
@@ -45,6 +46,8 @@ def run(
     join: bool = False,
 ) -> RunResult:
     """Run a job on this machine until it has caught up with its inputs (or as ``until`` says), commit, and say what was done.
+
+    ``config``: a Config, a mapping, or the path of a properties file.
 
     ``until``: ``"caught-up"``; a number of messages; a function that is asked between messages; None: until stopped. One container
     runs in this process; several (``job.container.count``) run in a process each, which end with this one; they cannot share a number
@@ -71,7 +74,7 @@ def run(
 
     Raises what a container raises; the others have stopped by then.
     """
-    config = config if isinstance(config, Config) else Config(config)
+    config = Config.of(config)
     config.validate()
     began = time.monotonic()
     if join:

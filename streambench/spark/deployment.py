@@ -185,11 +185,8 @@ class _Deployment:
 def settled(config: Config | Mapping[str, Any] | str | Path) -> Config:
     """The configuration, with relative paths that mean the same in every process, whatever its working directory is. What is landed is
     received elsewhere: an executor is no place to listen in."""
-    if isinstance(config, str | Path):
-        config = Config.from_file(config)
-    elif not isinstance(config, Config):
-        config = Config(config)
-    elif not config.directory.is_absolute():
+    config = Config.of(config)
+    if not config.directory.is_absolute():
         config = Config.from_text("", origin=config.origin, directory=config.directory.absolute()).with_values(config)
     landed = [system for system in config.names_below("systems.") if config.text(f"systems.{system}.samza.landing") is not None]
     return config.with_values({f"systems.{system}.samza.landing.receive": "false" for system in landed}) if landed else config

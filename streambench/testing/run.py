@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from streambench import load
@@ -60,7 +61,7 @@ class JobRun:
 
 def run_job(
     task: Any,
-    config: Config | Mapping[str, Any] | str | None = None,
+    config: Config | Mapping[str, Any] | str | Path | None = None,
     inputs: Inputs | None = None,
     *,
     clock: Clock | None = None,
@@ -70,7 +71,8 @@ def run_job(
 ) -> JobRun:
     """Run a job in this process, in one container, until it has caught up with its inputs or has processed ``max_messages``.
 
-    ``task``: a task class, or a function process(envelope, collector, coordinator). ``inputs``: per ``system.stream`` and partition a
+    ``task``: a task class, or a function process(envelope, collector, coordinator). ``config``: a Config, a mapping, properties text, or
+    the path of a properties file. ``inputs``: per ``system.stream`` and partition a
     list of messages, or of (key, message) pairs; they are there before the start. Systems that ``config`` does not define are in memory,
     for this run alone, and read from the oldest message on. Without ``clock`` time stands still. ``previous``: go on from the streams and
     checkpoints of that run. ``checkpoints``: start from these. Raises what the container raises, with the JobRun so far as ``job_run`` of
@@ -81,13 +83,13 @@ def run_job(
 
 class _Run:
     def __init__(
-        self, task: Any, config: Config | Mapping[str, Any] | str | None, inputs: Inputs, clock: Clock,
+        self, task: Any, config: Config | Mapping[str, Any] | str | Path | None, inputs: Inputs, clock: Clock,
         checkpoints: Mapping[str, Mapping[str, str]] | None, previous: JobRun | None,
     ) -> None:  # fmt: skip
         self.clock = clock
         self.result = JobRun(_streams=_copied(previous._streams) if previous else MemoryStreams())
         names = [*(previous._inputs if previous else ()), *inputs]
-        given = Config.from_text(config) if isinstance(config, str) else Config(config)
+        given = _given(config)
         self.config = _completed(given, list(dict.fromkeys(names)))
         self.systems = Systems(self.config, MemorySystemFactory(self.result._streams))
         self.serdes = StreamSerdes(self.config)
@@ -233,6 +235,13 @@ class _Run:
             number: [(readable(key_serde, key), readable(message_serde, message)) for key, message in partition.entries()]
             for number, partition in enumerate(self.result._streams.of(stream))
         }
+
+
+def _given(config: Config | Mapping[str, Any] | str | Path | None) -> Config:
+    """The configuration of the job as it was given: a test may have it as text, too."""
+    if isinstance(config, str) and not (config.endswith(".properties") and "=" not in config and "\n" not in config):
+        return Config.from_text(config)
+    return Config.of({} if config is None else config)
 
 
 def _completed(config: Config, inputs: Iterable[str]) -> Config:

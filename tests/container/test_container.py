@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,10 +33,21 @@ from tests.container.telling import STORE, Counter, Telling, happened
 # Making one
 
 
-def test_a_container_is_made_of_a_config_or_a_mapping() -> None:
+def test_a_container_is_made_of_a_config_a_mapping_or_the_path_of_a_properties_file(tmp_path: Path) -> None:
     values = {"task.inputs": "mem.a", "systems.mem.samza.factory": "memory"}
-    for config in (Config(values), values):
-        assert Container.from_config(config, ignore).state == "new"
+    path = tmp_path / "job.properties"
+    path.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
+    for config in (Config(values), values, path, str(path)):
+        assert Container.from_config(config, ignore).config == Container(config, ignore).config == Config(values)
+    assert Container(path, ignore).name == "job-1"
+
+
+@pytest.mark.parametrize("wrong", [None, 7, ["task.inputs"], b"job.properties"])
+def test_what_is_no_configuration_is_an_error_that_says_how_to_make_one(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match=r"is no configuration: give a mapping.*Config\.from_file\(path\)"):
+        Container(wrong, ignore)
+    with pytest.raises(ConfigError, match=r"Config\.from_text\(text\)"):
+        Container("task.inputs=mem.a\nsystems.mem.samza.factory=memory", ignore)
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,12 @@ def test_a_run_of_so_many_messages_is_continued_by_the_next(project: Project) ->
         assert before == first.containers[0].offsets[partition][1]
 
 
+@pytest.mark.parametrize("kind", [str, Path])
+def test_it_takes_the_path_of_a_properties_file(project: Project, kind: Any) -> None:
+    project.fill(3)
+    assert sb.run(kind(project.directory / "job.properties")).messages == 3
+
+
 def test_it_takes_a_task_from_python_and_a_plain_mapping(project: Project) -> None:
     project.fill(3)
     seen: list[int] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -448,3 +449,15 @@ def test_equal_inputs_give_equal_runs(seed: int) -> None:
     assert (first.processed, first.calls, first.outputs, first.checkpoints) == (
         second.processed, second.calls, second.outputs, second.checkpoints,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_the_configuration_may_stand_in_a_properties_file(kind: Any, tmp_path: Path) -> None:
+    (tmp_path / "job.properties").write_text("job.name=filed\n")
+    seen: list[str] = []
+
+    def process(envelope: Any, collector: Any, coordinator: Any) -> None:
+        seen.append(envelope.message)
+
+    job = run_job(process, kind(tmp_path / "job.properties"), {"mem.a": {0: ["x"]}})
+    assert (seen, job.checkpoints) == (["x"], {"Partition 0": {"mem.a.0": "0"}})
