@@ -12,7 +12,7 @@ from streambench.container.outbox import ProducingOutbox, StoreChanges, TaskComm
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.store.definitions import store_definitions
-from streambench.system.api import SendColumns, Sender, SystemProducer, row_by_row
+from streambench.system.api import SendColumns, Sender, SystemProducer
 from streambench.system.rows import Rows
 from streambench.system.systems import Systems
 
@@ -123,8 +123,8 @@ class AtomicOutbox(ProducingOutbox):
         producer.hold()
         return producer
 
-    def _sender_of_columns(self, stream: SystemStream) -> SendColumns:
-        return row_by_row(stream, self._sender(stream))
+    def _sender_of_columns(self, stream: SystemStream) -> SendColumns | None:
+        return None
 
     def _sender(self, stream: SystemStream) -> Sender:
         hold = super()._sender(stream)

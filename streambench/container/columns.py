@@ -15,12 +15,12 @@ from msgspec import Struct
 
 from streambench.batch import SERDE
 from streambench.container.outlet import Put, Unserialisable, hashed_bytes
-from streambench.errors import SerdeError
+from streambench.errors import MessageTooLargeError, SerdeError
 from streambench.model import OutgoingMessageEnvelope, SystemStream
 from streambench.serde.api import Serde
 from streambench.serde.builtin import JsonSerde, StringSerde
 from streambench.serde.streams import StreamSerdes
-from streambench.system.api import SendColumns
+from streambench.system.api import SendColumns, Sender, row_by_row
 from streambench.system.partitioner import key_bytes, partition_for
 
 if TYPE_CHECKING:
@@ -168,6 +168,29 @@ def columns_outlet(
         return to
 
     return put_batch
+
+
+def tolerant(stream: SystemStream, send: SendColumns | None, send_one: Sender, unserialisable: Unserialisable) -> SendColumns:
+    """``send``, where all that it is given can be sent; messages that the system does not take are left out, and ``unserialisable`` is told
+    of them. Without a ``send`` the messages go one by one to ``send_one``."""
+
+    def send_or_tell(source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int) -> None:
+        try:
+            send_one(source, envelope, key, message, partition)
+        except (SerdeError, MessageTooLargeError) as error:
+            unserialisable(source, envelope, error)
+
+    one_by_one = row_by_row(stream, send_or_tell)
+    if send is None:
+        return one_by_one
+
+    def send_columns(source: str, partition: int, columns: pa.RecordBatch) -> None:
+        try:
+            send(source, partition, columns)
+        except MessageTooLargeError:
+            one_by_one(source, partition, columns)
+
+    return send_columns
 
 
 def check_serdes(source: str, batch: OutgoingBatch, serdes: StreamSerdes) -> None:

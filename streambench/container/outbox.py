@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from streambench.checkpoint.api import Checkpoint, CheckpointManager
-from streambench.container.columns import Columns, OutgoingBatch, check_serdes, columns_outlet
+from streambench.container.columns import Columns, OutgoingBatch, check_serdes, columns_outlet, tolerant
 from streambench.container.handles import Outgoing
 from streambench.container.outlet import Outlet, Outlets, Put, outlet
 from streambench.container.rejects import Rejects
@@ -64,7 +64,7 @@ class Outbox(Protocol):
     def send(self, outgoing: Outgoing) -> None:
         """Send messages, in order. Raises SerdeError, ConfigError and what the producers raise.
 
-        Rejects see to those that cannot be encoded, and may by that add a dead letter to the end of ``outgoing``, which is sent too."""
+        Rejects see to those that cannot be sent, and may by that add a dead letter to the end of ``outgoing``, which is sent too."""
         ...
 
     @property
@@ -195,9 +195,11 @@ class ProducingOutbox:
         """Quicker ways than the sender's for plain messages, if there are any and nothing of the sender is needed."""
         return None
 
-    def _sender_of_columns(self, stream: SystemStream) -> SendColumns:
-        """The same for messages by the column."""
-        return self._producer(stream.system).sender_of_columns(stream)
+    def _sender_of_columns(self, stream: SystemStream) -> SendColumns | None:
+        """The same for messages by the column; None where they go one by one."""
+        producer = self._producer(stream.system)
+        own = type(producer).sender_of_columns is not SystemProducer.sender_of_columns
+        return producer.sender_of_columns(stream) if own else None
 
     def _producer(self, system: str) -> SystemProducer:
         if system not in self._producers:
@@ -249,7 +251,8 @@ class ProducingOutbox:
         if stream == self._rejects.stream:
             raise self._rejects.no_output(task)
         single = self._outlet_of(task, OutgoingMessageEnvelope(stream, None)).put
-        send = self._observed_columns(stream, self._sender_of_columns(stream))
+        ways = self._sender_of_columns(stream), self._sender(stream)
+        send = self._observed_columns(stream, tolerant(stream, *ways, self._unserialisable))
         serdes = self._serdes.for_stream(stream)
         put = columns_outlet(stream, send, single, self._partitions[stream], *serdes, self._unserialisable)
 
@@ -264,9 +267,9 @@ class ProducingOutbox:
 
     def _observed(self, stream: SystemStream, put: Put, on_send: Callable[[str, SystemStream], None]) -> Put:
         def observed(source: str, envelope: OutgoingMessageEnvelope) -> None:
-            passed_over = self._rejects.outputs
+            unsent = self._rejects.unsent
             put(source, envelope)
-            if self._rejects.outputs == passed_over:
+            if self._rejects.unsent == unsent:
                 on_send(source, stream)
 
         return observed
@@ -277,8 +280,9 @@ class ProducingOutbox:
             return send
 
         def observed(source: str, partition: int, columns: Any) -> None:
+            unsent = self._rejects.unsent
             send(source, partition, columns)
-            for _ in range(columns.num_rows):
+            for _ in range(columns.num_rows - (self._rejects.unsent - unsent)):
                 on_send(source, stream)
 
         return observed

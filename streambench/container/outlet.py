@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
-from streambench.errors import SerdeError
+from streambench.errors import MessageTooLargeError, SerdeError
 from streambench.model import OutgoingMessageEnvelope, SystemStream
 from streambench.serde.api import Serde
 from streambench.system.api import Appends, Sender, nothing_to_settle
@@ -26,7 +26,7 @@ _SETTLED_AFTER = 1_000
 Put = Callable[[str, Any], None]
 """Takes a message from a source."""
 Unserialisable = Callable[[str, OutgoingMessageEnvelope, Exception], None]
-"""Told of a source, a message that cannot be encoded or is not what the system takes, and the error; raises or not."""
+"""Told of a source, a message that cannot be encoded or is not what the system takes (too large, say), and the error; raises or not."""
 
 
 class Quick(NamedTuple):
@@ -100,7 +100,7 @@ def outlet(
             return
         try:
             send(source, envelope, key, message, partition)
-        except SerdeError as error:
+        except (SerdeError, MessageTooLargeError) as error:
             unserialisable(source, envelope, error)
 
     if appends is None or key_serde is not None or message_serde is not None:

@@ -1,4 +1,4 @@
-"""What becomes of messages that cannot be decoded, and of outputs that cannot be encoded: nothing of them is dropped without a trace."""
+"""What becomes of messages that cannot be decoded, and of outputs that cannot be sent: nothing of them is dropped without a trace."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from msgspec import Struct
 from streambench.config import Config
 from streambench.container.handles import Outgoing
 from streambench.container.outlet import Put
-from streambench.errors import ConfigError, SerdeError, described, shortened
+from streambench.errors import ConfigError, MessageTooLargeError, SerdeError, described, shortened
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream
 from streambench.planning.plan import all_inputs
-from streambench.serde.letters import LETTER, as_bytes, letter_headers
+from streambench.serde.letters import LETTER, as_bytes, letter_headers, shorter
 from streambench.serde.streams import DEAD_LETTERS, dead_letter_stream
 from streambench.system.systems import Systems, builtin_kind
 
@@ -68,9 +68,10 @@ class Rejects:
     (``dead-letter.reason``, ``.exception``, ``.task``, ``.direction`` in or out, ``.source``, ``.offset``, ``.timestamp``, and for an
     output the ``.stream`` it was to go to). A broadcast message makes one dead letter, not one per task. Dead letters are sent by being
     added to what was collected in this iteration, so that they leave by the same door and are covered by the same commit as any output.
+    One that is too large for its stream is cut (``serde.letters.shorter``).
 
     ``stream``: that of the dead letters, None where there is none. ``input``: the message of this iteration, for the dead letters of
-    outputs; whoever drives the tasks sets it where ``notes_input``.
+    outputs; whoever drives the tasks sets it where ``notes_input``. ``unsent``: how many outputs and letters their systems did not take.
     """
 
     def __init__(self, config: Config, systems: Systems, outgoing: Outgoing, metrics: MetricsRegistry) -> None:
@@ -82,6 +83,7 @@ class Rejects:
         self._drop_outputs = config.boolean(_DROP_OUTPUTS)
         self.notes_input = self.stream is not None
         self.input: IncomingMessageEnvelope | None = None
+        self.unsent = 0
         self._inputs = metrics.counter("deserialization-errors", "consumers")
         self._outputs = metrics.counter("serialization-errors", "producers")
         self._letters = metrics.counter("dead-letters", "container")
@@ -95,29 +97,31 @@ class Rejects:
         """What was passed over so far."""
         return PassedOver(self._inputs.count, self._outputs.count, self._letters.count)
 
-    @property
-    def outputs(self) -> int:
-        """How many outputs were passed over so far."""
-        return self._outputs.count
-
     def undecodable(self, task: str, envelope: IncomingMessageEnvelope, error: SerdeError) -> None:
         """See to an input, as it was read, that ``task`` was to process. Raises ``error`` where that is to end the container."""
         if self.stream is None and not self._drop_inputs:
-            raise error
+            raise SerdeError(f"{error}; {_remedy(_DROP_INPUTS)}") from error.__cause__
         self._inputs.inc()
         self._warn("in", str(envelope.ssp.system_stream), str(error))
         if self.stream is not None:
             self._send(task, as_bytes(envelope.key), as_bytes(envelope.message), envelope.headers, envelope, error, {"direction": "in"})
 
     def unserialisable(self, task: str, envelope: OutgoingMessageEnvelope, error: Exception) -> None:
-        """See to an output of ``task``. Raises SerdeError where that is to end the container."""
+        """See to an output of ``task``. Raises SerdeError, or MessageTooLargeError, where that is to end the container."""
         stream = str(envelope.system_stream)
         key, message = shortened(envelope.key), shortened(envelope.message)
+        kind = MessageTooLargeError if isinstance(error, MessageTooLargeError) else SerdeError
         if envelope.system_stream == self.stream and _is_letter(envelope):
-            raise SerdeError(f"{DEAD_LETTERS}: {stream} does not take this dead letter (key {key}, message {message}): {error}") from error
-        what = f"{task} sent to {stream} what cannot be encoded (key {key}, message {message}): {described(error)}"
+            cut = shorter(envelope) if kind is MessageTooLargeError else None
+            if cut is None:
+                raise kind(f"{DEAD_LETTERS}: {stream} does not take this dead letter (key {key}, message {message}): {error}") from error
+            self.unsent += 1
+            self._outgoing.append((task, cut, self.input, None, None))
+            return
+        what = f"{task}: what it sent to {stream} cannot be sent (key {key}, message {message}): {described(error)}"
         if self.stream is None and not self._drop_outputs:
-            raise SerdeError(what) from error
+            raise kind(f"{what}; {_remedy(_DROP_OUTPUTS)}") from error
+        self.unsent += 1
         self._outputs.inc()
         self._warn("out", stream, what)
         if self.stream is not None:
@@ -181,6 +185,10 @@ def _checked_stream(config: Config, systems: Systems) -> SystemStream | None:
         if config.get(key, "bytes").strip() not in ("", "bytes"):
             raise ConfigError(f"{key}: dead letters are the original bytes, no serde applies to {stream}: remove this key", key=key)
     return stream
+
+
+def _remedy(drop: str) -> str:
+    return f"to go on without such messages, set {DEAD_LETTERS}=SYSTEM.STREAM, which keeps them, or {drop}=true"
 
 
 def _is_letter(envelope: OutgoingMessageEnvelope) -> bool:

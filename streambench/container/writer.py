@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from streambench.container.outlet import Outlets, outlet
-from streambench.errors import SerdeError
+from streambench.errors import MessageTooLargeError, SerdeError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream
 from streambench.serde.api import Serde
@@ -72,4 +72,6 @@ def writing(
 
 
 def _refuse(source: str, envelope: OutgoingMessageEnvelope, error: Exception) -> None:
+    if isinstance(error, MessageTooLargeError):
+        raise error
     raise SerdeError(f"cannot be sent to {envelope.system_stream}: {error}") from error.__cause__

@@ -8,14 +8,16 @@ from typing import Any
 import orjson
 
 from streambench.errors import SerdeError, described
-from streambench.model import IncomingMessageEnvelope
+from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope
 from streambench.serde.plain import plain
 
 LETTER = "dead-letter."
 """What the headers begin with that make a message a dead letter."""
 REASON = f"{LETTER}reason"
 """The header of a dead letter that says why it is one."""
+_SIZE = f"{LETTER}size"
 _MOST_OF_A_REASON = 1_000
+_CUTS = ((64 << 10, 1_000), (4 << 10, 400), (0, 100))
 
 
 def letter_headers(
@@ -30,6 +32,25 @@ def letter_headers(
             told["timestamp"] = str(source.timestamp)
     kept = {str(name): as_bytes(value) or b"" for name, value in (headers or {}).items()}
     return kept | {LETTER + name: value.encode(errors="backslashreplace") for name, value in told.items()}
+
+
+def shorter(letter: OutgoingMessageEnvelope) -> OutgoingMessageEnvelope | None:
+    """A dead letter that is too large for its stream, cut: less of the message, of its key and of the reason, and without the headers that
+    the message had. ``dead-letter.size`` says how many bytes message and key had. None where nothing is left to be cut.
+
+    Where it goes, it goes on going."""
+    message, key = letter.message or b"", letter.key or b""
+    size = b"%d" % (len(message) + len(key))
+    ours: dict[str, bytes] = {name: value for name, value in (letter.headers or {}).items() if name.startswith(LETTER)}
+    ours.setdefault(_SIZE, size)
+    for most, of_reason in _CUTS:
+        headers = {**ours, REASON: ours.get(REASON, b"")[:of_reason]}
+        if len(message) > most or len(key) > most // 64 or headers != {**(letter.headers or {}), _SIZE: ours[_SIZE]}:
+            return OutgoingMessageEnvelope(
+                letter.system_stream, letter.message and message[:most], letter.key and key[: most // 64],
+                letter.key if letter.partition_key is None else letter.partition_key, letter.partition, headers=headers,
+            )  # fmt: skip
+    return None
 
 
 def as_bytes(value: Any) -> bytes | None:

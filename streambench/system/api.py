@@ -210,7 +210,7 @@ class SystemProducer(ABC):
 
     def sender_of_columns(self, stream: SystemStream) -> SendColumns:
         """What takes columns of encoded messages for one stream from now on, in order with what ``sender`` takes: override it where they
-        are written as columns anyway."""
+        are written as columns anyway. Where one of the messages is too large, it raises MessageTooLargeError and takes none of them."""
         return row_by_row(stream, self.sender(stream))
 
     def fence(self, source: str, partitions: Collection[SystemStreamPartition], generation: int, epoch: int) -> None:  # noqa: B027

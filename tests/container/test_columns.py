@@ -232,7 +232,7 @@ def test_what_cannot_be_encoded_ends_the_job_with_the_place_or_is_left_out() -> 
     def send(collector: MessageCollector) -> None:
         collector.send_batch(OUT, [1, object(), 3], keys=pa.array([b"a", b"b", b"c"]))
 
-    with pytest.raises(SerdeError, match=r"key b'b'.*cannot be encoded|cannot be encoded.*key b'b'"):
+    with pytest.raises(SerdeError, match=r"cannot be sent \(key b'b'"):
         sending(send, **JSON)
     run = sending(send, **JSON, **{"task.drop.serialization.errors": True})
     assert run.outputs["mem.out"] == {0: [(b"a", 1), (b"c", 3)]}

@@ -173,7 +173,7 @@ def test_an_output_that_cannot_be_encoded_names_its_message() -> None:
     def wrong(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
         collector.send(OutgoingMessageEnvelope(OUT, object()))
 
-    with pytest.raises(SerdeError, match=r"mem\.out what cannot be encoded .*while processing mem\.a\.0@0"):
+    with pytest.raises(SerdeError, match=r"mem\.out cannot be sent .*while processing mem\.a\.0@0"):
         run_job(wrong, ONCE | {"systems.mem.samza.msg.serde": "json"}, {"mem.a": {0: ["x"]}})
 
 
@@ -231,6 +231,22 @@ def test_a_changelog_elsewhere_is_refused_before_the_job_takes_over(tmp_path: Pa
 def test_a_message_that_is_too_large_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(MessageTooLargeError, match=r"systems\.log\.max\.message\.bytes=0"):
         run_log(log_job(tmp_path, **{"systems.log.max.message.bytes": 0}), to("log.out"))
+
+
+def one_by_one(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+    for message in (b"a", b"x" * 200, b"b"):
+        collector.send(OutgoingMessageEnvelope(SystemStream("log", "out"), message))
+
+
+def by_the_column(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+    collector.send_batch(SystemStream("log", "out"), [b"a", b"x" * 200, b"b"])
+
+
+@pytest.mark.parametrize("task", [one_by_one, by_the_column])
+def test_a_message_that_is_too_large_may_be_left_out_of_a_commit(tmp_path: Path, task: Any) -> None:
+    run_log(log_job(tmp_path, **{"systems.log.max.message.bytes": 100, "task.drop.serialization.errors": "true"}), task)
+    with open_log(tmp_path / "log") as streams:
+        assert streams.partition("out", 0).bounds() == (0, 4)
 
 
 def test_a_task_cannot_send_to_the_changelog_of_its_own_job(tmp_path: Path) -> None:

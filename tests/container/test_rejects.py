@@ -12,11 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streambench.config import Config
 from streambench.container.container import Container
 from streambench.container.rejects import PassedOver
-from streambench.errors import ConfigError, SerdeError, TaskError
-from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream
+from streambench.errors import ConfigError, MessageTooLargeError, SerdeError, TaskError
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.system.memory import MemoryProducer, memory_streams
+from streambench.system.reader import read_to_head
+from streambench.system.systems import Systems
 from streambench.task import MessageCollector, TaskCoordinator
 from streambench.testing import JobRun, ManualClock, run_job
 from tests.container.jobs import Bench, Process, echo, ignore
@@ -64,7 +68,7 @@ def test_the_error_shows_the_place_the_serde_the_reason_and_the_beginning_of_the
     text = str(caught.value)
     for part in ("mem.a.0@0", "b'k'", "JsonSerde", "JSONDecodeError", "b'{xxx", "(1001 bytes)"):
         assert part in text
-    assert len(text) < 400
+    assert len(text) < 600
 
 
 class Torn:
@@ -89,7 +93,7 @@ def test_no_key_is_too_odd_or_too_long_for_an_error(key: Any) -> None:
     for task, what in ((fails, "no good"), (FailsAtOnce, "no good"), (sends_an_object, "while processing mem.a.0@0")):
         with pytest.raises((TaskError, SerdeError), match=what) as caught:
             run_job(task, {"systems.mem.streams.out.samza.msg.serde": "json"}, {"mem.a": {0: [(key, 1)]}})
-        assert len(str(caught.value)) < 400
+        assert len(str(caught.value)) < 600
 
 
 def test_an_undecodable_message_goes_to_the_dead_letters_as_it_is_and_the_job_goes_on() -> None:
@@ -312,6 +316,90 @@ def test_what_a_system_does_not_take_is_unserialisable(tmp_path: Any) -> None:
     )  # type: ignore[dict-item]
     run = run_job(sends(*bad), config, {"mem.a": {0: [1]}})
     assert run.metrics["producers.serialization-errors"] == run.metrics["container.dead-letters"] == 2
+
+
+# Outputs that are too large
+
+
+LOG_OUT = SystemStream("log", "out")
+FITS = b"x" * 9_000
+HUGE = b"x" * 30_000
+TAKES = {"systems.log.max.message.bytes": "10000"}
+
+
+def in_log(path: Path, stream: str) -> list[IncomingMessageEnvelope]:
+    systems = Systems(Config({"systems.log.samza.factory": "log", "systems.log.path": str(path)}))
+    ssp = SystemStreamPartition("log", stream, 0)
+    try:
+        return read_to_head(systems.consumer("log", MetricsRegistry()), {ssp: "0"})[ssp]
+    finally:
+        systems.close()
+
+
+def sends_one_by_one(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+    for each in (b"a", HUGE, FITS):
+        collector.send(OutgoingMessageEnvelope(LOG_OUT, each, key=b"k", headers={"own": b"h"}))
+
+
+def sends_columns(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+    collector.send_batch(LOG_OUT, [b"a", HUGE, FITS], keys=[b"k"] * 3)
+
+
+@pytest.mark.parametrize("task", [sends_one_by_one, sends_columns])
+def test_an_output_that_is_too_large_is_a_dead_letter_as_far_as_it_fits(tmp_path: Path, task: Any) -> None:
+    config = {"systems.log.samza.factory": "log", "systems.log.path": tmp_path, "task.dead.letter.stream": "log.dead"}
+    run = run_job(task, config | TAKES, {"mem.a": {0: [1]}})
+    assert [each.message for each in in_log(tmp_path, "out")] == [b"a", FITS]
+    (letter,) = in_log(tmp_path, "dead")
+    assert (letter.key, letter.message) == (b"k", HUGE[:4096])
+    told = {name: value.decode() for name, value in (letter.headers or {}).items()}
+    assert "bytes is larger than systems.log.max.message.bytes=10000" in told.pop("dead-letter.reason")
+    assert told == {
+        "dead-letter.direction": "out", "dead-letter.stream": "log.out", "dead-letter.task": "Partition 0", "dead-letter.size": "30001",
+        "dead-letter.exception": "streambench.errors.MessageTooLargeError", "dead-letter.source": "mem.a.0", "dead-letter.offset": "0",
+    }  # fmt: skip
+    assert run.metrics["producers.serialization-errors"] == run.metrics["container.dead-letters"] == 1
+    assert [call.detail for call in run.calls if call.event == "send"] == ["log.out", "log.out", "log.dead"]
+
+
+def test_a_dead_letter_is_whole_where_its_stream_takes_it(tmp_path: Path) -> None:
+    config = {"systems.log.samza.factory": "log", "systems.log.path": tmp_path, "task.dead.letter.stream": "mem.dead"}
+    assert letters(run_job(sends_one_by_one, config | TAKES, {"mem.a": {0: [1]}})) == [(b"k", HUGE)]
+
+
+def test_outputs_that_are_too_large_can_be_dropped(tmp_path: Path) -> None:
+    config = {"systems.log.samza.factory": "log", "systems.log.path": tmp_path, "task.drop.serialization.errors": "true"}
+    run = run_job(sends_one_by_one, config | TAKES, {"mem.a": {0: [1]}})
+    assert [each.message for each in in_log(tmp_path, "out")] == [b"a", FITS]
+    assert run.metrics["producers.serialization-errors"] == 1
+
+
+def test_an_input_that_is_too_large_for_the_dead_letters_is_cut_too(tmp_path: Path) -> None:
+    config = JSON | {"systems.log.samza.factory": "log", "systems.log.path": tmp_path, "task.dead.letter.stream": "log.dead"}
+    run_job(ignore, config | TAKES, {"mem.a": {0: [(HUGE, b"{" + HUGE), 2]}})
+    (letter,) = in_log(tmp_path, "dead")
+    assert (letter.key, letter.message) == (HUGE[:64], b"{" + HUGE[:4095])
+    assert letter.headers is not None and letter.headers["dead-letter.size"] == b"60001"
+
+
+def test_a_stream_that_takes_not_even_the_reason_ends_the_job(tmp_path: Path) -> None:
+    config = JSON | {"systems.log.samza.factory": "log", "systems.log.path": tmp_path, "task.dead.letter.stream": "log.dead"}
+    with pytest.raises(MessageTooLargeError, match=r"task\.dead\.letter\.stream: log\.dead does not take this dead letter"):
+        run_job(ignore, config | {"systems.log.max.message.bytes": "50"}, {"mem.a": {0: [b"{" + HUGE]}})
+
+
+@pytest.mark.parametrize("task", [sends_one_by_one, sends_columns])
+def test_without_a_setting_an_output_that_is_too_large_ends_the_job_and_the_error_says_what_can_be_set(tmp_path: Path, task: Any) -> None:
+    config = {"systems.log.samza.factory": "log", "systems.log.path": tmp_path}
+    with pytest.raises(MessageTooLargeError) as caught:
+        run_job(task, config | TAKES, {"mem.a": {0: [1]}})
+    for part in ("Partition 0", "log.out", "key b'k'", "task.dead.letter.stream", "task.drop.serialization.errors", "mem.a.0@0"):
+        assert part in str(caught.value)
+
+
+def test_the_error_of_an_undecodable_message_says_what_can_be_set() -> None:
+    with pytest.raises(SerdeError, match=r"task\.dead\.letter\.stream=SYSTEM\.STREAM, .* or task\.drop\.deserialization\.errors=true"):
+        run_job(ignore, JSON, {"mem.a": {0: [b"{"]}})
 
 
 # Which stream

@@ -8,7 +8,7 @@ from streambench.config import Config
 from streambench.errors import MessageTooLargeError, UnknownStreamError, do_all
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream
-from streambench.serde.letters import LETTER, REASON, letter_headers
+from streambench.serde.letters import letter_headers, shorter
 from streambench.serde.streams import dead_letter_stream
 from streambench.system.api import SystemProducer
 from streambench.system.partitioner import partition_for
@@ -18,7 +18,6 @@ log = logging.getLogger(__name__)
 
 _SOURCE = "landing"
 _DROP = "task.drop.deserialization.errors"
-_CUTS = ((64 << 10, 1_000), (4 << 10, 400), (0, 100))
 
 
 class Letters:
@@ -73,21 +72,16 @@ class Letters:
         facts = {"direction": "in", "size": str(len(message or b"") + len(key or b""))}
         headers = letter_headers(error, received.headers, received, facts)
         partition = partition_for(key, number) if isinstance(key, bytes) else 0
-        try:
-            producer.send(_SOURCE, OutgoingMessageEnvelope(stream, message, key, None, partition, headers=headers))
-        except MessageTooLargeError:
-            ours = {name: value for name, value in headers.items() if name.startswith(LETTER)}
-            for most, of_reason in _CUTS:
-                cut = OutgoingMessageEnvelope(
-                    stream, None if message is None else message[:most], None if key is None else key[: most // 64], None, partition,
-                    headers={**ours, REASON: ours[REASON][:of_reason]},
-                )  # fmt: skip
-                try:
-                    producer.send(_SOURCE, cut)
-                    return
-                except MessageTooLargeError:
-                    continue
-            raise
+        letter = OutgoingMessageEnvelope(stream, message, key, None, partition, headers=headers)
+        while True:
+            try:
+                producer.send(_SOURCE, letter)
+                return
+            except MessageTooLargeError:
+                cut = shorter(letter)
+                if cut is None:
+                    raise
+                letter = cut
 
     def _opened(self, stream: SystemStream) -> tuple[SystemProducer, int]:
         """The producer for a stream, which is created where it is not there, and its number of partitions."""
