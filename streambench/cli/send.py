@@ -68,7 +68,10 @@ def send(
         raise typer.BadParameter("to which stream? Give one, as SYSTEM.STREAM" if not names else f"one stream, not {len(names)}")
     stream = stream_named(names[0])
     with systems_of(settings) as systems, ExitStack() as files:
-        partitions = len(systems.metadata([stream])[stream])
+        try:
+            partitions = len(systems.metadata([stream])[stream])
+        except UnknownStreamError as error:
+            raise UnknownStreamError(f"{error}{systems.remedy(stream.system, str(stream))}") from None
         if partition is not None and partition >= partitions:
             raise UnknownStreamError(f"{stream} has no partition {partition}; it has {partitions}, numbered from 0")
         encoder = _Encoder(settings, stream, key_field, partition, text=text)

@@ -20,6 +20,10 @@ from streambench.system.systems import Systems
 _COLUMNS = ("stream", "partition", "oldest", "newest", "upcoming")
 # Systems say sooner, and better, why they do not answer.
 _PATIENCE_S = 15.0
+_KEYS_MOVE = (
+    "From now on, many keys go to other partitions than before. What a job keeps for a key stays with the task that had it: "
+    "for keys that move to another task, counts and other state begin anew."
+)
 _VERBS = ("list", "create", "grow", "delete")
 
 
@@ -48,7 +52,9 @@ def streams(
 
     --groups shows the jobs that read from here: per partition the process that has it, the next message, and how many are left.
 
-    A job that runs sees the partitions of a stream that has grown at its next start.
+    A job that runs sees the partitions of a stream that has grown at its next start. Where messages have keys, many keys go to other
+    partitions from then on: what a job keeps for them (counts, say) stays with its tasks, and begins anew where a key comes to another
+    task. What is there already stays where it is, so that a key's old and new messages are in no order any more.
 
     Examples:
 
@@ -149,7 +155,12 @@ def _present(systems: Systems, listed: Listing) -> tuple[dict[SystemStream, dict
 
 def _create(config: Config, stream: SystemStream, partitions: int | None) -> None:
     with systems_of(config) as systems:
-        made = systems.create(stream, partitions)
+        try:
+            made = systems.create(stream, partitions)
+        except StreamExistsError:
+            if partitions is not None or f"systems.{stream.system}.streams.{stream.stream}.partitions" in config:
+                raise
+            made = False  # nobody asked for another number
         number = len(systems.metadata([stream])[stream])
     say(f"{stream} {'has been created' if made else 'is there already'}, with {number} partition{'s' if number != 1 else ''}")
 
@@ -161,6 +172,8 @@ def _grow(config: Config, stream: SystemStream, partitions: int) -> None:
             raise StreamExistsError(f"{stream} has {before} partitions; a stream can get more of them, not fewer")
         systems.admin(stream.system).grow(stream, partitions)
     say(f"{stream} has {partitions} partition{'s' if partitions != 1 else ''} now; it had {before}")
+    if partitions > before:
+        say(_KEYS_MOVE)
 
 
 def _delete(config: Config, stream: SystemStream, *, ask: bool) -> None:

@@ -36,6 +36,10 @@ BUILTIN = {
 }
 
 
+# A file is there or not, and the rest is as configured: to create such a stream would hide that something else is wrong.
+_MADE_BY_OTHERS = ("file", "tcp", "udp", "webhook")
+
+
 def builtin_kind(config: Config, system: str) -> str | None:
     """The kind of a system that comes with streambench (``log``, ...), named by name or by path; None for any other."""
     named = (config.text(f"systems.{system}.samza.factory") or "").replace(":", ".")
@@ -159,12 +163,20 @@ class Systems:
 
     def inputs(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
         """``metadata`` of the inputs of the job: that one is not there is told with the key, and with what makes it."""
-        try:
-            return self.metadata(streams)
-        except UnknownStreamError as error:
-            keys = [key for key in ("task.inputs", "task.broadcast.inputs") if self._config.text(key)]
-            remedy = "; 'streambench streams create SYSTEM.STREAM' makes one, in a notebook '%stream streams create SYSTEM.STREAM'"
-            raise UnknownStreamError(f"{' or '.join(keys)}: {error}{remedy}") from None
+        found: dict[SystemStream, dict[int, PartitionMetadata]] = {}
+        for system, wanted in _by_system(streams).items():
+            try:
+                found.update(self.admin(system).metadata(wanted))
+            except UnknownStreamError as error:
+                keys = [key for key in ("task.inputs", "task.broadcast.inputs") if self._config.text(key)]
+                raise UnknownStreamError(f"{' or '.join(keys)}: {error}{self.remedy(system)}") from None
+        return found
+
+    def remedy(self, system: str, stream: str = "SYSTEM.STREAM") -> str:
+        """How a stream of a system is made that is not there, for the end of an error; empty where that is not for streambench to do."""
+        if builtin_kind(self._config, system) in _MADE_BY_OTHERS:
+            return ""
+        return f"; 'streambench streams create {stream}' makes one, in a notebook '%stream streams create {stream}'"
 
     def create(self, stream: SystemStream, partitions: int | None = None) -> bool:
         """Create a stream with so many partitions, else with as many as the configuration says for it (1 if it does not)."""

@@ -58,6 +58,20 @@ def test_creating_what_is_there_already_changes_nothing(project: Project) -> Non
     assert len(project.rows("peek", "log.numbers", "--limit", "9")) == 4
 
 
+def test_who_asks_for_no_number_of_partitions_is_content_with_those_there_are(project: Project) -> None:
+    project.fill(0, partitions=5)
+    assert "log.numbers is there already, with 5 partitions" in project.ok("streams", "create", "log.numbers", *C)
+    project.configure({"systems.log.streams.numbers.partitions": 4})
+    assert "with 5 partitions and not 4" in project.fails("streams", "create", "log.numbers", *C)
+
+
+def test_growing_a_stream_says_what_becomes_of_keys(project: Project) -> None:
+    project.fill(0, partitions=2)
+    warned = "many keys go to other partitions than before"
+    assert warned in project.ok("streams", "grow", "log.numbers", "--partitions", "3", *C).replace("\n", " ")
+    assert warned not in project.ok("streams", "grow", "log.numbers", "--partitions", "3", *C)
+
+
 def test_a_deleted_stream_is_gone(project: Project) -> None:
     project.fill(1)
     project.ok("streams", "grow", "log.numbers", "--partitions", "5", *C)

@@ -196,6 +196,17 @@ def test_an_input_that_is_not_there_is_told_with_its_key_and_the_remedy(project:
     assert "task.inputs: there is no stream log.numbers" in error and "streambench streams create" in error
 
 
+def test_who_sends_to_a_stream_that_is_not_there_learns_how_to_make_it(project: Project) -> None:
+    assert "'streambench streams create log.numbers' makes one" in project.fails("send", "log.numbers", *C, stdin="1\n")
+
+
+def test_nobody_is_told_to_create_a_file_that_should_be_there(project: Project) -> None:
+    project.configure({"task.inputs": "files.a", "systems.files.samza.factory": "file", "systems.files.path": "."})
+    for arguments in (RUN, ("send", "files.a", *C)):
+        error = project.fails(*arguments, stdin="1\n")
+        assert "there is no stream files.a: no file" in error and "streams create" not in error
+
+
 def test_what_is_no_task_is_told_with_its_key(project: Project) -> None:
     project.fill(1)
     code = "import abc\nLATE = 5\nclass Half(abc.ABC):\n    @abc.abstractmethod\n    def process(self, e, c, o): ...\n"
