@@ -9,6 +9,7 @@ from streambench.checkpoint.api import Checkpoint, CheckpointManager
 from streambench.checkpoint.effects import Applier
 from streambench.config import Config
 from streambench.container.outbox import ProducingOutbox, StoreChanges, TaskCommit
+from streambench.errors import MessageTooLargeError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.store.definitions import store_definitions
@@ -94,7 +95,13 @@ class AtomicOutbox(ProducingOutbox):
 
         written: Mapping[str, Checkpoint] = {}
         if commits or effects:
-            written = self._checkpoints.commit(checkpoints, effects, self._applier)
+            try:
+                written = self._checkpoints.commit(checkpoints, effects, self._applier)
+            except MessageTooLargeError as error:
+                for changes in (changes for each in commits for changes in each.changes):
+                    if str(error).startswith(f"{changes.changelog}: "):
+                        raise changes.too_large(error) from error
+                raise
         self._ends.update(ends)
         self._changes = {}
         self._pending = 0

@@ -17,7 +17,7 @@ from streambench.container.columns import Columns, OutgoingBatch, check_serdes, 
 from streambench.container.handles import Outgoing
 from streambench.container.outlet import Outlet, Outlets, Put, outlet
 from streambench.container.rejects import Rejects
-from streambench.errors import ConfigError, SerdeError, UnknownStreamError, do_all, shortened
+from streambench.errors import ConfigError, MessageTooLargeError, SerdeError, UnknownStreamError, do_all, shortened
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.serde.streams import StreamSerdes
@@ -26,15 +26,26 @@ from streambench.system.systems import Systems
 
 
 class StoreChanges(Struct):
-    """What changed in one store of a task since its last commit: per key (as bytes) the value, None for a deleted one.
+    """What changed in one store of ``task`` since its last commit: per key (as bytes) the value, None for a deleted one.
 
     ``written``: for a store whose entries expire, when each of them was written, in milliseconds (None for a deleted one): the timestamps
     of the changelog's messages, from which a restore learns the age of an entry."""
 
+    task: str
     store: str
     changelog: SystemStreamPartition
     entries: list[tuple[bytes, bytes | None]]
     written: Sequence[int | None] | None = None
+
+    def too_large(self, error: MessageTooLargeError) -> MessageTooLargeError:
+        """The error for changes of which the largest does not fit into the changelog, with its name and what can be done."""
+        key, value = max(self.entries, key=lambda entry: len(entry[0]) + len(entry[1] or b""))
+        settings = f"stores.{self.store}."
+        return MessageTooLargeError(
+            f"{self.task}, store '{self.store}', key {shortened(key)}: a value of {len(value or b'')} bytes is too large for the changelog "
+            f"({error}). Put less; {settings}disallow.large.messages=true makes put() raise an error for what is larger than "
+            f"{settings}changelog.max.message.size.bytes, {settings}drop.large.messages=true leaves it out and counts it"
+        )
 
 
 class TaskCommit(Struct):
@@ -332,7 +343,10 @@ class LiveOutbox(ProducingOutbox):
             source = self._writers[ssp]
             producer = self._producer(ssp.system)
             stream = ssp.system_stream
-            for (key, value), written in zip(each.entries, each.written or itertools.repeat(None), strict=False):
-                producer.send(source, OutgoingMessageEnvelope(stream, value, key, None, ssp.partition, written))
+            try:
+                for (key, value), written in zip(each.entries, each.written or itertools.repeat(None), strict=False):
+                    producer.send(source, OutgoingMessageEnvelope(stream, value, key, None, ssp.partition, written))
+            except MessageTooLargeError as error:
+                raise each.too_large(error) from error
             self._unflushed += len(each.entries)
         self.flush()

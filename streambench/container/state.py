@@ -167,7 +167,7 @@ class State:
         do_all([*steps, self._remove_temporary])
 
     def _changes(self, task: str, store: str, entries: list[tuple[bytes, bytes | None]]) -> StoreChanges:
-        return StoreChanges(store, self._changelogs[task][store], entries, self._stores[task][store].written(entries))
+        return StoreChanges(task, store, self._changelogs[task][store], entries, self._stores[task][store].written(entries))
 
     def _mark(self, task: str, store: str, checkpoint: Checkpoint) -> None:
         self._stores[task][store].engine.mark(self._marker(task, store, checkpoint))

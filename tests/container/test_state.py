@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 import streambench as sb
+from streambench.checkpoint import effects
 from streambench.checkpoint.choice import checkpoint_manager
 from streambench.container.state import RestoreProgress, State
-from streambench.errors import ConfigError, FencedError, StoreError
+from streambench.errors import ConfigError, FencedError, MessageTooLargeError, StoreError
 from streambench.testing import ManualClock, run_job
 from tests.container.stateful import Job, Keep, held, restored, with_systems
 
@@ -306,6 +307,18 @@ def test_a_large_value_is_refused_or_dropped_where_the_configuration_says_so(tmp
     dropping = {"stores.s.drop.large.messages": True}
     assert job.run(("c", "x" * 11), ("c", "y" * 10), ("c", "x" * 12), values=dropping) == {"a": "x" * 11, "c": "y" * 10}
     assert caplog.text.count("it was not put") == 1
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_a_value_that_the_changelog_does_not_take_is_told_with_task_store_and_key(
+    guarantee: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(effects, "_LARGEST", 400)
+    job = Job(tmp_path, {"task.processing.guarantee": guarantee})
+    with pytest.raises(MessageTooLargeError) as caught:
+        job.run(("a", "y"), ("big", "x" * 500), values={"systems.log.max.message.bytes": 400})
+    for part in ("Partition 0, store 's', key b'big'", "500 bytes", "stores.s.disallow.large.messages", "stores.s.drop.large.messages"):
+        assert part in str(caught.value)
 
 
 @pytest.mark.parametrize(
