@@ -43,6 +43,11 @@ class UnknownStreamError(StreamSystemError):
     """A stream (or a partition of it) was asked for that its system does not have."""
 
 
+def no_partition(stream: object, partition: int, partitions: int) -> UnknownStreamError:
+    """The error for a partition that a stream does not have."""
+    return UnknownStreamError(f"{stream} has no partition {partition}; it has {partitions}, numbered from 0")
+
+
 class StreamExistsError(StreamSystemError):
     """A stream was to be created that is there already, with another number of partitions."""
 

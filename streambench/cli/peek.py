@@ -16,7 +16,7 @@ from streambench.chunk import Undecodable
 from streambench.cli.job import JobOption, JsonOption, complete_words, split_job, stream_named, systems_of
 from streambench.cli.output import moment, print_json
 from streambench.config import Config
-from streambench.errors import OffsetError, UnknownStreamError, described
+from streambench.errors import OffsetError, described, no_partition
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, PartitionMetadata, SystemStream, SystemStreamPartition
 from streambench.serde.api import Serde
@@ -94,7 +94,7 @@ def _starts(systems: Systems, stream: SystemStream, start: str, only: int | None
     """Where to begin in each partition that is to be read."""
     metadata = systems.metadata([stream])[stream]
     if only is not None and only not in metadata:
-        raise UnknownStreamError(f"{stream} has no partition {only}; it has {len(metadata)}, numbered from 0")
+        raise no_partition(stream, only, len(metadata))
     admin = systems.admin(stream.system)
     starts = {}
     for number, here in sorted(metadata.items()):

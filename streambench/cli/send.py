@@ -16,7 +16,7 @@ from streambench.cli.output import say
 from streambench.config import Config
 from streambench.container.writer import Writer, writing
 from streambench.debug.view import counted
-from streambench.errors import SerdeError, StreambenchError, StreamSystemError, UnknownStreamError, described
+from streambench.errors import SerdeError, StreambenchError, StreamSystemError, described, no_partition
 from streambench.model import OutgoingMessageEnvelope, SystemStream
 from streambench.serde.api import Serde
 from streambench.serde.builtin import BytesSerde
@@ -73,7 +73,7 @@ def send(
         except UnknownStreamError as error:
             raise UnknownStreamError(f"{error}{systems.remedy(stream.system, str(stream))}") from None
         if partition is not None and partition >= partitions:
-            raise UnknownStreamError(f"{stream} has no partition {partition}; it has {partitions}, numbered from 0")
+            raise no_partition(stream, partition, partitions)
         encoder = _Encoder(settings, stream, key_field, partition, text=text)
         lines = _Lines(source, files)
         with writing(systems, stream, partitions, _SOURCE) as writer:

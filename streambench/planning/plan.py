@@ -11,7 +11,7 @@ from typing import Any
 from streambench import load
 from streambench.checkpoint.api import Generation
 from streambench.config import Config
-from streambench.errors import ConfigError, described
+from streambench.errors import ConfigError, described, no_partition
 from streambench.model import PartitionMetadata, SystemStream, SystemStreamPartition
 from streambench.planning.groupers import GroupByPartition, GroupBySystemStreamPartition, Grouper, deal
 from streambench.planning.model import ContainerModel, JobModel, TaskModel
@@ -64,7 +64,7 @@ def broadcast_partitions(config: Config, metadata: Metadata | None = None) -> li
             raise config.error(key, f"'{entry}' holds no partition: the first number is the larger one")
         for partition in range(first, last + 1):
             if metadata is not None and partition not in metadata[stream]:
-                raise config.error(key, f"{stream} has no partition {partition}; it has {len(metadata[stream])}")
+                raise config.error(key, str(no_partition(stream, partition, len(metadata[stream]))))
             found.add(SystemStreamPartition(stream.system, stream.stream, partition))
     return sorted(found)
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from streambench.chunk import numbered
 from streambench.config import Config
-from streambench.errors import OffsetError, StreamExistsError, UnknownStreamError
+from streambench.errors import OffsetError, StreamExistsError, UnknownStreamError, no_partition
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import (
     IncomingMessageEnvelope,
@@ -127,7 +127,7 @@ class MemoryStreams:
         """One partition of a stream. Raises UnknownStreamError."""
         partitions = self.of(stream)
         if not 0 <= number < len(partitions):
-            raise UnknownStreamError(f"there is no partition {stream}.{number}: the stream has {len(partitions)}, numbered from 0")
+            raise no_partition(stream, number, len(partitions))
         return partitions[number]
 
 

@@ -130,7 +130,7 @@ def test_a_stream_that_is_not_there_is_reported_with_those_that_are(streams: Mem
 
 @pytest.mark.parametrize("partition", [2, -1])
 def test_a_partition_that_is_not_there_is_an_error_and_nothing_is_written(streams: MemoryStreams, partition: int) -> None:
-    with pytest.raises(UnknownStreamError, match=rf"mem\.clicks\.{partition}: the stream has 2, numbered from 0"):
+    with pytest.raises(UnknownStreamError, match=rf"mem\.clicks has no partition {partition}; it has 2, numbered from 0"):
         send(streams, partition, "m")
     with pytest.raises(UnknownStreamError, match="numbered from 0"):
         reading(streams, **{f"p{partition}": "0"})

@@ -8,7 +8,7 @@ from collections import deque
 from itertools import takewhile
 from typing import Any
 
-from streambench.errors import MessageTooLargeError, StreambenchError, StreamSystemError, UnknownStreamError
+from streambench.errors import MessageTooLargeError, StreambenchError, StreamSystemError, UnknownStreamError, no_partition
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream
 from streambench.system.amqp.broker import channel_to, check, place_of
@@ -106,7 +106,7 @@ class AmqpProducer(SystemProducer):
                 raise MessageTooLargeError(f"{stream}: a message of {len(body):,} bytes is larger than {limit}")
             if not exchange:
                 if partition >= len(queues):
-                    raise UnknownStreamError(f"{stream} has no partition {partition}; it has {len(queues)}, numbered from 0")
+                    raise no_partition(stream, partition, len(queues))
                 routing_key = queues[partition]
             else:
                 routing_key = _routing_key(fixed, headers.get(ROUTING_KEY) if headers else None, key)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from streambench.chunk import Unreadable
-from streambench.errors import UnknownStreamError
+from streambench.errors import no_partition
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.system.api import Chunk, SystemConsumer
 from streambench.system.file.reader import Reader, reader_of
@@ -31,7 +31,7 @@ class FileConsumer(SystemConsumer):
         places = {stream: self._streams.partitions(stream) for stream in sorted({ssp.stream for ssp in self._wanted})}
         for ssp, position in self._wanted.items():
             if ssp.partition >= len(places[ssp.stream]):
-                raise UnknownStreamError(f"{ssp}: the stream has {len(places[ssp.stream])} partitions, numbered from 0")
+                raise no_partition(ssp.system_stream, ssp.partition, len(places[ssp.stream]))
             self._readers[ssp] = reader_of(places[ssp.stream][ssp.partition], position)
 
     def stop(self) -> None:

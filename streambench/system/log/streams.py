@@ -20,7 +20,7 @@ from filelock import FileLock
 from msgspec import Struct
 
 from streambench.durable import make_durable
-from streambench.errors import CorruptDataError, StreamExistsError, StreamSystemError, UnknownStreamError
+from streambench.errors import CorruptDataError, StreamExistsError, StreamSystemError, UnknownStreamError, no_partition
 from streambench.system.log.appender import Place
 from streambench.system.log.handles import Handles, create_durably, write_durably
 from streambench.system.log.partition import Partition
@@ -63,9 +63,9 @@ class LogStream:
         """A partition, the same object at each call. Raises UnknownStreamError where the stream has none of that number."""
         made = self._made.get(number)
         if made is None:
-            name = f"{self._log.name}.{self.name}.{number}"
             if not 0 <= number < self.partitions:
-                raise UnknownStreamError(f"{name}: there is no such partition; the stream has {self.partitions}, numbered from 0")
+                raise no_partition(f"{self._log.name}.{self.name}", number, self.partitions)
+            name = f"{self._log.name}.{self.name}.{number}"
             place = Place(name, self.name, number, self._log.path / self.name / str(number), self._identity)
             made = self._made[number] = Partition(place, self._log.handles, self.settings)
         return made

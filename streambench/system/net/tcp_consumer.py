@@ -8,7 +8,7 @@ import ssl
 import time
 from collections.abc import Iterable, Mapping
 
-from streambench.errors import UnknownStreamError, do_all
+from streambench.errors import do_all, no_partition
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.system.api import Chunk, SystemConsumer, nothing_to_look_at
@@ -104,7 +104,7 @@ class TcpConsumer(SystemConsumer):
         stream = ssp.system_stream
         addresses = self._streams.listening(stream)
         if ssp.partition >= len(addresses):
-            raise UnknownStreamError(f"there is no partition {ssp}: {stream} has {len(addresses)}, numbered from 0")
+            raise no_partition(stream, ssp.partition, len(addresses))
         settings = tcp_settings(self._streams.config, stream)
         framing = FRAMINGS[settings.framing](stream, settings.max_message_bytes)
         address = addresses[ssp.partition]

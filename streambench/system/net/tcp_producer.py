@@ -11,7 +11,7 @@ import time
 from collections import deque
 from typing import Any, NoReturn
 
-from streambench.errors import StreambenchError, StreamSystemError, UnknownStreamError
+from streambench.errors import StreambenchError, StreamSystemError, no_partition
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream
 from streambench.system.api import Appends, Sender, SystemProducer
@@ -72,7 +72,7 @@ class TcpProducer(SystemProducer):
             try:
                 line = lines[partition]
             except IndexError:
-                raise UnknownStreamError(f"there is no partition {stream}.{partition}: it has {len(lines)}, numbered from 0") from None
+                raise no_partition(stream, partition, len(lines)) from None
             if line.fields:
                 line.take_plain()
             data = frame(envelope, key, message)

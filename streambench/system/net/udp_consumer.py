@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from streambench.chunk import numbered
-from streambench.errors import UnknownStreamError, do_all
+from streambench.errors import do_all, no_partition
 from streambench.held import not_for_children
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
@@ -62,7 +62,7 @@ class UdpConsumer(SystemConsumer):
             stream = ssp.system_stream
             addresses = self._streams.listening(stream)
             if ssp.partition >= len(addresses):
-                raise UnknownStreamError(f"there is no partition {ssp}: {stream} has {len(addresses)}, numbered from 0")
+                raise no_partition(stream, ssp.partition, len(addresses))
             settings = udp_settings(self._streams.config, stream)
             port = self._ports[ssp] = _Port(ssp, addresses[ssp.partition], offset, settings, self._counters)
             listen(port.open, settings.listen_timeout_s, self._streams.config, self._streams.key(stream, "listen"), port.address)

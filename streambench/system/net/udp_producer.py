@@ -7,7 +7,7 @@ import os
 import socket
 from typing import Any
 
-from streambench.errors import MessageTooLargeError, SerdeError, StreamSystemError, UnknownStreamError, shortened
+from streambench.errors import MessageTooLargeError, SerdeError, StreamSystemError, no_partition, shortened
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream
 from streambench.system.api import Sender, SystemProducer
@@ -48,7 +48,7 @@ class UdpProducer(SystemProducer):
 
         def send(source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int) -> None:
             if partition >= len(ways):
-                raise UnknownStreamError(f"there is no partition {stream}.{partition}: it has {len(ways)}, numbered from 0")
+                raise no_partition(stream, partition, len(ways))
             ways[partition].add(message)
 
         return send

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from typing import Any, ClassVar
 
 from streambench.config import Config
-from streambench.errors import StreamSystemError, UnknownStreamError
+from streambench.errors import StreamSystemError, UnknownStreamError, no_partition
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import PartitionMetadata, SystemStream, SystemStreamPartition
 from streambench.system.api import SystemFactory
@@ -86,7 +86,7 @@ class PullSystemFactory(SystemFactory):
         def make(ssp: SystemStreamPartition, offset: str | None) -> StreamConsumer:
             number = admin.partitions(ssp.system_stream)
             if ssp.partition >= number:
-                raise UnknownStreamError(f"there is no partition {ssp}: the stream has {number}, numbered from 0")
+                raise no_partition(ssp.system_stream, ssp.partition, number)
             made = self.consumer(system, ssp.stream, ssp.partition, offset, config)
             self._check(made, StreamConsumer)
             return made

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from streambench.errors import MessageTooLargeError, SerdeError, StreambenchError, UnknownStreamError, do_all
+from streambench.errors import MessageTooLargeError, SerdeError, StreambenchError, do_all, no_partition
 from streambench.model import OutgoingMessageEnvelope, SystemStream
 from streambench.system.api import Sender, SystemProducer
 from streambench.system.pull.api import StreamProducer
@@ -55,7 +55,7 @@ class PullProducer(SystemProducer):
             _check(stream, key, "key")
             _check(stream, message, "msg")
             if not 0 <= partition < partitions:
-                raise UnknownStreamError(f"there is no partition {stream}.{partition}: the stream has {partitions}, numbered from 0")
+                raise no_partition(stream, partition, partitions)
             self._uncommitted[stream] = None
             if chooses or not (of_one or (envelope.partition is None and envelope.partition_key is None)):
                 self._called(stream, "cannot be written to", producer.send_to, partition, message, key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from streambench.errors import UnknownStreamError
+from streambench.errors import no_partition
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.system.api import SystemConsumer, nothing_to_look_at
@@ -49,7 +49,7 @@ class WebhookConsumer(SystemConsumer):
             self._endpoints[stream] = self._settings.endpoint(stream)
         partitions = self._endpoints[stream].partitions
         if not 0 <= ssp.partition < partitions:
-            raise UnknownStreamError(f"there is no partition {ssp}: the stream has {partitions}, numbered from 0")
+            raise no_partition(ssp.system_stream, ssp.partition, partitions)
         self._partitions.setdefault(stream, set()).add(ssp.partition)
 
     def start(self) -> None:

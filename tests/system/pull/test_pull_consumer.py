@@ -277,7 +277,7 @@ def test_a_consumer_that_cannot_be_made_is_an_error_of_the_start(raised: Excepti
 
 
 def test_a_stream_and_a_partition_that_are_not_there_are_named() -> None:
-    with pytest.raises(UnknownStreamError, match=r"there is no partition sys\.clicks\.5: the stream has 1, numbered from 0"):
+    with pytest.raises(UnknownStreamError, match=r"sys\.clicks has no partition 5; it has 1, numbered from 0"):
         ScriptedFactory([]).reading(p5="oldest")
 
 

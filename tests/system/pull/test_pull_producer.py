@@ -138,7 +138,7 @@ def test_what_is_not_bytes_is_refused_with_the_setting_that_is_missing(message: 
 def test_a_stream_and_a_partition_that_are_not_there_are_named() -> None:
     with pytest.raises(UnknownStreamError, match=r"no stream sys\.three"):
         Factory().made().send("task", OutgoingMessageEnvelope(SystemStream("sys", "three"), b"1"))
-    with pytest.raises(UnknownStreamError, match=r"no partition sys\.two\.2: the stream has 2"):
+    with pytest.raises(UnknownStreamError, match=r"sys\.two has no partition 2; it has 2"):
         Factory().made().send("task", OutgoingMessageEnvelope(TWO, b"1", partition=2))
 
 
