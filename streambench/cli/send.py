@@ -16,7 +16,7 @@ from streambench.cli.output import say
 from streambench.config import Config
 from streambench.container.writer import Writer, writing
 from streambench.debug.view import counted
-from streambench.errors import SerdeError, StreambenchError, StreamSystemError, described, no_partition
+from streambench.errors import SerdeError, StreambenchError, StreamSystemError, UnknownStreamError, described, no_partition
 from streambench.model import OutgoingMessageEnvelope, SystemStream
 from streambench.serde.api import Serde
 from streambench.serde.builtin import BytesSerde
