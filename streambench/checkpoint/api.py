@@ -31,6 +31,7 @@ class Checkpoint(Struct, frozen=True):
     which it has processed nothing yet (the first offset to be read). ``changelogs``: per store, the changelog's upcoming offset when
     this checkpoint was made: a restore stops there. ``generation`` and ``sequence`` say which commit it belongs to, ``time_ms`` when that
     was; they are the writer's, a manager keeps them as they are. Generation 0 is a rewind, whose ``starts`` somebody asked for.
+    ``identities``: which partitions they were (``SystemAdmin.identity``), of those of which that can be told.
     """
 
     offsets: Mapping[SystemStreamPartition, str]
@@ -39,6 +40,7 @@ class Checkpoint(Struct, frozen=True):
     generation: int = 0
     sequence: int = 0
     time_ms: int = 0
+    identities: Mapping[SystemStreamPartition, str] = {}
 
     @property
     def partitions(self) -> set[SystemStreamPartition]:

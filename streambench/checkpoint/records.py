@@ -17,8 +17,8 @@ from streambench.model import SystemStreamPartition
 encode = msgspec.json.Encoder(order="deterministic").encode
 
 
-class StoredCheckpoint(Struct):
-    """A checkpoint as it is written: partitions as text."""
+class StoredCheckpoint(Struct, omit_defaults=True):
+    """A checkpoint as it is written: partitions as text. Old ones have no ``identities``."""
 
     offsets: dict[str, str]
     starts: dict[str, str]
@@ -26,6 +26,7 @@ class StoredCheckpoint(Struct):
     generation: int
     sequence: int
     time_ms: int
+    identities: dict[str, str] = {}
 
 
 class Start(Struct, kw_only=True):
@@ -104,6 +105,7 @@ def packed(checkpoint: Checkpoint) -> Raw:
                 checkpoint.generation,
                 checkpoint.sequence,
                 checkpoint.time_ms,
+                {str(ssp): identity for ssp, identity in checkpoint.identities.items()},
             )
         )
     )
@@ -129,6 +131,7 @@ def unpacked(raw: Raw, path: Path) -> Checkpoint:
             stored.generation,
             stored.sequence,
             stored.time_ms,
+            {SystemStreamPartition.parse(ssp): identity for ssp, identity in stored.identities.items()},
         )
     except (msgspec.MsgspecError, ConfigError) as error:
         raise CheckpointError(f"{path}: a checkpoint in it (or in what follows it) cannot be read: {error}") from error

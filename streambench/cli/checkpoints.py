@@ -16,6 +16,7 @@ from streambench.cli.job import JobArgument, JobOption, JsonOption, read_job, sy
 from streambench.cli.output import moment, say, show_rows
 from streambench.clock import SystemClock
 from streambench.config import Config
+from streambench.container.identities import Identities, replaced
 from streambench.container.offsets import start_point
 from streambench.container.snapshot import lag_between
 from streambench.errors import CheckpointError, ConfigError, UnknownStreamError
@@ -122,6 +123,7 @@ def _row(systems: Systems, task: str, checkpoint: Checkpoint, ssp: SystemStreamP
 
 
 def _last(systems: Systems, last: Mapping[str, Checkpoint]) -> Iterator[dict[str, Any]]:
+    identities = Identities(systems)
     for task in sorted(last, key=natural):
         for ssp in _partitions(last[task]):
             row = _row(systems, task, last[task], ssp)
@@ -130,7 +132,11 @@ def _last(systems: Systems, last: Mapping[str, Checkpoint]) -> Iterator[dict[str
             except (UnknownStreamError, ConfigError):
                 here = None
             upcoming = here.upcoming if here is not None and systems.admin(ssp.system).replayable else None
-            yield {**row, "upcoming": upcoming, "lag": lag_between(row["next"], upcoming) if row["next"] is not None else None}
+            at = row["next"]
+            if here is not None and not identities.is_same(last[task], ssp):
+                print(f"warning: {replaced(task, ssp, last[task])}", file=sys.stderr)
+                at = None
+            yield {**row, "upcoming": upcoming, "lag": lag_between(at, upcoming) if at is not None else None}
 
 
 def _history(systems: Systems, history: Mapping[str, Sequence[Checkpoint]]) -> Iterator[dict[str, Any]]:
@@ -151,6 +157,7 @@ class _Job:
         self.manager = manager
         self.systems = systems
         self.config = config
+        self.identities = Identities(systems)
         inputs = all_inputs(config)
         self.metadata: Metadata = systems.metadata(inputs)
         self.model: JobModel = plan(config, name, self.metadata, manager.last_generation())
@@ -176,6 +183,9 @@ def _rewind(job: _Job, wishes: Sequence[str], *, yes: bool) -> None:
     for task in sorted(wanted, key=natural):
         places = ", ".join(f"{ssp} at {_next(job.systems, wanted[task], ssp)}" for ssp in _partitions(wanted[task]))
         say(f"{task}: {'goes' if yes else 'would go'} on with {places}")
+        for ssp in _partitions(wanted[task]):
+            if ssp.partition in job.metadata.get(ssp.system_stream, {}) and not job.identities.is_same(wanted[task], ssp):
+                print(f"warning: {replaced(task, ssp, wanted[task])}", file=sys.stderr)
     if not yes and not typer.confirm("Go back?"):
         raise typer.Exit(1)
     generation = job.manager.rewind(wanted, now_ms=SystemClock().now_ms())
@@ -199,7 +209,7 @@ def _goal(job: _Job, only: str | None, where: str, so_far: Mapping[str, Checkpoi
     """The checkpoints that a wish asks for, by task."""
     now = SystemClock().now_ms()
     if where == "oldest":
-        return {task: Checkpoint({}, {ssp: _at(job, ssp, "oldest") for ssp in ssps}, time_ms=now) for task, ssps in job.tasks(only).items()}
+        return {task: _begun(job, {ssp: _at(job, ssp, "oldest") for ssp in ssps}, now) for task, ssps in job.tasks(only).items()}
     if re.fullmatch(r"\d+\.\d+", where):
         generation, sequence = map(int, where.split("."))
         history = job.manager.history()
@@ -222,6 +232,11 @@ def _goal(job: _Job, only: str | None, where: str, so_far: Mapping[str, Checkpoi
     for ssp in sorted(read):
         moved |= _moved(job, only, ssp, offset, {**so_far, **moved})
     return moved
+
+
+def _begun(job: _Job, starts: Mapping[SystemStreamPartition, str], now_ms: int) -> Checkpoint:
+    """The checkpoint of a task that has processed nothing yet."""
+    return Checkpoint({}, starts, time_ms=now_ms, identities=job.identities.at({}, starts))
 
 
 def _check_commit(job: _Job, history: Mapping[str, Sequence[Checkpoint]], generation: int, sequence: int) -> None:
@@ -256,6 +271,7 @@ def _moved(job: _Job, only: str | None, ssp: SystemStreamPartition, where: str, 
             {**before.starts, ssp: offset},
             before.changelogs,
             time_ms=now,
+            identities={**before.identities, **job.identities.at({}, {ssp: offset})},
         )
     return moved
 

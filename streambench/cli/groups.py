@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from streambench.checkpoint.api import Checkpoint
 from streambench.checkpoint.journal import JournalCheckpointManager
 from streambench.config import Config
+from streambench.container.identities import Identities
 from streambench.container.snapshot import lag_between
-from streambench.errors import ConfigError, StreambenchError, StreamSystemError, UnknownStreamError
+from streambench.errors import CheckpointError, ConfigError, StreambenchError, StreamSystemError, UnknownStreamError
 from streambench.job.membership import living
 from streambench.model import SystemStream, SystemStreamPartition
 from streambench.planning.model import natural
@@ -47,7 +49,7 @@ def group_rows(
         for task in sorted(last, key=natural):
             for ssp in sorted(last[task].partitions):
                 if only is None or ssp.system_stream == only:
-                    position, upcoming = _places(systems, ssp, last[task].offsets.get(ssp), last[task].starts.get(ssp), silent)
+                    position, upcoming = _places(systems, ssp, last[task], silent)
                     yield {
                         "group": directory.name, "stream": str(ssp.system_stream), "partition": ssp.partition,
                         "member": holders.get(containers.get(task, -1)), "position": position, "upcoming": upcoming,
@@ -59,6 +61,21 @@ def group_rows(
                     yield {**dict.fromkeys(COLUMNS), "group": directory.name, "member": str(member)}
 
 
+def readers(config: Config, stream: SystemStream) -> list[str]:
+    """The groups that have a place in a stream, sorted; without those whose checkpoints cannot be read."""
+    found = []
+    for directory in _jobs(config):
+        manager = JournalCheckpointManager(directory, directory.name, keep=1)
+        try:
+            if any(ssp.system_stream == stream for each in manager.read_last().values() for ssp in each.partitions):
+                found.append(directory.name)
+        except CheckpointError:
+            continue
+        finally:
+            manager.close()
+    return found
+
+
 def _jobs(config: Config) -> list[Path]:
     """The directories of the jobs that keep their checkpoints in the logs of this configuration, or beside it."""
     above = [config.path(f"systems.{system}.path") / "_jobs" for system in log_systems(config)]
@@ -67,16 +84,19 @@ def _jobs(config: Config) -> list[Path]:
 
 
 def _places(
-    systems: Systems, ssp: SystemStreamPartition, processed: str | None, start: str | None, silent: dict[str, StreambenchError]
+    systems: Systems, ssp: SystemStreamPartition, checkpoint: Checkpoint, silent: dict[str, StreambenchError]
 ) -> tuple[str | None, str | None]:
-    """The next message, and where the partition ends; None where nobody here can tell, since the system is that of another job."""
-    position = processed
+    """The next message, and where the partition ends; None where nobody here can tell, since the system is that of another job, or the
+    partition is another one now."""
+    position = processed = checkpoint.offsets.get(ssp)
     try:
         admin = systems.admin(ssp.system)
-        position = admin.after(processed) if processed is not None else start
+        position = admin.after(processed) if processed is not None else checkpoint.starts.get(ssp)
         if ssp.system in silent:
             return position, None
         here = systems.metadata([ssp.system_stream])[ssp.system_stream].get(ssp.partition)
+        if here is not None and not Identities(systems).is_same(checkpoint, ssp):
+            position = None
     except (ConfigError, UnknownStreamError):
         return processed, None
     except StreamSystemError as error:

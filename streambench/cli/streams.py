@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from streambench.cli.groups import COLUMNS, FIGURES, group_rows, silent_systems
+from streambench.cli.groups import COLUMNS, FIGURES, group_rows, readers, silent_systems
 from streambench.cli.job import JobOption, JsonOption, complete_words, is_job, split_job, stream_named, systems_of
 from streambench.cli.output import say, show_rows, tell_error
 from streambench.config import Config
@@ -181,7 +181,9 @@ def _delete(config: Config, stream: SystemStream, *, ask: bool) -> None:
         systems.metadata([stream])
         if ask and not sys.stdin.isatty():
             raise typer.BadParameter(f"{stream} would be deleted with all it holds, and there is no terminal to ask at: give --yes")
-        if ask and not typer.confirm(f"Delete {stream} with all it holds?"):
+        jobs = readers(config, stream)
+        told = f" (jobs that have read it: {', '.join(jobs)})" if jobs else ""
+        if ask and not typer.confirm(f"Delete {stream} with all it holds?{told}"):
             raise typer.Exit(1)
         systems.admin(stream.system).delete(stream)
-    say(f"{stream} has been deleted")
+    say(f"{stream} has been deleted{told}")

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 
 from streambench.checkpoint.api import Checkpoint, CheckpointManager
 from streambench.clock import Clock
+from streambench.container.identities import Identities
 from streambench.container.intake import Intake
 from streambench.container.multiplexer import Lane
 from streambench.container.outbox import Outbox, TaskCommit
@@ -26,8 +27,11 @@ class Commits:
         checkpoints: CheckpointManager,
         clock: Clock,
         observer: EventObserver | None = None,
+        *,
+        systems: Systems,
     ) -> None:
         self._tasks = tasks
+        self._identities = Identities(systems)
         self._outbox = outbox
         self._state = state
         self._checkpoints = checkpoints
@@ -56,6 +60,7 @@ class Commits:
             task
             for task in self._tasks
             if any(last.get(task.name, unknown).starts.get(ssp) != at for ssp, at in task.starts().items())
+            or self._is_of_another(last.get(task.name, unknown), task)
             or not corrected.isdisjoint(self._state.changelogs(task.name).values())
         ]
         self._hand_over([self._of(task) for task in news])
@@ -72,7 +77,14 @@ class Commits:
         if safe:
             self._intake.acknowledge(safe)
 
+    def _is_of_another(self, checkpoint: Checkpoint, task: TaskInstance) -> bool:
+        """Whether the checkpoint of a task is of partitions that are not there any more: of those that are, the next start must know."""
+        now = self._identities.at(task.offsets(), task.starts()) if checkpoint.identities else {}
+        return any(checkpoint.identities.get(ssp, identity) != identity for ssp, identity in now.items())
+
     def _hand_over(self, commits: Sequence[TaskCommit]) -> None:
+        for each in commits:
+            each.identities = self._identities.at(each.offsets, each.starts)
         written = self._outbox.commit(commits, self._clock.now_ms())
         if written:
             self._state.committed(written, self._checkpoints)

@@ -387,7 +387,9 @@ class Container:
             clock=self._clock, metrics=self.metrics, directory=checkpoints.directory, meter=self._meter,
         )  # fmt: skip
         self._writers.append(self._state_of_tasks.close)
-        self._commits = Commits(self._tasks, self._outbox, self._state_of_tasks, checkpoints, self._clock, self._observer)
+        self._commits = Commits(
+            self._tasks, self._outbox, self._state_of_tasks, checkpoints, self._clock, self._observer, systems=self._systems
+        )
         try:
             self._outbox.start([task.name for task in container.tasks], self._state_of_tasks.fenced(), self._generation, epoch)
         except FencedError as error:

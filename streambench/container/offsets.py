@@ -4,7 +4,8 @@ The order of precedence (design of Samza's OffsetManager, with its silent cases 
 that somebody asked for (``streambench checkpoints --rewind``); the checkpoint, unless ``samza.reset.offset``; ``samza.offset.default`` of
 the stream, then of its system; upcoming. A partition that a stream has got since the job was last started is read from its beginning: what
 arrived there before the job noticed was meant for it. A partition that another task had before (another grouper makes other tasks) goes on
-where that one has left it; but a task that has had it itself, before that, goes on where its own state stands.
+where that one has left it; but a task that has had it itself, before that, goes on where its own state stands. The checkpoint of a
+partition that another one has replaced under its name is treated as an offset that is out of range is: reported, and the default followed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from datetime import UTC, datetime
 
 from streambench.checkpoint.api import Checkpoint
 from streambench.config import Config
+from streambench.container.identities import Identities, replaced
 from streambench.errors import OffsetError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OLDEST, PartitionMetadata, SystemStreamPartition
@@ -37,6 +39,7 @@ class StartingOffsets:
         self._config = config
         self._systems = systems
         self._metadata = metadata
+        self._identities = Identities(systems)
         self._warned: set[str] = set()
         self._known = known
         self._streams = {ssp.system_stream for ssp in known}
@@ -62,6 +65,8 @@ class StartingOffsets:
             return self._first(ssp, here), None
         processed = checkpoint.offsets.get(ssp)
         try:
+            if not self._identities.is_same(checkpoint, ssp):
+                return self._instead(ssp, here, replaced(task, ssp, checkpoint)), None
             position = admin.after(processed) if processed is not None else checkpoint.starts.get(ssp)
             if position == OLDEST:
                 return self._beginning(here), None
@@ -71,12 +76,9 @@ class StartingOffsets:
         if position is None:
             return self._first(ssp, here), None
         if is_outside:
-            default = self._default(ssp, here)
-            log.warning(
-                "%s: the checkpoint of %s goes on at %s, but the partition holds %s to %s; reading begins at %s (samza.offset.default=%s)",
-                ssp, task, position, here.oldest or here.upcoming, here.upcoming, default, self._setting(ssp),
-            )  # fmt: skip
-            return default, None
+            holds = f"{here.oldest or here.upcoming} to {here.upcoming}"
+            why = f"{ssp}: the checkpoint of {task} goes on at {position}, but the partition holds {holds}"
+            return self._instead(ssp, here, why), None
         return position, processed
 
     def asked_for(self, task: str, ssp: SystemStreamPartition, offset: str) -> str:
@@ -111,10 +113,18 @@ class StartingOffsets:
         log.warning("%s goes on with %s where %s has left it; the state of %s stays behind", task, ssp, former, former)
         return checkpoint
 
+    def _instead(self, ssp: SystemStreamPartition, here: PartitionMetadata, why: str) -> str:
+        """Where reading begins when a checkpoint is of no use."""
+        default = self._default(ssp, here)
+        log.warning("%s; reading begins at %s (samza.offset.default=%s)", why, default, self._setting(ssp))
+        return default
+
     def _is_outside(self, ssp: SystemStreamPartition, position: str, here: PartitionMetadata) -> bool:
-        compare = self._systems.admin(ssp.system).compare
+        admin = self._systems.admin(ssp.system)
+        compare = admin.compare
         oldest = here.oldest if here.oldest is not None else here.upcoming
-        before = oldest is not None and (compare(position, oldest) or 0) < 0
+        # Where identities grow, nothing is ever removed before a position: one before the oldest message's offset is within that message.
+        before = oldest is not None and not admin.identity_grows and (compare(position, oldest) or 0) < 0
         after = here.upcoming is not None and (compare(position, here.upcoming) or 0) > 0
         return before or after
 

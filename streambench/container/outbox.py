@@ -49,13 +49,14 @@ class StoreChanges(Struct):
 
 
 class TaskCommit(Struct):
-    """What one task commits."""
+    """What one task commits. ``identities``: as in a checkpoint."""
 
     task: str
     offsets: Mapping[SystemStreamPartition, str]
     starts: Mapping[SystemStreamPartition, str]
     changelogs: Mapping[str, SystemStreamPartition]
     changes: Sequence[StoreChanges]
+    identities: Mapping[SystemStreamPartition, str] = {}
 
 
 class Outbox(Protocol):
@@ -186,6 +187,7 @@ class ProducingOutbox:
                 generation=self._generation,
                 sequence=self._sequence,
                 time_ms=now_ms,
+                identities=each.identities,
             )
             for each in commits
         }

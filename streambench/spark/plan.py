@@ -13,6 +13,7 @@ from streambench.checkpoint.choice import checkpoint_manager
 from streambench.clock import SystemClock
 from streambench.config import Config
 from streambench.container.container import Container
+from streambench.container.identities import Identities
 from streambench.container.inputs import checked_inputs
 from streambench.container.offsets import StartingOffsets
 from streambench.errors import ConfigError
@@ -68,7 +69,7 @@ def make_plan(config: Config, task: Any = None) -> DeployPlan:
             each.number: _offsets(systems, each, lambda task, ssp: starting.of(task, ssp, last.get(task))[0]) for each in model.containers
         }
         ends = _ends(systems, metadata, model)
-        idle = _all_recorded(model, last) and not any(
+        idle = _all_recorded(model, last, Identities(systems)) and not any(
             _is_before(systems, ssp, start, ends[ssp]) for starts_of_one in starts.values() for ssp, start in starts_of_one.items()
         )
         return DeployPlan(config, task, model, starts, ends, idle)
@@ -145,12 +146,14 @@ def _ends(systems: Systems, metadata: Metadata, model: JobModel) -> dict[SystemS
     return ends
 
 
-def _all_recorded(model: JobModel, last: Mapping[str, Checkpoint]) -> bool:
+def _all_recorded(model: JobModel, last: Mapping[str, Checkpoint], identities: Identities) -> bool:
     """Whether every task has a durable position in each of its partitions. Where not, a start must record it even if nothing is there to be
     read: what arrives from now on would otherwise be skipped by a first start that begins at what is upcoming then."""
     for task in model.tasks:
         checkpoint = last.get(task.name)
-        if checkpoint is None or any(ssp not in checkpoint.offsets and ssp not in checkpoint.starts for ssp in task.partitions):
+        if checkpoint is None or not checkpoint.partitions.issuperset(task.partitions):
+            return False
+        if not all(identities.is_same(checkpoint, ssp) for ssp in task.partitions):
             return False
     return True
 

@@ -256,6 +256,9 @@ class SystemAdmin(ABC):
     offset_default: str = "upcoming"
     """Where a task begins in a stream of which it knows nothing, unless ``samza.offset.default`` says it."""
 
+    identity_grows: bool = False
+    """Whether ``identity`` depends on the position. It is then asked for with every commit, else once by each container."""
+
     @abstractmethod
     def metadata(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
         """Per stream and partition, the oldest, newest and upcoming offset as of now. Raises UnknownStreamError for a stream that is not
@@ -277,6 +280,14 @@ class SystemAdmin(ABC):
     @abstractmethod
     def after(self, offset: str) -> str:
         """The offset that follows ``offset``: where to go on after having processed it."""
+
+    def identity(self, ssp: SystemStreamPartition, position: str) -> str | None:
+        """What tells a partition from any other that later stands in its place: that of a stream which is deleted and created again under
+        its name, a file that replaces another one. Checkpoints remember it, so that their offsets are not used in the wrong one.
+
+        It stays the same whatever is appended, and whatever retention and compaction remove. ``position``: the first offset that was not
+        processed; what stands there and behind it must not matter. Asked for after the stream's ``metadata``. None: nobody can tell."""
+        return None
 
     def grow(self, stream: SystemStream, partitions: int) -> None:
         """Give a stream so many partitions, durably; what is there stays as it is, and nothing happens where it has as many or more.

@@ -6,6 +6,7 @@ are kept as they were sent; the offset of a message is its index in its partitio
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
@@ -39,13 +40,14 @@ _FIELDS = 3
 class Partition:
     """One partition: key, message, and what few messages have (timestamp and headers, else None), one after the other in one flat list.
 
-    A message is appended in one step, which other threads see whole or not at all.
+    A message is appended in one step, which other threads see whole or not at all. ``identity``: no other partition has the same.
     """
 
-    __slots__ = ("_has_extras", "fields")
+    __slots__ = ("_has_extras", "fields", "identity")
 
     def __init__(self) -> None:
         self.fields: list[Any] = []
+        self.identity = os.urandom(8).hex()
         self._has_extras = False
 
     def __len__(self) -> int:
@@ -72,9 +74,9 @@ class Partition:
         self.fields.extend(fields)
 
     def copy(self) -> Partition:
-        """A partition with the same messages, to be continued on its own."""
+        """The same partition, to be continued on its own."""
         other = Partition()
-        other.fields, other._has_extras = list(self.fields), self._has_extras
+        other.fields, other._has_extras, other.identity = list(self.fields), self._has_extras, self.identity
         return other
 
     def entries(self) -> list[tuple[Any, Any]]:
@@ -263,6 +265,9 @@ class MemoryAdmin(NumberedAdmin):
 
     def grow(self, stream: SystemStream, partitions: int) -> None:
         self._streams.grow(stream, partitions)
+
+    def identity(self, ssp: SystemStreamPartition, position: str) -> str | None:
+        return self._streams.partition(ssp.system_stream, ssp.partition).identity
 
     def streams(self) -> list[SystemStream]:
         return sorted(self._streams.partitions)

@@ -24,7 +24,7 @@ def test_a_job_that_was_never_started_has_nothing(manager: CheckpointManager) ->
 
 
 def test_everything_in_a_checkpoint_is_read_as_it_was_written(another: Another) -> None:
-    checkpoint = Checkpoint({CLICKS: "17"}, {VIEWS: "0"}, {"counts": "204"}, 3, 9, 1_700_000_000_000)
+    checkpoint = Checkpoint({CLICKS: "17"}, {VIEWS: "0"}, {"counts": "204"}, 3, 9, 1_700_000_000_000, {VIEWS: "made on monday"})
     started(another()).write({"a": checkpoint})
     assert another().read_last() == {"a": checkpoint}
 

@@ -82,6 +82,30 @@ def test_a_deleted_stream_is_gone(project: Project) -> None:
     assert project.rows("streams", "list") == []
 
 
+def test_whose_checkpoints_a_deleted_stream_leaves_without_meaning_is_told(project: Project) -> None:
+    project.fill(10)
+    project.ok("run", "job.properties", "--until", "caught-up")
+    assert "deleted (jobs that have read it: up-1)" in project.ok("streams", "delete", "log.numbers", "--yes", *C)
+    project.fill(6)
+    told = project.run("checkpoints", "--json", *C)
+    assert [(row["next"], row["lag"]) for row in map(json.loads, told.stdout.splitlines())] == [("5", None)] * 2
+    assert "log.numbers.1 is not what it was when Partition 1 made its checkpoint" in told.stderr
+    assert {row["lag"] for row in map(json.loads, project.ok("streams", "--groups", "--json", *C).splitlines())} == {None}
+
+
+def test_who_chooses_a_place_in_a_stream_that_was_made_anew_is_asked_nothing_more(project: Project) -> None:
+    project.fill(10)
+    project.ok("run", "job.properties", "--until", "caught-up")
+    last = project.rows("checkpoints")[0]["commit"]
+    project.ok("streams", "delete", "log.numbers", "--yes", *C)
+    project.fill(6)
+    assert "is not what it was" in project.run("checkpoints", "--rewind", last, "--yes", *C).stderr
+    told = project.run("checkpoints", "--rewind", "log.numbers@2", "--yes", *C)
+    assert "is not what it was" not in told.stderr
+    ran = project.run("run", "job.properties", "--until", "caught-up")
+    assert "2 messages" in ran.stdout and "is not what it was" not in ran.stderr
+
+
 def test_lines_come_from_a_file_and_go_to_the_named_partition(project: Project) -> None:
     project.fill(0, partitions=3)
     (project.directory / "in.jsonl").write_text(lines({"n": 1}, {"n": 2}) + "\n")

@@ -10,10 +10,13 @@ from msgspec.structs import replace
 
 from streambench import Config, ConfigError, StreambenchError, StreamTask, UnknownStreamError
 from streambench.errors import MissingExtraError
+from streambench.job.run import run
 from streambench.model import SystemStreamPartition
 from streambench.spark import deploy, session
 from streambench.spark.deployment import settled
+from streambench.spark.plan import make_plan
 from streambench.system.log import LogSystemFactory
+from streambench.system.systems import Systems
 from tests.spark.conftest import Job
 
 IN = [SystemStreamPartition("log", "in", number) for number in (0, 1)]
@@ -126,3 +129,21 @@ def test_a_relative_directory_means_that_of_the_driver(tmp_path: Path, monkeypat
 def test_a_properties_file_will_do(tmp_path: Path) -> None:
     (tmp_path / "up.properties").write_text("job.id=7")
     assert settled(str(tmp_path / "up.properties")) == settled({"job.id": 7}) == Config({"job.id": "7"})
+
+
+def test_a_stream_that_was_made_anew_is_planned_as_a_container_would_read_it(job: Job, caplog: pytest.LogCaptureFixture) -> None:
+    """Also while it is empty: where the job has begun in it has to be known before anything arrives."""
+    config = job.config.with_values({"job.container.count": 1})
+    job.send(0, 4)
+    run(config, task=Ignore)
+    assert make_plan(config, Ignore).idle
+    assert not caplog.records
+    systems = Systems(config)
+    systems.admin("log").delete(IN[0].system_stream)
+    systems.create(IN[0].system_stream, 2)
+    systems.close()
+    assert not make_plan(config, Ignore).idle
+    job.send(0, 11)
+    caplog.clear()
+    assert [each.offsets for each in make_plan(config, Ignore).containers()] == [{IN[0]: ("0", "6"), IN[1]: ("0", "5")}]
+    assert "log.in.1 is not what it was when Partition 1 made its checkpoint" in caplog.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
 from collections.abc import Iterable
@@ -11,14 +12,15 @@ from typing import Any
 
 from streambench.durable import make_durable
 from streambench.errors import StreamExistsError, StreamSystemError
-from streambench.model import PartitionMetadata, SystemStream
+from streambench.model import PartitionMetadata, SystemStream, SystemStreamPartition
 from streambench.system.file.producer import check_writable
 from streambench.system.file.reader import Reader, reader_of
 from streambench.system.file.source import PlainSource, source_of
 from streambench.system.file.streams import FileStreams, Place
-from streambench.system.numbered import NumberedAdmin
+from streambench.system.numbered import NumberedAdmin, to_number
 
 _AT_ONCE = 10_000
+_HEAD = 4096  # checkpoints hold what comes of it: with another number, every file would seem to be replaced
 
 
 class _Scan:
@@ -39,14 +41,30 @@ class _Scan:
 
 
 class FileAdmin(NumberedAdmin):
-    """Knows the files of one file system. It deletes none: they are not its own."""
+    """Knows the files of one file system. It deletes none: they are not its own.
+
+    A file is told from another one by how it begins, as far as that was processed: so it may grow, be copied, and be edited behind that.
+    """
+
+    identity_grows = True
 
     def __init__(self, streams: FileStreams) -> None:
         self._streams = streams
         self._scans: dict[Place, _Scan] = {}
+        self._places: dict[SystemStreamPartition, Place] = {}
+        self._heads: dict[Place, bytes] = {}
 
     def metadata(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
-        return {stream: dict(enumerate(map(self._of, self._streams.partitions(stream.stream)))) for stream in streams}
+        found = {}
+        for stream in streams:
+            places = self._streams.partitions(stream.stream)
+            self._places.update({SystemStreamPartition(stream.system, stream.stream, number): place for number, place in enumerate(places)})
+            found[stream] = dict(enumerate(map(self._of, places)))
+        return found
+
+    def identity(self, ssp: SystemStreamPartition, position: str) -> str | None:
+        head = self._head(self._places[ssp], min(to_number(position, ssp), _HEAD))
+        return hashlib.blake2b(head, digest_size=8).hexdigest()
 
     def create(self, stream: SystemStream, partitions: int, **settings: Any) -> bool:
         path = self._streams.path(stream.stream)
@@ -67,6 +85,18 @@ class FileAdmin(NumberedAdmin):
         for scan in self._scans.values():
             scan.reader.close()
         self._scans.clear()
+
+    def _head(self, place: Place, length: int) -> bytes:
+        """So many of the first bytes of a file: of the one that was there when this was first asked, should it be replaced meanwhile."""
+        known = self._heads.get(place)
+        if known is None or len(known) < length:
+            source = source_of(place)
+            # Who deletes a file once it is read must not prevent the commit.
+            with contextlib.suppress(StreamSystemError), contextlib.closing(source):
+                found = source.read(0, _HEAD)
+                if found.startswith(known or b""):
+                    known = self._heads[place] = found
+        return (known or b"")[:length]
 
     def _of(self, place: Place) -> PartitionMetadata:
         oldest, newest = self._scanned(place) if place.format == "csv" or place.compressed else _looked_up(place)

@@ -24,6 +24,9 @@ class FileSystemFactory(SystemFactory):
     **Messages** are, by format: of ``jsonl`` the lines as they are, blank ones left out; of ``text`` all lines; of ``csv`` the rows as JSON
     objects of strings, named by the header. ``key.field`` takes the key from a field. ``follow=false``: a stream ends where its file ended
     when reading began, with or without a newline. ``follow=true``: what is appended is read as it comes, whole lines only.
+
+    **A file that takes the place of another one** is known by how it begins: a checkpoint remembers the first 4096 bytes, as far as they
+    were processed, and where they are others, ``samza.offset.default`` says where the new file is begun.
     """
 
     keys: ClassVar[frozenset[str] | None] = STREAM_KEYS

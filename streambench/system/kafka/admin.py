@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +13,7 @@ from kafka import errors as kafka_errors
 from kafka.admin import OffsetSpec
 
 from streambench.errors import ConfigError, StreamExistsError, StreamSystemError, UnknownStreamError
-from streambench.model import PartitionMetadata, SystemStream
+from streambench.model import PartitionMetadata, SystemStream, SystemStreamPartition
 from streambench.system.kafka.clients import LookUps, new_admin, told, translated, unreachable
 from streambench.system.kafka.hanging import Open, find_open, still
 from streambench.system.kafka.settings import CHECKPOINTS, Settings
@@ -25,6 +26,7 @@ _REST_S = 10.0
 _LOOK_AGAIN_S = 3.0
 # Of a broker that leads a partition this client may not have heard; it has the number -1 where there is none at the moment.
 _PASSING = (kafka_errors.RetriableError, kafka_errors.UnknownBrokerIdError)
+_NO_ID = str(uuid.UUID(int=0))  # of brokers before 2.8
 _INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
@@ -40,6 +42,7 @@ class KafkaAdmin(NumberedAdmin):
         self._client: Any = None
         self._look_ups = LookUps(settings)
         self._numbers: dict[str, list[int]] = {}
+        self._topic_ids: dict[str, str] = {}
         self._away_until = 0.0
         self._seen: dict[TopicPartition, list[Open]] = {}
 
@@ -116,6 +119,10 @@ class KafkaAdmin(NumberedAdmin):
             with self._asking(f"adding partitions to {stream}"):
                 self._admin().create_partitions({stream.stream: partitions})
             self._wait_until(lambda: len(self.partitions([stream.stream]).get(stream.stream, ())) >= partitions, f"{stream} to grow")
+
+    def identity(self, ssp: SystemStreamPartition, position: str) -> str | None:
+        topic_id = self._topic_ids.get(ssp.stream)
+        return None if topic_id == _NO_ID else topic_id
 
     def streams(self) -> list[SystemStream]:
         topics = self._asked("listing topics", lambda: self._admin().list_topics())
@@ -274,6 +281,7 @@ class KafkaAdmin(NumberedAdmin):
     def partitions(self, topics: list[str]) -> dict[str, list[int]]:
         """The partitions of those of the topics that there are."""
         described = self._asked("asking for topics", lambda: self._admin().describe_topics(topics))
+        self._topic_ids.update({each["name"]: str(each["topic_id"]) for each in described if not each["error_code"]})
         return {
             each["name"]: sorted(partition["partition_index"] for partition in each["partitions"])
             for each in described

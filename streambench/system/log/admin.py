@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from streambench.errors import UnknownStreamError
 from streambench.model import PartitionMetadata, SystemStream, SystemStreamPartition
 from streambench.system.log.streams import Log
 from streambench.system.numbered import NumberedAdmin, to_number
@@ -26,6 +27,14 @@ class LogAdmin(NumberedAdmin):
 
     def create(self, stream: SystemStream, partitions: int, **settings: Any) -> bool:
         return self.log.create(stream.stream, partitions, **settings)
+
+    def identity(self, ssp: SystemStreamPartition, position: str) -> str | None:
+        try:
+            created_ms = self.log.stream(ssp.stream).created_ms
+        except UnknownStreamError:
+            return None
+        # A stream whose stream.json was written by hand, to repair it, does not know when it was created.
+        return str(created_ms) if created_ms else None
 
     def streams(self) -> list[SystemStream]:
         return [SystemStream(self._system, name) for name in self.log.streams()]

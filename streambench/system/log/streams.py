@@ -50,9 +50,10 @@ class _Grown(Struct):
 class LogStream:
     """One stream of a log: its partitions, by number."""
 
-    def __init__(self, log: Log, name: str, partitions: int, settings: Settings, identity: tuple[int, int]) -> None:
+    def __init__(self, log: Log, name: str, about: _About, settings: Settings, identity: tuple[int, int]) -> None:
         self.name = name
-        self.partitions = partitions
+        self.partitions = about.partitions
+        self.created_ms = about.created_ms
         self.settings = settings
         self.grown: tuple[int, int] | None = None
         self._log = log
@@ -105,7 +106,7 @@ class Log:
             about = _read(file)
             settings = self.settings.with_values(about.settings)
             settings = settings.with_values(self.streams_settings.get(name, {}), f"systems.{self.name}.streams.{name}.")
-            known = self._open[name] = stamp, LogStream(self, name, about.partitions, settings, stamp)
+            known = self._open[name] = stamp, LogStream(self, name, about, settings, stamp)
         stream = known[1]
         grown = _stamp(self.path / name / _GROWN)
         if grown != stream.grown:

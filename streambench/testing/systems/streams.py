@@ -56,6 +56,24 @@ class Streams(Harness):
             system.admin.create(system.stream, 1)
             assert system.read(self._first(system)) == []
 
+    @needs("deletes", "creates", "replayable")
+    def test_a_partition_is_told_from_that_of_a_stream_made_anew_if_at_all_and_from_no_other(self, tmp_path: Path) -> None:
+        with self._opened(tmp_path) as system:
+
+            def identity() -> str | None:
+                system.admin.metadata([system.stream])
+                return system.admin.identity(system.ssp(), position)
+
+            self._send(system, range(3))
+            position = system.admin.after(system.read(self._first(system))[-1].offset)
+            former = identity()
+            self._send(system, range(3, 6))
+            assert identity() == former
+            system.producer.stop()
+            system.admin.delete(system.stream)
+            system.admin.create(system.stream, 1)
+            assert former is None or identity() != former
+
     @needs("grows", "replayable")
     def test_a_stream_that_grows_keeps_what_it_has(self, tmp_path: Path) -> None:
         with self._opened(tmp_path) as system:

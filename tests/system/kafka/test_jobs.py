@@ -114,6 +114,24 @@ def test_a_job_goes_on_where_it_was_with_its_state_and_repeats_nothing(kafka: Ka
     assert job.outputs() == counted(0, 150)
 
 
+@pytest.mark.parametrize("guarantee", [{}, ONCE])
+def test_an_input_that_was_deleted_and_made_anew_between_two_runs_is_read_whole_and_that_is_told(
+    guarantee: dict[str, str], kafka: KafkaNodes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = Job(kafka, tmp_path, **guarantee)
+    sent(job.systems, job.input, messages(0, 10))
+    job.run()
+    job.run()
+    assert "is not what it was" not in caplog.text
+    job.systems.admin("k").delete(job.input)
+    job.systems.admin("k").create(job.input, 2)
+    sent(job.systems, job.input, messages(0, 20))
+    job.run()
+    assert f"{job.input}.1 is not what it was when Partition 1 made its checkpoint" in caplog.text
+    found = {part: [message for _, message in each] for part, each in job.outputs().items()}
+    assert found == {part: [b"%d" % n for n in (*range(part, 10, 2), *range(part, 20, 2))] for part in (0, 1)}
+
+
 def test_nothing_is_lost_when_the_process_is_killed_in_the_middle(kafka: KafkaNodes, tmp_path: Path) -> None:
     job = Job(kafka, tmp_path)
     total = 2400
