@@ -105,6 +105,7 @@ class Offsets(Sequence[str]):
 class Runs:
     """Gives tasks their runs. ``longest``: ``task.batch.messages``; ``one_by_one``: while somebody steps, runs are of one message.
 
+    ``refused``: the error of the last input that could not be decoded and was not passed over.
     ``shown``: of how many messages at the end of a run ``on_choice`` is told (its first is shown in any case); None: of all.
     """
 
@@ -123,7 +124,7 @@ class Runs:
         self._begins = begins
         self._task = ""
         self._mark = 0
-        self._refused: SerdeError | None = None
+        self.refused: SerdeError | None = None
 
     def deliver(
         self, lane: Lane, waiting: Waiting, at_most: int | None, on_choice: Callable[[IncomingMessageEnvelope], object] | None
@@ -141,7 +142,7 @@ class Runs:
             try:
                 subscription.task.process_batch(part, subscription.collector, subscription.coordinator)
             except Exception as error:
-                if error is self._refused:
+                if error is self.refused:
                     raise
                 self._failed(error, subscription, part, self._mark)
             subscription.offset = batch.last_offset
@@ -162,7 +163,7 @@ class Runs:
         try:
             self._reject(self._task, raw, error)
         except SerdeError as refused:
-            self._refused = refused
+            self.refused = refused
             raise
         # Dead letters stay even if the run is skipped: what the task collected is behind them.
         dead = self._outgoing[letters:]

@@ -27,7 +27,7 @@ from streambench.container.handles import Coordinator, Outgoing, Owner
 from streambench.container.intake import Arrival, Intake, ReaderFailure
 from streambench.container.multiplexer import Lane, Multiplexer
 from streambench.container.outbox import Outbox
-from streambench.container.rejects import Rejects, noting
+from streambench.container.rejects import Rejects, is_letter, noting
 from streambench.container.task_instance import EventObserver, Subscription, TaskInstance, is_ignored
 from streambench.container.turns import FEWEST, Turning, take_turns
 from streambench.errors import ConfigError, MessageTooLargeError, SerdeError, shortened
@@ -113,6 +113,7 @@ class EventLoop:
         self._rejects = rejects
         self.ignored = 0
         self._served: Lane | None = None
+        self._first_of_window: object = None
         self._wants_shutdown: set[str] = set()
         self._ended: set[str] = set()
         self._windows = metrics.counter("window-calls", "container")
@@ -434,6 +435,7 @@ class EventLoop:
 
     def _window(self) -> None:
         self._windows.inc()
+        first = len(self._outgoing)
         for task in self._windowed:
             mark = len(self._outgoing)
             if self._observer:
@@ -445,6 +447,7 @@ class EventLoop:
                 if not is_ignored(error, self._ignored):
                     raise task.failure(error, "in window()") from error
                 self._pass_over(error, task.window_coordinator, mark)
+        self._first_of_window = self._outgoing[first] if len(self._outgoing) > first else None
 
     def _end_inputs(self) -> None:
         """See to the partitions that have come to their end: a task whose last one that was is told so, once."""
@@ -483,16 +486,39 @@ class EventLoop:
             self.shutdown_requested = True
 
     def _placed(self, error: _Unsent) -> _Unsent:
-        """The error of an output with the message that led to it; an input that cannot be decoded names its own place."""
-        envelope = self._outgoing[min(self._outbox.failed_at, len(self._outgoing) - 1)][2] if self._outgoing else None
-        if envelope is None:
+        """The error of an output with the message that led to it, and the callback that sent it (its line is not known any more); an input
+        that cannot be decoded names its own place."""
+        if not self._outgoing or error is self.runs.refused:
             return error
-        waiting = self._multiplexer.lanes[envelope.ssp].waiting
-        if waiting is not None and waiting.taken is not None:
-            text = f"{error} (while processing {place_of(waiting.taken)})"
+        at = min(self._outbox.failed_at, len(self._outgoing) - 1)
+        envelope, sent = self._outgoing[at][2], self._sent_in(at)
+        if envelope is None:
+            text = f"{error} ({sent})" if sent else str(error)
         else:
-            text = f"{error} (while processing {envelope.ssp}@{envelope.offset}, key {shortened(envelope.key)})"
+            waiting = self._multiplexer.lanes[envelope.ssp].waiting
+            if waiting is not None and waiting.taken is not None:
+                place = place_of(waiting.taken)
+            else:
+                place = f"{envelope.ssp}@{envelope.offset}, key {shortened(envelope.key)}"
+            text = f"{error} (while processing {place}{': ' if sent else ''}{sent})"
         return ConfigError(text, key=error.key) if isinstance(error, ConfigError) else type(error)(text)
+
+    def _sent_in(self, at: int) -> str:
+        """Which send of which callback it was that collected an output, in words; empty for a dead letter, which no task has sent."""
+        source, output, origin, *_ = self._outgoing[at]
+        task = next((task for task in self._tasks if task.name == source), None)
+        if task is None or is_letter(output):
+            return ""
+        window = next((place for place, each in enumerate(self._outgoing) if each is self._first_of_window), len(self._outgoing))
+        start, stop = (window, at) if at >= window else (0, at)
+        if at >= window:
+            name = "window"
+        elif origin is None:
+            name = "end_of_stream"
+        else:
+            name = "process_batch" if task.takes_batches else "process"
+        before = sum(1 for each in self._outgoing[start:stop] if each[0] == source and each[2] is origin)
+        return f"send no. {before + 1} of {task.callback(name)}"
 
     def _serve(self, requests: list[Coordinator]) -> None:
         """Do what tasks asked for in this iteration: commits first, then shutdowns."""

@@ -233,9 +233,7 @@ class ProducingOutbox:
         """What takes the messages for the stream of the first of them."""
         if isinstance(envelope, OutgoingBatch):
             return self._outlet_of_columns(task, envelope)
-        if not isinstance(envelope, OutgoingMessageEnvelope) or not isinstance(envelope.system_stream, SystemStream):
-            raise SerdeError(f"{task} sent {shortened(envelope)}; what can be sent is OutgoingMessageEnvelope(SystemStream(...), message)")
-        stream = envelope.system_stream
+        stream = _checked(task, envelope)
         if stream in self._changelogs:
             raise ConfigError(f"{task} sent to {stream}, which is a changelog of this job; send to another stream")
         try:
@@ -303,6 +301,18 @@ class ProducingOutbox:
     def _unserialisable(self, task: str, envelope: OutgoingMessageEnvelope, error: Exception) -> None:
         self._rejects.unserialisable(task, envelope, error)
         self._unflushed -= 1
+
+
+def _checked(task: str, envelope: Any) -> SystemStream:
+    """Where a message is to go. Raises SerdeError for what is no message, or names no stream."""
+    if not isinstance(envelope, OutgoingMessageEnvelope):
+        raise SerdeError(f"{task} sent {shortened(envelope)}; what can be sent is OutgoingMessageEnvelope(SystemStream(...), message)")
+    stream: Any = envelope.system_stream
+    if isinstance(stream, SystemStream) and stream.system and stream.stream:
+        return stream
+    system, dot, name = stream.partition(".") if isinstance(stream, str) else ("", "", "")
+    told = f"{stream!r}), or SystemStream({system!r}, {name!r}" if system and dot and name else "'log.out'), or SystemStream('log', 'out'"
+    raise SerdeError(f"{task} sent to {shortened(stream)}, which is no stream: give SystemStream.parse({told})")
 
 
 class LiveOutbox(ProducingOutbox):

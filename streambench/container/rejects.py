@@ -111,7 +111,7 @@ class Rejects:
         stream = str(envelope.system_stream)
         key, message = shortened(envelope.key), shortened(envelope.message)
         kind = MessageTooLargeError if isinstance(error, MessageTooLargeError) else SerdeError
-        if envelope.system_stream == self.stream and _is_letter(envelope):
+        if envelope.system_stream == self.stream and is_letter(envelope):
             cut = shorter(envelope) if kind is MessageTooLargeError else None
             if cut is None:
                 raise kind(f"{DEAD_LETTERS}: {stream} does not take this dead letter (key {key}, message {message}): {error}") from error
@@ -132,7 +132,7 @@ class Rejects:
         """What takes the messages for the dead-letter stream, which is none of the tasks' own."""
 
         def put_letter(task: str, envelope: Any) -> None:
-            if not _is_letter(envelope):
+            if not is_letter(envelope):
                 raise self.no_output(task)
             put(task, envelope)
 
@@ -191,5 +191,6 @@ def _remedy(drop: str) -> str:
     return f"to go on without such messages, set {DEAD_LETTERS}=SYSTEM.STREAM, which keeps them, or {drop}=true"
 
 
-def _is_letter(envelope: OutgoingMessageEnvelope) -> bool:
-    return isinstance(envelope.headers, Mapping) and f"{LETTER}direction" in envelope.headers
+def is_letter(envelope: Any) -> bool:
+    """Whether what was collected is a dead letter."""
+    return isinstance(getattr(envelope, "headers", None), Mapping) and f"{LETTER}direction" in envelope.headers

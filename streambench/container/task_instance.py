@@ -236,6 +236,14 @@ class TaskInstance:
         )  # fmt: skip
         return _caused(failure, error)
 
+    def callback(self, name: str) -> str:
+        """One of the user's callbacks, for errors: its name, and where it is defined as far as that is known."""
+        method: Any = getattr(self.task, name, None)
+        function = inspect.unwrap(method)
+        code = getattr(function, "__code__", None)
+        shown = getattr(function, "__qualname__", name)
+        return shown if code is None else f"{shown} ({located(code.co_filename, code.co_firstlineno)})"
+
     def start_at(self, ssp: SystemStreamPartition, offset: str) -> None:
         """Begin to read a partition at ``offset``, whatever was processed before."""
         for subscription in self.subscriptions:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, update_wrapper
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -155,8 +155,11 @@ class _Run:
         class Recorded:
             def __init__(self) -> None:
                 self._task = task_object(factory)
+                # Errors name the user's own callbacks.
                 if callable(getattr(self._task, "process_batch", None)):
-                    self.process_batch = partial(process_batch, self._task)
+                    self.process_batch = update_wrapper(partial(process_batch, self._task), self._task.process_batch)
+                else:
+                    vars(self)["process"] = update_wrapper(partial(Recorded.process, self), self._task.process)
 
             def __getattr__(self, name: str) -> Any:
                 return getattr(self.__dict__["_task"], name)

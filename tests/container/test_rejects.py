@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import re
 import weakref
 from pathlib import Path
 from typing import Any
@@ -316,6 +317,70 @@ def test_what_a_system_does_not_take_is_unserialisable(tmp_path: Any) -> None:
     )  # type: ignore[dict-item]
     run = run_job(sends(*bad), config, {"mem.a": {0: [1]}})
     assert run.metrics["producers.serialization-errors"] == run.metrics["container.dead-letters"] == 2
+
+
+# Which send it was
+
+
+def send_no(number: int, callback: Any) -> str:
+    return rf"send no\. {number} of {re.escape(callback.__qualname__)} \(test_rejects\.py:{callback.__code__.co_firstlineno}\)\)$"
+
+
+class SendsThree:
+    def process(self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        for each in envelope.message:
+            collector.send(OutgoingMessageEnvelope(OUT, each))
+
+    def window(self, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        collector.send(OutgoingMessageEnvelope(OUT, 1))
+        collector.send(OutgoingMessageEnvelope(OUT, 1j))
+
+
+class SendsAtTheEnd(SendsThree):
+    def end_of_stream(self, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        collector.send(OutgoingMessageEnvelope(OUT, 1j))
+
+
+class SendsInRuns:
+    def process_batch(self, batch: Any, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        collector.send(OutgoingMessageEnvelope(OUT, 1))
+        collector.send(OutgoingMessageEnvelope(OUT, 1j))
+
+
+OUT_JSON = {"systems.mem.streams.out.samza.msg.serde": "json"}
+
+
+def test_the_error_of_an_output_names_the_callback_and_which_of_its_sends_it_was() -> None:
+    inputs = {"mem.a": {0: [[1], [2, 1j, 3], [4]]}}
+    with pytest.raises(SerdeError, match=r"while processing mem\.a\.0@1, key None: " + send_no(2, SendsThree.process)):
+        run_job(SendsThree, OUT_JSON, inputs)
+    with pytest.raises(SerdeError, match=r"while processing mem\.a\.0@0\.\.2 .*: " + send_no(2, SendsInRuns.process_batch)):
+        run_job(SendsInRuns, OUT_JSON, inputs)
+    with pytest.raises(SerdeError, match="while processing .*: " + send_no(1, sends_nothing_good)):
+        run_job(sends_nothing_good, OUT_JSON, inputs)
+
+
+def sends_nothing_good(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+    collector.send(OutgoingMessageEnvelope(OUT, 1j))
+
+
+def test_the_error_of_what_window_and_the_end_send_names_them() -> None:
+    class Late(SendsThree):
+        def process(self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+            super().process(envelope, collector, coordinator)
+            clock.advance(10)
+
+    clock = ManualClock()
+    with pytest.raises(SerdeError, match=r"while processing mem\.a\.0@0, key None: " + send_no(2, SendsThree.window)):
+        run_job(Late, OUT_JSON | {"task.window.ms": "10"}, {"mem.a": {0: [[1, 2]]}}, clock=clock)
+    with pytest.raises(SerdeError, match=r"\(" + send_no(1, SendsAtTheEnd.end_of_stream)):
+        run_job(SendsAtTheEnd, OUT_JSON | {"systems.mem.streams.a.samza.bounded": "true"}, {"mem.a": {0: [[1, 2]]}})
+
+
+@pytest.mark.parametrize("stream", ["mem.out", ["mem", "out"], SystemStream("", "out"), SystemStream("mem", ""), None, "out"])
+def test_what_is_no_stream_is_told_with_how_one_is_made(stream: Any) -> None:
+    with pytest.raises(SerdeError, match=r"which is no stream: give SystemStream\.parse\('\w+\.out'\), or SystemStream\('\w+', 'out'\)"):
+        run_job(sends(OutgoingMessageEnvelope(stream, 1)), {}, {"mem.a": {0: [1]}})
 
 
 # Outputs that are too large
