@@ -79,9 +79,11 @@ class Config(Mapping[str, str]):
         path = Path(path)
         try:
             text = path.read_text(encoding="utf-8-sig")  # some editors begin a file with a byte order mark
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            raise ConfigError(f"cannot read the configuration {path}: {reason}") from None
+        except OSError as error:
+            raise ConfigError(f"cannot read the configuration {path}: {error.strerror or error}") from None
+        except UnicodeDecodeError as error:
+            line = error.object.count(b"\n", 0, error.start) + 1
+            raise ConfigError(f"cannot read the configuration {path}, line {line}: it is not UTF-8 ({error})") from None
         return cls.from_text(text, origin=path.name, directory=path.resolve().parent)
 
     @classmethod
@@ -251,9 +253,12 @@ class Config(Mapping[str, str]):
 
     def error(self, key: str, what: str) -> ConfigError:
         """A ConfigError that names the key and, where known, its place in the file."""
+        return ConfigError(f"{self.placed(key)}: {what}", key=key)
+
+    def placed(self, key: str) -> str:
+        """The key and, where known, its place in the file."""
         line = self._lines.get(key)
-        place = f" ({self._origin or 'line'}{':' if self._origin else ' '}{line})" if line else ""
-        return ConfigError(f"{key}{place}: {what}", key=key)
+        return f"{key} ({self._origin or 'line'}{':' if self._origin else ' '}{line})" if line else key
 
     def warn(self, key: str, what: str) -> None:
         """Log a warning that names the key and, where known, its place in the file."""

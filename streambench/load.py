@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import linecache
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 from zlib import crc32
 
 from streambench.config import Config
-from streambench.errors import ConfigError, MissingExtraError, StreambenchError, described
+from streambench.errors import MissingExtraError, StreambenchError, described
 
 _EXTRAS = {
     "fastavro": "avro", "ipywidgets": "jupyter", "kafka": "kafka", "pika": "amqp", "prometheus_client": "prometheus", "pyspark": "spark",
@@ -127,7 +128,9 @@ def _from_file(config: Config, key: str, place: str) -> ModuleType:
     except BaseException as error:
         del sys.modules[name]
         if isinstance(error, SyntaxError):
-            raise ConfigError(f"{key}: {path.name}, line {error.lineno}: {error.msg}", key=key) from None
+            wrong = config.error(key, f"{error.filename or path}, line {error.lineno}: {error.msg}")
+            wrong.add_note("".join(traceback.format_exception_only(error)[:-1]).rstrip())
+            raise wrong from None
         if isinstance(error, ImportError):
             raise config.error(key, f"{path.name} cannot be imported: {error}") from error
         raise

@@ -391,3 +391,10 @@ def test_every_key_in_the_table_finds_itself(key: str) -> None:
 def test_every_default_in_the_table_is_of_its_kind(key: str) -> None:
     known = next(each for each in KEYS if each.pattern == key)
     Config({key.replace("<s>", "s").replace("<t>", "t").replace("<n>", "n"): known.default}).validate()
+
+
+def test_a_file_that_is_not_utf_8_is_told_with_the_line(tmp_path: Path) -> None:
+    path = tmp_path / "job.properties"
+    path.write_bytes(b"\xef\xbb\xbf# one\njob.name=a\njob.id=M\xfcnchen\n")
+    with pytest.raises(ConfigError, match=r"job\.properties, line 3: it is not UTF-8"):
+        Config.from_file(path)

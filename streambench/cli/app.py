@@ -40,6 +40,7 @@ def _version(wanted: bool) -> None:
 _NOBODY_READS = 141
 # What typer exits with after a KeyboardInterrupt, as shells do.
 _INTERRUPTED = 130
+_COMMITTED = "what was committed stays committed"
 
 
 @app.callback()
@@ -52,6 +53,7 @@ def _streambench(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line (``arguments``, else those of the process) and exit."""
     log_to_stderr()
+    told = _COMMITTED
     try:
         app(arguments, prog_name="streambench")
     except BrokenPipeError:
@@ -62,10 +64,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except SystemExit as end:
         # A broken pipe is 1 to click.
         code = _NOBODY_READS if isinstance(end.__context__, BrokenPipeError) else end.code
+        told = _told_by_interrupt(end) or told
     else:
         code = 0
     if code == _INTERRUPTED:
-        print("interrupted; what was committed stays committed", file=sys.stderr)
+        print(f"interrupted; {told}", file=sys.stderr)
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -73,3 +76,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = _NOBODY_READS
     sys.exit(code if code is None or isinstance(code, (int, str)) else 1)
+
+
+def _told_by_interrupt(end: BaseException) -> str:
+    """What a command had to say of a Ctrl-C that came to it; typer makes an exit of that."""
+    error: BaseException | None = end
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return str(error) if error is not None else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -19,7 +19,7 @@ from streambench.config import Config
 from streambench.container.identities import Identities, replaced
 from streambench.container.offsets import start_point
 from streambench.container.snapshot import lag_between
-from streambench.errors import CheckpointError, ConfigError, UnknownStreamError
+from streambench.errors import CheckpointError, ConfigError, UnknownStreamError, no_partition
 from streambench.model import SystemStream, SystemStreamPartition
 from streambench.planning.model import JobModel, natural
 from streambench.planning.plan import Metadata, all_inputs, job_name, plan
@@ -42,7 +42,7 @@ def checkpoints(
     history: Annotated[bool, typer.Option("--history", help="All commits that are kept, oldest first.")] = False,
     rewind: Annotated[
         list[str] | None,
-        typer.Option(metavar="[TASK=]WHERE", help="Go back, may be repeated; WHERE: oldest, a commit (3.17), or PLACE@OFFSET."),
+        typer.Option(metavar="[TASK=]WHERE", help="Go back, may be repeated; WHERE: oldest, upcoming, a commit (3.17), or PLACE@OFFSET."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before going back.")] = False,
     json: JsonOption = False,
@@ -52,11 +52,12 @@ def checkpoints(
     --history lists the commits that are kept; "again" is how many messages going back to one of them would do again.
 
     --rewind moves the checkpoints of all tasks, or of the one named before "=". To "oldest": the first message there is, with empty
-    stores. To a commit, as --history names it: what each task had committed by then, its stores included. To PLACE@OFFSET, a start point:
-    that partition (or all partitions of that stream) goes on with this message, even where samza.reset.offset is set, until the task's next
-    commit; the rest, and the stores, stay as they are. OFFSET may also be oldest, upcoming, or timestamp:TIME (milliseconds since 1970,
-    or a date): the first message that is not older. What still runs of the job is stopped by it. Outputs that are in their streams stay
-    there, with exactly-once as well: what is done again is sent again. It asks first, or takes --yes.
+    stores. To "upcoming": what is in the inputs now is passed over, and the stores stay as they are. To a commit, as --history names it:
+    what each task had committed by then, its stores included. To PLACE@OFFSET, a start point: that partition (or all partitions of that
+    stream) goes on with this message, even where samza.reset.offset is set, until the task's next commit; the rest, and the stores, stay as
+    they are. OFFSET may also be oldest, upcoming, or timestamp:TIME (milliseconds since 1970, or a date): the first message that is not
+    older. What still runs of the job is stopped by it. Outputs that are in their streams stay there, with exactly-once as well: what is
+    done again is sent again. It asks first, or takes --yes.
 
     Examples:
 
@@ -210,6 +211,8 @@ def _goal(job: _Job, only: str | None, where: str, so_far: Mapping[str, Checkpoi
     now = SystemClock().now_ms()
     if where == "oldest":
         return {task: _begun(job, {ssp: _at(job, ssp, "oldest") for ssp in ssps}, now) for task, ssps in job.tasks(only).items()}
+    if where == "upcoming":
+        return _all_moved(job, only, {ssp for ssps in job.tasks(only).values() for ssp in ssps}, where, so_far)
     if re.fullmatch(r"\d+\.\d+", where):
         generation, sequence = map(int, where.split("."))
         history = job.manager.history()
@@ -217,7 +220,7 @@ def _goal(job: _Job, only: str | None, where: str, so_far: Mapping[str, Checkpoi
         return {task: _committed(job, history.get(task, []), task, generation, sequence) for task in job.tasks(only)}
     place, at, offset = where.rpartition("@")
     if not at:
-        what = f"'{where}' is no place to go back to: give oldest, a commit such as 3.17, PARTITION@OFFSET or STREAM@OFFSET"
+        what = f"'{where}' is no place to go back to: give oldest, upcoming, a commit such as 3.17, PARTITION@OFFSET or STREAM@OFFSET"
         raise typer.BadParameter(what, param_hint="--rewind")
     stream = SystemStream.parse(place)
     if stream not in job.metadata:
@@ -225,12 +228,19 @@ def _goal(job: _Job, only: str | None, where: str, so_far: Mapping[str, Checkpoi
         if not last.isdecimal() or SystemStream.parse(head) not in job.metadata:
             raise UnknownStreamError(f"{place} is no input of {job.name}; its inputs are {', '.join(sorted(map(str, job.metadata)))}")
         return _moved(job, only, SystemStreamPartition.parse(place), offset, so_far)
-    moved: dict[str, Checkpoint] = {}
     read = {ssp for ssps in job.tasks(only).values() for ssp in ssps if ssp.system_stream == stream}
     if not read:
         raise UnknownStreamError(f"{stream} is no input of {only}")
-    for ssp in sorted(read):
-        moved |= _moved(job, only, ssp, offset, {**so_far, **moved})
+    return _all_moved(job, only, read, offset, so_far)
+
+
+def _all_moved(
+    job: _Job, only: str | None, partitions: Collection[SystemStreamPartition], where: str, so_far: Mapping[str, Checkpoint]
+) -> dict[str, Checkpoint]:
+    """As ``_moved``, of several partitions."""
+    moved: dict[str, Checkpoint] = {}
+    for ssp in sorted(partitions):
+        moved |= _moved(job, only, ssp, where, {**so_far, **moved})
     return moved
 
 
@@ -260,6 +270,9 @@ def _committed(job: _Job, kept: Sequence[Checkpoint], task: str, generation: int
 def _moved(job: _Job, only: str | None, ssp: SystemStreamPartition, where: str, so_far: Mapping[str, Checkpoint]) -> dict[str, Checkpoint]:
     """The checkpoints of the tasks that read a partition, with the message that ``where`` names as the next one there."""
     readers = {task: ssps for task, ssps in job.tasks(only).items() if ssp in ssps}
+    there = job.metadata[ssp.system_stream]
+    if ssp.partition not in there:
+        raise no_partition(ssp.system_stream, ssp.partition, len(there))
     if not readers:
         raise UnknownStreamError(f"{ssp} is no input of {only or job.name}")
     offset = _at(job, ssp, where)

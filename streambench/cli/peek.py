@@ -6,7 +6,7 @@ import heapq
 import itertools
 import select
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from typing import Annotated, Any
 
@@ -27,6 +27,7 @@ from streambench.system.api import SystemAdmin, SystemConsumer
 from streambench.system.systems import Systems
 
 _LIMIT = 10
+_SHOWN = 3
 
 _Envelopes = Generator[IncomingMessageEnvelope, None, None]
 
@@ -86,7 +87,7 @@ def peek(
         except KeyboardInterrupt:
             return
     if not shown and not follow:
-        places = ", ".join(f"{ssp.partition} from {offset}" for ssp, offset in starts.items())
+        places = _first_of([f"{ssp.partition} from {offset}" for ssp, offset in starts.items()])
         print(f"there is nothing yet in {stream} (partition {places})", file=sys.stderr)
 
 
@@ -104,12 +105,18 @@ def _starts(systems: Systems, stream: SystemStream, start: str, only: int | None
             if offset is not None:
                 starts[ssp] = offset
     if not starts:
-        ends = ", ".join(f"{number} at {here.upcoming}" for number, here in sorted(metadata.items()))
+        ends = _first_of([f"{number} at {here.upcoming}" for number, here in sorted(metadata.items())])
         raise OffsetError(
             f"{stream}: {start} is beyond the end of all partitions, which is (the next offset): partition {ends}. Begin there with "
             "--follow to wait for what comes, or write --from oldest, newest, or an offset before the end"
         )
     return starts
+
+
+def _first_of(places: Sequence[str]) -> str:
+    """All of them, if they are few, else the first ones and how many more there are."""
+    shown = places if len(places) <= _SHOWN + 1 else [*places[:_SHOWN], f"and {len(places) - _SHOWN} more"]
+    return ", ".join(shown).replace(", and", " and")
 
 
 def _start(admin: SystemAdmin, ssp: SystemStreamPartition, here: PartitionMetadata, start: str, *, exactly: bool) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -24,6 +25,7 @@ from streambench.serde.streams import StreamSerdes
 
 _SOURCE = "streambench send"
 _FLUSH_EVERY = 10_000
+_NOTHING = "nothing has been sent"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -67,6 +69,17 @@ def send(
     if len(names) != 1:
         raise typer.BadParameter("to which stream? Give one, as SYSTEM.STREAM" if not names else f"one stream, not {len(names)}")
     stream = stream_named(names[0])
+    try:
+        sent = _send(settings, stream, source, key_field, partition, text=text, follow=follow)
+    except KeyboardInterrupt as interrupt:
+        raise KeyboardInterrupt(*(interrupt.args or [_NOTHING])) from None
+    say(f"sent {counted(sent, 'message')} to {stream}")
+
+
+def _send(
+    settings: Config, stream: SystemStream, source: Path | None, key_field: str | None, partition: int | None, *, text: bool, follow: bool
+) -> int:  # fmt: skip
+    """Send what is in the source; how many messages that was."""
     with systems_of(settings) as systems, ExitStack() as files:
         try:
             partitions = len(systems.metadata([stream])[stream])
@@ -81,7 +94,7 @@ def send(
                 _write(writer, encoder.each(lines.once(), lines.name), flush_every=1)
             else:
                 _write(writer, encoder.checked(lines), flush_every=_FLUSH_EVERY)
-    say(f"sent {counted(writer.sent, 'message')} to {stream}")
+    return writer.sent
 
 
 class _Lines:
@@ -130,12 +143,14 @@ class _Encoder:
             for _ in self.each(first, lines.name):
                 pass
         except SerdeError as error:
-            raise SerdeError(f"{error}; nothing has been sent") from error.__cause__
+            raise SerdeError(f"{error}; {_NOTHING}") from error.__cause__
         return self.each(second, lines.name)
 
     def each(self, lines: Iterable[bytes], name: str) -> Iterator[OutgoingMessageEnvelope]:
         """The messages one by one. Raises SerdeError that names the line; empty lines are passed over."""
         for number, line in enumerate(lines, start=1):
+            if number == 1:
+                line = line.removeprefix(codecs.BOM_UTF8)  # some editors begin a file with a byte order mark
             if line.strip():
                 try:
                     yield self._message(line.rstrip(b"\r\n"))
@@ -179,6 +194,11 @@ def _write(writer: Writer, messages: Iterable[OutgoingMessageEnvelope], *, flush
     """Send all messages. An error says how many are durable."""
     try:
         writer.send(messages, flush_every=flush_every)
+    except KeyboardInterrupt:
+        if writer.sent == 0:
+            raise KeyboardInterrupt(_NOTHING) from None
+        least = "" if _saved(writer) else "at least "
+        raise KeyboardInterrupt(f"sent before that: {least}{counted(writer.durable, 'message')}") from None
     except StreambenchError as error:
         if writer.sent == 0:
             raise

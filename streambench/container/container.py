@@ -432,7 +432,7 @@ class Container:
             context = Context(model.name, model.partitions, self.config, metrics, stores, self._owner)
             self._tasks.append(
                 TaskInstance(
-                    model, task_object(self.factory), context,
+                    model, task_object(self.factory, self.config), context,
                     lambda task: Collector(task, outgoing, self._owner),
                     lambda task: Coordinator(task, requests, self._owner),
                     stores, metrics, listeners, self._observer, timer, run_timer,

@@ -10,6 +10,7 @@ from types import FunctionType
 from typing import Any, TypeVar
 
 from streambench.batch import MessageBatch
+from streambench.config import Config
 from streambench.container.batches import place_of
 from streambench.container.handles import Collector, Context, Coordinator
 from streambench.errors import ConfigError, StreambenchError, TaskError, described, located, shortened
@@ -324,7 +325,7 @@ def _check_parameters(function: Any, callback: str, name: str, *first: str) -> N
         ) from None
 
 
-def task_object(factory: Any) -> Any:
+def task_object(factory: Any, config: Config) -> Any:
     """The user's object for one task: of a class, an instance; a function is taken as ``process``. Raises ConfigError."""
     if not isinstance(factory, type):
         return FunctionTask(factory)
@@ -333,7 +334,9 @@ def task_object(factory: Any) -> Any:
     except StreambenchError:
         raise
     except Exception as error:
-        raise ConfigError(f"cannot make a {factory.__name__}: {described(error)}", key="task.class") from error
+        code = getattr(inspect.getattr_static(factory, "__init__"), "__code__", None)
+        place = f" ({located(code.co_filename, code.co_firstlineno)})" if code else ""
+        raise config.error("task.class", f"cannot make a {factory.__name__}{place}: {described(error)}") from error
 
 
 class FunctionTask:

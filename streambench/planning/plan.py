@@ -43,11 +43,17 @@ def job_name(config: Config, task: object = None) -> str:
 
 
 def input_streams(config: Config) -> list[SystemStream]:
-    """The streams of ``task.inputs``, in the order given. Raises ConfigError where there are none."""
-    streams = [_stream(config, "task.inputs", name) for name in config.names("task.inputs")]
+    """The streams of ``task.inputs``, in the order given. Raises ConfigError where there are none, or one is named twice or not at all."""
+    key = "task.inputs"
+    streams = [_stream(config, key, name) for name in config.names(key)]
+    if streams and not all(map(str.strip, config[key].split(","))):
+        raise config.error(key, f"'{config[key]}': there is a comma too many, or a name is missing")
+    twice = next((stream for stream, times in Counter(streams).items() if times > 1), None)
+    if twice is not None:
+        raise config.error(key, f"{twice} is named twice")
     if not streams and not config.names("task.broadcast.inputs"):
         raise config.error("task.inputs", "is missing: name the input streams, as system.stream, separated by commas")
-    return list(dict.fromkeys(streams))
+    return streams
 
 
 def broadcast_partitions(config: Config, metadata: Metadata | None = None) -> list[SystemStreamPartition]:

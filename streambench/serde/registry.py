@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from streambench import load
 from streambench.config import Config
-from streambench.errors import StreambenchError, described
+from streambench.errors import ConfigError, StreambenchError, described
 from streambench.serde.api import Serde
 from streambench.serde.builtin import EncodedStringSerde, StringSerde
 
@@ -81,6 +81,10 @@ def _made(config: Config, key: str, name: str, named: Any) -> Serde:
         made = named() if isinstance(named, type) else named
         if isinstance(made, SerdeFactory):
             made = made.get_serde(name, config)
+    except ConfigError as error:
+        if error.key is None or error.key in config or key not in config:
+            raise
+        raise ConfigError(f"{error}; {config.placed(key)} needs it", key=error.key) from None
     except StreambenchError:
         raise
     except Exception as error:

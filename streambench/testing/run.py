@@ -152,9 +152,11 @@ class _Run:
                 raise
             processed.extend(map(_row, batch.peek()))
 
+        config = self.config
+
         class Recorded:
             def __init__(self) -> None:
-                self._task = task_object(factory)
+                self._task = task_object(factory, config)
                 # Errors name the user's own callbacks.
                 if callable(getattr(self._task, "process_batch", None)):
                     self.process_batch = update_wrapper(partial(process_batch, self._task), self._task.process_batch)

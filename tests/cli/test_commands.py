@@ -72,6 +72,24 @@ def test_growing_a_stream_says_what_becomes_of_keys(project: Project) -> None:
     assert warned not in project.ok("streams", "grow", "log.numbers", "--partitions", "3", *C)
 
 
+@pytest.mark.parametrize("serde", ["json", "bytes"])
+def test_a_byte_order_mark_before_the_first_line_is_no_part_of_it(project: Project, serde: str) -> None:
+    project.fill(0, partitions=1)
+    project.configure({"systems.log.samza.msg.serde": serde})
+    (project.directory / "in.jsonl").write_bytes(b'\xef\xbb\xbf{"n":1}\n{"n":2}\n')
+    project.ok("send", "log.numbers", "--input", "in.jsonl", *C)
+    project.configure()
+    assert [row["message"] for row in project.rows("peek", "log.numbers")] == [{"n": 1}, {"n": 2}]
+
+
+def test_all_inputs_may_be_passed_over_up_to_now(project: Project) -> None:
+    project.fill(10)
+    project.ok("run", "job.properties", "--messages", "2")
+    project.ok("checkpoints", "--rewind", "upcoming", "--yes", *C)
+    assert [row["next"] for row in project.rows("checkpoints")] == ["5", "5"]
+    assert "; 0 messages in " in project.ok("run", "job.properties", "--until", "caught-up")
+
+
 def test_a_deleted_stream_is_gone(project: Project) -> None:
     project.fill(1)
     project.ok("streams", "grow", "log.numbers", "--partitions", "5", *C)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -205,6 +207,74 @@ def test_nobody_is_told_to_create_a_file_that_should_be_there(project: Project) 
     for arguments in (RUN, ("send", "files.a", *C)):
         error = project.fails(*arguments, stdin="1\n")
         assert "there is no stream files.a: no file" in error and "streams create" not in error
+
+
+def test_a_task_that_cannot_be_made_is_told_with_its_key_and_file(project: Project) -> None:
+    project.fill(1)
+    (project.directory / "late.py").write_text("class Late:\n    def __init__(self, url): ...\n    def process(self, e, c, o): ...\n")
+    project.configure({"task.class": "late.py:Late"})
+    error = project.fails(*RUN)
+    assert error.startswith("error: task.class (job.properties:2): cannot make a Late (late.py:2): TypeError: ") and "'url'" in error
+
+
+def test_a_syntax_error_in_the_file_of_the_task_is_shown_with_its_line(project: Project) -> None:
+    project.fill(1)
+    (project.directory / "late.py").write_text("class Late:\n    def process(self, e, c, o:\n        pass\n")
+    project.configure({"task.class": "late.py:Late"})
+    errors = project.run(*RUN).stderr
+    path = project.directory / "late.py"
+    assert errors.startswith(f"error: task.class (job.properties:2): {path}, line 2: '(' was never closed\n")
+    assert f'File "{path}", line 2\n    def process(self, e, c, o:\n' in errors
+
+
+@pytest.mark.parametrize(("inputs", "what"), [("log.numbers,,log.up", "a comma too many"), ("log.numbers, log.numbers", "named twice")])
+def test_a_list_of_inputs_that_was_edited_badly_is_refused(project: Project, inputs: str, what: str) -> None:
+    project.fill(1)
+    project.configure({"task.inputs": inputs})
+    error = project.fails(*RUN)
+    assert error.startswith("error: task.inputs (job.properties:3): ") and what in error
+
+
+@pytest.mark.parametrize("key", ["systems.log.fsync", "systems.log.streams.numbers.cleanup.policy"])
+def test_a_setting_of_a_log_that_it_does_not_know_is_told_with_file_and_line(project: Project, key: str) -> None:
+    project.configure({key: "x"})
+    assert f"{key} (job.properties:9): 'x' is not one of " in project.fails(*RUN)
+
+
+@pytest.mark.parametrize("registered", [False, True])
+def test_the_schema_that_a_serde_lacks_is_told_with_the_line_that_needs_it(project: Project, registered: bool) -> None:
+    project.fill(1)
+    names = {"serializers.registry.a.class": "avro"} if registered else {}
+    project.configure({**names, "systems.log.samza.msg.serde": "a" if registered else "avro"})
+    error = project.fails(*RUN)
+    assert f"serializers.registry.{'a' if registered else 'avro'}.schema: is missing" in error
+    needs = "serializers.registry.a.class (job.properties:9)" if registered else "systems.log.samza.msg.serde (job.properties:6)"
+    assert error.endswith(f"; {needs} needs it")
+
+
+def test_a_partition_to_go_back_in_that_is_not_there_is_told_with_those_that_are(project: Project) -> None:
+    project.fill(4)
+    project.ok(*RUN)
+    error = project.fails("checkpoints", "--rewind", "log.numbers.9@3", "--yes", *C)
+    assert "log.numbers has no partition 9; it has 2, numbered from 0" in error
+
+
+def test_the_ends_of_many_partitions_are_not_all_told(project: Project) -> None:
+    project.fill(0, partitions=7)
+    error = project.fails("peek", "log.numbers", "--from", "99", *C)
+    assert "partition 0 at 0, 1 at 0, 2 at 0 and 4 more. Begin there" in error
+    assert "(partition 0 from 0, 1 from 0, 2 from 0 and 4 more)" in project.run("peek", "log.numbers", *C).stderr
+
+
+def test_ctrl_c_while_messages_are_read_says_that_nothing_was_sent(project: Project) -> None:
+    project.fill(0)
+    os.mkfifo(project.directory / "in")
+    with project.start("send", "log.numbers", "--input", "in", *C) as job, (project.directory / "in").open("wb", buffering=0) as pipe:
+        pipe.write(b'{"n": 1}\n')
+        job.send_signal(signal.SIGINT)
+        _, errors = job.communicate()
+    assert (job.returncode, errors) == (130, "interrupted; nothing has been sent\n")
+    assert project.rows("peek", "log.numbers") == []
 
 
 def test_what_is_no_task_is_told_with_its_key(project: Project) -> None:

@@ -130,7 +130,7 @@ def test_a_task_that_cannot_be_made_is_an_error() -> None:
 
         process = staticmethod(ignore)  # type: ignore[assignment]
 
-    with pytest.raises(ConfigError, match=r"cannot make a Demanding: .*'url'"):
+    with pytest.raises(ConfigError, match=r"task\.class: cannot make a Demanding \(test_container\.py:\d+\): .*'url'"):
         Bench(Demanding, {"mem.a": {0: []}}).started()
 
 

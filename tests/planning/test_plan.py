@@ -127,8 +127,16 @@ def test_broadcast_inputs_alone_make_no_task() -> None:
 # Inputs
 
 
-def test_inputs_keep_their_order_and_count_once() -> None:
-    assert [str(stream) for stream in input_streams(Config({"task.inputs": "m.b, m.a,m.b"}))] == ["m.b", "m.a"]
+def test_inputs_keep_their_order() -> None:
+    assert [str(stream) for stream in input_streams(Config({"task.inputs": "m.b, m.a"}))] == ["m.b", "m.a"]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "what"), [("m.b,m.a,m.b", "m.b is named twice"), ("m.a,,m.b", "a comma too many"), ("m.a,", "a comma too many")]
+)
+def test_a_name_of_an_input_that_stands_twice_or_is_missing_is_an_error(inputs: str, what: str) -> None:
+    with pytest.raises(ConfigError, match=rf"task\.inputs: .*{what}"):
+        input_streams(Config({"task.inputs": inputs}))
 
 
 @pytest.mark.parametrize("value", ["", "clicks", "m.a,clicks"])

@@ -7,7 +7,7 @@ says of the system comes last.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -74,10 +74,12 @@ class Settings(Struct, frozen=True, kw_only=True):
         """What the configuration says of the system. Raises ConfigError that names the key."""
         prefix = f"systems.{system}."
         known = sorted((SYSTEM_KEYS | STREAM_KEYS) - {"path"})
-        return cls().with_values({key: config[prefix + key] for key in known if config.text(prefix + key) is not None}, prefix)
+        return cls().with_values({key: config[prefix + key] for key in known if config.text(prefix + key) is not None}, prefix, config)
 
-    def with_values(self, values: Mapping[str, Any], prefix: str = "") -> Settings:
-        """A copy with other values, named as in a configuration (``retention.ms``). Raises ConfigError that names the key."""
+    def with_values(self, values: Mapping[str, Any], prefix: str = "", config: Config | None = None) -> Settings:
+        """A copy with other values, named as in a configuration (``retention.ms``). Raises ConfigError that names the key, and its place in
+        ``config``, where that is given."""
+        error = _error if config is None else config.error
         changed: dict[str, Any] = {}
         for key, value in values.items():
             name = key.replace(".", "_")
@@ -86,9 +88,9 @@ class Settings(Struct, frozen=True, kw_only=True):
                 hint = f"; did you mean {near[0]}?" if near else ""
                 raise ConfigError(f"{prefix}{key} is no setting of a log{hint}", key=prefix + key)
             if isinstance(getattr(self, name), int):
-                changed[name] = _whole_number(value, prefix + key)
+                changed[name] = _whole_number(value, prefix + key, error)
             else:
-                changed[name] = _one_of(value, _FSYNC if name == "fsync" else _POLICIES, prefix + key)
+                changed[name] = _one_of(value, _FSYNC if name == "fsync" else _POLICIES, prefix + key, error)
         return msgspec.structs.replace(self, **changed)
 
 
@@ -126,7 +128,7 @@ def configured_streams(system: str, config: Config) -> dict[str, dict[str, str]]
             known = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(STREAM_KEYS))}"
             raise ConfigError(f"{prefix}{rest} is no setting of a stream of a log; {known}", key=prefix + rest)
     for stream, values in found.items():
-        Settings().with_values(values, f"{prefix}{stream}.")
+        Settings().with_values(values, f"{prefix}{stream}.", config)
     return found
 
 
@@ -142,15 +144,22 @@ def stream_settings(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: getattr(checked, key.replace(".", "_")) for key in sorted(found)}
 
 
-def _whole_number(value: Any, key: str) -> int:
+_Error = Callable[[str, str], ConfigError]
+
+
+def _error(key: str, what: str) -> ConfigError:
+    return ConfigError(f"{key}: {what}", key=key)
+
+
+def _whole_number(value: Any, key: str, error: _Error) -> int:
     try:
         return int(value)
     except (TypeError, ValueError):
-        raise ConfigError(f"{key}: '{value}' is not a whole number", key=key) from None
+        raise error(key, f"'{value}' is not a whole number") from None
 
 
-def _one_of(value: Any, allowed: tuple[str, ...], key: str) -> str:
+def _one_of(value: Any, allowed: tuple[str, ...], key: str, error: _Error) -> str:
     text = str(value).strip().lower()
     if text not in allowed:
-        raise ConfigError(f"{key}: '{value}' is not one of {', '.join(allowed)}", key=key)
+        raise error(key, f"'{value}' is not one of {', '.join(allowed)}")
     return text
