@@ -302,6 +302,29 @@ def test_a_file_that_is_replaced_while_its_messages_are_processed_is_not_taken_f
     assert is_told(caplog)
 
 
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_a_file_that_has_grown_while_it_was_read_and_is_replaced_or_deleted_then_is_committed_as_the_one_that_was_read(
+    is_replaced: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = job(tmp_path, "file", **{"systems.in.follow": "true"})
+    path = tmp_path / "streams/a.jsonl"
+    written(path, "1")
+    container, read = started(config)
+    with path.open("a") as file:
+        file.write("2\n")
+    container.run(2)
+    if is_replaced:
+        written(path, "11", "12", "13")
+    else:
+        path.unlink()
+    container.stop()
+    caplog.clear()  # there is no last picture of a file that is gone
+    assert read == [b"1", b"2"]
+    written(path, "11", "12", "13")
+    assert ran(config) == [b"11", b"12", b"13"]
+    assert is_told(caplog)
+
+
 def test_what_comes_into_an_empty_file_between_two_runs_is_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     config = job(tmp_path, "file", **{"systems.in.samza.offset.default": "upcoming"})
     path = tmp_path / "streams/a.jsonl"
