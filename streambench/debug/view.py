@@ -43,12 +43,17 @@ class Rates:
         self._seen: dict[int, deque[tuple[int, int, Mapping[SystemStreamPartition, int]]]] = {}
 
     def add(self, snapshots: Snapshots) -> None:
-        """Take a newer snapshot (of each container) into account."""
-        for snapshot in all_of(snapshots):
-            seen = self._seen.setdefault(snapshot.container, deque())
+        """Take a newer snapshot (of each container) into account. Of containers that are not there any more nothing is known."""
+        present = all_of(snapshots)
+        self._seen = {each.container: self._seen.get(each.container, deque()) for each in present}
+        for snapshot in present:
+            seen = self._seen[snapshot.container]
+            partitions = {each.ssp: each.processed for each in snapshot.partitions}
+            if seen and (snapshot.processed < seen[-1][1] or not _continues(partitions, seen[-1][2])):
+                seen.clear()
             if seen and seen[-1][0] >= snapshot.time_ms:
                 seen.pop()
-            seen.append((snapshot.time_ms, snapshot.processed, {each.ssp: each.processed for each in snapshot.partitions}))
+            seen.append((snapshot.time_ms, snapshot.processed, partitions))
             while len(seen) > 2 and seen[1][0] <= snapshot.time_ms - self._over_ms:
                 seen.popleft()
 
@@ -231,6 +236,11 @@ def _sum(values: Sequence[int | None]) -> int | None:
 def _sum_of_known(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) if known else None
+
+
+def _continues(now: Mapping[SystemStreamPartition, int], before: Mapping[SystemStreamPartition, int]) -> bool:
+    """Whether the same partitions are counted on; not anew, as after a start with others."""
+    return now.keys() == before.keys() and all(count >= before[ssp] for ssp, count in now.items())
 
 
 def _rate(messages: int, milliseconds: int) -> float | None:

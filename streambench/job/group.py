@@ -26,6 +26,7 @@ from streambench.job.membership import Membership, Round, Shares
 from streambench.job.reach import check_reach
 from streambench.job.result import ContainerRun
 from streambench.job.signals import StopSignals
+from streambench.job.tally import Tally
 from streambench.planning.model import ContainerModel, JobModel
 from streambench.planning.places import open_generation
 from streambench.planning.plan import plan
@@ -62,7 +63,9 @@ class GroupMember:
         self._config = config
         self._task = task
         self._name = name
-        self._options: dict[str, Any] = {"on_snapshot": on_snapshot, "every_s": every_s, "on_hang": on_hang}
+        self._tally = Tally()
+        show = None if on_snapshot is None else lambda snapshot: on_snapshot(self._tally.over(snapshot))
+        self._options: dict[str, Any] = {"on_snapshot": show, "every_s": every_s, "on_hang": on_hang}
         systems, checkpoints = Systems(config), checkpoint_manager(config, name)
         try:
             check_reach(config, systems, checkpoints, "the members of a group")
@@ -112,7 +115,7 @@ class GroupMember:
             self.membership.leave()
         if self._problem is not None:
             raise self._problem
-        return _together(turns, time.monotonic() - began)
+        return self._tally.of(_together(turns, time.monotonic() - began))
 
     def _next_turn(self) -> tuple[Round, Shares, int] | None:
         """Wait for a round that gives this member tasks; None when it is to stop."""
@@ -158,6 +161,8 @@ class GroupMember:
         finally:
             with self._changed:
                 self._driver = None
+            # Also where it was fenced: what others do again was done here, too, and has been shown.
+            self._tally.add(container.processed, container.passed_over)
             if container.has_begun:
                 self._start_trouble = None
         if trouble is not None:
@@ -258,12 +263,10 @@ def join(
 
 
 def _together(turns: list[ContainerRun], seconds: float) -> ContainerRun:
-    """The turns of a member as one run."""
+    """The turns of a member as one run, without what a tally counts."""
     if not turns:
         return ContainerRun(0, 0, {}, seconds, "signal")
     offsets = dict(turns[0].offsets)
     for turn in turns[1:]:
         offsets.update({ssp: (offsets.get(ssp, span)[0], span[1]) for ssp, span in turn.offsets.items()})
-    messages = sum(turn.messages for turn in turns)
-    passed_over = sum((turn.passed_over for turn in turns), PassedOver())
-    return structs.replace(turns[-1], messages=messages, offsets=offsets, seconds=seconds, passed_over=passed_over)
+    return structs.replace(turns[-1], messages=0, offsets=offsets, seconds=seconds, passed_over=PassedOver())

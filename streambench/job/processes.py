@@ -32,6 +32,7 @@ from streambench.job.order import Again, CaughtUp, Enough, Order, Report, Stop, 
 from streambench.job.restarts import Restart, Restarts
 from streambench.job.result import ContainerRun
 from streambench.job.signals import STOPPING
+from streambench.job.tally import Tally
 
 OnSnapshots = Callable[[Sequence[ContainerSnapshot]], object]
 OnRestart = Callable[[Restart], object]
@@ -148,7 +149,7 @@ class Processes:
     def _hear(self, post: _Post, child: _Child) -> None:
         report = child.hear()
         if isinstance(report, ContainerSnapshot):
-            self._latest[report.container] = report
+            self._latest[report.container] = post.saw(report)
         elif isinstance(report, CaughtUp):
             post.caught_up = report
         elif isinstance(report, Died):
@@ -175,7 +176,7 @@ class Processes:
             return
         # What it sent since its last report may be news to others that have caught up.
         self._is_unsure = True
-        post.died = how
+        post.has_died(how)
         post.due = time.monotonic() + restart.pause_s
         log.warning("%s", restart)
         if post.order.number in self._latest:
@@ -240,6 +241,8 @@ class _Post:
         self.due: float | None = None
         self.died = ""
         self.is_killed = False
+        self._tally = Tally()
+        self._last: ContainerSnapshot | None = None
 
     @property
     def is_open(self) -> bool:
@@ -256,9 +259,21 @@ class _Post:
         if self.child is not None:
             self.child.tell(what)
 
+    def saw(self, snapshot: ContainerSnapshot) -> ContainerSnapshot:
+        """Take note of a snapshot of its process; the same with what those before it did."""
+        self._last = snapshot
+        return self._tally.over(snapshot)
+
+    def has_died(self, how: str) -> None:
+        """Its process has, and another is to come."""
+        self.died = how
+        if self._last is not None:
+            self._tally.add(self._last.processed, self._last.passed_over)
+            self._last = None
+
     def finish(self, run: ContainerRun) -> None:
         """It has ended cleanly."""
-        self.run = structs.replace(run, restarts=self.restarts.done)
+        self.run = structs.replace(self._tally.of(run), restarts=self.restarts.done)
         self.end()
 
     def failure(self, how: str) -> Failure:

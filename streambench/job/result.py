@@ -20,7 +20,8 @@ class ContainerRun(Struct, frozen=True):
 
     ``offsets``: per input partition the first offset that was not processed yet, before and after. ``messages``: how many were chosen; a
     broadcast message counts once in each container. ``seconds``: from its start to its end. ``passed_over``: what was dropped,
-    dead-lettered or ignored. ``restarts``: how often its process died and was started again; all the rest is of the last one.
+    dead-lettered or ignored. ``restarts``: how often its process died and was started again. ``messages`` and ``passed_over`` are of all
+    these processes, as far as those that died had shown it (in snapshots); all the rest is of the last one.
     """
 
     container: int

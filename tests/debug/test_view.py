@@ -73,6 +73,25 @@ def test_time_that_stands_still_gives_no_rate() -> None:
     assert rates.total() is None
 
 
+def test_a_container_that_begins_anew_has_no_rate_until_it_is_known_again() -> None:
+    rates = Rates()
+    ssp = partition(0).ssp
+    for time_ms, processed in ((0, 0), (1000, 1000)):
+        rates.add(snapshot(partition(0, processed=processed), time_ms=time_ms))
+    for begins_anew in (snapshot(partition(0, processed=10), time_ms=2000), snapshot(partition(1, processed=10), time_ms=3000)):
+        rates.add(begins_anew)
+        assert rates.total() is None
+    rates.add(snapshot(partition(1, processed=40), time_ms=4000))
+    assert (rates.total(), rates.of(ssp)) == (30, 0)
+
+
+def test_a_container_that_is_not_there_any_more_has_no_rate() -> None:
+    rates = Rates()
+    for time_ms, processed, container in ((0, 0, 1), (1000, 1000, 1), (2000, 5, 0), (3000, 10, 0)):
+        rates.add(snapshot(partition(0, processed=processed), time_ms=time_ms, container=container))
+    assert rates.total() == 5
+
+
 def test_rates_of_several_containers_add_up() -> None:
     rates = Rates()
     for time_ms, processed in ((0, 0), (1000, 30)):

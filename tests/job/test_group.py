@@ -6,6 +6,7 @@ import json
 import os
 import random
 import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -137,6 +138,40 @@ def test_members_share_the_tasks_and_take_over_from_those_that_end(group: Group)
     group.await_outputs()
     # Nobody died: all of them have committed before they let go, so that nothing was done twice whatever the guarantee.
     assert Counter(group.project.outputs()) == Counter(range(1, 61))
+
+
+def test_what_a_member_counts_goes_on_when_tasks_are_dealt_anew(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(group.project.directory)
+    other = group.start()
+    shown: list[int] = []
+
+    def await_tasks(count: int) -> None:
+        def has_them() -> bool:
+            try:
+                return _held(read_round(group.directory), living(group.directory, 60)).get(os.getpid()) == count
+            except ValueError:
+                return False
+
+        group.wait(has_them)
+
+    def happens() -> None:
+        try:
+            await_tasks(2)
+            group.send(20)
+            group.await_outputs()
+            group.end(other, signal.SIGTERM)
+            await_tasks(4)
+            group.send(20)
+            group.await_outputs()
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    scenario = threading.Thread(target=happens)
+    scenario.start()
+    result = run(group.project.config, None, join=True, every_s=0.01, on_snapshots=lambda each: shown.append(each[0].processed))
+    scenario.join()
+    assert shown == sorted(shown)
+    assert (result.messages, shown[-1]) == (30, 30)
 
 
 @BOTH

@@ -5,8 +5,18 @@ from __future__ import annotations
 import pytest
 
 from streambench.config import Config
+from streambench.container.rejects import PassedOver
 from streambench.errors import ConfigError
 from streambench.job.restarts import Restarts
+from streambench.job.result import ContainerRun
+from streambench.job.tally import Tally
+
+
+def test_what_was_counted_before_a_process_died_is_counted_with_the_rest() -> None:
+    tally, run = Tally(), ContainerRun(0, 5, {}, 1.0, "caught-up", PassedOver(undecodable=1))
+    assert tally.of(run) == run
+    tally.add(7, PassedOver(undecodable=2, dead_letters=2))
+    assert (tally.of(run).messages, tally.of(run).passed_over) == (12, PassedOver(undecodable=3, dead_letters=2))
 
 
 def pauses(restarts: Restarts, *deaths: float) -> list[float | None]:
