@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, update_wrapper
+from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from streambench.container.container import Container
 from streambench.container.readings import flat_metrics
 from streambench.container.task_instance import check_task, is_ignored, task_object
 from streambench.container.writer import writing
-from streambench.errors import ConfigError, TaskError
+from streambench.errors import ConfigError, TaskError, shortened
 from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.planning.plan import all_inputs, job_name
 from streambench.serde.api import Serde
@@ -86,6 +87,7 @@ class _Run:
         self, task: Any, config: Config | Mapping[str, Any] | str | Path | None, inputs: Inputs, clock: Clock,
         checkpoints: Mapping[str, Mapping[str, str]] | None, previous: JobRun | None,
     ) -> None:  # fmt: skip
+        _check_inputs(inputs)
         self.clock = clock
         self.result = JobRun(_streams=_copied(previous._streams) if previous else MemoryStreams())
         names = [*(previous._inputs if previous else ()), *inputs]
@@ -263,6 +265,23 @@ def _completed(config: Config, inputs: Iterable[str]) -> Config:
         if config.get(f"systems.{system}.samza.factory", "memory") == "memory" and f"systems.{system}.samza.offset.default" not in config
     }
     return config.with_values(defaults)
+
+
+def _check_inputs(inputs: Any) -> None:
+    """Raise ConfigError where inputs are not given per stream and partition."""
+    form = "{'log.in': {0: [message, (key, message), ...]}}, by stream and partition"
+    if not isinstance(inputs, Mapping):
+        raise ConfigError(f"inputs are given as {form}, and not as {shortened(inputs)}")
+    for stream, partitions in inputs.items():
+        if not isinstance(stream, str):
+            raise ConfigError(f"inputs: {shortened(stream)} is not the name of a stream; they are given as {form}")
+        if not isinstance(partitions, Mapping):
+            raise ConfigError(f"inputs['{stream}'] lacks the partitions: {shortened(partitions)}; inputs are given as {form}")
+        for number, messages in partitions.items():
+            if not isinstance(number, Integral) or int(number) < 0:
+                raise ConfigError(f"inputs['{stream}']: {shortened(number)} is no partition, which are numbers from 0; as in {form}")
+            if not isinstance(messages, Iterable) or isinstance(messages, (str, bytes, Mapping)):
+                raise ConfigError(f"inputs['{stream}'][{number}] is no list of messages: {shortened(messages)}; as in {form}")
 
 
 def _checkpoints(given: Mapping[str, Mapping[str, str]]) -> dict[str, Checkpoint]:

@@ -144,6 +144,23 @@ def test_an_input_that_its_serde_cannot_encode_is_reported_as_the_tests_own_mist
         run_job(ignore, JSON, {"mem.a": {0: [object()]}})
 
 
+@pytest.mark.parametrize(
+    ("inputs", "what"),
+    [
+        ([1], r"inputs are given as .*, and not as \[1\]"),
+        ({SystemStream("mem", "a"): {0: [1]}}, "is not the name of a stream"),
+        ({"mem.a": [("k", 1)]}, r"inputs\['mem\.a'\] lacks the partitions: \[\('k', 1\)\]; inputs are given as {'log\.in': {0: "),
+        ({"mem.a": {"0": [1]}}, r"inputs\['mem\.a'\]: '0' is no partition"),
+        ({"mem.a": {-1: [1]}}, r"inputs\['mem\.a'\]: -1 is no partition"),
+        ({"mem.a": {0: "text"}}, r"inputs\['mem\.a'\]\[0\] is no list of messages: 'text'"),
+        ({"mem.a": {0: 5}}, r"inputs\['mem\.a'\]\[0\] is no list of messages: 5"),
+    ],
+)
+def test_inputs_that_are_not_by_stream_and_partition_are_told_with_what_they_look_like(inputs: Any, what: str) -> None:
+    with pytest.raises(ConfigError, match=what):
+        run_job(ignore, None, inputs)
+
+
 def test_without_serdes_objects_stay_the_objects_they_are() -> None:
     thing = object()
     run = run_job(echo, None, {"mem.a": {0: [thing]}})
