@@ -94,6 +94,7 @@ class AtomicOutbox(ProducingOutbox):
             return self._checkpoints_of(commits, {**self._ends, **ends}, now_ms)
 
         written: Mapping[str, Checkpoint] = {}
+        self._require_open()
         if commits or effects:
             try:
                 written = self._checkpoints.commit(checkpoints, effects, self._applier)

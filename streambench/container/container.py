@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import CodeType
 from typing import Any, Literal, NoReturn, TypeVar
 
 from streambench import load
@@ -120,7 +121,7 @@ class Container:
         self._requests: list[Coordinator] = []
         self._intake = Intake(self._clock)
         self._runs = 0
-        self._is_advancing = False
+        self._is_advancing = self._abandoned = False
         check_task(self.factory)
 
     @classmethod
@@ -207,9 +208,21 @@ class Container:
         self._tell_last()
         self._release(self._close_committed, settle=True)
 
-    def abandon(self) -> None:
-        """Let go of everything as a crash would: no commit, no flush, no callback. Between two messages. Raises ContainerStateError."""
-        self._check_outside()
+    def abandon(self, *, stuck: bool = False) -> None:
+        """Let go of everything as a crash would: no commit, no flush, no callback. Between two messages. Raises ContainerStateError.
+
+        ``stuck``: while a task is in the middle of a message that does not end, on another thread than this one. If it ever goes on, it can
+        do nothing any more: what its task was handed refuses, nothing of it is sent or committed, and ``run`` raises there."""
+        if stuck:
+            self._abandoned = True
+            if self.state == "running":
+                self._keep_last_picture()
+            self._loop.abandoned = True
+            self._owner.revoke()
+            self._outbox.refuse()
+            self.pause()  # ends turns
+        else:
+            self._check_outside()
         if self.state in ("new", "running"):
             self.state, self.reason = "failed", "abandoned"
         if self.has_begun:
@@ -249,6 +262,19 @@ class Container:
     def passed_over(self) -> PassedOver:
         """How many messages were dropped or dead-lettered, and failures ignored, so far."""
         return self._rejects.counts + PassedOver(ignored=self._loop.ignored) if self.has_begun else PassedOver()
+
+    @property
+    def busy_s(self) -> float:
+        """For how many seconds ``run`` or ``step`` has been busy with one message (or one window, or commit), give or take a poll interval;
+        0 where neither goes on at present. May be read on any thread."""
+        if not self._is_advancing:
+            return 0.0
+        return max(0.0, (self._clock.monotonic_ns() - max(self._advancing_since, self._loop.came_round_ns)) / 1e9)
+
+    @property
+    def callbacks(self) -> set[CodeType]:
+        """The code of the tasks' callbacks, as far as it is written in Python: a thread that has a frame of it is in the middle of one."""
+        return {code for task in self._tasks for code in task.codes()}
 
     @property
     def polls(self) -> Mapping[str, int]:
@@ -298,6 +324,7 @@ class Container:
         self._check_still()
         self._loop.runs.one_by_one = one_by_one
         self._runs += 1
+        self._advancing_since = self._clock.monotonic_ns()
         self._loop.paused = False
         self._is_advancing = True
         try:
@@ -509,6 +536,8 @@ class Container:
 
     def _fail(self, error: BaseException) -> None:
         """Close without a commit. What closing raises is only logged: the failure that led here is what the caller must see."""
+        if self._abandoned:
+            return
         self._keep_last_picture()
         self.state = "failed"
         self.reason = str(error) or type(error).__name__

@@ -43,8 +43,14 @@ class Owner:
         """The calling thread drives the container from now on."""
         self.ident = _get_ident()
 
+    def revoke(self) -> None:
+        """No thread drives the container any more, whatever one of them may still be in the middle of."""
+        self.ident = 0
+
     def check(self, what: str) -> None:
         """Raise WrongThreadError off the owner's thread."""
+        if self.ident == 0:
+            raise WrongThreadError(f"{what} was used after its container was abandoned: nothing that is done here has any effect")
         if _get_ident() != self.ident:
             raise WrongThreadError(
                 f"{what} was used from the thread '{threading.current_thread().name}'; it belongs to the thread of the event loop. "

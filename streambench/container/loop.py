@@ -30,7 +30,7 @@ from streambench.container.outbox import Outbox
 from streambench.container.rejects import Rejects, is_letter, noting
 from streambench.container.task_instance import EventObserver, Subscription, TaskInstance, is_ignored
 from streambench.container.turns import FEWEST, Turning, take_turns
-from streambench.errors import ConfigError, MessageTooLargeError, SerdeError, shortened
+from streambench.errors import ConfigError, ContainerStateError, MessageTooLargeError, SerdeError, shortened
 from streambench.metrics.registry import MetricsRegistry, Timer
 from streambench.metrics.utilization import Utilization
 from streambench.model import IncomingMessageEnvelope
@@ -54,7 +54,8 @@ class EventLoop:
     does; ``choices``, if set, gets the last ones that were chosen. ``processed`` is how many messages were chosen so far (a broadcast
     message counts once), ``nulls`` how many iterations found none, ``ignored`` how many exceptions were passed over. ``unfinished`` is the
     message at which an exception ended the loop, None where it was not ended by one or between two messages; of a run of messages it is
-    the first, and ``unfinished_count`` says how many there are. ``paused`` makes ``run`` return. ``is_inside``: an iteration goes on at
+    the first, and ``unfinished_count`` says how many there are. ``paused`` makes ``run`` return; ``abandoned`` makes it raise
+    ContainerStateError, on whichever thread it is, before it does anything else. ``is_inside``: an iteration goes on at
     present, so that nothing may be committed but by the loop itself. Tasks that take batches get ``runs``.
     """
 
@@ -86,7 +87,7 @@ class EventLoop:
         """``timing``: what ``metrics.timer.enabled`` says. ``report(now)`` is told when metrics may be due, and returns when it is to be
         told next."""
         self.processed = self.nulls = 0
-        self.paused = self.is_inside = False
+        self.paused = self.is_inside = self.abandoned = False
         self.unfinished: IncomingMessageEnvelope | None = None
         self.unfinished_count = 0
         self.on_choice: ChoiceObserver | None = None
@@ -137,6 +138,12 @@ class EventLoop:
         self._last_window = self._last_commit = self._last_look = now
         if self._report is not None:
             self._report_at = self._report(now)
+
+    @property
+    def came_round_ns(self) -> int:
+        """When ``run`` last saw to its timers between two messages (on the container's clock, monotonic), which it does at every poll
+        interval unless one message takes longer."""
+        return self._last_look
 
     @property
     def awaiting_refill(self) -> Lane | None:
@@ -398,6 +405,8 @@ class EventLoop:
 
     def _timers(self, now: int, envelope: IncomingMessageEnvelope | None) -> int:
         """Do what is due at ``now``, in an iteration with this message; when to come back."""
+        if self.abandoned:
+            raise ContainerStateError("the container was abandoned")
         if now - self._last_window >= self._window_every:
             self._last_window = now
             self._rejects.input = self._owner.input = envelope

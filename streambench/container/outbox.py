@@ -17,7 +17,15 @@ from streambench.container.columns import Columns, OutgoingBatch, check_serdes, 
 from streambench.container.handles import Outgoing
 from streambench.container.outlet import Outlet, Outlets, Put, outlet
 from streambench.container.rejects import Rejects
-from streambench.errors import ConfigError, MessageTooLargeError, SerdeError, UnknownStreamError, do_all, shortened
+from streambench.errors import (
+    ConfigError,
+    ContainerStateError,
+    MessageTooLargeError,
+    SerdeError,
+    UnknownStreamError,
+    do_all,
+    shortened,
+)
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.serde.streams import StreamSerdes
@@ -111,6 +119,10 @@ class Outbox(Protocol):
         """Raise FencedError where it is known that another holder has taken over."""
         ...
 
+    def refuse(self) -> None:
+        """Take nothing from now on: who still sends or commits, on whichever thread, gets a ContainerStateError."""
+        ...
+
     def stop(self) -> None:
         """Let go of the producers without a flush."""
         ...
@@ -140,6 +152,7 @@ class ProducingOutbox:
         self._sent = metrics.counter("sends", "producers")
         self._rejects = rejects
         self._unflushed = 0
+        self._refusal: ContainerStateError | None = None
 
     def start(self, sources: Sequence[str], fenced: Mapping[str, Sequence[SystemStreamPartition]], generation: int, epoch: int) -> None:
         self._sources = [*sources, *fenced]
@@ -169,6 +182,16 @@ class ProducingOutbox:
 
     def check(self) -> None:
         self._checkpoints.check()
+
+    def refuse(self) -> None:
+        self._refusal = ContainerStateError("the container was abandoned in the middle of a message: nothing is sent or committed any more")
+        self._outlets.refuse(self._refusal)
+
+    def _require_open(self) -> None:
+        """Raise ContainerStateError after ``refuse``. To be called when all that a checkpoint stands for has been seen to, just before it
+        is written: what was seen to later than ``refuse`` may have been in vain."""
+        if self._refusal is not None:
+            raise self._refusal
 
     def stop(self) -> None:
         producers, self._producers = self._producers, {}
@@ -216,6 +239,7 @@ class ProducingOutbox:
 
     def _producer(self, system: str) -> SystemProducer:
         if system not in self._producers:
+            self._require_open()
             producer = self._made(system)
             for source in self._sources:
                 producer.register(source)
@@ -334,6 +358,7 @@ class LiveOutbox(ProducingOutbox):
         self.flush()
         self.correct([changes for each in commits for changes in each.changes])
         written = self._checkpoints_of(commits, self._upcoming({ssp for each in commits for ssp in each.changelogs.values()}), now_ms)
+        self._require_open()
         if written:
             self._checkpoints.write(written)
         return written

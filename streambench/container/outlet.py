@@ -114,7 +114,7 @@ class Outlets:
     ``send`` takes messages in order; ``failed_at`` is its place in the list when it raised last. ``may_wait``: whether all streams seen so
     far are such that messages are only kept at first, so that it is all the same when they are sent. ``settle`` sees to what is left to be
     seen to from time to time (``Appends.settle``; not ``anyway``: if there were messages since), and returns how many messages there were
-    since it was called last.
+    since it was called last. After ``refuse(error)``, which may be called on another thread, ``send`` raises ``error``.
     """
 
     def __init__(self, outlet_of: Callable[[str, Any], Outlet]) -> None:
@@ -191,8 +191,17 @@ class Outlets:
             count, sent = sent, 0
             return count
 
+        def refuse(error: Exception) -> None:
+            nonlocal outlet_of, stream
+
+            def refusing(source: str, envelope: Any) -> Outlet:
+                raise error
+
+            outlet_of, stream = refusing, _nowhere
+
         self.send = send
         self.settle = settle_and_count
+        self.refuse = refuse
 
 
 def _partition(key: Any, partitions: int, known: dict[Any, int]) -> int:

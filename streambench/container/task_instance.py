@@ -6,7 +6,7 @@ import inspect
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any, TypeVar
 
 from streambench.batch import MessageBatch
@@ -127,6 +127,11 @@ class TaskInstance:
         self.end_of_stream: Callable[[MessageCollector, TaskCoordinator], Any] | None = getattr(task, "end_of_stream", None)
         for subscription in getattr(self, "subscriptions", ()):
             subscription.process = self.process
+
+    def codes(self) -> list[CodeType]:
+        """The code of its callbacks, of those that are written in Python."""
+        found = [getattr(getattr(self.task, name, None), "__code__", None) for name in _CALLBACKS]
+        return [code for code in found if isinstance(code, CodeType)]
 
     def _with_hooks(self, process: Process) -> Process:
         """The callback as the loop calls it: the task's own where nobody listens, so that listening costs only those who do."""

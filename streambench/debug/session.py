@@ -16,6 +16,7 @@ from typing import Literal, TypeVar
 
 from streambench.container.container import Container, Until
 from streambench.container.snapshot import ContainerSnapshot
+from streambench.debug.interrupt import GivenUp, forget_interrupt, interrupt_inside
 from streambench.errors import ContainerStateError, StreambenchError
 
 log = logging.getLogger(__name__)
@@ -24,7 +25,9 @@ SessionState = Literal["new", "paused", "running", "stopped", "failed"]
 
 _T = TypeVar("_T")
 _ANSWER_S = 5.0
+_ANSWER_AT_LEAST_S = 0.2
 _LOOK_AGAIN_S = 0.05
+_MOMENT_S = 2.0
 
 
 class Session:
@@ -43,9 +46,12 @@ class Session:
         # Whoever drives the container holds the lock; ``_driver`` is that thread.
         self._driving = threading.RLock()
         self._driver: int | None = None
+        # Held by whoever interrupts the driver, and by the driver when it has done and is not to be interrupted any more.
+        self._interrupting = threading.Lock()
         self._thread: threading.Thread | None = None
         # Waited for instead of the thread: up to Python 3.12, a ``join`` that KeyboardInterrupt ends takes the thread for dead.
         self._ended = threading.Event()
+        self._is_interrupted = self._is_left_alone = False
         self._last: ContainerSnapshot | None = None
         self._listeners: list[Callable[[], None]] = []
 
@@ -61,6 +67,11 @@ class Session:
         """Whether the session's thread drives the container at present."""
         thread = self._thread
         return thread is not None and thread is not threading.current_thread()
+
+    @property
+    def busy_s(self) -> float:
+        """For how many seconds a run or step has been busy with one message, give or take a moment; 0 where nothing moves."""
+        return self.container.busy_s
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Call ``listener`` (on whichever thread it happens) when the session starts, stops or pauses running, was stepped, or failed."""
@@ -112,9 +123,10 @@ class Session:
             raise problem
         return not self.running
 
-    def commit(self) -> None:
-        """Commit all tasks: at once where it stands still, else between two messages."""
-        self._between(lambda: self._noted(self.container.commit))
+    def commit(self, timeout: float | None = None) -> None:
+        """Commit all tasks: at once where it stands still, else between two messages. Raises TimeoutError where that would be later than in
+        ``timeout`` seconds, and has not committed then."""
+        self._between(lambda: self._noted(self.container.commit), timeout)
 
     def stop(self) -> None:
         """Pause, commit, close the tasks, let go of the streams."""
@@ -126,14 +138,32 @@ class Session:
         self.pause()
         self._drive(self.container.abandon)
 
+    def give_up(self, moment: float = _MOMENT_S) -> bool:
+        """Let go of everything as a crash would, also in the middle of a message; whether what was going on has come to an end.
+
+        If the task is in a callback, GivenUp, a KeyboardInterrupt, is raised there. If that has not ended it after ``moment`` seconds (a
+        call such as ``time.sleep`` returns first, and a task may go on whatever is raised), the container is abandoned all the same, and
+        its thread left alone: what it still does has no effect, see ``Container.abandon``. Not to be called by the task itself."""
+        self.container.pause()
+        with self._interrupting:
+            if self._driver is not None:
+                self._is_interrupted = interrupt_inside(self._driver, self.container.callbacks)
+        ended = self.pause(moment)
+        if not ended and self.container.has_begun:
+            self._leave_alone()
+        elif self.container.state == "running":
+            self._drive(self.container.abandon)
+        return ended
+
     def snapshot(self, timeout: float = _ANSWER_S) -> ContainerSnapshot:
         """A picture of the container. While a task is busy with one message for longer than ``timeout`` seconds: the last one taken."""
+        busy_s = self.busy_s
         try:
-            self._last = self._between(self.container.snapshot, timeout)
+            self._last = self._between(self.container.snapshot, max(timeout - busy_s, min(timeout, _ANSWER_AT_LEAST_S)))
         except TimeoutError:
             if self._last is None:
                 raise StreambenchError(
-                    f"{self.name} has been busy with one message for {timeout:g} s; there is no picture of it yet"
+                    f"{self.name} has been busy with one message for {max(timeout, round(busy_s)):g} s; there is no picture of it yet"
                 ) from None
         return self._last
 
@@ -143,7 +173,7 @@ class Session:
                 self._noted(lambda: self._advanced(lambda: self.container.run(until)))
         except BaseException as error:
             log.debug("%s failed", self.name, exc_info=True)  # wait() raises it
-            if self.error is None:
+            if self.error is None and not self._is_left_alone and not isinstance(error, GivenUp):
                 self.problem = error
         self._thread = None
         try:
@@ -171,7 +201,8 @@ class Session:
         try:
             return what()
         except BaseException as error:
-            if self.container.state == "failed" and self.error is None:
+            # Who gave it up knows, and waits for nothing of it.
+            if self.container.state == "failed" and self.error is None and not self._is_left_alone and not isinstance(error, GivenUp):
                 self.error = error
             raise
 
@@ -186,7 +217,36 @@ class Session:
             try:
                 yield
             finally:
-                self._driver = before
+                self._let_go(before)
+
+    def _let_go(self, before: int | None) -> None:
+        """Be the driver no longer, and past all interrupts; raises one that came too late to end anything."""
+        late: GivenUp | None = None
+        while True:
+            try:
+                with self._interrupting:
+                    self._driver = before
+                    if before is None and self._is_interrupted:
+                        self._is_interrupted = False
+                        forget_interrupt()
+                break
+            except GivenUp as interrupt:
+                late = interrupt
+        if late is not None:
+            raise late
+
+    def _leave_alone(self) -> None:
+        """Abandon the container while a thread drives it that does not end."""
+        new = threading.RLock()
+        with new:
+            self._driving, self._is_left_alone = new, True
+            self._thread = self._driver = None
+            try:
+                self.container.abandon(stuck=True)
+            except Exception as problem:
+                log.warning("%s: while it was given up: %s", self.name, problem)
+        self._ended.set()
+        self._changed()
 
     def _stands_still(self, deadline: float | None) -> bool:
         """Whether nobody drives the container; looks for a moment."""

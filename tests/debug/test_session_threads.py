@@ -40,13 +40,23 @@ def test_interrupting_who_waits_for_a_run_leaves_it_running(waiting: str) -> Non
     memory_streams("interrupted").create(stream, 1)
     memory_streams("interrupted").partition(stream, 0).append(sb.OutgoingMessageEnvelope(stream, 1), None, 1)
     main = threading.get_ident()
-    go_on = threading.Event()
+    go_on, interrupted = threading.Event(), threading.Event()
+
+    def interrupt_once(*_: object) -> None:
+        if not interrupted.is_set():
+            interrupted.set()
+            raise KeyboardInterrupt
 
     def interrupt_who_waits(*_: object) -> None:
         while sys._current_frames()[main].f_code.co_filename != threading.__file__:
             threading.Event().wait(0.001)
-        signal.pthread_kill(main, signal.SIGINT)
+        # A signal that comes just before the thread begins to wait is seen only when it has waited.
+        while not interrupted.is_set():
+            signal.pthread_kill(main, signal.SIGINT)
+            interrupted.wait(0.05)
         assert go_on.wait(60)
+
+    before = signal.signal(signal.SIGINT, interrupt_once)
 
     config = {
         "job.name": waiting, "systems.interrupted.samza.factory": "memory", "task.inputs": "interrupted.a",
@@ -54,9 +64,12 @@ def test_interrupting_who_waits_for_a_run_leaves_it_running(waiting: str) -> Non
     }  # fmt: skip
     session = Session(sb.Container.from_config(config, interrupt_who_waits))
     session.start()
-    session.run()
-    with pytest.raises(KeyboardInterrupt):
-        getattr(session, waiting)(60)
+    try:
+        session.run()
+        with pytest.raises(KeyboardInterrupt):
+            getattr(session, waiting)(60)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert (session.running, session.state) == (True, "running")
     go_on.set()
     session.stop()
