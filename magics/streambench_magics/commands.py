@@ -99,7 +99,7 @@ def _parsers() -> dict[str, Parser]:
         names = "the job (the one used last), and the streams as system.stream"
         command(name, about).takes("names", metavar="[NAME] STREAM", nargs="+", completes="jobs streams", help=names)
 
-    it = command("send", "Send a message, or all those of a variable. Returns when they are durable.")
+    it = command("send", "Send a message, or with --from all those of a variable. Returns when they are durable.")
     it.takes("stream", metavar="STREAM", completes="streams", help="the stream, as system.stream")
     it.takes("message", metavar="MESSAGE", nargs="?", help="JSON; or a word or quoted text, which is sent as it is")
     it.takes("--key", metavar="KEY", help="the message's key")
@@ -110,7 +110,7 @@ def _parsers() -> dict[str, Parser]:
         metavar="EXPRESSION",
         dest="source",
         completes="variables",
-        help="a list of messages or a DataFrame of the notebook, instead of MESSAGE",
+        help="a variable of the notebook (or any expression) instead of MESSAGE: each element of a list, each row of a DataFrame",
     )
     _config(it)
 
@@ -151,7 +151,13 @@ def _parsers() -> dict[str, Parser]:
     it = _job(command("wait", "Wait until it stands still. Interrupting the cell ends the waiting; the job goes on."))
     it.takes("--timeout", metavar="SECONDS", type=float, help="wait no longer than this")
     _job(command("pause", "Have it stand still after the message it is at."))
-    _job(command("stop", "Commit, close the tasks, let go of the streams. A later step or run goes on from there."))
+    it = _job(command("stop", "Commit, close the tasks, let go of the streams. A later step or run goes on from there."))
+    it.takes(
+        "--now",
+        action="store_true",
+        help="wait for no message that takes long: its task gets a KeyboardInterrupt, and nothing since the last checkpoint is committed. "
+        "What a task does that goes on all the same (time.sleep() ends only when it returns) has no effect any more",
+    )
     it = _job(command("show", "The live panel. It follows the job until it is stopped or shown again, and stays as a table then."))
     it.takes("--static", action="store_true", help="the table at once")
     _job(command("commit", "Commit all tasks now."))

@@ -15,6 +15,8 @@ from streambench.errors import StreambenchError, TaskError
 
 _NOT_THE_USERS = (str(Path(streambench.__file__).parent), str(Path(__file__).parent))
 
+_IMPORTS = {"sb": "import streambench as sb", "streambench": "import streambench"}
+
 
 class MagicError(StreambenchError):
     """A magic was used wrongly. The text says what is right."""
@@ -58,7 +60,10 @@ def cell_error(shell: InteractiveShell, error: Exception) -> TaskCellError:
     text = f"{type(error).__name__}: {error}"
     if isinstance(error, SyntaxError):
         return TaskCellError(text, shell.SyntaxTB.structured_traceback(type(error), error, None))
-    return TaskCellError(text, shown(shell, error))
+    lines = shown(shell, error)
+    if isinstance(error, NameError) and error.name in _IMPORTS:
+        lines = [*lines, f"write '{_IMPORTS[error.name]}' at the top of this cell, or run it in a cell before"]
+    return TaskCellError(text, lines)
 
 
 def task_failed(shell: InteractiveShell, error: TaskError, job: str) -> TaskFailed:
@@ -74,7 +79,7 @@ def interrupted(shell: InteractiveShell, error: KeyboardInterrupt, job: str, sta
         lines = shown(shell, error) if users_frames(error.__traceback__) is not None else []
         said = f"interrupted: {job} has failed; nothing since its last checkpoint is committed, and %stream step {job} goes on from there."
         return Interrupted([*lines, said])
-    busy = " Its task may still be busy with one message." if state == "running" else ""
+    busy = f" Its task may still be busy with one message, which %stream stop --now {job} gives up." if state == "running" else ""
     return Interrupted([f"interrupted: {job} is {state}.{busy}"])
 
 

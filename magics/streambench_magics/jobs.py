@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,7 @@ from streambench.config import Config
 from streambench.container.container import Container, Until
 from streambench.container.snapshot import ContainerSnapshot
 from streambench.debug.session import Session
-from streambench.errors import ConfigError
+from streambench.errors import ConfigError, StreambenchError
 from streambench.model import SystemStream
 from streambench.system.systems import Systems
 from streambench_magics.errors import MagicError
@@ -30,6 +33,21 @@ systems.log.samza.offset.default=oldest
 
 CHOICES = 160
 """How many of the last choices are remembered, to be shown."""
+
+_SILENT_S = 2.0
+_AT_LEAST_S = 0.05
+
+_told: ContextVar[Callable[[str], object] | None] = ContextVar("told", default=None)
+
+
+@contextmanager
+def telling(tell: Callable[[str], object]) -> Iterator[None]:
+    """Meanwhile, on this thread, tell what a job is waited for, once that has taken two seconds."""
+    before = _told.set(tell)
+    try:
+        yield
+    finally:
+        _told.reset(before)
 
 
 class Job:
@@ -74,6 +92,12 @@ class Job:
         return "new" if self.session is None else self.session.state
 
     @property
+    def busy(self) -> str:
+        """What to say of a task that has been at one message for longer than anybody would like; empty where none has."""
+        busy_s = 0.0 if self.session is None or not self.alive else self.session.busy_s
+        return f"busy with one message for {busy_s:,.0f} s" if busy_s >= _SILENT_S else ""
+
+    @property
     def alive(self) -> bool:
         """Whether there is a started container."""
         return self.state in ("paused", "running")
@@ -101,7 +125,7 @@ class Job:
     def step(self, n: int = 1) -> int:
         """Process up to ``n`` messages, here and now; how many were. Pauses it first if it runs."""
         session = self._live()
-        session.pause()
+        self._stand_still(session)
         try:
             return session.step(n)
         finally:
@@ -111,28 +135,56 @@ class Job:
         """Process messages in the background."""
         self._until = until
         session = self._live()
-        session.pause()
+        self._stand_still(session)
+        with suppress(StreambenchError):
+            session.snapshot()  # what is shown of it while its task is busy with the first message
         session.run(until)
 
     def pause(self, timeout: float | None = None) -> bool:
+        if self.session is not None and timeout is None:
+            self._stand_still(self.session)
         return self.session is None or self.session.pause(timeout)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it stands still; whether it does. Raises what it failed with."""
-        return self.session is None or self.session.wait(timeout)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        tells = True
+        while self.session is not None:
+            left = _SILENT_S if deadline is None else max(0.0, min(_SILENT_S, deadline - time.monotonic()))
+            if self.session.wait(left):
+                break
+            if deadline is not None and time.monotonic() >= deadline:
+                return False
+            if tells and self.busy:
+                tells = False
+                self._tell(self.session)
+        return True
 
     def commit(self) -> None:
         if not self.alive:
             raise MagicError(f"{self.name} is {self.state}: there is nothing to commit")
-        self._live().commit()
+        session = self._live()
+        try:
+            session.commit(_patience(session))
+        except TimeoutError:
+            if session.state == "failed":
+                raise
+            self._tell(session)
+            session.commit()
 
     def stop(self) -> None:
         """Commit and let go of the streams; nothing where it is not started."""
         with self._lock:
             session = self.session
         if session is not None and self.alive:
+            self._stand_still(session)
             session.stop()
         self._changed()
+
+    def give_up(self) -> bool:
+        """Let go of the streams without a commit, also in the middle of a message; whether its task has ended, see ``Session.give_up``."""
+        session = self.session
+        return session is None or not self.alive or session.give_up()
 
     def set_inputs(self, inputs: list[str]) -> bool:
         """Read these streams from now on: a started job commits, stops, and goes on with them. Whether it was started.
@@ -166,11 +218,12 @@ class Job:
             self._changed()
         return True
 
-    def snapshot(self) -> ContainerSnapshot:
-        """A picture of it, in the state of its session (a container that nobody drives is paused)."""
+    def snapshot(self, timeout: float = _SILENT_S) -> ContainerSnapshot:
+        """A picture of it, in the state of its session (a container that nobody drives is paused). An older one where its task is busy with
+        one message for longer than ``timeout`` seconds."""
         if self.session is None:
             return Container.from_config(self.config, self.task).snapshot()
-        return replace(self.session.snapshot(), state=self.session.state)
+        return replace(self.session.snapshot(timeout), state=self.session.state)
 
     def last_message(self, snapshot: ContainerSnapshot) -> Any:
         """The message of the last choice in a snapshot, None where it is not known any more."""
@@ -181,6 +234,20 @@ class Job:
             if envelope.offset == last.offset and envelope.ssp == last.ssp:
                 return envelope.message
         return None
+
+    def _stand_still(self, session: Session) -> None:
+        """Pause it, and tell what is waited for where its task takes its time."""
+        if not session.pause(_patience(session)):
+            self._tell(session)
+            session.pause()
+
+    def _tell(self, session: Session) -> None:
+        tell = _told.get()
+        if tell is not None:
+            tell(
+                f"{self.name} has been busy with one message for {session.busy_s:,.0f} s, which is waited for (interrupt the kernel to "
+                f"wait no longer; %stream stop --now {self.name} gives it up)"
+            )
 
     def _live(self) -> Session:
         self.start()
@@ -283,6 +350,11 @@ class Workbench:
             return self.tasks[task]
         value = self.namespace.get(task)
         return value if callable(value) and (callable(getattr(value, "process", None)) or not isinstance(value, type)) else None
+
+
+def _patience(session: Session) -> float:
+    """For how many seconds a session is waited for in silence."""
+    return max(_AT_LEAST_S, _SILENT_S - session.busy_s)
 
 
 def parsed_config(name: str, text: str) -> Config:

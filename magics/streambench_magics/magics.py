@@ -10,7 +10,7 @@ import contextlib
 import importlib
 import json
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
@@ -31,8 +31,8 @@ from streambench.system.listing import listing
 from streambench.system.systems import Systems, builtin_kind
 from streambench_magics.cell import task_from_cell
 from streambench_magics.commands import CONFIG, PARSERS, TASK, Parser, overview, words
-from streambench_magics.errors import MagicError, interrupted, task_failed
-from streambench_magics.jobs import Job, Workbench, parsed_config
+from streambench_magics.errors import Interrupted, MagicError, interrupted, task_failed
+from streambench_magics.jobs import Job, Workbench, parsed_config, telling
 from streambench_magics.panel import Panel, show, static
 from streambench_magics.picture import still, to_do_again, why
 from streambench_magics.streams import is_confirmed, messages_in, partitions_of, peek, send
@@ -42,7 +42,8 @@ _FOLD_ABOVE = 24
 _SHOWN_STEPS = 10
 _END_S = 2.0
 _PATIENCE_S = 15.0
-_SILENT_S = 2.0
+_AT_ONCE_S = 0.5
+_MOMENT_S = 0.5
 _STOPPED = "stopped"
 _HERE = ("log", "memory", "file")
 _TEXT_SERDES = ("string", None)
@@ -71,7 +72,8 @@ class StreamMagics(Magics):
         print(f"{args.name} is a task" + (f", the class {task.__name__}" if task.__name__ != args.name else ""))
         for job in self.bench.jobs.values():
             if job.task_name == args.name and job.alive:
-                print(f"the job {job.name} goes on with the code of before; %stream create {job.name} takes the new one")
+                give_up = f"give up its message with %stream stop --now {job.name}, and then " if job.busy else ""
+                print(f"the job {job.name} goes on with the code of before; {give_up}%stream create {job.name} takes the new one")
 
     @no_var_expand
     @cell_magic
@@ -92,7 +94,12 @@ class StreamMagics(Magics):
         if parser is None:
             raise MagicError(f"there is no %stream {command}; there is {', '.join(PARSERS)}")
         do: Callable[[Namespace], Any] = getattr(self, f"_{command}")
-        return do(parser.parse_intermixed_args(words(rest)))
+        try:
+            return do(parser.parse_intermixed_args(words(rest)))
+        except Interrupted:
+            raise
+        except KeyboardInterrupt:
+            raise Interrupted([f"interrupted: %stream {command}"]) from None
 
     def end(self) -> None:
         """Freeze the panels and stop the jobs, as far as they let go in time: the next start does again what is not committed then."""
@@ -105,9 +112,12 @@ class StreamMagics(Magics):
 
     def _create(self, args: Namespace) -> None:
         _check_name(args.name)
-        job, old = self.bench.create(
-            args.name, args.task, args.config, args.inputs, replaces=lambda: self._close_panel(args.name, "closed to create the job anew")
-        )
+        replaced = self.bench.jobs.get(args.name)
+        note = "closed to create the job anew"
+        with contextlib.nullcontext() if replaced is None else self._running(replaced):
+            job, old = self.bench.create(
+                args.name, args.task, args.config, args.inputs, replaces=lambda: self._close_panel(args.name, note)
+            )
         reads = f"reads {', '.join(job.inputs)}" if job.inputs else f"has no inputs yet: %stream attach {job.name} SYSTEM.STREAM"
         print(f"{job.name} is a job of the task {job.task_name}; it {reads}")
         if old is not None:
@@ -164,6 +174,8 @@ class StreamMagics(Magics):
             )
         note = "" if is_confirmed(config, stream) else "; nobody says whether it was taken"
         print(f"sent {counted(number, 'message')} to {stream}{note}")
+        if args.source is None and _is_variable(self.shell.user_ns, args.message):
+            print(f"that was the word '{args.message}'; the messages of the variable {args.message} are sent with --from {args.message}")
 
     def _peek(self, args: Namespace) -> Records:
         stream = SystemStream.parse(args.stream)
@@ -174,7 +186,7 @@ class StreamMagics(Magics):
             ["partition", "offset", "key", "message", *(["reason"] if any("reason" in each for each in found) else [])],
             found,
             right=["partition", "offset"],
-            note="" if found else f"{stream} is empty there",
+            note="" if found else f"{stream} is empty there" if args.begin in ("oldest", "newest") else f"{stream} ends at {args.begin}",
         )
 
     def _streams(self, args: Namespace) -> Records | None:
@@ -234,9 +246,10 @@ class StreamMagics(Magics):
         chosen = snapshot.choices[-min(done, _SHOWN_STEPS) :] if done else ()
         if done > len(chosen):
             print(f"{job.name}: {done:,} messages, the last {len(chosen)} of them:")
+        which = f"{job.name}: " if len(self.bench.jobs) > 1 else ""
         for choice in chosen:
             key = "" if choice.key is None else f"  key {message_text(choice.key, 60)}"
-            print(f"{choice.number:>6,}  {choice.ssp}@{choice.offset}{key}" + (f"  ({choice.rule})" if choice.rule else ""))
+            print(f"{which}{choice.number:>6,}  {choice.ssp}@{choice.offset}{key}" + (f"  ({choice.rule})" if choice.rule else ""))
 
     def _run(self, args: Namespace) -> None:
         job = self.bench.job(args.name)
@@ -265,20 +278,17 @@ class StreamMagics(Magics):
     def _pause(self, args: Namespace) -> None:
         job = self.bench.job(args.name)
         with self._running(job):
-            self._stand_still(job)
+            job.pause()
             job.wait()
         print(f"{job.name} is {job.state}")
-
-    def _stand_still(self, job: Job) -> None:
-        """Pause a job, and say what is waited for where its task takes its time."""
-        if not job.pause(_SILENT_S):
-            print(f"{job.name} is busy with a message, which is waited for (interrupt the kernel to wait no longer)", flush=True)
-            job.pause()
 
     def _stop(self, args: Namespace) -> None:
         job = self.bench.job(args.name)
         with self._running(job):
-            self._stand_still(job)
+            if args.now and not job.pause(_MOMENT_S):
+                self._give_up(job)
+                return
+            job.pause()
             failed = job.state == "failed"
             job.stop()
         self._close_panel(job.name, "failed" if failed else _STOPPED)
@@ -288,11 +298,28 @@ class StreamMagics(Magics):
             else f"{job.name} is stopped, with everything committed"
         )
 
+    def _give_up(self, job: Job) -> None:
+        ended = job.give_up()
+        self._close_panel(job.name, "failed")
+        print(
+            f"{job.name} has given up its message: nothing since its last checkpoint is committed. Mend the task, run its cell, and "
+            f"%stream create {job.name}: it goes on from there"
+        )
+        if not ended:
+            print(
+                "its task has not ended all the same; what it still does has no effect on streams, state and checkpoints (a call such as "
+                "time.sleep() ends only when it returns)"
+            )
+
     def _show(self, args: Namespace) -> None:
         job = self.bench.job(args.name)
         with self._running(job):
             if job.state == "new":
                 self._start(job)
+            self._show_it(job, args)
+
+    def _show_it(self, job: Job, args: Namespace) -> None:
+        _say_if_busy(job)
         self._close_panel(job.name, "shown again below")
         if not args.static and job.state not in ("stopped", "failed") and hasattr(self.shell, "kernel"):
             panel = Panel(job)
@@ -316,7 +343,10 @@ class StreamMagics(Magics):
         if args.history:
             return self._history(job)
         records: list[dict[str, Any]] = []
-        for each in job.snapshot().partitions:
+        with self._running(job):
+            _say_if_busy(job)
+            partitions = job.snapshot().partitions
+        for each in partitions:
             last = {"checkpoint": each.checkpointed, "position": each.position, "to do again": to_do_again([each])}
             records += [{"task": task, "partition": str(each.ssp), **last} for task in each.tasks]
         if not records:
@@ -369,18 +399,15 @@ class StreamMagics(Magics):
     def _jobs(self) -> Records:
         records = []
         for job in self.bench.jobs.values():
-            snapshot = job.snapshot()
-            inputs = ", ".join(job.inputs)
-            records.append(
-                {
-                    "job": job.name,
-                    "state": job.state,
-                    "task": job.task_name,
-                    "inputs": inputs,
-                    "processed": snapshot.processed,
-                    "lag": snapshot.lag,
-                }
-            )
+            figures: dict[str, Any] = {"processed": None, "lag": None}
+            try:
+                snapshot = job.snapshot(_AT_ONCE_S)
+            except StreambenchError as error:
+                print(f"{job.name}: {error}")
+            else:
+                figures = {"processed": snapshot.processed, "lag": snapshot.lag}
+            state = f"{job.state}, {job.busy}" if job.busy else job.state
+            records.append({"job": job.name, "state": state, "task": job.task_name, "inputs": ", ".join(job.inputs), **figures})
         hint = "" if records else "there is no job yet: %stream create NAME --task TASK makes one, %stream help tells what else there is"
         return Records(["job", "state", "task", "inputs", "processed", "lag"], records, right=["processed", "lag"], note=hint)
 
@@ -416,9 +443,10 @@ class StreamMagics(Magics):
 
     @contextlib.contextmanager
     def _running(self, job: Job) -> Iterator[None]:
-        """Show a failure, or where the task was when it was interrupted, with the user's own frames alone."""
+        """Show a failure, or where the task was when it was interrupted, with the user's own frames alone; tell what is waited for."""
         try:
-            yield
+            with telling(_say):
+                yield
         except TaskError as error:
             raise task_failed(self.shell, error, job.name) from error.__cause__
         except StreambenchError as error:
@@ -456,6 +484,15 @@ def _line(text: str) -> Iterator[Callable[[str], None]]:
             handle.update({"text/plain": text}, raw=True)
 
 
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+def _say_if_busy(job: Job) -> None:
+    if job.busy:
+        _say(f"{job.name} has been {job.busy}: this is how it was before. %stream stop --now {job.name} gives the message up")
+
+
 def _check_name(name: str) -> None:
     if not name.isidentifier():
         raise MagicError(f"'{name}' cannot be a name: use letters, digits and underscores")
@@ -472,6 +509,12 @@ def _name_and_number(what: list[str], parser: Parser) -> tuple[str | None, int]:
     if int(number) < 1:
         raise MagicError(f"'{number}' is not a number of 1 or more; {parser.usage_line()}")
     return name, int(number)
+
+
+def _is_variable(names: Mapping[str, Any], word: str | None) -> bool:
+    """Whether a message that is sent as a word is the name of messages."""
+    value = names.get(word or "")
+    return isinstance(value, (list, tuple, dict)) or hasattr(value, "columns")
 
 
 def _json_or_text(text: str | None) -> Any:

@@ -146,7 +146,7 @@ class Panel:
             self._notice = ""
             try:
                 self._do(command)
-            except Exception as error:
+            except (Exception, KeyboardInterrupt) as error:  # the latter where its message was given up
                 # What the task raised stands in the state of the job; anything else is told at the foot of the panel.
                 self._notice = "" if self.job.state == "failed" else f"{command}: {error}"
             self._wake.set()

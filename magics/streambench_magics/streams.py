@@ -18,8 +18,9 @@ from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, 
 from streambench.serde.api import Serde
 from streambench.serde.letters import REASON
 from streambench.serde.streams import StreamSerdes, readable
+from streambench.system.api import SystemAdmin
 from streambench.system.memory import MemorySystemFactory
-from streambench.system.reader import read_to_head
+from streambench.system.reader import read_to_head, start_in
 from streambench.system.systems import Systems, builtin_kind
 from streambench_magics.errors import MagicError
 
@@ -86,7 +87,8 @@ def peek(config: Config, stream: SystemStream, *, limit: int, partition: int | N
         metadata = systems.metadata([stream])[stream]
         if partition is not None and partition not in metadata:
             raise MagicError(f"{stream} has no partition {partition}; it has {len(metadata)}, numbered from 0")
-        replayable = systems.admin(stream.system).replayable
+        admin = systems.admin(stream.system)
+        replayable = admin.replayable
         if not replayable and begin not in ("oldest", "newest"):
             raise MagicError(f"{stream}: this kind of system has no offsets to begin at; leave out --from {begin}")
         wanted = {
@@ -94,7 +96,17 @@ def peek(config: Config, stream: SystemStream, *, limit: int, partition: int | N
             for number, each in sorted(metadata.items())
             if partition in (None, number) and (each.newest is not None or not replayable)
         }
-        starts = {ssp: _start(each, begin, limit) for ssp, each in wanted.items()} if replayable else dict.fromkeys(wanted, "0")
+        if replayable:
+            places = {ssp: _start(admin, ssp, each, begin, limit, exactly=partition is not None) for ssp, each in wanted.items()}
+        else:
+            places = dict.fromkeys(wanted, "0")
+        starts = {ssp: place for ssp, place in places.items() if place is not None}
+        if wanted and not starts:
+            ends = ", ".join(f"{number} at {each.upcoming}" for number, each in sorted(metadata.items()))
+            raise MagicError(
+                f"{stream}: {begin} is beyond the end of all partitions, which is (the next offset): partition {ends}. Write --from "
+                "oldest, newest, or an offset before the end"
+            )
         found = read_to_head(systems.consumer(stream.system, MetricsRegistry()), starts, at_most=limit, patience_s=_PATIENCE_S)
         key_serde, message_serde = StreamSerdes(config).for_stream(stream)
         turns = sorted((index, ssp) for ssp, records in found.items() for index in range(len(records)))[:limit]
@@ -126,12 +138,12 @@ def _headers(envelope: IncomingMessageEnvelope) -> dict[str, Any]:
     return {**({"headers": headers} if headers else {}), **({"reason": reason.decode(errors="replace")} if reason is not None else {})}
 
 
-def _start(metadata: PartitionMetadata, begin: str, limit: int) -> str:
-    oldest, newest, upcoming = metadata.oldest or "", metadata.newest or "", metadata.upcoming or ""
-    if begin == "oldest":
-        return oldest
+def _start(
+    admin: SystemAdmin, ssp: SystemStreamPartition, metadata: PartitionMetadata, begin: str, limit: int, *, exactly: bool
+) -> str | None:
     if begin != "newest":
-        return begin
+        return start_in(admin, ssp, metadata, begin, exactly=exactly)
+    oldest, newest, upcoming = metadata.oldest or "", metadata.newest or "", metadata.upcoming or ""
     return str(max(int(oldest), int(upcoming) - limit)) if oldest.isdecimal() and upcoming.isdecimal() else newest
 
 

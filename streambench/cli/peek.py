@@ -18,12 +18,12 @@ from streambench.cli.output import moment, print_json
 from streambench.config import Config
 from streambench.errors import OffsetError, described, no_partition
 from streambench.metrics.registry import MetricsRegistry
-from streambench.model import IncomingMessageEnvelope, PartitionMetadata, SystemStream, SystemStreamPartition
+from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.serde.api import Serde
 from streambench.serde.plain import printable
 from streambench.serde.streams import StreamSerdes, readable
 from streambench.system import reader
-from streambench.system.api import SystemAdmin, SystemConsumer
+from streambench.system.api import SystemConsumer
 from streambench.system.systems import Systems
 
 _LIMIT = 10
@@ -101,7 +101,7 @@ def _starts(systems: Systems, stream: SystemStream, start: str, only: int | None
     for number, here in sorted(metadata.items()):
         if only in (None, number):
             ssp = SystemStreamPartition(stream.system, stream.stream, number)
-            offset = _start(admin, ssp, here, start, exactly=only is not None)
+            offset = reader.start_in(admin, ssp, here, start, exactly=only is not None)
             if offset is not None:
                 starts[ssp] = offset
     if not starts:
@@ -117,22 +117,6 @@ def _first_of(places: Sequence[str]) -> str:
     """All of them, if they are few, else the first ones and how many more there are."""
     shown = places if len(places) <= _SHOWN + 1 else [*places[:_SHOWN], f"and {len(places) - _SHOWN} more"]
     return ", ".join(shown).replace(", and", " and")
-
-
-def _start(admin: SystemAdmin, ssp: SystemStreamPartition, here: PartitionMetadata, start: str, *, exactly: bool) -> str | None:
-    """The first offset; None where the partition ends before it. ``exactly``: an offset that is not there is an error."""
-    oldest = here.oldest or here.upcoming or "0"
-    if not admin.replayable and start not in ("oldest", "newest"):
-        raise OffsetError(f"{ssp}: this kind of system keeps nothing, reading begins with what comes next: leave out --from {start}")
-    held = f"{oldest} to {here.upcoming}"
-    if start in ("oldest", "newest"):
-        return (here.newest if start == "newest" else None) or oldest
-    before, after = admin.compare(start, oldest), 0 if here.upcoming is None else admin.compare(start, here.upcoming)
-    if before is None or after is None:
-        raise OffsetError(f"{ssp}: '{start}' is no offset of it; it holds {held}. Write oldest, newest or such an offset")
-    if exactly and (before < 0 or after > 0):
-        raise OffsetError(f"{ssp}: {start} is outside of what it holds: {held} (the next)")
-    return oldest if before < 0 else None if after > 0 else start
 
 
 def _by_time(consumer: SystemConsumer, starts: Mapping[SystemStreamPartition, str], at_most: int) -> _Envelopes:

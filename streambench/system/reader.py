@@ -6,9 +6,9 @@ import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 
-from streambench.errors import StreamSystemError
-from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
-from streambench.system.api import SystemConsumer
+from streambench.errors import OffsetError, StreamSystemError
+from streambench.model import IncomingMessageEnvelope, PartitionMetadata, SystemStreamPartition
+from streambench.system.api import SystemAdmin, SystemConsumer
 
 _AT_ONCE = 10_000
 _FOLLOWED_AT_ONCE = 1000
@@ -38,6 +38,23 @@ def read_to_head(
             if wanted and patience_s is not None and time.monotonic() - began > patience_s:
                 raise StreamSystemError(f"{next(iter(wanted))} did not answer within {patience_s:g} seconds")
     return found
+
+
+def start_in(admin: SystemAdmin, ssp: SystemStreamPartition, here: PartitionMetadata, start: str, *, exactly: bool) -> str | None:
+    """Where to begin in a partition, for ``oldest``, ``newest`` (its last message) or an offset; None where the partition ends before it.
+    Raises OffsetError for what is no offset of it; with ``exactly`` also for one that it does not hold."""
+    oldest = here.oldest or here.upcoming or "0"
+    if not admin.replayable and start not in ("oldest", "newest"):
+        raise OffsetError(f"{ssp}: this kind of system keeps nothing, reading begins with what comes next: leave out --from {start}")
+    held = f"{oldest} to {here.upcoming}"
+    if start in ("oldest", "newest"):
+        return (here.newest if start == "newest" else None) or oldest
+    before, after = admin.compare(start, oldest), 0 if here.upcoming is None else admin.compare(start, here.upcoming)
+    if before is None or after is None:
+        raise OffsetError(f"{ssp}: '{start}' is no offset of it; it holds {held}. Write oldest, newest or such an offset")
+    if exactly and (before < 0 or after > 0):
+        raise OffsetError(f"{ssp}: {start} is outside of what it holds: {held} (the next)")
+    return oldest if before < 0 else None if after > 0 else start
 
 
 def follow(consumer: SystemConsumer, starts: Mapping[SystemStreamPartition, str]) -> Generator[list[IncomingMessageEnvelope], None, None]:

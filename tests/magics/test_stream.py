@@ -70,7 +70,7 @@ def test_a_job_that_runs_free_is_paused(ip: Shell) -> None:
 
 
 def test_a_pause_says_what_it_waits_for(ip: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streambench_magics.magics._SILENT_S", 0.01)
+    monkeypatch.setattr("streambench_magics.jobs._SILENT_S", 0.01)
     ip.run("%stream create Count --config inputs")
     ip.run("%stream step")
     task = ip.magics.bench.jobs["Count"].session.container.tasks[0].task
@@ -85,7 +85,8 @@ def test_a_pause_says_what_it_waits_for(ip: Shell, monkeypatch: pytest.MonkeyPat
     assert began.wait(30)
     threading.Timer(0.3, may_end.set).start()
     assert ip.run("%stream pause").splitlines() == [
-        "Count is busy with a message, which is waited for (interrupt the kernel to wait no longer)",
+        "Count has been busy with one message for 0 s, which is waited for (interrupt the kernel to wait no longer; "
+        "%stream stop --now Count gives it up)",
         "Count is paused",
     ]
 
@@ -264,6 +265,30 @@ def test_peek_takes_evenly_from_the_partitions_and_moves_nothing(ip: Shell) -> N
 def test_an_empty_stream_says_so(ip: Shell) -> None:
     ip.run("%stream streams create mem.s")
     assert ip.run("%stream peek mem.s") == "mem.s is empty there"
+
+
+def test_a_peek_beyond_the_end_says_where_that_is(ip: Shell) -> None:
+    assert ip.run("%stream peek mem.clicks --from 2") == "mem.clicks ends at 2"
+    with pytest.raises(StreambenchError, match=r"5 is beyond the end of all partitions, which is .*: partition 0 at 2, 1 at 2"):
+        ip.run("%stream peek mem.clicks --from 5")
+    with pytest.raises(StreambenchError, match=r"mem.clicks.1: 5 is outside of what it holds: 0 to 2 \(the next\)"):
+        ip.run("%stream peek mem.clicks --from 5 --partition 1")
+    with pytest.raises(StreambenchError, match="'noon' is no offset of it"):
+        ip.run("%stream peek mem.clicks --from noon")
+
+
+def test_sending_the_name_of_a_variable_as_a_word_is_noticed(ip: Shell) -> None:
+    ip.run("messages = ['x', 'y']\nword = 'z'")
+    said = ip.run("%stream send mem.clicks messages").splitlines()
+    assert said[1] == "that was the word 'messages'; the messages of the variable messages are sent with --from messages"
+    assert ip.run("%stream send mem.clicks word") == "sent 1 message to mem.clicks"
+
+
+def test_steps_name_the_job_where_there_are_several(ip: Shell) -> None:
+    ip.run("%stream create one --task Count --config inputs")
+    assert ip.run("%stream step").startswith("     1  mem.clicks.0@0")
+    ip.run("%stream create two --task Count --config inputs")
+    assert ip.run("%stream step one").startswith("one:      2  mem.clicks.1@0")
 
 
 def test_streams_are_listed_with_their_offsets_and_folded_where_they_are_many(ip: Shell) -> None:

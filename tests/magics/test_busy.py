@@ -1,0 +1,144 @@
+"""A task that never ends with a message: what the notebook says of it, and the way out."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from streambench.testing import ManualClock
+from streambench_magics.errors import Interrupted
+from tests.magics.conftest import Shell
+
+_PATIENCE_S = 30
+
+TASK = """%%streamtask Loop
+import streambench as sb
+
+class Loop(sb.StreamTask):
+    def process(self, envelope, collector, coordinator):
+        if envelope.message == "c":
+            reached.set()
+            while not end.is_set():
+                try:
+                    while not end.is_set():
+                        pass
+                except BaseException:
+                    if not stubborn:
+                        raise
+"""
+MENDED = """%%streamtask Loop
+seen = []
+
+def process(envelope, collector, coordinator):
+    seen.append(envelope.message)
+"""
+
+
+@pytest.fixture
+def stuck(ip: Shell, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
+    """A shell whose job Loop is stuck in the background, and whose job Count has done one message."""
+    ip.names.update(reached=threading.Event(), end=threading.Event(), stubborn=False)
+    ip.run(TASK)
+    ip.run("%stream create Count --config inputs")
+    ip.run("%stream step")
+    ip.run("%stream create Loop --config inputs")
+    ip.run("%stream step 2")
+    ip.run("%stream commit")
+    ip.run("%stream run")
+    assert ip.names["reached"].wait(_PATIENCE_S)
+    monkeypatch.setattr("streambench_magics.jobs._SILENT_S", 1e-9)
+    monkeypatch.setattr("streambench_magics.magics._MOMENT_S", 0.01)
+    yield ip
+    ip.names["end"].set()
+
+
+def interrupted_when_it_tells(ip: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interrupt the kernel as soon as it says what it waits for."""
+
+    def tell(text: str) -> None:
+        print(text)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("streambench_magics.magics._say", tell)
+
+
+@pytest.mark.parametrize("line", ["step 1", "run", "pause", "stop", "commit", "attach mem.x", "detach mem.clicks", "create Loop"])
+def test_whatever_waits_for_it_says_so_and_is_interrupted_in_a_line(stuck: Shell, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+    stuck.run("%stream streams create mem.x")
+    interrupted_when_it_tells(stuck, monkeypatch)
+    said, *more = stuck.fails(f"%stream {line}").strip().splitlines()
+    assert said.startswith("Loop has been busy with one message for ")
+    assert said.endswith("which is waited for (interrupt the kernel to wait no longer; %stream stop --now Loop gives it up)")
+    assert more == ["interrupted: Loop is running. Its task may still be busy with one message, which %stream stop --now Loop gives up."]
+    assert isinstance(stuck.error, KeyboardInterrupt)
+
+
+def test_waiting_for_it_says_so(stuck: Shell) -> None:
+    waited = stuck.run("%stream wait --timeout 0.1").splitlines()
+    assert waited[0].startswith("Loop has been busy with one message for ")
+    assert waited[1:] == ["Loop still runs after 0.1 s"]
+
+
+def test_the_list_shows_it_as_busy_and_the_others_as_ever(stuck: Shell) -> None:
+    later = ManualClock()
+    later.advance(int(time.monotonic() * 1000) + 3_600_000)
+    stuck.magics.bench.jobs["Loop"].session.container._clock = later
+    stuck.run("%stream")
+    assert [(each["job"], each["state"], each["processed"]) for each in stuck.value] == [
+        ("Count", "paused", 1),
+        ("Loop", "running, busy with one message for 3,600 s", 2),
+    ]
+
+
+@pytest.mark.parametrize("line", ["show --static", "checkpoints"])
+def test_pictures_of_it_are_those_of_before(stuck: Shell, line: str) -> None:
+    said = stuck.run(f"%stream {line}")
+    assert "this is how it was before. %stream stop --now Loop gives the message up" in said
+    if line == "checkpoints":
+        assert [each["position"] for each in stuck.value] == ["1", "1"]
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_it_is_given_up_and_the_mended_cell_goes_on_from_the_last_checkpoint(
+    stuck: Shell, monkeypatch: pytest.MonkeyPatch, stubborn: bool
+) -> None:
+    stuck.names["stubborn"] = stubborn
+    if stubborn:
+        monkeypatch.setattr("streambench.debug.session.Session.give_up.__defaults__", (0.01,))
+    said = stuck.run("%stream stop --now").splitlines()
+    assert said[0].startswith("Loop has given up its message: nothing since its last checkpoint is committed.")
+    assert (len(said) == 2 and said[1].startswith("its task has not ended all the same")) == stubborn
+    assert stuck.magics.bench.jobs["Loop"].state == "failed"
+    stuck.run(MENDED)
+    assert "it replaces the Loop of before" in stuck.run("%stream create Loop")
+    stuck.run("%stream run --until caught-up")
+    assert stuck.run(f"%stream wait --timeout {_PATIENCE_S}").startswith("Loop is paused: 2 messages processed")
+    assert sorted(stuck.names["seen"]) == ["c", "d"]
+    stuck.names["end"].set()
+    stuck.run("%stream stop")
+
+
+def test_stop_now_is_a_stop_as_ever_where_nothing_is_stuck(stuck: Shell) -> None:
+    assert stuck.run("%stream stop --now Count") == "Count is stopped, with everything committed"
+
+
+def test_the_mended_cell_tells_the_way_to_its_job(stuck: Shell) -> None:
+    way = "give up its message with %stream stop --now Loop, and then %stream create Loop takes the new one"
+    assert stuck.run(MENDED).splitlines()[1] == f"the job Loop goes on with the code of before; {way}"
+
+
+def test_whatever_else_is_interrupted_says_so_in_a_line(ip: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    def impatient(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("streambench_magics.magics.peek", impatient)
+    assert ip.fails("%stream peek mem.clicks").strip() == "interrupted: %stream peek"
+    assert isinstance(ip.error, Interrupted)
+
+
+def test_a_cell_without_its_import_is_told_which(ip_empty: Shell) -> None:
+    shown = ip_empty.fails("%%streamtask T\nclass T(sb.StreamTask):\n    def process(self, envelope, collector, coordinator): pass\n")
+    assert "write 'import streambench as sb' at the top of this cell" in shown
