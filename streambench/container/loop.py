@@ -114,7 +114,7 @@ class EventLoop:
         self._rejects = rejects
         self.ignored = 0
         self._served: Lane | None = None
-        self._first_of_window: object = None
+        self._of_window: tuple[int, object] = (0, None)
         self._wants_shutdown: set[str] = set()
         self._ended: set[str] = set()
         self._windows = metrics.counter("window-calls", "container")
@@ -456,7 +456,7 @@ class EventLoop:
                 if not is_ignored(error, self._ignored):
                     raise task.failure(error, "in window()") from error
                 self._pass_over(error, task.window_coordinator, mark)
-        self._first_of_window = self._outgoing[first] if len(self._outgoing) > first else None
+        self._of_window = (first, self._outgoing[first][1] if len(self._outgoing) > first else None)
 
     def _end_inputs(self) -> None:
         """See to the partitions that have come to their end: a task whose last one that was is told so, once."""
@@ -518,9 +518,10 @@ class EventLoop:
         task = next((task for task in self._tasks if task.name == source), None)
         if task is None or is_letter(output):
             return ""
-        window = next((place for place, each in enumerate(self._outgoing) if each is self._first_of_window), len(self._outgoing))
-        start, stop = (window, at) if at >= window else (0, at)
-        if at >= window:
+        window, first = self._of_window
+        is_of_window = at >= window and self._outgoing[window][1] is first
+        start, stop = (window if is_of_window else 0), at
+        if is_of_window:
             name = "window"
         elif origin is None:
             name = "end_of_stream"
