@@ -289,6 +289,9 @@ def test_steps_name_the_job_where_there_are_several(ip: Shell) -> None:
     assert ip.run("%stream step").startswith("     1  mem.clicks.0@0")
     ip.run("%stream create two --task Count --config inputs")
     assert ip.run("%stream step one").startswith("one:      2  mem.clicks.1@0")
+    ip.run("%stream step two")
+    ip.run("%stream stop two")
+    assert ip.run("%stream step one").startswith("     3  mem.clicks.0@1")
 
 
 def test_streams_are_listed_with_their_offsets_and_folded_where_they_are_many(ip: Shell) -> None:
