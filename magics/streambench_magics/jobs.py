@@ -286,6 +286,7 @@ class Workbench:
         """A new job, and the one it replaces, which is stopped. With nothing but the name of a job that is there: the same once more.
 
         ``replaces`` is called once the new job is known to be right, before the old one is stopped."""
+        self._last = name  # also if nothing comes of it: what follows without a name is not meant for another job
         old = self.jobs.get(name)
         again = old is not None and task is None and config is None and not inputs
         if old is not None and again:
@@ -301,7 +302,6 @@ class Workbench:
             replaces()
             old.stop()
         self.jobs[name] = job
-        self._last = name
         return job, old
 
     def config(self, name: str | None) -> Config:

@@ -246,10 +246,9 @@ class StreamMagics(Magics):
         chosen = snapshot.choices[-min(done, _SHOWN_STEPS) :] if done else ()
         if done > len(chosen):
             print(f"{job.name}: {done:,} messages, the last {len(chosen)} of them:")
-        which = f"{job.name}: " if sum(each.state not in ("stopped", "failed") for each in self.bench.jobs.values()) > 1 else ""
         for choice in chosen:
             key = "" if choice.key is None else f"  key {message_text(choice.key, 60)}"
-            print(f"{which}{choice.number:>6,}  {choice.ssp}@{choice.offset}{key}" + (f"  ({choice.rule})" if choice.rule else ""))
+            print(f"{choice.number:>6,}  {choice.ssp}@{choice.offset}{key}" + (f"  ({choice.rule})" if choice.rule else ""))
 
     def _run(self, args: Namespace) -> None:
         job = self.bench.job(args.name)

@@ -284,14 +284,13 @@ def test_sending_the_name_of_a_variable_as_a_word_is_noticed(ip: Shell) -> None:
     assert ip.run("%stream send mem.clicks word") == "sent 1 message to mem.clicks"
 
 
-def test_steps_name_the_job_where_there_are_several(ip: Shell) -> None:
+def test_a_step_is_not_that_of_another_job_where_the_last_could_not_be_made(ip: Shell) -> None:
     ip.run("%stream create one --task Count --config inputs")
-    assert ip.run("%stream step").startswith("     1  mem.clicks.0@0")
-    ip.run("%stream create two --task Count --config inputs")
-    assert ip.run("%stream step one").startswith("one:      2  mem.clicks.1@0")
-    ip.run("%stream step two")
-    ip.run("%stream stop two")
-    assert ip.run("%stream step one").startswith("     3  mem.clicks.0@1")
+    with pytest.raises(MagicError):
+        ip.run("%stream create two --task Nothing --config inputs")
+    with pytest.raises(MagicError, match="there is no job two; there is one"):
+        ip.run("%stream step")
+    assert ip.run("%stream step one").startswith("     1  mem.clicks.0@0")
 
 
 def test_streams_are_listed_with_their_offsets_and_folded_where_they_are_many(ip: Shell) -> None:
