@@ -27,7 +27,8 @@ Model = dict[bytes, tuple[bytes, int]]
 
 def listed(directory: Path) -> dict[str, tuple[int, int]]:
     """The files in a directory, with what tells whether they have changed."""
-    return {each.name: (each.stat().st_size, each.stat().st_mtime_ns) for each in os.scandir(directory)}
+    with os.scandir(directory) as found:
+        return {each.name: (each.stat().st_size, each.stat().st_mtime_ns) for each in found}
 
 
 class EngineMachine(RuleBasedStateMachine):
