@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from streambench.config import Config
 from streambench.container.columns import OutgoingBatch
@@ -17,7 +17,9 @@ from streambench.task import RequestScope
 if TYPE_CHECKING:
     from streambench.container.task_instance import TaskInstance
 
-_get_ident = threading.get_ident
+# Final, so that compiled code does not look them up anew.
+_get_ident: Final = threading.get_ident
+_Plain: Final = OutgoingMessageEnvelope
 
 Outgoing = list[tuple[str, Any, IncomingMessageEnvelope | None, bytes | None, bytes | None]]
 """What was collected and is not sent yet: the task that did; an OutgoingMessageEnvelope, or the OutgoingBatch of ``send_batch``; the input
@@ -74,7 +76,7 @@ class Collector:
         if _get_ident() != owner.ident:
             owner.check(f"the collector of {self._source}")
         # Not what inherits from it, which may be one that can change.
-        if type(envelope) is OutgoingMessageEnvelope:
+        if type(envelope) is _Plain:
             message = envelope.message
             if type(message) is bytes and envelope.headers is None and envelope.partition_key is None:
                 key = envelope.key
