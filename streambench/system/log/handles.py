@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import os
+import weakref
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,6 +25,8 @@ class Handles:
         self._open: OrderedDict[Path, int] = OrderedDict()
         self._writable: set[Path] = set()
         self._dirty: set[Path] = set()
+        # Descriptors are numbers: of a log that nobody has closed, they would stay open for ever.
+        weakref.finalize(self, _close_left, self._open).atexit = False
 
     def open(self, path: Path, *, write: bool = False) -> int:
         """The descriptor of a file (which is not created). Raises FileNotFoundError. What was opened to write can also be read."""
@@ -73,6 +76,11 @@ class Handles:
         self._dirty.clear()
         for path in list(self._open):
             self.close(path)
+
+
+def _close_left(descriptors: Mapping[Path, int]) -> None:
+    for descriptor in descriptors.values():
+        os.close(descriptor)
 
 
 def write_durably(path: Path, data: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import shutil
@@ -484,6 +485,16 @@ def test_a_thousand_partitions_share_a_few_open_files(tmp_path: Path) -> None:
     assert psutil.Process().num_fds() - before <= 100
     log.close()
     assert psutil.Process().num_fds() <= before
+
+
+def test_nothing_stays_open_of_a_log_that_nobody_needs_any_more(tmp_path: Path) -> None:
+    before = len(os.listdir("/dev/fd"))
+    partition = open_partition(tmp_path)
+    partition.append(None, [b"0"])
+    assert len(os.listdir("/dev/fd")) > before
+    del partition
+    gc.collect()
+    assert len(os.listdir("/dev/fd")) == before
 
 
 def test_a_log_closes_what_it_has_opened(tmp_path: Path) -> None:
