@@ -29,7 +29,7 @@ from streambench.container.multiplexer import Lane, Multiplexer
 from streambench.container.outbox import Outbox
 from streambench.container.rejects import Rejects, is_letter, noting
 from streambench.container.task_instance import EventObserver, Subscription, TaskInstance, is_ignored
-from streambench.container.turns import FEWEST, Turning, take_turns
+from streambench.container.turns import FEWEST, Turning, Turns, take_turns
 from streambench.errors import ConfigError, ContainerStateError, MessageTooLargeError, SerdeError, shortened
 from streambench.metrics.registry import MetricsRegistry, Timer
 from streambench.metrics.utilization import Utilization
@@ -125,6 +125,7 @@ class EventLoop:
         metrics.gauge("event-loop-utilization", "container", Utilization(lambda: self._blocked.total).read)
         self._choose_ns = metrics.timer("choose-ns", "container") if timing == "true" else None
         self._sampled_ns = metrics.timer("process-ns", "container") if timing == "sampled" else None
+        self._is_sampled = False
         self._report = report
         self._report_at = _NEVER
         self._last_window = self._last_commit = self._last_look = 0
@@ -175,6 +176,7 @@ class EventLoop:
         lane, self._served = self._served, None
         idle_at = -1
         envelope: IncomingMessageEnvelope | None = None
+        turns: Turns | None = None
         most, alone = FEWEST, 0
         found = False
         self.is_inside = True
@@ -199,7 +201,9 @@ class EventLoop:
                     else:
                         offer(lane)
                         lane = None
-                if queue and is_free and processed >= alone and (turns := take_turns(queue, lanes, most)) is not None:
+                if queue and is_free and processed >= alone and not self._is_sampled:
+                    turns = take_turns(queue, lanes, most)
+                if turns is not None:
                     try:
                         self._turning.run(turns, due)
                     finally:
@@ -210,6 +214,7 @@ class EventLoop:
                     most = turns.how_many_next(most)
                     if most < FEWEST:
                         most, alone = FEWEST, processed + _ALONE
+                    turns = None  # its messages are let go of while they are in the processor's cache
                 else:
                     try:
                         envelope = choose()
@@ -223,6 +228,8 @@ class EventLoop:
                             self._end_inputs()
                     else:
                         lane = lanes[envelope.ssp]
+                        if self._is_sampled:
+                            self._time(lane)
                         owner.input = envelope
                         if on_choice is not None:
                             on_choice(envelope)
@@ -428,12 +435,17 @@ class EventLoop:
                 self._multiplexer.look()
                 if self._multiplexer.ended:
                     self._end_inputs()
-            if envelope is not None and self._sampled_ns is not None:
-                for subscription in self._multiplexer.lanes[envelope.ssp].subscriptions:
-                    subscription.time_next(self._sampled_ns)
+            self._is_sampled = self._sampled_ns is not None
         if now >= self._report_at and self._report is not None:
             self._report_at = self._report(now)
         return self._next_due()
+
+    def _time(self, lane: Lane) -> None:
+        """Have the calls for the message that was just chosen be timed."""
+        self._is_sampled = False
+        assert self._sampled_ns is not None
+        for subscription in lane.subscriptions:
+            subscription.time_next(self._sampled_ns)
 
     def _next_due(self) -> int:
         return min(self._next_chore(), self._last_look + self._look_every)

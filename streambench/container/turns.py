@@ -79,10 +79,12 @@ class Turns:
         else:
             self._chosen = 0 if last is None else next(at for at, each in enumerate(self._envelopes, start=1) if each is last)
             self._put_back()
-        done, width = max(0, self._chosen - unfinished), len(self._lanes)
-        self.done = done
-        for at in range(max(0, done - width), done):
-            self._subscriptions[at % width].offset = self._envelopes[at].offset
+        self.done = done = max(0, self._chosen - unfinished)
+        start = max(0, done - len(self._lanes))
+        at = start % len(self._lanes)
+        last_ones = self._envelopes[start:done]
+        for subscription, envelope in zip(self._subscriptions[at:] + self._subscriptions[:at], last_ones, strict=False):
+            subscription.offset = envelope.offset
 
     def _put_back(self) -> None:
         at, width = self._chosen, len(self._lanes)
@@ -118,8 +120,7 @@ def take_turns(queue: deque[IncomingMessageEnvelope], lanes: Mapping[SystemStrea
     depth = most
     for envelope in islice(queue, most):
         lane = lanes[envelope.ssp]
-        single = lane.single
-        if single is None or single.process is not single.task.process:  # of which the next call, alone, is timed
+        if lane.single is None:
             break
         waiting = len(lane.buffer)
         if waiting < depth:
