@@ -12,7 +12,7 @@ import pyarrow as pa
 from streambench.chunk import Undecodable
 from streambench.config import Config
 from streambench.container.writer import writing
-from streambench.errors import UnknownStreamError
+from streambench.errors import UnknownStreamError, no_partition
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, PartitionMetadata, SystemStream, SystemStreamPartition
 from streambench.serde.api import Serde
@@ -37,7 +37,7 @@ def send(config: Config, stream: SystemStream, messages: Iterable[tuple[Any, Any
     try:
         partitions = len(systems.metadata([stream])[stream])
         if partition is not None and partition >= partitions:
-            raise MagicError(f"{stream} has no partition {partition}; it has {partitions}, numbered from 0")
+            raise MagicError(str(no_partition(stream, partition, partitions)))
         serdes = StreamSerdes(config).for_stream(stream)
         plain = isinstance(systems.factory(stream.system), MemorySystemFactory)
         keep_key, keep_message = (plain or serde is not None for serde in serdes)
@@ -86,7 +86,7 @@ def peek(config: Config, stream: SystemStream, *, limit: int, partition: int | N
     try:
         metadata = systems.metadata([stream])[stream]
         if partition is not None and partition not in metadata:
-            raise MagicError(f"{stream} has no partition {partition}; it has {len(metadata)}, numbered from 0")
+            raise MagicError(str(no_partition(stream, partition, len(metadata))))
         admin = systems.admin(stream.system)
         replayable = admin.replayable
         if not replayable and begin not in ("oldest", "newest"):

@@ -532,14 +532,14 @@ class EventLoop:
             return ""
         window, first = self._of_window
         is_of_window = at >= window and self._outgoing[window][1] is first
-        start, stop = (window if is_of_window else 0), at
         if is_of_window:
             name = "window"
         elif origin is None:
             name = "end_of_stream"
         else:
             name = "process_batch" if task.takes_batches else "process"
-        before = sum(1 for each in self._outgoing[start:stop] if each[0] == source and each[2] is origin)
+        of_callback = self._outgoing[window if is_of_window else 0 : at]
+        before = sum(1 for each in of_callback if each[0] == source and each[2] is origin)
         return f"send no. {before + 1} of {task.callback(name)}"
 
     def _serve(self, requests: list[Coordinator]) -> None:
