@@ -93,6 +93,10 @@ class Intake:
         """Whether ``poll`` is to be called for this system; the messages of the others arrive by themselves."""
         return system in self._polled
 
+    def at_once(self, system: str) -> int:
+        """How many messages of a partition of a polled system to ask for at most (``SystemConsumer.at_once``)."""
+        return self._polled[system].at_once
+
     def poll(self, system: str, wanted: Mapping[SystemStreamPartition, int]) -> Sequence[Messages]:
         """The next messages of partitions of a polled system; never waits."""
         self.polls[system] += 1

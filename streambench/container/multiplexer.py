@@ -26,7 +26,6 @@ from streambench.serde.streams import StreamSerdes, decoded
 if TYPE_CHECKING:
     from streambench.container.task_instance import Subscription
 
-_CHUNK = 1000
 _REFILLS_PER_LOOK = 16
 
 
@@ -48,7 +47,7 @@ class Lane:
         """``room``: how many messages may wait."""
         self.ssp = ssp
         self.start = start
-        self.at_most = min(_CHUNK, room)
+        self.at_most = room
         self.buffer: deque[IncomingMessageEnvelope] = deque()
         self.chunks: deque[Messages] = deque()
         self.waiting: Waiting | None = None
@@ -110,6 +109,8 @@ class Multiplexer:
         """Register the lanes with the chooser and offer what is there, in the order of system, stream and partition."""
         for ssp, lane in self.lanes.items():
             lane.polled = self._intake.is_polled(ssp.system)
+            if lane.polled and lane.waiting is None:
+                lane.at_most = min(lane.at_most, self._intake.at_once(ssp.system))
             lane.may_end = lane.bounded or (lane.end is None and self._intake.may_end(ssp.system))
             self.chooser.register(ssp, lane.start)
             if lane.end is not None and (self._compare(ssp.system, lane.start, lane.end) or 0) >= 0:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     _Call = tuple[IncomingMessageEnvelope, Process, MessageCollector, Coordinator]
 
 FEWEST = 8
-_MOST = 4096
+_MOST = 16_384
 _LEAST = 4
 _MS = 1_000_000
 # More of them, and what encoders return (buffers of 4 kB) makes the allocator give memory back to the system and ask for it again.
@@ -51,7 +51,7 @@ class Turns:
         if depth == 1:
             self._envelopes = [queue.popleft() for _ in lanes]
         else:
-            columns = [[queue.popleft(), *starmap(lane.buffer.popleft, repeat((), depth - 1))] for lane in lanes]
+            columns = [[queue.popleft(), *_first(lane.buffer, depth - 1)] for lane in lanes]
             self._envelopes = list(chain.from_iterable(zip(*columns, strict=True)))
         queue.extend([lane.buffer.popleft() for lane in lanes])
         self._subscriptions = subscriptions = [lane.single for lane in lanes if lane.single is not None]
@@ -111,6 +111,17 @@ class Turns:
     def chosen(self, at_most: int) -> list[IncomingMessageEnvelope]:
         """The last messages that were chosen, after ``stop``."""
         return self._envelopes[max(0, self._chosen - at_most) : self._chosen]
+
+
+def _first(buffer: deque[IncomingMessageEnvelope], count: int) -> Iterator[IncomingMessageEnvelope]:
+    """Take so many messages out of a buffer, which has more."""
+    if count == len(buffer) - 1:
+        last = buffer.pop()
+        taken = list(buffer)
+        buffer.clear()
+        buffer.append(last)
+        return iter(taken)
+    return starmap(buffer.popleft, repeat((), count))
 
 
 def take_turns(queue: deque[IncomingMessageEnvelope], lanes: Mapping[SystemStreamPartition, Lane], most: int) -> Turns | None:

@@ -47,6 +47,10 @@ class SystemConsumer(ABC):
     """True where a poll never waits for a network: the event loop then polls the consumer itself, which spares a thread and makes
     the order of arrival repeatable. Such a consumer is given a ``timeout_ms`` of 0."""
 
+    at_once: ClassVar[int] = 1000
+    """How many messages of a partition the event loop asks for at most, where it polls the consumer and tasks take them one by one: enough
+    to be worth a poll, and few enough not to be forgotten by the processor's cache before they are processed."""
+
     acknowledge_within_ms: int | None = None
     """How long those who sent a message may be left without an acknowledgement, where they wait for it: the container then commits at
     least that often, unless ``task.commit.ms`` is 0 or less. Set before ``start``; None: they can wait."""

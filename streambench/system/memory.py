@@ -145,6 +145,7 @@ class MemoryConsumer(SystemConsumer):
     """Reads slices of the lists that the producers append to."""
 
     polled_by_loop: ClassVar[bool] = True
+    at_once: ClassVar[int] = 256
 
     def __init__(self, streams: MemoryStreams) -> None:
         self._streams = streams
