@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ class AvroSerde(Serde):
         in_python = written.is_recursive or (read is not None and read.is_recursive)
         self._read: Callable[..., Any] = _read_py.schemaless_reader if in_python else fastavro.schemaless_reader
         self._write: Callable[..., None] = _write_py.schemaless_writer if in_python else fastavro.schemaless_writer
-        self._check = partial(_validation_py.validate, schema=self._schema) if in_python else _numbers(self._schema, {})
+        self._check = partial(_validation_py.validate, schema=self._schema) if in_python else _values(self._schema, {})
 
     def to_bytes(self, value: Any) -> bytes:
         out = io.BytesIO()
@@ -158,33 +158,90 @@ def _mend_default(field: dict[str, Any]) -> None:
 _Check = Callable[[Any], object]
 
 _LARGEST_FLOAT = (2 - 2**-23) * 2.0**127
+_NUMBERS = ("int", "long", "float", "double", "boolean")
+_BYTES = (bytes, bytearray, memoryview)
 _INTEGERS = {"int": range(-(2**31), 2**31), "long": range(-(2**63), 2**63)}
 
 
-def _numbers(schema: Any, named: dict[str, _Check | None]) -> _Check | None:
+def _values(schema: Any, named: dict[str, _Check | None]) -> _Check | None:
     """What refuses the values that fastavro's writer would change without a word: it makes 3 of 3.7, true or 1.5 of text, an int of a
-    larger number, and infinity of what is too large for a float. None where there is nothing to look at. (Its ``validate`` sees to most
-    of it too, for four times the price of writing.)"""
+    larger number, infinity of what is too large for a float, an array of the characters of a text, and null of anything. None where there
+    is nothing to look at. (Its ``validate`` sees to most of it too, for four times the price of writing.)"""
     if isinstance(schema, list):
-        return None  # to find the branch, the writer validates
+        return _union([(_kind(branch, named), _values(branch, named)) for branch in schema])
     if isinstance(schema, str):
-        return named[schema] if schema in named else _number(schema, is_logical=False)
+        return named[schema] if schema in named else _simple(schema, is_logical=False)
     kind = schema["type"]
     check: _Check | None
     if kind in ("record", "error"):
-        fields = [(field["name"], _numbers(field["type"], named)) for field in schema["fields"]]
+        fields = [(field["name"], _values(field["type"], named)) for field in schema["fields"]]
         check = named[schema["name"]] = _each_field(schema["name"], [(name, each) for name, each in fields if each is not None])
         return check
-    if kind in ("array", "map"):
-        inside = _numbers(schema["items" if kind == "array" else "values"], named)
-        return None if inside is None else _each_item(inside)
+    if kind == "array":
+        return _each_item(_values(schema["items"], named))
+    if kind == "map":
+        inside = _values(schema["values"], named)
+        return None if inside is None else _each_value(inside)
     if isinstance(kind, str):
-        return _number(kind, is_logical="logicalType" in schema)
-    return _numbers(kind, named)
+        return _simple(kind, is_logical="logicalType" in schema)
+    return _values(kind, named)
 
 
-def _number(kind: str, *, is_logical: bool) -> _Check | None:
-    if kind not in ("int", "long", "float", "double", "boolean"):
+def _kind(schema: Any, named: Mapping[str, _Check | None]) -> str:
+    """The type of a branch of a union; "bytes" also for what has a name and is no record."""
+    while isinstance(schema, dict):
+        schema = schema["type"]
+    if schema in ("record", "error") or schema in named:
+        return "record"
+    kind = str(schema)
+    return kind if kind in (*_NUMBERS, "null", "string", "array", "map") else "bytes"
+
+
+def _union(branches: list[tuple[str, _Check | None]]) -> _Check | None:
+    """To find the branch the writer validates, which leaves what is too large for a float, bytes for an array, and what stands inside."""
+    kinds = [kind for kind, _ in branches]
+    in_dicts = [check for kind, check in branches if kind in ("record", "map")]
+    in_lists = [check for kind, check in branches if kind == "array"]
+    numbers = [check for kind, check in branches if kind in ("float", "double") and check is not None]
+    if not any(in_dicts) and not in_lists and "float" not in kinds:
+        return None
+
+    def check(value: Any) -> None:
+        if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str):
+            value = value[1]  # with the name of its branch
+        if isinstance(value, dict):
+            _any_of(in_dicts, value)
+        elif isinstance(value, (int, float)):
+            if not isinstance(value, bool) and numbers and abs(value) > _LARGEST_FLOAT:
+                numbers[0](value)
+        elif isinstance(value, _BYTES):
+            if "bytes" not in kinds:
+                raise TypeError(f"{value!r} is of none of the types {', '.join(kinds)}")
+        elif isinstance(value, Sequence) and not isinstance(value, str):
+            _any_of(in_lists, value)
+
+    return check
+
+
+def _any_of(checks: list[_Check | None], value: Any) -> None:
+    """Raise what the first of these checks raises, if all of them do."""
+    errors: list[Exception] = []
+    for check in checks:
+        try:
+            if check is not None:
+                check(value)
+        except (TypeError, ValueError) as error:
+            errors.append(error)
+        else:
+            return
+    if errors:
+        raise errors[0]
+
+
+def _simple(kind: str, *, is_logical: bool) -> _Check | None:
+    if kind == "null":
+        return _none
+    if kind not in _NUMBERS:
         return None
     allowed = _INTEGERS.get(kind)
 
@@ -215,9 +272,27 @@ def _each_field(kind: str, checks: list[tuple[str, _Check]]) -> _Check:
     return check
 
 
-def _each_item(check_item: _Check) -> _Check:
+def _each_item(check_item: _Check | None) -> _Check:
     def check(items: Any) -> None:
-        for each in items.values() if isinstance(items, dict) else items:
-            check_item(each)
+        if isinstance(items, (str, *_BYTES, Mapping, Set)):
+            raise TypeError(f"a list is wanted for an array, not {type(items).__name__}")
+        if check_item is not None:
+            for each in items:
+                check_item(each)
 
     return check
+
+
+def _each_value(check_value: _Check) -> _Check:
+    def check(items: Any) -> None:
+        if not isinstance(items, dict):
+            raise TypeError(f"a dict is wanted for a map, not {type(items).__name__}")
+        for each in items.values():
+            check_value(each)
+
+    return check
+
+
+def _none(value: Any) -> None:
+    if value is not None:
+        raise TypeError(f"{value!r} is not of the type null")

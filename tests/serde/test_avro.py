@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import io
 import json
+import math
 import sys
 import uuid
 from decimal import Decimal
@@ -41,7 +42,10 @@ LOGICAL = {
         {"name": "key", "type": {"type": "string", "logicalType": "uuid"}},
     ],
 }  # fmt: skip
+FIXED = {"type": "fixed", "name": "F", "size": 2}
+NOON = dt.datetime(2024, 1, 1, 12, tzinfo=dt.UTC)
 MEASURED = {"type": "record", "name": "Measured", "fields": [{"name": "at", "type": "double"}]}
+TEXTS = {"type": "array", "items": "string"}
 CHAIN = {"type": "record", "name": "Chain", "fields": [{"name": "next", "type": ["null", "Chain"]}]}
 
 FLIGHTS = st.fixed_dictionaries(
@@ -113,12 +117,36 @@ def test_the_header_of_confluent_is_written_and_wanted() -> None:
         ({"type": "long", "logicalType": "timestamp-millis"}, 3.7), (["null", "int"], 2**31), ("string", b"x"), ("bytes", "x"),
         (FLIGHT, {"id": 1, "carrier": "AA"}), (FLIGHT, {"id": 1, "carrier": "AA", "delay": None, "dleay": 5}),
         (FLIGHT, {"id": 1.5, "carrier": "AA", "delay": None}), (FLIGHT, "text"), (CHAIN, {"next": {"next": 5}}),
-        ({"type": "enum", "name": "E", "symbols": ["A"]}, "B"),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, "B"), ("null", "lost"), (TEXTS, "abc"), (TEXTS, {"a": 1}), (TEXTS, {"a"}),
+        ({"type": "array", "items": "int"}, b"abc"), (["null", {"type": "array", "items": "int"}], b"abc"), (["null", "float"], 1e39),
+        (["null", MEASURED | {"fields": [{"name": "at", "type": "float"}]}], {"at": 1e39}), (["float", "double"], 1e39),
+        ({"type": "array", "items": ["null", "float"]}, [None, 1e39]), (["null", {"type": "array", "items": ["float"]}], [1e39]),
+        (["null", {"type": "map", "values": "int"}], {"a": 2.5}),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_the_schema_is_refused_and_not_changed(schema: Any, value: Any) -> None:
     with pytest.raises(Exception):  # noqa: B017
         AvroSerde(schema).to_bytes(value)
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        (["null", "double", "float"], 1e39), (["long", "float"], 2.5), (["null", "float"], math.inf), (["null", TEXTS], ["a"]),
+        (["null", TEXTS, "bytes"], b"abc"), ([MEASURED, {"type": "map", "values": "string"}], {"a": "b"}), (["null", FIXED], b"ab"),
+        ([MEASURED, {"type": "map", "values": "float"}], {"at": 2.5}),
+        ({"type": "array", "items": [MEASURED, "null"]}, [None, {"at": 1.5}]),
+        ([FIXED, {"type": "array", "items": ["F", "string"]}], [b"ab", "c"]), (["null", TEXTS, LOGICAL["fields"][0]["type"]], NOON),
+    ],
+)  # fmt: skip
+def test_what_fits_a_branch_of_a_union_comes_back(schema: Any, value: Any) -> None:
+    serde = AvroSerde(schema)
+    assert serde.from_bytes(serde.to_bytes(value)) == value
+
+
+def test_the_branch_of_a_union_may_be_named() -> None:
+    serde = AvroSerde([MEASURED, {"type": "map", "values": "double"}])
+    assert serde.from_bytes(serde.to_bytes(("map", {"at": 1.5}))) == {"at": 1.5}
 
 
 def test_an_error_names_the_field() -> None:
