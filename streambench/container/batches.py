@@ -123,7 +123,6 @@ class Runs:
         self._failed = failed
         self._begins = begins
         self._task = ""
-        self._mark = 0
         self.refused: SerdeError | None = None
 
     def deliver(
@@ -138,13 +137,13 @@ class Runs:
             part = batch if subscription.skip_before is None else self._since_start(subscription, batch)
             if part is None:
                 continue
-            self._task, self._mark = subscription.task.name, len(self._outgoing)
+            self._task, mark = subscription.task.name, len(self._outgoing)
             try:
                 subscription.task.process_batch(part, subscription.collector, subscription.coordinator)
             except Exception as error:
                 if error is self.refused:
                     raise
-                self._failed(error, subscription, part, self._mark)
+                self._failed(error, subscription, part, mark)
             subscription.offset = batch.last_offset
         return len(batch)
 
@@ -159,17 +158,11 @@ class Runs:
         return batch
 
     def _undecodable(self, raw: IncomingMessageEnvelope, error: SerdeError) -> None:
-        letters = len(self._outgoing)
         try:
             self._reject(self._task, raw, error)
         except SerdeError as refused:
             self.refused = refused
             raise
-        # Dead letters stay even if the run is skipped: what the task collected is behind them.
-        dead = self._outgoing[letters:]
-        self._outgoing[letters:] = []
-        self._outgoing[self._mark : self._mark] = dead
-        self._mark += len(dead)
 
     def _since_start(self, subscription: Subscription, batch: MessageBatch) -> MessageBatch | None:
         """The part of a run that is for a task that begins later than the lane does."""

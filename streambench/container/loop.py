@@ -405,7 +405,7 @@ class EventLoop:
         self._pass_over(error, coordinator, mark)
 
     def _pass_over(self, error: Exception, coordinator: Coordinator, mark: int) -> None:
-        del self._outgoing[mark:]
+        self._outgoing[mark:] = self._rejects.letters_in(self._outgoing[mark:])
         coordinator.forget()
         self.ignored += 1
         self._metrics.counter(f"exception-ignored-{type(error).__name__}", "container").inc()

@@ -128,6 +128,13 @@ class Rejects:
             facts = {"direction": "out", "stream": stream}
             self._send(task, as_bytes(envelope.key), as_bytes(envelope.message), envelope.headers, self.input, error, facts)
 
+    def letters_in(self, collected: Outgoing) -> Outgoing:
+        """The dead letters in what was collected, which stay where a callback fails: they are of inputs that are passed over for good,
+        also where they were found out by that callback, because it was the first to look into a batch."""
+        if self.stream is None:
+            return []
+        return [item for item in collected if is_letter(item[1]) and item[1].system_stream == self.stream]
+
     def only_letters(self, put: Put) -> Put:
         """What takes the messages for the dead-letter stream, which is none of the tasks' own."""
 

@@ -12,7 +12,7 @@ from streambench.chooser.api import MessageChooser
 from streambench.errors import ConfigError, SerdeError, TaskError
 from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream
 from streambench.task import MessageCollector, RequestScope, StreamTask, TaskContext, TaskCoordinator, TaskLifecycleListener
-from streambench.testing import run_job
+from streambench.testing import ManualClock, run_job
 from tests.container.jobs import Bench, send
 from tests.container.test_readers import network
 
@@ -366,6 +366,31 @@ def test_messages_that_cannot_be_decoded_become_dead_letters_even_if_the_run_is_
     assert run.outputs["mem.dead"][0] == [(None, b"{"), (None, b"[")]
     assert run.outputs["mem.out"][0] == [(None, "before"), (None, [1])]
     assert run.metrics["container.dead-letters"] == 2
+
+
+def test_a_window_that_fails_over_a_kept_run_drops_neither_what_the_run_sent_nor_its_dead_letter() -> None:
+    clock = ManualClock()
+
+    class Late(StreamTask):
+        def __init__(self) -> None:
+            self.kept: list[MessageBatch] = []
+
+        def process_batch(self, batch: MessageBatch, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+            self.kept.append(batch)
+            send(collector, "of the run")
+            clock.advance(1000)
+
+        def window(self, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+            kept, self.kept = self.kept, []
+            for batch in kept:
+                send(collector, batch.messages())
+                raise ValueError("bad luck")
+
+    config = JSON | DEAD | {"task.ignored.exceptions": "ValueError", "task.window.ms": 1000}
+    run = run_job(Late, config, {"mem.in": {0: [1, b"{", 3]}}, clock=clock)
+    assert run.outputs["mem.out"][0] == [(None, "of the run")]
+    assert run.outputs["mem.dead"][0] == [(None, b"{")]
+    assert run.metrics["container.exception-ignored-ValueError"] == 1
 
 
 def test_whoever_wants_dead_letters_need_not_have_every_message_decoded() -> None:
