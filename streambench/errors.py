@@ -121,7 +121,10 @@ class TaskError(StreambenchError):
 
 def described(error: BaseException) -> str:
     """An exception in a few words: its text if it is one of ours, else its class and text; always such that it can be written as UTF-8."""
-    text = str(error)
+    try:
+        text = str(error)
+    except Exception as problem:  # an error about it must not fail by it
+        text = f"<its text raises {type(problem).__name__}>"
     if not isinstance(error, StreambenchError):
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return text.encode(errors="backslashreplace").decode()

@@ -55,6 +55,14 @@ def test_an_exception_is_described_by_its_class_unless_it_is_ours() -> None:
     assert described(ValueError()) == "ValueError"
 
 
+def test_an_exception_that_has_no_text_is_described_all_the_same() -> None:
+    class Odd(ValueError):
+        def __str__(self) -> str:
+            raise AttributeError("detail")
+
+    assert described(Odd()) == "Odd: <its text raises AttributeError>"
+
+
 def test_long_values_are_shortened() -> None:
     assert shortened("short") == "'short'"
     assert len(shortened("x" * 1000)) == 80

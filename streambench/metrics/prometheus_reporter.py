@@ -8,7 +8,7 @@ import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.metrics_core import Metric
@@ -124,7 +124,7 @@ def _known(each: Reading) -> tuple[tuple[str, str] | None, Mapping[str, str], st
 def _add(found: dict[str, Metric], name: str, each: Reading, labels: dict[str, str]) -> None:
     family = found[name]
     if each.spread is None:
-        family.add_sample(f"{name}_total" if each.kind == "counter" else name, labels, float(each.value))
+        family.add_sample(f"{name}_total" if each.kind == "counter" else name, labels, _double(each.value))
         return
     spread = each.spread
     for quantile, value in (("0.5", spread.p50), ("0.99", spread.p99)):
@@ -133,6 +133,13 @@ def _add(found: dict[str, Metric], name: str, each: Reading, labels: dict[str, s
     family.add_sample(f"{name}_sum", labels, spread.total)
     largest = found.setdefault(f"{name}_max", Metric(f"{name}_max", f"the largest of the last values: {family.documentation}", "gauge"))
     largest.add_sample(f"{name}_max", labels, spread.max)
+
+
+def _double(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def _without_labels(pattern: str) -> str:

@@ -109,11 +109,6 @@ class Timer(Histogram):
 
     __slots__ = ()
 
-    @property
-    def total_ns(self) -> float:
-        """How long it took in all."""
-        return self.total
-
     @contextmanager
     def time(self) -> Iterator[None]:
         """Time what happens inside, also if it raises."""

@@ -79,11 +79,13 @@ class ExpiringEngine(StoreEngine):
 
     def written(self, key: bytes) -> int | None:
         """When an entry was written, in milliseconds; None where there is none, or none any more."""
+        time = self.stamp(key)
+        return None if time is None or time <= self._now_ms() - self._ttl_ms else time
+
+    def stamp(self, key: bytes) -> int | None:
+        """The same, also of an entry that is hidden by now."""
         data = self._engine.get(key)
-        if data is None:
-            return None
-        time: int = _unpack_from(data)[0]
-        return None if time <= self._now_ms() - self._ttl_ms else time
+        return None if data is None else int(_unpack_from(data)[0])
 
     def sweep(self) -> list[bytes]:
         """Remove some of what has expired; the keys.

@@ -69,7 +69,8 @@ class MemoryEngine(RewindableEngine):
         data = self._data
         for key in keys:
             value = data.get(key) if not moment.former and moment.next is None else moment.value(key, data.get(key))
-            assert value is not None
+            if value is None:
+                return  # the store was closed meanwhile
             yield key, value
 
     def _in_order(self) -> list[bytes]:

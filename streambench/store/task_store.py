@@ -12,7 +12,7 @@ from typing import Any, NoReturn, Protocol
 from streambench.errors import SerdeError, StoreError, WrongThreadError, described, shortened
 from streambench.metrics.registry import MetricsRegistry
 from streambench.serde.api import Serde
-from streambench.serde.builtin import key_encoder
+from streambench.serde.typed import key_encoder
 from streambench.store.engine import StoreEngine
 from streambench.store.expiry import ExpiringEngine
 from streambench.task import KeyValueStore
@@ -184,8 +184,12 @@ class TaskStore(KeyValueStore):
         return None if self._expiring is None else self._expiring.written
 
     def written(self, entries: Sequence[tuple[bytes, bytes | None]]) -> list[int | None] | None:
-        """When each of these entries was written; None for a store that does not know."""
-        return None if self._expiring is None else [self._expiring.written(key) for key, _ in entries]
+        """When each of these entries, as ``drain`` gave them, was written; None for a store that does not know. One that has expired
+        since then has its time all the same: without it, a restore would take it for new."""
+        if self._expiring is None:
+            return None
+        stamp = self._expiring.stamp
+        return [None if value is None else stamp(key) for key, value in entries]
 
     def snapshot(self) -> tuple[Any, ...]:
         """The state of now, and what of it is not in the changelog yet. Costs next to nothing; see ``StoreEngine``."""

@@ -103,6 +103,11 @@ def test_what_is_no_number_is_left_out() -> None:
     assert math.isnan(family.samples[0].value)
 
 
+def test_what_is_too_large_is_shown_as_infinite() -> None:
+    (family,) = shown(report([Reading("Mine", "large", "gauge", 10**400), Reading("Mine", "large", "gauge", -(10**400))])).values()
+    assert [sample.value for sample in family.samples] == [math.inf, -math.inf]
+
+
 names = st.text(min_size=1, max_size=12)
 
 

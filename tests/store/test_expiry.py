@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from streambench.serde.builtin import StringSerde
 from streambench.store.expiry import ExpiringEngine
 from streambench.store.memory import MemoryEngine
+from streambench.store.task_store import TaskStore
 
 
 class Time:
@@ -64,3 +66,15 @@ def test_sweeping_has_its_end_however_many_entries_come_meanwhile() -> None:
     assert gone == 5_000
     assert sweeps <= 7
     assert len(below) == len(engine) == 1_000 * sweeps
+
+
+def test_an_entry_that_expires_while_it_is_committed_has_its_time_in_the_changelog() -> None:
+    time = Time()
+    store = TaskStore("seen", ExpiringEngine(MemoryEngine(), 10, time.now), StringSerde(), StringSerde(), changelog=True)
+    store.put("a", "1")
+    store.put("b", "1")
+    store.delete("b")
+    time.ms = 9
+    entries = store.drain()
+    time.ms = 10
+    assert (entries, store.written(entries)) == ([(b"a", b"1"), (b"b", None)], [0, None])

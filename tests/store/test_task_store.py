@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import msgspec
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streambench.errors import SerdeError, StoreError, WrongThreadError
+from streambench.serde.api import Serde
 from streambench.serde.builtin import JsonSerde, LongSerde, StringSerde
+from streambench.serde.typed import MsgspecSerde
 from streambench.store.memory import MemoryEngine
 from streambench.store.rocksdb import RocksDbEngine
 from streambench.store.task_store import TaskStore
@@ -90,10 +93,11 @@ def test_none_is_no_key_even_where_the_serde_would_take_it() -> None:
         by_json.get(None)
 
 
-def test_equal_dicts_are_one_key() -> None:
-    by_json = TaskStore("counts", MemoryEngine(), JsonSerde(), JsonSerde(), changelog=False)
-    by_json.put({"a": 1, "b": 2}, "here")
-    assert by_json.get({"b": 2, "a": 1}) == "here"
+@pytest.mark.parametrize("key_serde", [JsonSerde(), MsgspecSerde(msgspec.json, dict[str, int]), MsgspecSerde(msgspec.msgpack)])
+def test_equal_dicts_are_one_key(key_serde: Serde) -> None:
+    counts = TaskStore("counts", MemoryEngine(), key_serde, JsonSerde(), changelog=False)
+    counts.put({"a": 1, "b": 2}, "here")
+    assert counts.get({"b": 2, "a": 1}) == "here"
 
 
 def test_an_unserialisable_key_is_an_error_that_names_store_key_and_setting() -> None:
@@ -187,6 +191,15 @@ def test_a_closed_store_says_so_and_may_be_closed_again() -> None:
         counts.get("a")
     with pytest.raises(StoreError, match="store 'counts' is closed"):
         counts.put("a", 1)
+
+
+def test_entries_that_were_asked_for_before_a_store_was_closed_say_so() -> None:
+    counts = store()
+    counts.put("a", 1)
+    entries = counts.all()
+    counts.close()
+    with pytest.raises(StoreError, match="store 'counts' is closed"):
+        next(entries)
 
 
 def test_changes_are_drained_once_with_the_last_value_in_the_order_of_the_first_change() -> None:
