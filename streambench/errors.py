@@ -130,6 +130,11 @@ def described(error: BaseException) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
+def class_name(kind: type) -> str:
+    """A class as an error names it: with its module, without it where Python itself has it."""
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
 def located(file: str, line: int) -> str:
     """A place in somebody's code: a cell of a notebook is in no file, and goes by a name that nobody knows."""
     path = Path(file)

@@ -54,6 +54,8 @@ class MessageCollector(Protocol):
         A column is an Arrow array, a polars or pandas Series, or a list. ``messages`` may also be a table (of Arrow, polars, pandas): with
         a column ``message``, its columns ``key``, ``timestamp`` and ``headers`` are taken, too (so that ``batch.to_arrow()`` sends on
         what came in); without one, each row is a message, with the columns as its fields. ``partitions`` may be a single number.
+        ``timestamps`` are whole numbers of milliseconds since 1970 (UTC), or times (Arrow timestamps of any unit, datetimes): one without a
+        time zone is taken to be UTC, and what is finer than a millisecond is cut off.
 
         Columns of bytes go as they are: they are taken to be encoded, whatever the serde. But ``batch.to_arrow()`` notes which serde reads
         its columns, and a stream with a serde of another kind refuses such a table: the job ends with a SerdeError when it is sent. Text
@@ -61,7 +63,8 @@ class MessageCollector(Protocol):
         already. Other values are encoded by the stream's serde one by one; so are rows of a table. Nulls are None. Where messages go is
         decided as for ``send``.
 
-        Raises SerdeError for what is no column, or where lengths differ, WrongThreadError off the container's thread.
+        Raises SerdeError for what is no column, where lengths differ, and for timestamps of another kind; WrongThreadError off the
+        container's thread.
         """
         ...
 

@@ -22,6 +22,7 @@ from streambench.serde.builtin import JsonSerde, StringSerde
 from streambench.serde.streams import StreamSerdes
 from streambench.system.api import SendColumns, Sender, row_by_row
 from streambench.system.partitioner import key_bytes, partition_for
+from streambench.system.timestamps import as_milliseconds
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,7 +64,8 @@ class OutgoingBatch:
             raise SerdeError("send_batch takes the messages as a column or a table, not None")
         self.messages = column = _column("messages", messages)
         self.keys: Column | None = _column("keys", taken["key"])
-        self.timestamps: Column | None = _column("timestamps", taken["timestamp"])
+        timestamps = _column("timestamps", taken["timestamp"])
+        self.timestamps: pa.Array | None = None if timestamps is None else as_milliseconds(timestamps)
         self.headers: Column | None = _column("headers", taken["headers"])
         self.partition_keys: Column | None = _column("partition_keys", partition_keys)
         assert column is not None
@@ -113,10 +115,10 @@ def columns_outlet(
         bad: dict[int, Exception] = {}
         keys = _encoded("key", batch.keys, key_serde, len(batch), bad, stream)
         messages = _encoded("message", batch.messages, message_serde, len(batch), bad, stream)
-        timestamps = pa.nulls(len(batch), pa.int64()) if batch.timestamps is None else _cast("timestamps", batch.timestamps, pa.int64())
         headers = pa.map_(pa.string(), pa.binary())
         arrays = [
-            keys, messages, timestamps,
+            keys, messages,
+            pa.nulls(len(batch), pa.int64()) if batch.timestamps is None else batch.timestamps,
             pa.nulls(len(batch), headers) if batch.headers is None else _cast("headers", batch.headers, headers),
         ]  # fmt: skip
         to = _partitions(batch, keys, bad)

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from streambench.errors import SerdeError, described
+from streambench.errors import SerdeError, class_name, described
 from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope
 from streambench.serde.plain import plain
 
@@ -25,7 +25,7 @@ def letter_headers(
 ) -> dict[str, bytes]:
     """The headers of a dead letter: those that the message had, and why it is one. ``source``: what was read; ``facts``: more to say."""
     cause = error.__cause__ if isinstance(error, SerdeError) and error.__cause__ is not None else error
-    told = {**facts, "reason": described(cause)[:_MOST_OF_A_REASON], "exception": _dotted(type(cause))}
+    told = {**facts, "reason": described(cause)[:_MOST_OF_A_REASON], "exception": class_name(type(cause))}
     if source is not None:
         told |= {"source": str(source.ssp), "offset": source.offset}
         if source.timestamp is not None:
@@ -61,7 +61,3 @@ def as_bytes(value: Any) -> bytes | None:
         return bytes(value)
     shown = plain(value)
     return shown.encode() if isinstance(shown, str) else orjson.dumps(shown)
-
-
-def _dotted(kind: type) -> str:
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

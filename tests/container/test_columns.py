@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -290,6 +291,72 @@ def test_a_message_that_is_too_large_for_the_log_ends_the_job(tmp_path: Path) ->
     config = log_config(tmp_path) | {"systems.log.max.message.bytes": 1000}
     with pytest.raises(MessageTooLargeError, match=r"2000 bytes.*mem\.in\.0@0"):
         sending(lambda collector: collector.send_batch(SystemStream("log", "out"), [b"small", b"x" * 2000]), **config)
+
+
+def timestamps_of(message: Any, timestamps: Any) -> list[int | None]:
+    """With what timestamps two such messages arrive. Bytes go by the column, other objects one by one."""
+    got: list[int | None] = []
+
+    def process(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        if envelope.key == b"go":
+            collector.send_batch(SystemStream("mem", "in"), [message] * 2, timestamps=timestamps)
+        else:
+            got.append(envelope.timestamp)
+
+    run_job(process, None, {"mem.in": {0: [(b"go", b"")]}})
+    return got
+
+
+TIMES = [datetime(2024, 1, 1, 0, 0, 0, 5999, UTC), None]
+
+
+@pytest.mark.parametrize("message", [b"by the column", "one by one"])
+@pytest.mark.parametrize(
+    "timestamps",
+    [
+        TIMES,
+        [1704067200005, None],
+        pl.Series(TIMES),
+        pa.array(TIMES, pa.timestamp("us", "Europe/Berlin")),
+        pa.array([1704067200005999999, None], pa.timestamp("ns")),
+    ],
+    ids=["datetimes", "numbers", "polars", "arrow", "arrow without a zone"],
+)
+def test_times_of_any_kind_become_milliseconds_on_either_way(message: Any, timestamps: Any) -> None:
+    assert timestamps_of(message, timestamps) == [1704067200005, None]
+
+
+@pytest.mark.parametrize("message", [b"by the column", "one by one"])
+@pytest.mark.parametrize(
+    ("timestamps", "named"),
+    [
+        ([1.0, 2.0], "float"),
+        (pa.array([1.0, 2.0]), "double"),
+        ([True, False], "bool"),
+        (pa.array([True, False]), "bool"),
+        ([timedelta(1)] * 2, r"datetime\.timedelta"),
+        (pa.array([timedelta(1)] * 2), r"duration\[us\]"),
+        ([TIMES[0], 5], r"datetime\.datetime and int"),
+        ([date(2024, 1, 1)] * 2, r"datetime\.date"),
+        (pl.Series(["5", "6"]), "string"),
+    ],
+)
+def test_what_is_neither_a_number_nor_a_time_is_no_timestamp_on_either_way(message: Any, timestamps: Any, named: str) -> None:
+    with pytest.raises(TaskError, match=f"whole numbers of milliseconds.*, not (large_)?{named}"):
+        timestamps_of(message, timestamps)
+
+
+def test_a_table_may_have_times_as_timestamps() -> None:
+    got: list[int | None] = []
+
+    def process(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        if envelope.message == b"go":
+            collector.send_batch(SystemStream("mem", "in"), pl.DataFrame({"message": [b"a", b"b"], "timestamp": TIMES}))
+        else:
+            got.append(envelope.timestamp)
+
+    run_job(process, None, {"mem.in": {0: [b"go"]}})
+    assert got == [1704067200005, None]
 
 
 def test_exactly_once_holds_columns_back_until_the_commit() -> None:

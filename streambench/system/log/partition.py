@@ -21,6 +21,7 @@ from streambench.system.log.frame import SCHEMA, Frame, walk
 from streambench.system.log.handles import Handles
 from streambench.system.log.segment import find, segments, start_of
 from streambench.system.log.settings import Settings
+from streambench.system.timestamps import as_milliseconds
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +66,8 @@ class Partition:
     ) -> range | None:
         """Append messages as one batch, all of them or (in an error, in a crash) none; returns the offsets that they got.
 
-        It is seen by readers at once, and durable after ``flush``. Timestamps (ms) that are None become the present time.
+        It is seen by readers at once, and durable after ``flush``. Timestamps (ms; an Arrow array may hold
+        times instead) that are None become the present time.
 
         ``producer`` with its ``generation`` and ``epoch``: FencedError where the partition is fenced against it. With a ``sequence``
         the append happens once: where the producer has already appended this (generation, sequence), or a later one, nothing is
@@ -207,7 +209,7 @@ def _times(timestamps: Any, count: int) -> tuple[pa.Array, int]:
     if timestamps is None:
         return int64s([now] * count) if count <= FEW else pa.repeat(pa.scalar(now, pa.int64()), count), now
     try:
-        times = timestamps.cast(pa.int64()) if isinstance(timestamps, pa.Array) else pa.array(timestamps, pa.int64())
+        times = as_milliseconds(timestamps) if isinstance(timestamps, pa.Array) else pa.array(timestamps, pa.int64())
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
         raise SerdeError(f"the timestamp of a message must be a whole number of milliseconds ({error})") from None
     times = times.fill_null(now)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from streambench.config import Config
@@ -187,6 +188,12 @@ def test_columns_are_appended_behind_what_was_sent_before(parts: Parts) -> None:
     producer.flush("task")
     read = parts.consumer({P0: "0"}).poll({P0: 10}, 0)
     assert [envelope.message for envelope in read] == [b"0", b"1", None, b"3"]
+
+
+def test_times_in_an_arrow_array_are_written_as_milliseconds(parts: Parts) -> None:
+    parts.producer().send_columns(CLICKS, 0, None, [b"1"], pa.array([1704067200000999], pa.timestamp("us")))
+    (envelope,) = parts.consumer({P0: "0"}).poll({P0: 10}, 0)
+    assert envelope.timestamp == 1704067200000
 
 
 @pytest.mark.parametrize(("key", "message", "setting"), [("k", b"1", "key"), (b"k", {"n": 1}, "msg"), (b"k", bytearray(b"x"), "msg")])
