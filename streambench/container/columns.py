@@ -7,6 +7,7 @@ stream without a serde, a system that takes envelopes), it goes the way of singl
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -15,7 +16,7 @@ from msgspec import Struct
 
 from streambench.batch import SERDE
 from streambench.container.outlet import Put, Unserialisable, hashed_bytes
-from streambench.errors import MessageTooLargeError, SerdeError
+from streambench.errors import MessageTooLargeError, SerdeError, class_name
 from streambench.model import OutgoingMessageEnvelope, SystemStream
 from streambench.serde.api import Serde
 from streambench.serde.builtin import JsonSerde, StringSerde
@@ -314,6 +315,12 @@ def _is_table(given: Any) -> bool:
     )
 
 
+def _is_pandas_series(given: Any) -> bool:
+    """Whoever has one has imported pandas: nobody else is made to wait for it."""
+    pandas = sys.modules.get("pandas")
+    return isinstance(given, getattr(pandas, "Series", ()))
+
+
 def _of_table(given: Any) -> tuple[Any, dict[str, Any], dict[str, str]]:
     """Messages, what else is there by name, and the serdes that are noted of key and message. A table without a column ``message`` holds
     the fields of messages that are objects."""
@@ -336,14 +343,16 @@ def _column(what: str, given: Any) -> Column | None:
     if isinstance(given, (list, tuple)):
         return pa.array(given, pa.binary()) if set(map(type, given)) <= {bytes, type(None)} and what in ("keys", "messages") else [*given]
     try:
+        if _is_pandas_series(given):
+            given = pa.array(given, from_pandas=True)
         if not isinstance(given, (pa.Array, pa.ChunkedArray)):
             if not hasattr(given, "__arrow_c_stream__") and not hasattr(given, "__arrow_c_array__"):
-                raise SerdeError(f"{what} of a batch must be an Arrow array, a Series or a list, not {type(given).__name__}")
+                raise SerdeError(f"{what} of a batch must be an Arrow array, a Series or a list, not {class_name(type(given))}")
             given = pa.chunked_array(given) if hasattr(given, "__arrow_c_stream__") else pa.array(given)
         if isinstance(given, pa.ChunkedArray):
             given = given.combine_chunks()
         if isinstance(given, pa.ChunkedArray):
             raise SerdeError(f"{what} of a batch: more than the 2 GiB that fit into one array; send it in parts")
         return given.dictionary_decode() if pa.types.is_dictionary(given.type) else given
-    except pa.ArrowException as error:
+    except (pa.ArrowException, OverflowError) as error:
         raise SerdeError(f"{what} of a batch cannot be read as Arrow: {error}") from error

@@ -7,6 +7,8 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -280,6 +282,8 @@ def test_partition_keys_of_any_type_mean_what_they_mean_for_a_single_message() -
         (("mem.out", [b"1"]), "takes a SystemStream"),
         ((OUT, None), "not None"),
         ((OUT, b"123"), "must be an Arrow array, a Series or a list, not bytes"),
+        ((OUT, np.array([b"1"])), r"not numpy\.ndarray"),
+        ((OUT, pd.Series([2**70])), "cannot be read as Arrow"),
     ],
 )
 def test_what_is_no_batch_is_an_error_of_the_task_that_sends_it(arguments: tuple[Any, ...], says: str) -> None:
@@ -317,10 +321,12 @@ TIMES = [datetime(2024, 1, 1, 0, 0, 0, 5999, UTC), None]
         TIMES,
         [1704067200005, None],
         pl.Series(TIMES),
+        pd.Series(TIMES),
+        pd.Series([1704067200005, None], dtype="Int64"),
         pa.array(TIMES, pa.timestamp("us", "Europe/Berlin")),
         pa.array([1704067200005999999, None], pa.timestamp("ns")),
     ],
-    ids=["datetimes", "numbers", "polars", "arrow", "arrow without a zone"],
+    ids=["datetimes", "numbers", "polars", "pandas", "pandas numbers", "arrow", "arrow without a zone"],
 )
 def test_times_of_any_kind_become_milliseconds_on_either_way(message: Any, timestamps: Any) -> None:
     assert timestamps_of(message, timestamps) == [1704067200005, None]
@@ -357,6 +363,22 @@ def test_a_table_may_have_times_as_timestamps() -> None:
 
     run_job(process, None, {"mem.in": {0: [b"go"]}})
     assert got == [1704067200005, None]
+
+
+@pytest.mark.parametrize(
+    ("series", "arrives"),
+    [
+        (pd.Series([b"a", None]), [b"a", None]),
+        (pd.Series(["a", float("nan")]), [b"a", None]),
+        (pd.Series(["a", "b"], dtype="category", index=[7, 5]), [b"a", b"b"]),
+        (pd.Series([1, 2]), [1, 2]),
+        (pd.Series([{"a": 1}, {"a": 2}]), [{"a": 1}, {"a": 2}]),
+    ],
+    ids=["bytes", "text", "categories", "numbers", "dicts"],
+)
+def test_a_column_may_be_a_pandas_series(series: Any, arrives: list[Any]) -> None:
+    run = sending(lambda collector: collector.send_batch(OUT, series, pd.Series([b"k", b"l"])))
+    assert run.outputs["mem.out"] == {0: list(zip([b"k", b"l"], arrives, strict=True))}
 
 
 def test_exactly_once_holds_columns_back_until_the_commit() -> None:
