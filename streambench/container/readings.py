@@ -21,6 +21,7 @@ from streambench.container.snapshot import PartitionSnapshot, partition_snapshot
 from streambench.metrics.registry import Kind, Reading, flat
 from streambench.metrics.reporter import MetricsReport
 from streambench.model import SystemStream, SystemStreamPartition
+from streambench.planning.plan import name_and_id
 
 if TYPE_CHECKING:
     from streambench.container.container import Container
@@ -39,7 +40,7 @@ def take_report(container: Container) -> MetricsReport:
     for task in container.tasks:
         sources[f"TaskName-{task.name}"] = [*_of_task(task, chosen), *task.metrics.readings()]
     return MetricsReport(
-        container.name, container.config.required("job.id"), container.number, socket.gethostname(), _version(),
+        *name_and_id(container.config, container.factory), container.number, socket.gethostname(), _version(),
         container._clock.now_ms(), container.started_ms, sources,
     )  # fmt: skip
 

@@ -41,8 +41,8 @@ def _message(report: MetricsReport, source: str) -> bytes:
     for each in report.sources[source]:
         groups.setdefault(each.group, []).append(each)
     header = {
-        "job-name": report.job, "job-id": report.job_id, "container-name": report.container_name, "source": source, "host": report.host,
-        "version": report.version, "time": report.time_ms, "reset-time": report.reset_time_ms,
+        "job-name": report.job_name, "job-id": report.job_id, "container-name": report.container_name, "source": source,
+        "host": report.host, "version": report.version, "time": report.time_ms, "reset-time": report.reset_time_ms,
     }  # fmt: skip
     metrics = {
         group: {name.removeprefix(f"{group}."): _plain(value) for name, value in flat(readings).items()}

@@ -93,7 +93,7 @@ def families(report: MetricsReport) -> Iterable[Metric]:
     found: dict[str, Metric] = {}
     meant: dict[str, tuple[str, str, Kind]] = {}
     for source, readings in report.sources.items():
-        own = {"job_name": report.job, "job_id": report.job_id, "container": str(report.container)}
+        own = {"job_name": report.job_name, "job_id": report.job_id, "container": str(report.container)}
         if source != report.container_name:
             own["task"] = source.removeprefix("TaskName-")
         for each in readings:

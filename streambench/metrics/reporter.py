@@ -30,10 +30,11 @@ _COMMON = ("class", "interval", "blacklist")
 
 
 class MetricsReport(Struct, frozen=True):
-    """The metrics of a container at ``time_ms``. ``sources``: what has metrics, the container (``samza-container-0``) first, then its tasks
-    (``TaskName-Partition 0``). ``reset_time_ms``: since when counters count."""
+    """The metrics of a container at ``time_ms``. ``job_name`` and ``job_id``: each for itself, as Samza has them. ``sources``: what has
+    metrics, the container (``samza-container-0``) first, then its tasks (``TaskName-Partition 0``). ``reset_time_ms``: since when
+    counters count."""
 
-    job: str
+    job_name: str
     job_id: str
     container: int
     host: str
@@ -41,6 +42,11 @@ class MetricsReport(Struct, frozen=True):
     time_ms: int
     reset_time_ms: int
     sources: Mapping[str, Sequence[Reading]]
+
+    @property
+    def job(self) -> str:
+        """The job with its id, as it owns its checkpoints: ``name-id``."""
+        return f"{self.job_name}-{self.job_id}"
 
     @property
     def container_name(self) -> str:
@@ -57,7 +63,8 @@ system."""
 
 
 class Surroundings(Struct, frozen=True):
-    """What a reporter is made with: its name in the configuration, the configuration, the job, and the number of the container."""
+    """What a reporter is made with: its name in the configuration, the configuration, the job (``name-id``), and the number of the
+    container."""
 
     name: str
     config: Config

@@ -27,9 +27,14 @@ _GROUPERS = {
 
 
 def job_name(config: Config, task: object = None) -> str:
-    """``job.name``, else the name of the configuration file without its ending, else that of the task; with ``job.id`` behind it.
+    """The name and the id of a job as one, ``name-id``: it owns the checkpoints and changelogs. Raises ConfigError as ``name_and_id``."""
+    return "-".join(name_and_id(config, task))
 
-    It owns the checkpoints and changelogs: raises ConfigError where it cannot serve as the name of a directory.
+
+def name_and_id(config: Config, task: object = None) -> tuple[str, str]:
+    """``job.name``, else the name of the configuration file without its ending, else that of the task; and ``job.id``.
+
+    Raises ConfigError where one of them cannot be part of the name of a directory.
     """
     own = getattr(task, "__name__", "")
     given = config.text("job.name")
@@ -39,7 +44,7 @@ def job_name(config: Config, task: object = None) -> str:
         if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9 ._-]*", part):
             taken = "" if given or key != "job.name" else f" (taken from {config.origin}; set job.name)"
             raise config.error(key, f"'{part}' cannot be a name{taken}: use letters, digits, dots, dashes and underscores")
-    return f"{name}-{number}"
+    return name, number
 
 
 def input_streams(config: Config) -> list[SystemStream]:

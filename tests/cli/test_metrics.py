@@ -39,7 +39,7 @@ def test_a_job_reports_to_a_stream_to_prometheus_and_to_the_terminal(project: Pr
         url = re.search(r"info: metrics of container 0 of up-1: (http://127\.0\.0\.1:\d+/metrics)", running.stderr.readline())
         assert url is not None
         project.await_reached()
-        while 'process_envelopes_total{container="0",job_id="1",job_name="up-1"} 10.0' not in (text := _scraped(url[1])):
+        while 'process_envelopes_total{container="0",job_id="1",job_name="up"} 10.0' not in (text := _scraped(url[1])):
             pass
         running.send_signal(signal.SIGINT)
         out, errors = running.communicate(timeout=60)

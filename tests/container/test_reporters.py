@@ -62,7 +62,7 @@ SNAPSHOT = {"metrics.reporters": "s", "metrics.reporter.s.class": "snapshot", "m
 
 
 def test_snapshots_are_messages_of_a_stream_with_a_header_and_metrics_by_group(tmp_path: Path) -> None:
-    config = log_config(tmp_path, **SNAPSHOT)
+    config = log_config(tmp_path, **SNAPSHOT, **{"job.id": 7})
     send(config, 1, 2, 3)
     container = Container(config, Metered)
     container.start()
@@ -71,7 +71,7 @@ def test_snapshots_are_messages_of_a_stream_with_a_header_and_metrics_by_group(t
     told = snapshots(config)
     header = told[0]["header"]
     assert [each["header"]["source"] for each in told] == ["samza-container-0", "TaskName-Partition 0", "TaskName-Partition 1"]
-    assert (header["job-name"], header["job-id"], header["container-name"]) == ("job-1", "1", "samza-container-0")
+    assert (header["job-name"], header["job-id"], header["container-name"]) == ("job", "7", "samza-container-0")
     assert header["reset-time"] <= header["time"]
     assert {"host", "version"} <= set(header)
     assert told[0]["metrics"]["container"]["process-envelopes"] == 3

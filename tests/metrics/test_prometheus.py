@@ -21,12 +21,12 @@ from streambench.metrics.prometheus_reporter import PrometheusReporter, _Familie
 from streambench.metrics.registry import Distribution, Kind, Reading
 from streambench.metrics.reporter import MetricsReport, Surroundings
 
-OWN = {"job_name": "job-1", "job_id": "1", "container": "2"}
+OWN = {"job_name": "job", "job_id": "1", "container": "2"}
 
 
 def report(readings: Sequence[Reading], **tasks: Sequence[Reading]) -> MetricsReport:
     sources = {"samza-container-2": readings, **{f"TaskName-{name}": of_task for name, of_task in tasks.items()}}
-    return MetricsReport("job-1", "1", 2, "host", "0.1", 0, 0, sources)
+    return MetricsReport("job", "1", 2, "host", "0.1", 0, 0, sources)
 
 
 def shown(told: MetricsReport) -> dict[str, object]:

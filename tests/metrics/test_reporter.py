@@ -120,7 +120,7 @@ def test_the_blacklist_leaves_out_what_it_matches_whole() -> None:
     assert isinstance(reporter.made, Keeps)
     names = [("container", "process-ns"), ("container", "process-calls"), ("task", "x"), ("task", "x-y")]
     readings = [Reading(group, name, "gauge", 1) for group, name in names]
-    reporter.report(MetricsReport("job-1", "1", 0, "h", "", 0, 0, {"samza-container-0": readings}))
+    reporter.report(MetricsReport("job", "1", 0, "h", "", 0, 0, {"samza-container-0": readings}))
     (told,) = reporter.made.reports
     assert [each.name for each in told.sources["samza-container-0"]] == ["process-calls", "x-y"]
 

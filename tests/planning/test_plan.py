@@ -19,7 +19,7 @@ from streambench.errors import ConfigError
 from streambench.model import PartitionMetadata, SystemStream, SystemStreamPartition
 from streambench.planning.groupers import Grouper, deal
 from streambench.planning.model import JobModel, natural
-from streambench.planning.plan import Metadata, all_inputs, broadcast_partitions, input_streams, job_name, plan
+from streambench.planning.plan import Metadata, all_inputs, broadcast_partitions, input_streams, job_name, name_and_id, plan
 
 
 def partitions(**counts: int) -> Metadata:
@@ -317,6 +317,7 @@ class Clicks:
 def test_the_name_of_a_job_is_configured_or_that_of_its_file_or_of_its_task() -> None:
     config = Config.from_text("job.id=2", origin="file.properties", directory=Path("/jobs"))
     assert job_name(config.with_values({"job.name": "mine"}), Clicks) == "mine-2"
+    assert name_and_id(config.with_values({"job.name": "mine"}), Clicks) == ("mine", "2")
     assert job_name(config, Clicks) == "file-2"
     assert job_name(Config(), Clicks) == "Clicks-1"
     assert job_name(Config(), lambda envelope, collector, coordinator: None) == "job-1"
