@@ -73,7 +73,7 @@ class Job:
     def config(self) -> Config:
         """The configuration as the container gets it."""
         values: dict[str, Any] = {"task.inputs": ",".join(self._inputs) or None}
-        if self._base.text("job.name") is None:
+        if "job.name" not in self._base:
             values["job.name"] = self.name
         return self._base.with_values(values)
 

@@ -94,7 +94,7 @@ def checkpoints(
 
 def _name(config: Config) -> str:
     """The job's name; the task is loaded only where the configuration leaves the name to it."""
-    if config.text("job.name") or config.origin:
+    if "job.name" in config or config.origin:
         return job_name(config)
     return job_name(config, load.by_path(config, "task.class", config.required("task.class")))
 

@@ -34,8 +34,12 @@ def job_name(config: Config, task: object = None) -> str:
 def name_and_id(config: Config, task: object = None) -> tuple[str, str]:
     """``job.name``, else the name of the configuration file without its ending, else that of the task; and ``job.id``.
 
-    Raises ConfigError where one of them cannot be part of the name of a directory.
+    Raises ConfigError where one of them cannot be part of the name of a directory, or is set to nothing: a template without its values
+    would have the job go on as another, from other checkpoints.
     """
+    for key in ("job.name", "job.id"):
+        if key in config and not config[key].strip():
+            raise config.error(key, "is empty: give it a value, or leave it out to have its default")
     own = getattr(task, "__name__", "")
     given = config.text("job.name")
     name = given or PurePath(config.origin).stem or (own if own.isidentifier() else "job")

@@ -256,7 +256,7 @@ def _completed(config: Config, inputs: Iterable[str]) -> Config:
     values: dict[str, Any] = {"job.container.count": 1}
     if not config.names("task.inputs"):
         values["task.inputs"] = ",".join(inputs) or None
-    if config.text("job.name") is None:
+    if "job.name" not in config:
         values["job.name"] = "job"
     config = config.with_values(values)
     defaults = {

@@ -324,3 +324,10 @@ def test_wrong_use_ends_with_exit_code_2_and_says_how_to_use_it(project: Project
     assert done.returncode == 2
     assert "Usage: streambench" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", [("run", "job.properties", "--until", "caught-up"), ("checkpoints", "job.properties")])
+def test_a_job_whose_name_is_set_to_nothing_does_not_go_by_another(project: Project, command: tuple[str, ...]) -> None:
+    project.configure({"job.name": ""})
+    project.fill(1)
+    assert project.fails(*command).startswith("error: job.name (job.properties:1): is empty: ")

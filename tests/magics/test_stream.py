@@ -452,3 +452,9 @@ def test_unloading_stops_the_jobs_and_takes_the_magics_away(ip: Shell) -> None:
     assert "streamtask" not in ip.shell.magics_manager.magics["cell"]
     assert len(ip.shell.Completer.custom_matchers) == matchers - 1
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("streambench")]
+
+
+def test_a_job_whose_name_is_set_to_nothing_is_not_given_that_of_the_notebook(ip: Shell) -> None:
+    ip.run("%%streamconfig nameless\njob.name=\nsystems.mem.samza.factory=memory\ntask.inputs=mem.clicks\n")
+    with pytest.raises(ConfigError, match=r"^job\.name \(nameless:2\): is empty: "):
+        ip.run("%stream create Count --config nameless")

@@ -324,6 +324,15 @@ def test_the_name_of_a_job_is_configured_or_that_of_its_file_or_of_its_task() ->
     assert job_name(Config()) == "job-1"
 
 
+@pytest.mark.parametrize("key", ["job.name", "job.id"])
+@pytest.mark.parametrize("nothing", ["", "  "])
+def test_a_name_or_an_id_that_is_set_to_nothing_is_an_error_and_not_the_default(key: str, nothing: str) -> None:
+    config = Config.from_text(f"{key}={nothing}", origin="file.properties", directory=Path("/jobs"))
+    with pytest.raises(ConfigError, match=rf"^{key} \(file\.properties:1\): is empty: give it a value, or leave it out to ") as caught:
+        job_name(config, Clicks)
+    assert caught.value.key == key
+
+
 @pytest.mark.parametrize(("key", "name"), [("job.name", "../x"), ("job.name", "a/b"), ("job.name", "-x"), ("job.id", "../../x")])
 def test_a_name_that_cannot_be_a_directory_is_an_error(key: str, name: str) -> None:
     with pytest.raises(ConfigError, match="cannot be a name") as caught:

@@ -478,3 +478,8 @@ def test_the_configuration_may_stand_in_a_properties_file(kind: Any, tmp_path: P
 
     job = run_job(process, kind(tmp_path / "job.properties"), {"mem.a": {0: ["x"]}})
     assert (seen, job.checkpoints) == (["x"], {"Partition 0": {"mem.a.0": "0"}})
+
+
+def test_a_name_that_is_set_to_nothing_is_an_error_as_it_is_in_earnest() -> None:
+    with pytest.raises(ConfigError, match=r"^job\.name: is empty"):
+        run_job(lambda *_: None, {"job.name": ""}, {"mem.a": {0: ["x"]}})
