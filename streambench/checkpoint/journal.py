@@ -47,7 +47,8 @@ log = logging.getLogger(__name__)
 
 
 class _Claim(Struct):
-    """A container that is held. ``last``: its last record; ``commits``: the numbers of those to be pruned one day."""
+    """A container that is held. ``last``: its last record; ``time_ms``: when anything was committed last, or it was taken; ``commits``: the
+    numbers of those to be pruned one day."""
 
     ledger: Ledger
     generation: int
@@ -57,6 +58,7 @@ class _Claim(Struct):
     epoch: int
     last: Record
     checkpoints: dict[str, Raw]
+    time_ms: int
     commits: deque[int] = msgspec.field(default_factory=deque)
 
 
@@ -113,7 +115,7 @@ class JournalCheckpointManager(CheckpointManager):
             self._generations.sync()
             ledger = self._container(generation, container)
             record, checkpoints = self._take(ledger, generation, container, tasks, start.checkpoints, now_ms)
-            claim = _Claim(ledger, generation, container, start.producer(container), tasks, record.number, record, checkpoints)
+            claim = _Claim(ledger, generation, container, start.producer(container), tasks, record.number, record, checkpoints, now_ms)
             try:
                 newest = self._newest()
                 if newest != generation:
@@ -190,9 +192,10 @@ class JournalCheckpointManager(CheckpointManager):
     def _commit(self, claim: _Claim, checkpoints: Mapping[str, Checkpoint], effects: Effects | None) -> None:
         rules.check_tasks(self._job, claim.container, claim.tasks, checkpoints)
         merged = {**claim.checkpoints, **{task: packed(checkpoint) for task, checkpoint in checkpoints.items()}}
-        time_ms = max((checkpoint.time_ms for checkpoint in checkpoints.values()), default=0)
+        # A commit of nothing but outputs, those of a window, say, has no checkpoints.
+        claim.time_ms = max((checkpoint.time_ms for checkpoint in checkpoints.values()), default=claim.time_ms)
         number = claim.last.number + 1
-        body = self._body("commit", claim.generation, claim.container, number, claim.epoch, number, time_ms, merged)
+        body = self._body("commit", claim.generation, claim.container, number, claim.epoch, number, claim.time_ms, merged)
         payload = b"" if effects is None else effects.to_bytes()
         # Whether a write that failed is on the disk nobody knows: the claim is gone until it has succeeded.
         self._claim = None

@@ -387,3 +387,11 @@ def test_a_record_is_read_whole_though_one_call_reads_only_a_part_of_it(tmp_path
     monkeypatch.setattr(ledger.os, "pread", lambda handle, size, at: read(handle, min(size, 30), at))
     with record:
         assert (record.body(), record.payload()) == (b'{"a":1}', b"effects" * 10)
+
+
+def test_who_is_taken_over_from_has_been_there_since_its_last_commit_with_a_checkpoint(job: Job, caplog: pytest.LogCaptureFixture) -> None:
+    holder = job.manager()
+    holder.claim(holder.open_generation({0: ["a"]}, now_ms=0).number, 0, now_ms=1_000)
+    holder.write({})
+    job.manager().rewind({"a": at(0)}, now_ms=2_000)
+    assert "at 1970-01-01 00:00:01 UTC" in caplog.text
