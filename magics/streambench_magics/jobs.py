@@ -158,6 +158,9 @@ class Job:
             if tells and self.busy:
                 tells = False
                 self._tell(self.session)
+            elif tells and deadline is None and self._until is None and (tell := _told.get()) is not None:
+                tells = False
+                tell(f"{self.name} runs until somebody pauses it, and this waits as long (interrupt the kernel to wait no longer)")
         return True
 
     def commit(self) -> None:

@@ -159,6 +159,8 @@ class _Job:
         self.systems = systems
         self.config = config
         self.identities = Identities(systems)
+        self.kept_stores: set[str] = set()
+        """The stores that do not go back with the partitions of their tasks."""
         inputs = all_inputs(config)
         self.metadata: Metadata = systems.metadata(inputs)
         self.model: JobModel = plan(config, name, self.metadata, manager.last_generation())
@@ -179,6 +181,12 @@ def _rewind(job: _Job, wishes: Sequence[str], *, yes: bool) -> None:
         task, equals, where = wish.rpartition("=")
         wanted.update(_goal(job, task if equals else None, where, wanted))
     _check_state(job, wanted)
+    if job.kept_stores:
+        print(
+            f"warning: the stores stay as they are ({', '.join(sorted(job.kept_stores))}): what is processed again is done to them again. "
+            "--rewind oldest, or to a commit, takes them along",
+            file=sys.stderr,
+        )
     if not yes and not sys.stdin.isatty():
         raise typer.BadParameter("going back needs --yes where nobody can be asked")
     for task in sorted(wanted, key=natural):
@@ -279,6 +287,9 @@ def _moved(job: _Job, only: str | None, ssp: SystemStreamPartition, where: str, 
     moved, now = {}, SystemClock().now_ms()
     for task, ssps in readers.items():
         before = so_far.get(task) or _before(job, task, needed=len(ssps) > 1)
+        reached = _next(job.systems, before, ssp)
+        if reached is not None and (lag_between(offset, reached) or 0) > 0:
+            job.kept_stores.update(before.changelogs)
         moved[task] = Checkpoint(
             {each: done for each, done in before.offsets.items() if each != ssp},
             {**before.starts, ssp: offset},
@@ -301,4 +312,8 @@ def _before(job: _Job, task: str, *, needed: bool) -> Checkpoint:
 
 
 def _at(job: _Job, ssp: SystemStreamPartition, where: str) -> str:
-    return start_point(job.systems, ssp, job.metadata[ssp.system_stream][ssp.partition], where)
+    there = job.metadata[ssp.system_stream][ssp.partition]
+    offset = start_point(job.systems, ssp, there, where)
+    if where.startswith("timestamp:") and offset == there.upcoming:
+        say(f"{ssp}: no message is that new; it goes on with what comes from now on")
+    return offset

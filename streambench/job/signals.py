@@ -99,7 +99,8 @@ class StopSignals:
                 if count and not is_told:
                     is_told = True
                     self._stop()
-                    log.warning("stopping after the message it is at; Ctrl-C once more stops it at once")
+                    again = "Ctrl-C" if self._last == signal.SIGINT else signal.Signals(self._last).name
+                    log.warning("stopping after the message it is at; %s once more stops it at once", again)
                 if count > 1 and deadline is None and self._may_end:
                     deadline = time.monotonic() + _PATIENCE_S
                 if count > 2 and self._may_end:

@@ -1,11 +1,11 @@
-"""A rewind whose state cannot be rebuilt is refused before anything is stopped or changed."""
+"""What a rewind says of stores: refused where the state cannot be rebuilt, and told where it stays as it is."""
 
 from __future__ import annotations
 
 import pytest
 
 from streambench.checkpoint.choice import checkpoint_manager
-from tests.container.stateful import Job
+from tests.container.stateful import INPUT, Job
 from tests.job.project import Project
 
 
@@ -31,3 +31,23 @@ def test_a_rewind_to_a_state_that_compaction_has_removed_changes_nothing(project
     assert manager.last_generation() == before
     manager.close()
     assert job.run() == {"a": "2", "b": "1"}
+
+
+def test_a_rewind_of_an_input_alone_says_that_the_stores_stay_as_they_are(project: Project) -> None:
+    job = Job(project.directory, {"stores.s.factory": "memory"})
+    job.run(("a", "1"), ("b", "1"), "commit")
+    text = "\n".join(f"{key}={value}" for key, value in job.config.items())
+    (project.directory / "state.properties").write_text(text + "\ntask.class=tests.container.stateful.Keep\n")
+
+    def said(where: str) -> tuple[str, str]:
+        done = project.run("checkpoints", "--rewind", where, "--yes", "-c", "state.properties")
+        assert done.returncode == 0
+        return done.stdout, done.stderr
+
+    kept = "the stores stay as they are (s): what is processed again is done to them again"
+    assert kept in said(f"{INPUT}@1")[1]
+    assert "stores" not in said(f"{INPUT}@1")[1]
+    out, err = said(f"{INPUT}@timestamp:2999-01-01")
+    assert f"{INPUT}.0: no message is that new" in out
+    assert "stores" not in err
+    assert "stores" not in said("oldest")[1]

@@ -11,6 +11,7 @@ import pytest
 
 from streambench.errors import ConfigError, StreambenchError, TaskError
 from streambench_magics.errors import MagicError, TaskFailed
+from streambench_magics.jobs import telling
 from tests.magics.conftest import CONFIG, Shell
 
 
@@ -67,6 +68,22 @@ def test_a_job_that_runs_free_is_paused(ip: Shell) -> None:
     assert ip.run("%stream run") == "Count runs until paused"
     assert ip.run("%stream wait --timeout 0.01") == "Count still runs after 0.01 s"
     assert ip.run("%stream pause") == "Count is paused"
+
+
+def test_whoever_waits_for_a_job_that_runs_free_is_told_so(ip: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streambench_magics.jobs._SILENT_S", 0.5)
+    ip.run("%stream create Count --config inputs")
+    ip.run("%stream run")
+    job = ip.magics.bench.jobs["Count"]
+    told: list[str] = []
+
+    def tell(text: str) -> None:
+        told.append(text)
+        job.pause(0)
+
+    with telling(tell):
+        assert job.wait()
+    assert told == ["Count runs until somebody pauses it, and this waits as long (interrupt the kernel to wait no longer)"]
 
 
 def test_a_pause_says_what_it_waits_for(ip: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
