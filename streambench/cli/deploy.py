@@ -20,7 +20,7 @@ from streambench.cli.output import say, show_rows
 from streambench.debug.view import counted
 
 if TYPE_CHECKING:
-    from streambench.spark.result import DeployProgress, DeployResult
+    from streambench.spark.result import DeployedContainer, DeployProgress, DeployResult
 
 _PLAIN_EVERY_S = 5.0
 _COLUMNS = ("container", "partition", "from", "to", "messages", "seconds", "error")
@@ -98,11 +98,7 @@ def _line(progress: DeployProgress) -> str:
 
 
 def _tell(result: DeployResult) -> None:
-    rows: list[dict[str, Any]] = []
-    for each in result.containers:
-        for ssp, (before, after) in sorted(each.offsets.items()):
-            values = (each.number, str(ssp), before, after, each.messages, f"{each.seconds:.1f}", each.error)
-            rows.append(dict(zip(_COLUMNS, values, strict=True)))
+    rows = [row for each in result.containers for row in _rows(each)]
     columns = [name for name in _COLUMNS if name != "error" or result.failed]
     if result.dry_run:
         columns = ["container", "partition", "from", "to"]
@@ -117,3 +113,13 @@ def _tell(result: DeployResult) -> None:
     if result.failed:
         print(f"error: {len(result.failed)} of {counted(len(result.containers), 'container')} failed", file=sys.stderr)
         raise typer.Exit(1)
+
+
+def _rows(container: DeployedContainer) -> Iterator[dict[str, Any]]:
+    """A row per partition. What is the container's as a whole stands in its first row, so that no column holds it twice."""
+    counts = container.messages_by_partition if container.messages else dict.fromkeys(container.offsets, 0)
+    whole = (f"{container.seconds:.1f}", container.error)
+    for at, (ssp, (before, after)) in enumerate(sorted(container.offsets.items())):
+        messages = counts.get(ssp) if counts else "" if at else container.messages
+        values = (container.number, str(ssp), before, after, messages, *(("", "") if at else whole))
+        yield dict(zip(_COLUMNS, values, strict=True))

@@ -218,8 +218,8 @@ def outcome(planned: DeployPlan, reports: Collection[Report], reason: str) -> tu
         containers.append(
             DeployedContainer(
                 number=number, tasks=plan.tasks, offsets={ssp: (start, after.get(ssp, start)) for ssp, start in before.items()},
-                messages=report.messages, seconds=report.seconds, failure=failure, attempt=report.attempt,
-                host=report.host, process=report.process, passed_over=report.passed_over,
+                messages=report.messages, messages_by_partition=report.messages_by_partition, seconds=report.seconds, failure=failure,
+                attempt=report.attempt, host=report.host, process=report.process, passed_over=report.passed_over,
             )
         )  # fmt: skip
     return tuple(containers)

@@ -18,8 +18,9 @@ class DeployedContainer(Struct, frozen=True, kw_only=True):
     """What one container did (of a dry run: what it would do).
 
     ``offsets``: per input partition the first offset that was not processed yet, before and after; of a container that failed, *after* is
-    where the next start goes on. ``messages``: how many it processed; ``seconds``: from its start to its end. Where Spark had to start it
-    more than once (``attempt`` counts from 0) both are of the last attempt, which went on from the last commit of the one before.
+    where the next start goes on. ``messages``: how many it processed, ``messages_by_partition``: how many of each input partition, empty
+    where that is not known; ``seconds``: from its start to its end. Where Spark had to start it more than once (``attempt`` counts from 0)
+    all three are of the last attempt, which went on from the last commit of the one before.
     ``error``: what it failed with, None where it did not; ``failure`` holds the same in parts. ``passed_over``: what it dropped,
     dead-lettered or ignored.
     """
@@ -28,6 +29,7 @@ class DeployedContainer(Struct, frozen=True, kw_only=True):
     tasks: tuple[str, ...]
     offsets: Mapping[SystemStreamPartition, tuple[str, str]]
     messages: int = 0
+    messages_by_partition: Mapping[SystemStreamPartition, int] = {}
     seconds: float = 0.0
     failure: Failure | None = None
     attempt: int = 0
@@ -145,7 +147,15 @@ def _joined(former: DeployedContainer | None, later: DeployedContainer) -> Deplo
     offsets = {ssp: (former.offsets.get(ssp, pair)[0], pair[1]) for ssp, pair in later.offsets.items()}
     return DeployedContainer(
         number=later.number, tasks=later.tasks, offsets=offsets, messages=former.messages + later.messages,
-        seconds=former.seconds + later.seconds, failure=later.failure, attempt=later.attempt,
+        messages_by_partition=_added(former, later), seconds=former.seconds + later.seconds, failure=later.failure, attempt=later.attempt,
         host=later.host or former.host, process=later.process or former.process,
         passed_over=former.passed_over + later.passed_over,
     )  # fmt: skip
+
+
+def _added(former: DeployedContainer, later: DeployedContainer) -> Mapping[SystemStreamPartition, int]:
+    """Per partition what both processed; empty where one of them did something and does not know of which."""
+    if any(each.messages and not each.messages_by_partition for each in (former, later)):
+        return {}
+    counts = former.messages_by_partition, later.messages_by_partition
+    return {ssp: sum(each.get(ssp, 0) for each in counts) for ssp in {**counts[0], **counts[1]}}

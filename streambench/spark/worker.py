@@ -62,13 +62,15 @@ class Shipment(Struct):
 
 
 class Report(Struct):
-    """What became of a container. ``offsets``: before and after, where it ended well. ``warnings``: what it logged."""
+    """What became of a container. ``offsets``: before and after, where it ended well. ``messages_by_partition``: also where it failed,
+    unless it never came to its inputs. ``warnings``: what it logged."""
 
     number: int
     attempt: int
     host: str
     process: int
     messages: int = 0
+    messages_by_partition: Mapping[SystemStreamPartition, int] = {}
     seconds: float = 0.0
     offsets: Mapping[SystemStreamPartition, tuple[str, str]] = {}
     failure: Failure | None = None
@@ -172,6 +174,7 @@ def _drive(shipment: Shipment, config: Config, generation: int, report: Report) 
         report.messages, report.seconds, report.offsets = ran.messages, ran.seconds, ran.offsets
     finally:
         report.messages, report.passed_over = container.processed, container.passed_over
+        report.messages_by_partition = {each.ssp: each.processed for each in container.last_partitions}
         report.warnings = tuple(warnings.texts)
         logger.removeHandler(warnings)
         teller.tell("done", container.processed)

@@ -131,6 +131,7 @@ def test_each_container_is_a_spark_task_and_together_they_process_everything(spa
         (1, ("Partition 1",), 50, None),
     ]
     assert [each.offsets for each in result.containers] == [{IN[0]: ("0", "50")}, {IN[1]: ("0", "50")}]
+    assert [each.messages_by_partition for each in result.containers] == [{IN[0]: 50}, {IN[1]: 50}]
     assert result.generation == job.generation() == 1
     assert job.numbers() == list(range(100))
     assert job.checkpoints() == {"Partition 0": {str(IN[0]): "49"}, "Partition 1": {str(IN[1]): "49"}}

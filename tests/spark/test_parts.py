@@ -130,6 +130,17 @@ def test_rounds_add_up_to_one_result() -> None:
     assert [each.offsets for each in total.containers] == [{A: ("0", "6")}, {B: ("2", "4")}]
 
 
+def test_the_messages_of_each_partition_add_up_over_rounds_unless_those_of_one_round_are_not_known() -> None:
+    first = counting({A: 5, B: 0})
+    total = result(first).followed_by(result(container(0, a=("5", "5")))).followed_by(result(counting({A: 1, B: 2})))
+    assert total.containers[0].messages_by_partition == {A: 6, B: 2}
+    assert total.followed_by(result(container(0, messages=3))).containers[0].messages_by_partition == {}
+
+
+def counting(counts: dict[SystemStreamPartition, int]) -> DeployedContainer:
+    return DeployedContainer(number=0, tasks=(), messages=sum(counts.values()), messages_by_partition=counts, offsets={})
+
+
 def test_a_task_that_raised_is_named_before_what_else_failed() -> None:
     lost = Failure(0, "SparkError", "Spark gave up", "")
     raised = Failure(1, "TaskError", "Partition 1 failed at log.b.1@7: ValueError: no", "  File task.py", "Partition 1", B, "7", "k")

@@ -37,6 +37,13 @@ class Exits(Forward):
         sys.exit(3)
 
 
+class FailsAtThree(Forward):
+    def process(self, envelope, collector, coordinator):
+        if envelope.message == 3:
+            raise ValueError("three")
+        super().process(envelope, collector, coordinator)
+
+
 def packed(planned: DeployPlan, **changes: Any) -> RunContainers:
     texts = sources(planned.task)
     values: dict[str, Any] = {"directories": directories(planned.config), "sources": texts, "progress": None, "names": {}, **changes}
@@ -57,6 +64,21 @@ def test_a_container_reports_what_it_did(job: Job) -> None:
     assert (report.number, report.attempt, report.messages, report.failure) == (0, 0, 5, None)
     assert report.offsets == {IN[0]: ("0", "5")}
     assert job.numbers() == [0, 2, 4, 6, 8]
+
+
+def test_a_container_of_several_partitions_reports_how_many_messages_were_of_each(job: Job) -> None:
+    job.config = job.config.with_values({"job.container.count": 1})
+    job.send(0, 5)
+    report = run(job, Forward)
+    assert (report.messages, report.messages_by_partition) == (5, {IN[0]: 3, IN[1]: 2})
+
+
+def test_a_container_that_failed_counts_by_partition_what_it_counts_in_all(job: Job) -> None:
+    job.config = job.config.with_values({"job.container.count": 1})
+    job.send(0, 5)
+    report = run(job, FailsAtThree)
+    assert report.failure is not None
+    assert (report.messages, report.messages_by_partition) == (3, {IN[0]: 2, IN[1]: 1})
 
 
 def test_it_stops_at_the_planned_end_whatever_arrives_later(job: Job) -> None:
