@@ -24,7 +24,7 @@ from streambench.model import SystemStream, SystemStreamPartition
 from streambench.planning.model import JobModel, natural
 from streambench.planning.plan import Metadata, all_inputs, job_name, plan
 from streambench.store.definitions import store_definitions
-from streambench.store.restore import check_not_compacted
+from streambench.store.restore import check_needs_nothing, check_not_compacted
 from streambench.system.systems import Systems
 
 _FIGURES = ("partition", "processed", "start", "next", "upcoming", "lag", "again")
@@ -211,7 +211,10 @@ def _check_state(job: _Job, wanted: Mapping[str, Checkpoint]) -> None:
             if stream is not None and task in numbers:
                 ssp = SystemStreamPartition(stream.system, stream.stream, numbers[task])
                 admin = job.systems.admin(ssp.system)
-                check_not_compacted(ssp, offset, admin.compacted_to(ssp), admin.compare)
+                try:
+                    check_not_compacted(ssp, offset, admin.compacted_to(ssp), admin.compare)
+                except UnknownStreamError:
+                    check_needs_nothing(ssp, store, offset, admin.compare)
 
 
 def _goal(job: _Job, only: str | None, where: str, so_far: Mapping[str, Checkpoint]) -> dict[str, Checkpoint]:

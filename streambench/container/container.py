@@ -411,7 +411,7 @@ class Container:
         self._meter = self.metrics if config.text("metrics.timer.enabled") == "true" else None
         self._state_of_tasks = State(
             config, self.name, self._systems, container, model.changelog_partitions, self._owner,
-            clock=self._clock, metrics=self.metrics, directory=checkpoints.directory, meter=self._meter,
+            clock=self._clock, metrics=self.metrics, directory=checkpoints.directory, last=last, meter=self._meter,
         )  # fmt: skip
         self._writers.append(self._state_of_tasks.close)
         self._commits = Commits(

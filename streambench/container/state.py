@@ -24,7 +24,7 @@ from streambench.model import SystemStream, SystemStreamPartition
 from streambench.planning.model import ContainerModel, TaskModel
 from streambench.store.definitions import StoreDefinition, store_definitions
 from streambench.store.metered import MeteredStore
-from streambench.store.restore import Restore, restore_all
+from streambench.store.restore import Restore, check_needs_nothing, restore_all
 from streambench.store.task_store import StoreCounts, TaskStore
 from streambench.system.api import SystemAdmin
 from streambench.system.systems import Systems
@@ -48,10 +48,12 @@ class State:
 
     def __init__(
         self, config: Config, job: str, systems: Systems, container: ContainerModel, partitions: int, owner: Owner, *,
-        clock: Clock, metrics: MetricsRegistry, directory: Path | None, meter: MetricsRegistry | None = None,
+        clock: Clock, metrics: MetricsRegistry, directory: Path | None, last: Mapping[str, Checkpoint],
+        meter: MetricsRegistry | None = None,
     ) -> None:  # fmt: skip
-        """``partitions``: how many partitions changelogs have. ``directory``: that of the job, for the files of stores; None: it has none,
-        and they get one for this container alone, which goes with it. ``meter``: where the tasks' calls of their stores are timed."""
+        """``partitions``: how many partitions changelogs have. ``last``: the checkpoints so far. ``directory``: that of the job, for the
+        files of stores; None: it has none, and they get one for this container alone, which goes with it. ``meter``: where the tasks' calls
+        of their stores are timed. Raises StoreError, and creates no stream, where a checkpoint needs a changelog that is not there."""
         self._meter = meter
         self._config = config
         self._job = job
@@ -72,7 +74,7 @@ class State:
                     self._stores[task.name][name] = self._store(definition, task, owner)
             if self._temporary is not None and not any(self._temporary.iterdir()):
                 self._remove_temporary()
-            self._create_changelogs(partitions)
+            self._create_changelogs(partitions, last)
         except BaseException:
             self.close()
             raise
@@ -138,7 +140,9 @@ class State:
                     engine.clear()
                 admin = self._systems.admin(ssp.system)
                 here, committed = metadata[ssp.system_stream][ssp.partition], checkpoint.changelogs.get(store)
-                one = Restore(engine, ssp, here, committed, admin.compare, compacted=admin.compacted_to(ssp), is_there=is_there)
+                one = Restore(
+                    engine, ssp, here, committed, admin.compare, store=store, compacted=admin.compacted_to(ssp), is_there=is_there
+                )
                 restores.append((task, store, one))
         return restores
 
@@ -224,22 +228,33 @@ class State:
             base = self._temporary
         return base / definition.name / quote(task.name, safe=" ")
 
-    def _create_changelogs(self, partitions: int) -> None:
+    def _create_changelogs(self, partitions: int, last: Mapping[str, Checkpoint]) -> None:
         self._changelogs: dict[str, dict[str, SystemStreamPartition]] = {task.name: {} for task in self._tasks}
+        present: dict[str, int | None] = {}
         for name, definition in self._definitions.items():
             stream = definition.changelog
             if stream is None:
                 continue
-            admin = self._systems.admin(stream.system)
-            try:
-                present = len(admin.metadata([stream])[stream])
-            except UnknownStreamError:
-                admin.create(stream, partitions, **definition.changelog_settings)
-                present = partitions
-            if present < partitions:
-                self._grow(name, stream, present, partitions)
             for task in self._tasks:
                 self._changelogs[task.name][name] = SystemStreamPartition(stream.system, stream.stream, task.number)
+            admin = self._systems.admin(stream.system)
+            try:
+                present[name] = len(admin.metadata([stream])[stream])
+            except UnknownStreamError:
+                for task in self._tasks:
+                    committed = last.get(task.name, Checkpoint({})).changelogs.get(name)
+                    if committed is not None:
+                        check_needs_nothing(self._changelogs[task.name][name], name, committed, admin.compare)
+                present[name] = None
+        # Only now: a start that is refused is to leave no empty stream behind, which would look like one that has lost its messages.
+        for name, count in present.items():
+            definition = self._definitions[name]
+            stream = definition.changelog
+            assert stream is not None
+            if count is None:
+                self._systems.admin(stream.system).create(stream, partitions, **definition.changelog_settings)
+            elif count < partitions:
+                self._grow(name, stream, count, partitions)
 
     def _grow(self, store: str, changelog: SystemStream, present: int, wanted: int) -> None:
         """Add the partitions of new tasks to a changelog; those of the others stay as they are."""

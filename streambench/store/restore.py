@@ -38,6 +38,7 @@ class Restore:
         committed: str | None,
         compare: Compare,
         *,
+        store: str,
         compacted: str | None = None,
         is_there: bool = False,
     ) -> None:
@@ -49,10 +50,7 @@ class Restore:
         self._compare = compare
         self._tail: dict[bytes, tuple[bytes | None, int | None]] = {}
         if committed is not None and here.upcoming is not None and self._order(committed, here.upcoming) > 0:
-            raise StoreError(
-                f"{ssp}: the checkpoint goes up to offset {committed} of this changelog, but it ends at {here.upcoming}: it was deleted or "
-                "written anew. Bring it back, or rewind the job to a checkpoint that fits it"
-            )
+            raise _no_such_state(ssp, store, committed, "it is empty" if here.newest is None else f"it ends at {here.upcoming}")
         if committed is not None and not is_there:
             check_not_compacted(ssp, committed, compacted, compare)
         self.start = here.oldest
@@ -111,6 +109,21 @@ class Restore:
                     f"{self.ssp}@{chunk.offsets[at]} is no entry of a changelog: those have keys and values of bytes, this one has a "
                     f"{type(key).__name__} as key and a {type(value).__name__} as value. Does the stream belong to something else?"
                 )
+
+
+def check_needs_nothing(ssp: SystemStreamPartition, store: str, committed: str, compare: Compare) -> None:
+    """Raise StoreError where a checkpoint goes back to state in this changelog, which is not there."""
+    if (compare(committed, "0") or 0) > 0:
+        raise _no_such_state(ssp, store, committed, "there is no such stream")
+
+
+def _no_such_state(ssp: SystemStreamPartition, store: str, committed: str, but: str) -> StoreError:
+    """The error where a changelog does not hold what a checkpoint goes back to. ``but``: what is there instead."""
+    return StoreError(
+        f"{ssp}: the checkpoint goes up to offset {committed} of the changelog of the store '{store}', but {but}. If "
+        f"stores.{store}.changelog (without it: job.changelog.system) was another, or not set, when the checkpoint was made, set it as it "
+        "was then. If not, the changelog was deleted or written anew: bring it back, or rewind the job to a checkpoint that fits it"
+    )
 
 
 def check_not_compacted(ssp: SystemStreamPartition, committed: str, compacted: str | None, compare: Compare) -> None:

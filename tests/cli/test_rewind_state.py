@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from streambench.checkpoint.choice import checkpoint_manager
 from tests.container.stateful import INPUT, Job
 from tests.job.project import Project
+
+
+def write_down(job: Job) -> None:
+    text = "\n".join(f"{key}={value}" for key, value in job.config.items())
+    (job.directory / "state.properties").write_text(text + "\ntask.class=tests.container.stateful.Keep\n")
 
 
 @pytest.mark.parametrize("moved", [False, True])
@@ -20,8 +27,7 @@ def test_a_rewind_to_a_state_that_compaction_has_removed_changes_nothing(project
     for keep in project.directory.glob("log/job-1-s-changelog/*/keep.json"):
         keep.unlink()
     job.compact()
-    text = "\n".join(f"{key}={value}" for key, value in job.config.items())
-    (project.directory / "state.properties").write_text(text + "\ntask.class=tests.container.stateful.Keep\n")
+    write_down(job)
     manager = checkpoint_manager(job.config, "job-1")
     *_, kept = manager.history().values()
     before = manager.last_generation()
@@ -36,8 +42,7 @@ def test_a_rewind_to_a_state_that_compaction_has_removed_changes_nothing(project
 def test_a_rewind_of_an_input_alone_says_that_the_stores_stay_as_they_are(project: Project) -> None:
     job = Job(project.directory, {"stores.s.factory": "memory"})
     job.run(("a", "1"), ("b", "1"), "commit")
-    text = "\n".join(f"{key}={value}" for key, value in job.config.items())
-    (project.directory / "state.properties").write_text(text + "\ntask.class=tests.container.stateful.Keep\n")
+    write_down(job)
 
     def said(where: str) -> tuple[str, str]:
         done = project.run("checkpoints", "--rewind", where, "--yes", "-c", "state.properties")
@@ -51,3 +56,19 @@ def test_a_rewind_of_an_input_alone_says_that_the_stores_stay_as_they_are(projec
     assert f"{INPUT}.0: no message is that new" in out
     assert "stores" not in err
     assert "stores" not in said("oldest")[1]
+
+
+def test_a_rewind_goes_where_a_changelog_that_is_gone_is_not_needed_and_nowhere_else(project: Project) -> None:
+    job = Job(project.directory, {"stores.s.factory": "memory"})
+    job.run("commit", ("a", "1"))
+    shutil.rmtree(project.directory / "log" / "job-1-s-changelog")
+    write_down(job)
+    manager = checkpoint_manager(job.config, "job-1")
+    [kept] = manager.history().values()
+    without, with_state = (next(f"{each.generation}.{each.sequence}" for each in kept if each.changelogs["s"] == end) for end in "01")
+    error = project.fails("checkpoints", "--rewind", with_state, "--yes", "-c", "state.properties")
+    assert "log.job-1-s-changelog.0: the checkpoint goes up to offset 1" in error
+    assert "there is no such stream. If stores.s.changelog" in error
+    project.ok("checkpoints", "--rewind", without, "--yes", "-c", "state.properties")
+    manager.close()
+    assert job.run() == {"a": "1"}, "processed once more"

@@ -81,6 +81,37 @@ def test_a_file_where_the_files_of_stores_are_to_be_is_told_by_its_key(tmp_path:
         Job(tmp_path, {"job.logged.store.base.dir": tmp_path / "taken"}).container()
 
 
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_a_start_with_a_renamed_changelog_says_so_and_leaves_everything_as_it_was(engine: str, guarantee: str, tmp_path: Path) -> None:
+    job = Job(tmp_path, {"stores.s.factory": engine, "task.processing.guarantee": guarantee})
+    job.run(("a", "1"), ("b", "1"))
+    renamed = {"stores.s.changelog": "log.renamed", "stores.first.factory": "memory", "stores.first.changelog": "log.first"}
+    with pytest.raises(StoreError) as caught:
+        job.container(renamed)
+    remedy, otherwise = str(caught.value).split(" If not, ")
+    assert remedy.startswith("log.renamed.0: the checkpoint goes up to offset 2 of the changelog of the store 's', but there is no such")
+    assert "stores.s.changelog" in remedy and "rewind" not in remedy
+    assert "rewind" in otherwise
+    assert not (tmp_path / "log" / "renamed").exists()
+    assert not (tmp_path / "log" / "first").exists(), "of a new store, whose changelog stands before"
+    assert job.run(("c", "1")) == {"a": "1", "b": "1", "c": "1"}
+
+
+def test_a_renamed_changelog_is_told_where_an_empty_stream_has_its_name_too(tmp_path: Path) -> None:
+    job = Job(tmp_path, {})
+    job.run(("a", "1"))
+    with_systems(job.config, lambda systems: systems.create(sb.SystemStream("log", "renamed"), 1))
+    with pytest.raises(StoreError, match=r"but it is empty\. If stores\.s\.changelog .*set it as it was then"):
+        job.container({"stores.s.changelog": "log.renamed"})
+    assert job.run() == {"a": "1"}
+
+
+def test_the_changelog_of_a_store_that_was_never_written_to_may_be_renamed(tmp_path: Path) -> None:
+    job = Job(tmp_path, {})
+    assert job.run("commit") == {}
+    assert job.run(("a", "1"), values={"stores.s.changelog": "log.renamed"}) == {"a": "1"}
+
+
 def test_where_checkpoints_have_no_directory_files_go_with_the_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     config = {"stores.s.factory": "rocksdb", "stores.s.msg.serde": "string", "stores.s.changelog": "mem.changelog"}

@@ -27,7 +27,7 @@ def replayed(entries: list[Entry]) -> dict[bytes | None, bytes | None]:
 def run(changelog: Changelog, engine: MemoryEngine, committed: str | None) -> list[tuple[bytes, bytes | None]]:
     admin, ssp = changelog.factory.get_admin("mem", None), changelog.ssp()  # type: ignore[arg-type]
     here = admin.metadata([ssp.system_stream])[ssp.system_stream][ssp.partition]
-    one = Restore(engine, ssp, here, committed, admin.compare)
+    one = Restore(engine, ssp, here, committed, admin.compare, store="counts")
     restore_all(changelog.consumer(), [one])
     return one.corrections()
 
@@ -77,9 +77,10 @@ def test_an_empty_changelog_is_an_empty_store() -> None:
 def test_a_changelog_that_lost_what_was_committed_is_an_error() -> None:
     changelog = Changelog()
     changelog.write([(b"a", b"1")])
-    with pytest.raises(StoreError, match=r"mem\.counts-changelog\.0: the checkpoint goes up to offset 5 .* it ends at 1.*rewind"):
+    what = r"mem\.counts-changelog\.0: the checkpoint goes up to offset 5 .* it ends at 1\. If stores\.counts\.changelog .*bring it.*rewind"
+    with pytest.raises(StoreError, match=what):
         run(changelog, MemoryEngine(), "5")
-    with pytest.raises(StoreError, match="it ends at 0"):
+    with pytest.raises(StoreError, match="it is empty"):
         run(Changelog(), MemoryEngine(), "5")
 
 
@@ -101,7 +102,7 @@ def test_several_stores_are_restored_by_one_consumer() -> None:
     admin = changelog.factory.get_admin("mem", None)  # type: ignore[arg-type]
     here = admin.metadata([CHANGELOG])[CHANGELOG]
     read: list[int] = []
-    restores = [Restore(engines[at], changelog.ssp(at), here[at], here[at].upcoming, admin.compare) for at in range(3)]
+    restores = [Restore(engines[at], changelog.ssp(at), here[at], here[at].upcoming, admin.compare, store="counts") for at in range(3)]
     restore_all(changelog.consumer(), restores, lambda: read.append(sum(each.entries for each in restores)))
     assert [contents(engine) for engine in engines] == [{b"a": b"0"}, {}, {b"a": b"2"}]
     assert [each.entries for each in restores] == [3, 0, 3]
@@ -111,4 +112,4 @@ def test_several_stores_are_restored_by_one_consumer() -> None:
 
 def test_offsets_that_cannot_be_compared_are_an_error() -> None:
     with pytest.raises(StoreError, match="offsets 7 and x of this changelog cannot be compared"):
-        Restore(MemoryEngine(), Changelog.ssp(), PartitionMetadata("a", "b", "x"), "7", lambda offset, other: None)
+        Restore(MemoryEngine(), Changelog.ssp(), PartitionMetadata("a", "b", "x"), "7", lambda offset, other: None, store="counts")
