@@ -114,11 +114,16 @@ class AtomicOutbox(ProducingOutbox):
 
     def correct(self, changes: Sequence[StoreChanges]) -> None:
         for each in changes:
-            self._unflushed += len(each.entries)
             keys = [key for key, _ in each.entries]
             values = [value for _, value in each.entries]
             timestamps = None if each.written is None else list(each.written)
-            self._changes.setdefault(each.changelog, Rows(each.changelog, [], [])).extend(Rows(each.changelog, keys, values, timestamps))
+            rows = Rows(each.changelog, keys, values, timestamps)
+            try:
+                self._producer(each.changelog.system).check_sizes(rows)
+            except MessageTooLargeError as error:
+                raise each.too_large(error) from error
+            self._unflushed += len(rows)
+            self._changes.setdefault(each.changelog, Rows(each.changelog, [], [])).extend(rows)
 
     def _upcoming(self, changelogs: Collection[SystemStreamPartition]) -> dict[SystemStreamPartition, str]:
         """Nobody else writes to these partitions: they are asked for once."""

@@ -234,6 +234,10 @@ class SystemProducer(ABC):
         """Hand over what is held, in order of sending within each partition; each partition once."""
         raise self._not_atomic()
 
+    def check_sizes(self, rows: Rows) -> None:  # noqa: B027 - not every system has a limit that is known before
+        """Raise MessageTooLargeError where one of these rows, which were not sent but go into an atomic commit, is larger than the system
+        takes: as ``send`` would."""
+
     def append_once(self, rows: Rows, producer: str, generation: int, sequence: int) -> None:
         """Append rows, unless ``producer`` has appended this (generation, sequence) or a later one to the partition already.
 

@@ -340,16 +340,47 @@ def test_a_large_value_is_refused_or_dropped_where_the_configuration_says_so(tmp
     assert caplog.text.count("it was not put") == 1
 
 
-@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
-def test_a_value_that_the_changelog_does_not_take_is_told_with_task_store_and_key(
-    guarantee: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_value_that_the_changelog_does_not_take_is_refused_in_the_same_words_under_both_guarantees(engine: str, tmp_path: Path) -> None:
+    told = set()
+    for guarantee in ("at-least-once", "exactly-once"):
+        job = Job(tmp_path / guarantee, {"task.processing.guarantee": guarantee, "stores.s.factory": engine})
+        job.send(("a", "y"), ("b", "x" * 401), ("big", "x" * 500), ("c", "z"))
+        with pytest.raises(MessageTooLargeError) as caught:
+            job.run(values={"systems.log.max.message.bytes": 400})
+        told.add(str(caught.value))
+    [text] = told
+    for part in (
+        "Partition 0, store 's', key b'big'", "500 bytes", "log.job-1-s-changelog.0", "systems.log.max.message.bytes=400",
+        "stores.s.disallow.large.messages", "stores.s.drop.large.messages",
+    ):  # fmt: skip
+        assert part in text
+
+
+def test_nothing_of_a_commit_with_a_value_that_the_changelog_does_not_take_is_written_exactly_once(engine: str, tmp_path: Path) -> None:
+    job = Job(tmp_path, {"task.processing.guarantee": "exactly-once", "stores.s.factory": engine})
+    job.run(("a", "1"))
+    before = job.changelog()
+    small = {"systems.log.max.message.bytes": 400}
+    with pytest.raises(MessageTooLargeError):
+        job.run(("a", "2"), ("b", "x" * 400), values=small)
+    assert job.changelog() == before
+    again = job.container(small)
+    assert held(again) == {"a": "1"}
+    again.abandon()
+    assert job.run() == {"a": "2", "b": "x" * 400}, "the limit was all that was in the way"
+
+
+def test_a_value_that_just_fits_with_its_key_is_taken_exactly_once(engine: str, tmp_path: Path) -> None:
+    limit = {"task.processing.guarantee": "exactly-once", "stores.s.factory": engine, "systems.log.max.message.bytes": 400}
+    # The longest key and the longest value are too much only where they belong together.
+    assert Job(tmp_path, limit).run(("a", "x" * 399), ("k" * 390, "y" * 10)) == {"a": "x" * 399, "k" * 390: "y" * 10}
+
+
+def test_changes_that_are_too_many_for_one_commit_are_told_with_task_store_and_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(effects, "_LARGEST", 400)
-    job = Job(tmp_path, {"task.processing.guarantee": guarantee})
-    with pytest.raises(MessageTooLargeError) as caught:
-        job.run(("a", "y"), ("big", "x" * 500), values={"systems.log.max.message.bytes": 400})
-    for part in ("Partition 0, store 's', key b'big'", "500 bytes", "stores.s.disallow.large.messages", "stores.s.drop.large.messages"):
-        assert part in str(caught.value)
+    job = Job(tmp_path, {"task.processing.guarantee": "exactly-once"})
+    with pytest.raises(MessageTooLargeError, match=r"Partition 0, store 's', key b'big': .* 500 bytes .*task\.commit\.max\.output\.mb"):
+        job.run(("a", "y"), ("big", "x" * 500))
 
 
 @pytest.mark.parametrize(

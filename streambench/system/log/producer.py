@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from time import monotonic
@@ -228,6 +229,16 @@ class LogProducer(SystemProducer):
                 of_partition.extend(rows)
         self._waiting.clear()
         return list(taken.values())
+
+    def check_sizes(self, rows: Rows) -> None:
+        keys, values, limit = rows.keys, rows.messages, self.largest
+        if rows.headers is None and sum(max(map(len, filter(None, column)), default=0) for column in (keys, values)) <= limit:
+            return
+        ssp = rows.ssp
+        for key, value, headers in zip(keys, values, rows.headers or itertools.repeat(None), strict=False):
+            size = len(key or b"") + len(value or b"") + check_headers(ssp, headers)
+            if size > limit:
+                raise self.too_large(self._log.partition(ssp.stream, ssp.partition), size)
 
     def append_once(self, rows: Rows, producer: str, generation: int, sequence: int) -> None:
         partition = self._log.partition(rows.ssp.stream, rows.ssp.partition)
