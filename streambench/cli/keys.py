@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from streambench.cli.output import show_rows
+from streambench.cli.output import show_entries
 from streambench.config_keys import KEYS, Key
 from streambench.errors import ConfigError
 from streambench.system.systems import builtin_settings
@@ -47,7 +47,7 @@ def keys(
     ]
     if not rows:
         raise ConfigError(f"no key has {containing!r} in its name or meaning; 'streambench keys' lists all of them")
-    show_rows(rows, ("key", "kind", "default", "values", "meaning"), as_json=as_json)
+    show_entries(rows, ("key", "kind", "default", "values", "meaning"), title="key", prose="meaning", as_json=as_json)
 
 
 def _all() -> list[Key]:

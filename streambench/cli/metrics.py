@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from streambench.cli.output import show_rows
+from streambench.cli.output import show_entries
 from streambench.metrics.catalogue import METRICS
 
 
@@ -32,4 +32,4 @@ def metrics(
         {"of": each.source, "name": f"{each.group}.{each.pattern}", "kind": each.kind, "unit": each.unit, "meaning": each.meaning}
         for each in METRICS
     ]
-    show_rows(rows, ("of", "name", "kind", "unit", "meaning"), as_json=as_json)
+    show_entries(rows, ("of", "name", "kind", "unit", "meaning"), title="name", prose="meaning", as_json=as_json)

@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -22,6 +23,11 @@ from streambench.serde.plain import plain
 
 # Where nobody looks at a screen, nothing is cut off to fit one.
 _NO_SCREEN = 10_000
+
+# Columns that are left to prose in a table before it goes below its row instead, those between two columns, and how it is indented there.
+_LEAST_PROSE = 30
+_GAP = 2
+_BELOW = (0, 0, 0, 4)
 
 TRACEBACK = "STREAMBENCH_TRACEBACK"
 """Set to 1, this environment variable has errors shown with all of their traceback."""
@@ -38,9 +44,17 @@ def say(text: str) -> None:
 
 
 def show_rows(
-    rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, as_json: bool, empty: str = "", right: Sequence[str] = ()
+    rows: Iterable[Mapping[str, Any]],
+    columns: Sequence[str],
+    *,
+    as_json: bool,
+    empty: str = "",
+    right: Sequence[str] = (),
+    folded: str | None = None,
 ) -> None:
-    """Rows as JSON lines, or as a table of these columns (``right``: those of figures); ``empty``: what to say if there are none."""
+    """Rows as JSON lines, or as a table of these columns (``right``: those of figures); ``empty``: what to say if there are none.
+
+    ``folded``: the one column that gives way where the terminal is too narrow; without it all of them do."""
     if as_json:
         for row in rows:
             print_json(row)
@@ -51,10 +65,26 @@ def show_rows(
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in columns:
-        table.add_column(column, justify="right" if column in right else "left")
+        table.add_column(column, justify="right" if column in right else "left", no_wrap=folded is not None and column != folded)
     for row in listed:
         table.add_row(*(Text(cell(row[column])) for column in columns))
     screen().print(table, crop=False)
+
+
+def show_entries(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, title: str, prose: str, as_json: bool) -> None:
+    """Rows, at least one, as in a reference: as JSON lines, or as a table of these columns in which only ``prose`` is folded. Where the
+    terminal leaves too little room for that, each row is a few lines below its ``title``, which is to be copied and so stays whole.
+    """
+    console = screen()
+    widths = [max(len(text) for text in (column, *(cell(row[column]) for row in rows))) for column in columns if column != prose]
+    if as_json or console.width - sum(widths) - _GAP * len(widths) >= _LEAST_PROSE:
+        show_rows(rows, columns, as_json=as_json, folded=prose)
+        return
+    for row in rows:
+        console.print(Text(cell(row[title])), soft_wrap=True)
+        told = [f"{name}: {row[name]}" for name in columns if name not in (title, prose) and row[name] not in (None, "")]
+        console.print(Padding(Text(", ".join(told), style="dim"), _BELOW, expand=False))
+        console.print(Padding(Text(row[prose]), _BELOW, expand=False))
 
 
 def print_json(row: Mapping[str, Any]) -> None:

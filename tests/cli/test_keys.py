@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from typing import Any
 
+import pytest
+
+from streambench.cli.app import app
 from streambench.config_keys import KEYS
+from streambench.metrics.catalogue import METRICS
 from streambench.system.file import FileSystemFactory
 from streambench.system.log import LogSystemFactory
 from tests.job.project import Project
@@ -51,3 +57,51 @@ def test_a_missing_path_is_said_to_be_what_it_is_with_an_example(project: Projec
     assert missing in project.fails("streams", "list", "-c", "job.properties")
     project.configure({"systems.log.path": None, "systems.log.samza.factory": "file"})
     assert "such as systems.log.path=data)" in project.fails("run", "job.properties")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def on_a_terminal(monkeypatch: pytest.MonkeyPatch, columns: int, *arguments: str) -> list[str]:
+    """What the command line shows on a terminal of so many columns, line by line."""
+    terminal = Terminal()
+    for name, value in (("COLUMNS", str(columns)), ("NO_COLOR", "1"), ("TERM", "dumb")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "stdout", terminal)
+    app(arguments, prog_name="streambench", standalone_mode=False)
+    return [line.rstrip() for line in terminal.getvalue().splitlines()]
+
+
+@pytest.mark.parametrize("columns", [30, 80, 120, 200])
+def test_a_key_is_whole_however_narrow_the_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    words = [line.split()[0] for line in on_a_terminal(monkeypatch, columns, "keys")]
+    assert {each.pattern for each in KEYS} <= set(words)
+
+
+@pytest.mark.parametrize("columns", [80, 150])
+def test_the_name_of_a_metric_is_whole_on_every_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    words = {word for line in on_a_terminal(monkeypatch, columns, "metrics") for word in line.split()[:2]}
+    assert {f"{each.group}.{each.pattern}" for each in METRICS} <= words
+
+
+def test_where_a_table_does_not_fit_the_meaning_stands_below_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert on_a_terminal(monkeypatch, 60, "keys", "timer.enabled") == [
+        "metrics.timer.enabled",
+        "    kind: text, default: sampled, values: true | false |",
+        "    sampled",
+        "    true: every call of process(), of the chooser and of",
+        "    stores is timed; sampled: some calls of process(), at no",
+        "    cost; false: none",
+    ]
+
+
+def test_where_a_table_fits_only_the_meaning_is_folded(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert on_a_terminal(monkeypatch, 100, "keys", "timer.enabled") == [
+        "key                    kind  default  values                  meaning",
+        "metrics.timer.enabled  text  sampled  true | false | sampled  true: every call of process(), of the",
+        "                                                              chooser and of stores is timed;",
+        "                                                              sampled: some calls of process(), at",
+        "                                                              no cost; false: none",
+    ]
