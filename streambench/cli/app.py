@@ -16,6 +16,7 @@ import typer
 import streambench
 from streambench.cli import bench, checkpoints, demo, deploy, doctor, kafka, keys, land, metrics, peek, run, send, streams
 from streambench.cli.output import log_to_stderr, tell_error
+from streambench.job.failure import interrupted_at
 
 app = typer.Typer(
     name="streambench",
@@ -53,7 +54,7 @@ def _streambench(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line (``arguments``, else those of the process) and exit."""
     log_to_stderr()
-    told = _COMMITTED
+    told, where = _COMMITTED, ""
     try:
         app(arguments, prog_name="streambench")
     except BrokenPipeError:
@@ -64,11 +65,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except SystemExit as end:
         # A broken pipe is 1 to click.
         code = _NOBODY_READS if isinstance(end.__context__, BrokenPipeError) else end.code
-        told = _told_by_interrupt(end) or told
+        interrupt = _interrupt_behind(end)
+        if interrupt is not None:
+            told, where = str(interrupt) or told, interrupted_at(interrupt)
     else:
         code = 0
     if code == _INTERRUPTED:
         print(f"interrupted; {told}", file=sys.stderr)
+        if where:
+            print(f"the task was in the middle of a message, here:\n{where}", file=sys.stderr)
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -78,9 +83,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(code if code is None or isinstance(code, (int, str)) else 1)
 
 
-def _told_by_interrupt(end: BaseException) -> str:
-    """What a command had to say of a Ctrl-C that came to it; typer makes an exit of that."""
+def _interrupt_behind(end: BaseException) -> KeyboardInterrupt | None:
+    """The Ctrl-C that came to a command, with what it had to say of it; typer makes an exit of that."""
     error: BaseException | None = end
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
-    return str(error) if error is not None else ""
+    return error

@@ -248,7 +248,7 @@ class TaskInstance:
         function = inspect.unwrap(method)
         code = getattr(function, "__code__", None)
         shown = getattr(function, "__qualname__", name)
-        return shown if code is None else f"{shown} ({located(code.co_filename, code.co_firstlineno)})"
+        return shown if code is None else f"{shown}, defined at {located(code.co_filename, code.co_firstlineno)}"
 
     def start_at(self, ssp: SystemStreamPartition, offset: str) -> None:
         """Begin to read a partition at ``offset``, whatever was processed before."""

@@ -69,14 +69,24 @@ def user_frames(error: BaseException) -> str:
     return "" if culprit is None else _formatted(culprit.__traceback__, after_ours=True)
 
 
+def interrupted_at(interrupt: KeyboardInterrupt) -> str:
+    """Where in the user's own code an interrupt came, as ``user_frames`` shows it; empty where it came elsewhere."""
+    return _formatted(interrupt.__traceback__, after_ours=True, until_ours=True)
+
+
 def is_users(file: str) -> bool:
     """Whether the code of this file is the user's own: neither ours nor Python's nor a package's."""
     return not file.startswith((_OURS, "<frozen", *_INSTALLED))
 
 
-def _formatted(trace: TracebackType | None, *, after_ours: bool = False) -> str:
-    """``after_ours``: only what was called by streambench last, and only where that is neither Python's nor a package's."""
+def _formatted(trace: TracebackType | None, *, after_ours: bool = False, until_ours: bool = False) -> str:
+    """``after_ours``: only what was called by streambench last, and only where that is neither Python's nor a package's. ``until_ours``:
+    without what streambench did in the end (its handler of signals, say)."""
     frames = [frame for frame in traceback.extract_tb(trace) if not frame.filename.startswith("<frozen")]
+    while until_ours and frames and frames[-1].filename.startswith(_OURS):
+        frames.pop()
+    if until_ours and not any(frame.filename.startswith(_OURS) for frame in frames):
+        return ""
     if after_ours:
         last = max((at for at, frame in enumerate(frames) if frame.filename.startswith(_OURS)), default=-1)
         frames = frames[last + 1 :]

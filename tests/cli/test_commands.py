@@ -246,6 +246,7 @@ def test_a_second_ctrl_c_stops_at_once_without_a_commit(project: Project) -> Non
         _, errors = job.communicate()
     assert job.returncode != 0
     assert "Traceback" not in errors
+    assert "task.py" in errors and 'open("gate").close()' in errors
     assert all(row["processed"] is None for row in project.rows("checkpoints"))
 
 

@@ -323,7 +323,7 @@ def test_what_a_system_does_not_take_is_unserialisable(tmp_path: Any) -> None:
 
 
 def send_no(number: int, callback: Any) -> str:
-    return rf"send no\. {number} of {re.escape(callback.__qualname__)} \(test_rejects\.py:{callback.__code__.co_firstlineno}\)\)$"
+    return rf"send no\. {number} of {re.escape(callback.__qualname__)}, defined at test_rejects\.py:{callback.__code__.co_firstlineno}\)$"
 
 
 class SendsThree:
