@@ -277,8 +277,8 @@ class Config(Mapping[str, str]):
             elif not config_keys.is_open(key):
                 suggestion = config_keys.suggest(key)
                 raise self.error(key, "is not a known key" + (f"; did you mean {suggestion}?" if suggestion else ""))
-            elif (meant := config_keys.respelled(key)) and self.below(".".join(meant.split(".")[:2]) + "."):
-                raise self.error(key, f"is not a known key; did you mean {meant}?")
+            elif (prefix := config_keys.respelled_prefix(key)) and self.below(prefix):
+                raise self.error(key, f"is not a known key; did you mean one that begins with {prefix} instead?")
 
     def _check_kind(self, known: config_keys.Key, key: str) -> None:
         if not self._values[key].strip():

@@ -200,13 +200,14 @@ def is_open(key: str) -> bool:
     return not is_mistyped
 
 
-def respelled(key: str) -> str | None:
-    """A key that begins almost like those of a plug-in, with the beginning that these have; None for any other."""
+def respelled_prefix(key: str) -> str | None:
+    """How the keys begin that a key begins almost like, where these are a plug-in's (``systems.log.`` of ``system.log.path``): whether it
+    has this one, only the plug-in knows. None for any other key."""
     first, dot, rest = key.partition(".")
     heads = [prefix.rstrip(".") for prefix in _KNOWN_PREFIXES]
     near = difflib.get_close_matches(first, heads, n=1, cutoff=0.7)
     meant = f"{near[0]}{dot}{rest}" if near else ""
-    return meant if meant != key and _OPEN.fullmatch(meant) else None
+    return ".".join(meant.split(".")[:2]) + "." if meant != key and _OPEN.fullmatch(meant) else None
 
 
 def input_named(key: str) -> tuple[str, str] | None:
