@@ -41,10 +41,12 @@ class Held:
         self._descriptor: int | None = descriptor
 
     @classmethod
-    def locked(cls, path: Path) -> Held:
-        """Take the lock; the file is created if need be. Raises BlockingIOError where another one has it, and other OSErrors."""
+    def locked(cls, path: Path, *, create: bool = True) -> Held:
+        """Take the lock; the file is created if need be, and if it may be. Raises BlockingIOError where another one has it, and other
+        OSErrors."""
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         with _noting:
-            held = not_for_children(cls(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)))
+            held = not_for_children(cls(os.open(path, flags, 0o644)))
         try:
             fcntl.flock(held.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

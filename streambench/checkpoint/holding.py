@@ -9,24 +9,15 @@ import fcntl
 import os
 from pathlib import Path
 
+from streambench.held import Held
 
-def take_hold(path: Path) -> int | None:
-    """Lock a record until ``let_go``, or until the process ends."""
+
+def take_hold(path: Path) -> Held | None:
+    """Lock a record until that is released, or until the process ends; None where it cannot be locked."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return Held.locked(path, create=False)
     except OSError:
         return None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        return None
-    return handle
-
-
-def let_go(hold: int) -> None:
-    """Give up a lock."""
-    os.close(hold)
 
 
 def is_held(path: Path) -> bool:

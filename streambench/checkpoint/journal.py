@@ -37,10 +37,11 @@ from msgspec import Raw, Struct
 from streambench.checkpoint import rules
 from streambench.checkpoint.api import Checkpoint, CheckpointManager, Checkpoints, Generation
 from streambench.checkpoint.effects import Applier, Effects
-from streambench.checkpoint.holding import is_held, let_go, take_hold
+from streambench.checkpoint.holding import is_held, take_hold
 from streambench.checkpoint.ledger import DamagedRecordError, Ledger, Record, sweep
 from streambench.checkpoint.records import Entry, Start, decoded, encode, packed, unpacked
 from streambench.errors import CheckpointError, ConfigError, FencedError, StreambenchError
+from streambench.held import Held
 from streambench.system.rows import Rows, ends_of
 
 log = logging.getLogger(__name__)
@@ -82,7 +83,7 @@ class JournalCheckpointManager(CheckpointManager):
         self._host = socket.gethostname()
         self._apply = apply
         self._claim: _Claim | None = None
-        self._hold: int | None = None
+        self._hold: Held | None = None
 
     def open_generation(
         self, assignment: Mapping[int, Sequence[str]], *, now_ms: int, places: Mapping[str, int] | None = None
@@ -264,7 +265,7 @@ class JournalCheckpointManager(CheckpointManager):
             self._claim.last.close()
             self._claim = None
         if self._hold is not None:
-            let_go(self._hold)
+            self._hold.release()
             self._hold = None
 
     # Opening a generation

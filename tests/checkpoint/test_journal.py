@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,32 @@ def test_where_a_record_is_deleted_under_a_running_holder_one_of_two_holders_is_
     with pytest.raises(FencedError):
         successor.write({"a": at(9)})
     assert job.manager().read_last() == {"a": at(1)}
+
+
+def test_who_is_dead_holds_nothing_though_a_process_that_he_forked_lives_on(job: Job) -> None:
+    forked, has_forked = os.pipe()
+    ended, end = os.pipe()
+    holder = os.fork()
+    if not holder:
+        try:
+            os.close(end)
+            job.started()
+            if os.fork():
+                signal.pause()
+            os.write(has_forked, b"!")
+            os.read(ended, 1)
+        finally:
+            os._exit(0)
+    os.close(has_forked)
+    try:
+        assert os.read(forked, 1) == b"!"
+        assert list(job.manager().holders()) == [0]
+        os.kill(holder, signal.SIGKILL)
+        os.waitpid(holder, 0)
+        assert job.manager().holders() == {}
+    finally:
+        for each in (forked, ended, end):
+            os.close(each)
 
 
 def test_rewinding_all_tasks_of_the_container_passes_over_a_damaged_record(job: Job) -> None:
