@@ -11,13 +11,14 @@ import logging
 import os
 import pickle
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from multiprocessing import Pipe
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from msgspec import Struct, structs
 import streambench
 from streambench.container.snapshot import ContainerSnapshot
 from streambench.errors import StreambenchError
+from streambench.held import not_for_children
 from streambench.job.drive import EVERY_S
 from streambench.job.failure import Failure
 from streambench.job.order import Again, CaughtUp, Enough, Order, Report, Stop, Surroundings
@@ -295,10 +297,18 @@ class _Post:
 
 
 class _Child:
-    """One process of a container, seen from outside."""
+    """One process of a container, seen from outside.
+
+    Its death is the end of the connection, whoever else may have the process's side of it open by then: what the process has forked, or
+    what was forked here while it was started. Reports that it had sent come before that.
+    """
 
     def __init__(self, order: Order) -> None:
-        self.connection, theirs = Pipe()
+        ours, theirs = socket.socketpair()
+        ours.setblocking(True)  # whatever this program's default is
+        theirs.setblocking(True)
+        self.connection: Connection[Any, Any] = not_for_children(Connection(ours.detach()))
+        self._theirs = not_for_children(theirs)
         self._is_open = True
         self._sending = threading.Lock()
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [_HOME, os.environ.get("PYTHONPATH")]))}
@@ -307,9 +317,14 @@ class _Child:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
         try:
             self._process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+        except BaseException:
+            theirs.close()
+            self.connection.close()
+            raise
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            theirs.close()
+        self._waiting = threading.Thread(target=self._await_end, name=f"end of container {order.number}", daemon=True)
+        self._waiting.start()
         self._send(self.connection.send, Surroundings(list(sys.path), os.environ.get("PYTHONPATH")))
         self._send(self.connection.send_bytes, pickle.dumps(order))
 
@@ -336,12 +351,17 @@ class _Child:
         """Wait until the process is gone; one that still runs, or does not go by itself, is killed."""
         if self._is_open:
             self._process.kill()
-        try:
-            self._process.wait(_KILL_AFTER_S)
-        except subprocess.TimeoutExpired:
+        self._waiting.join(_KILL_AFTER_S)
+        if self._waiting.is_alive():
             self._process.kill()
-            self._process.wait()
+            self._waiting.join()
         self.connection.close()
+
+    def _await_end(self) -> None:
+        self._process.wait()
+        with self._theirs:
+            # Unlike a close, this is the end for everybody who has this side open.
+            self._theirs.shutdown(socket.SHUT_RDWR)
 
     def _ending(self) -> str:
         code = self._process.wait()

@@ -23,6 +23,7 @@ from streambench import config
 from streambench.container.container import Container
 from streambench.container.snapshot import ContainerSnapshot
 from streambench.errors import StreambenchError, represented
+from streambench.held import not_for_children
 from streambench.job.drive import EVERY_S, Driver
 from streambench.job.failure import Failure
 from streambench.job.order import Again, CaughtUp, Order, Report, Stop, Surroundings
@@ -36,7 +37,8 @@ def main() -> None:
     """Take an order, carry it out, report. Exit code 1 after a failure."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # who gave the order gets it as well
-    connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
+    connection: Connection[Any, Any] = not_for_children(Connection(int(sys.argv[1])))
+    os.set_inheritable(connection.fileno(), False)  # it had to be, to come here; no program that the task starts is to have it
     _settle(connection.recv())
     show_on_stderr()
     logging.getLogger(config.__name__).setLevel(logging.ERROR)  # who gave the order has warned already

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 import streambench as sb
 from streambench.cli.app import main
 from streambench.container.outlet import outlet
@@ -24,8 +26,11 @@ CHECKOUT = Path(sb.__file__).resolve().parent.parent
 
 TASK = """\
 import ctypes
+import multiprocessing
 import os
+import subprocess
 import time
+from concurrent.futures import ProcessPoolExecutor
 
 import streambench as sb
 
@@ -59,6 +64,28 @@ class Waits(Up):
         if envelope.message["n"] == 7:
             tell()
             open("gate").close()
+
+
+class Forks(Waits):
+    # The same with a pool of processes, from message 7 on.
+    def process(self, envelope, collector, coordinator):
+        if envelope.message["n"] == 7:
+            self.pool = ProcessPoolExecutor(1, multiprocessing.get_context("fork"))
+            self.pool.submit(os.getpid).result()
+        super().process(envelope, collector, coordinator)
+
+
+class GivesAway(Waits):
+    # The same with a program, from message 7 on, that has all files open that this process has.
+    def process(self, envelope, collector, coordinator):
+        if envelope.message["n"] == 7:
+            for each in range(3, 1000):
+                try:
+                    os.set_inheritable(each, True)
+                except OSError:
+                    pass
+            subprocess.Popen(["sleep", "600"], close_fds=False)
+        super().process(envelope, collector, coordinator)
 
 
 class Swallows(Up):
@@ -259,6 +286,13 @@ class Project:
             return []
         finally:
             systems.close()
+
+
+def await_ends(processes: list[psutil.Process]) -> None:
+    """Wait until none of these, whoever started them, runs any more."""
+    # A process that nobody has asked about since it ended (a zombie) has ended all the same.
+    while any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in processes):
+        processes = psutil.wait_procs(processes, timeout=0.1)[1]
 
 
 def _refuse(source: str, envelope: sb.OutgoingMessageEnvelope, error: Exception) -> None:

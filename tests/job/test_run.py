@@ -33,7 +33,7 @@ from streambench.job.shipping import shipped
 from streambench.planning.model import JobModel
 from streambench.system.systems import Systems
 from tests.container.stateful import Job, Keep
-from tests.job.project import CHECKOUT, Project
+from tests.job.project import CHECKOUT, Project, await_ends
 
 
 def ssp(partition: int) -> sb.SystemStreamPartition:
@@ -308,9 +308,7 @@ def test_no_container_outlives_the_process_that_runs_the_job(project: Project) -
         children = children_of(job)
         assert len(children) == 2
         job.kill()
-        # A process that nobody has asked about since it ended (a zombie) has ended all the same.
-        while any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children):
-            children = psutil.wait_procs(children, timeout=0.1)[1]
+        await_ends(children)
 
 
 RETRY = "cluster-manager.container.retry."

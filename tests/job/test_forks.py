@@ -1,0 +1,74 @@
+"""Jobs whose tasks, or who runs them, have processes of their own: these outlive the dead, and have open what the dead had open."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+import psutil
+import pytest
+
+from tests.job.project import Project, await_ends
+
+# It runs the job, and has forked a process when it has shown both containers.
+FORKING = """\
+import os, signal
+import streambench as sb
+
+def fork(snapshots):
+    forked = os.fork()
+    if forked:
+        print(forked, flush=True)
+    signal.pause()
+
+sb.run("job.properties", None, on_snapshots=fork, every_s=0)
+"""
+
+
+@pytest.mark.parametrize("task", ["Forks", "GivesAway"])
+def test_a_container_that_is_killed_is_started_again_though_processes_of_its_task_live_on(project: Project, task: str) -> None:
+    project.fill(20)
+    project.pipes()
+    project.configure({"task.class": f"task.py:{task}", "job.container.count": 2, "cluster-manager.container.retry.delay.ms": 1})
+    left: list[psutil.Process] = []
+    with project.start("run", "job.properties", "--until", "caught-up") as job:
+        try:
+            first = project.await_reached()
+            left += psutil.Process(first).children()
+            os.kill(first, signal.SIGKILL)
+            second = project.await_reached()
+            assert left
+            assert all(process.is_running() for process in left)
+            left += psutil.Process(second).children()
+        except BaseException:
+            job.kill()
+            raise
+        finally:
+            for process in left:
+                process.kill()
+        (project.directory / "gate").write_text("")
+        _, errors = job.communicate()
+    assert job.returncode == 0, errors
+    assert "container 1: was killed (SIGKILL); it is started again" in errors
+    assert sorted(set(project.outputs())) == list(range(1, 21))
+
+
+def test_no_container_outlives_who_runs_the_job_though_a_process_that_he_forked_lives_on(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.fill(20)
+    project.configure({"job.container.count": 2})
+    monkeypatch.setattr(project, "command", lambda: [sys.executable, "-c", FORKING])
+    with project.start() as job:
+        assert job.stdout is not None
+        forked = psutil.Process(int(job.stdout.readline()))
+        try:
+            containers = [child for child in psutil.Process(job.pid).children() if child != forked]
+            assert len(containers) == 2
+            job.kill()
+            await_ends(containers)
+            assert forked.is_running()
+        finally:
+            forked.kill()
+            job.kill()
