@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable
 from types import FrameType, TracebackType
 from typing import Any
 
+from streambench.held import not_for_children
+
 log = logging.getLogger(__name__)
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -34,6 +36,8 @@ class StopSignals:
     Off the main thread, where Python allows no signal handlers, it does nothing: whoever has the main thread decides there. ``stop``
     is not called by the handler itself, because a handler may run while the main thread holds a lock that ``stop`` needs. A signal that
     is ignored (SIGHUP under nohup) stays so.
+
+    What a task forks (a pool of processes, say) has nothing of this: signals do there what they did before.
     """
 
     def __init__(
@@ -45,20 +49,22 @@ class StopSignals:
         self._signals = tuple(signals)
         self._former: dict[signal.Signals, Any] = {}
         self._handled = 0
+        self._is_over = False
         self._last: int = signal.SIGINT
         self._may_end = not hasattr(sys, "ps1")
 
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():
-            reading, self._writing = os.pipe()
+            self._reading, self._writing = os.pipe()
             os.set_blocking(self._writing, False)
-            self._listener = threading.Thread(target=self._listen, args=(reading,), name="stop signals", daemon=True)
+            self._listener = threading.Thread(target=self._listen, name="stop signals", daemon=True)
             self._listener.start()
             # Handlers run on the main thread, which native code may never give back; this is written to in any case.
             self._former_wakeup = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
             for each in self._signals:
                 if signal.getsignal(each) is not signal.SIG_IGN or each is not signal.SIGHUP:
                     self._former[each] = signal.signal(each, self._handle)
+            not_for_children(self)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -67,20 +73,36 @@ class StopSignals:
                 signal.signal(each, former)
             self._former.clear()
             signal.set_wakeup_fd(self._former_wakeup)
-            os.close(self._writing)
+            self._is_over = True
+            self._wake()
             self._listener.join()
+            os.close(self._writing)
+
+    def close(self) -> None:
+        """In a process that was forked from this one, let go of its signals."""
+        former, self._former = self._former, {}
+        if former:
+            signal.set_wakeup_fd(-1)
+            for each, handler in former.items():
+                signal.signal(each, handler)
+            os.close(self._writing)
+            os.close(self._reading)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self._last = number
         self._handled += 1
-        with contextlib.suppress(OSError):
-            os.write(self._writing, b"\0")  # what signals wake may be somebody else by now
+        self._wake()  # what signals wake may be somebody else by now
         if self._handled > 2 and self._may_end:
             self._end()
         if self._handled > 1:
             raise KeyboardInterrupt
 
-    def _listen(self, reading: int) -> None:
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):
+            os.write(self._writing, b"\0")
+
+    def _listen(self) -> None:
+        reading = self._reading
         woken, is_told = 0, False
         deadline: float | None = None
         try:
@@ -89,8 +111,6 @@ class StopSignals:
                 if not select.select([reading], [], [], left)[0]:
                     self._end()
                 heard = os.read(reading, 64)
-                if not heard:
-                    return
                 for number in heard:
                     if number in self._signals:
                         self._last = number
@@ -105,6 +125,8 @@ class StopSignals:
                     deadline = time.monotonic() + _PATIENCE_S
                 if count > 2 and self._may_end:
                     self._end()
+                if self._is_over:
+                    return
         finally:
             os.close(reading)
 

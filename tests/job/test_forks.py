@@ -9,6 +9,7 @@ import sys
 import psutil
 import pytest
 
+from streambench.job.signals import StopSignals
 from tests.job.project import Project, await_ends
 
 # It runs the job, and has forked a process when it has shown both containers.
@@ -72,3 +73,28 @@ def test_no_container_outlives_who_runs_the_job_though_a_process_that_he_forked_
         finally:
             forked.kill()
             job.kill()
+
+
+def test_a_signal_to_a_process_that_a_task_has_forked_ends_that_one_and_stops_nothing() -> None:
+    stopped: list[bool] = []
+    reading, writing = os.pipe()
+    with StopSignals(lambda: stopped.append(True)):
+        forked = os.fork()
+        if not forked:
+            os.write(writing, b"!")
+            signal.pause()
+            os._exit(0)
+        assert os.read(reading, 1) == b"!"
+        os.kill(forked, signal.SIGTERM)
+        assert os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1]) == -signal.SIGTERM
+    assert not stopped
+    os.close(reading)
+    os.close(writing)
+
+
+def test_a_run_comes_to_its_end_though_something_has_all_that_it_had_open() -> None:
+    """As what is forked behind Python's back has, by a library in C."""
+    held = StopSignals(lambda: None)
+    with held:
+        copy = os.dup(held._writing)
+    os.close(copy)
