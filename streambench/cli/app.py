@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if code == _INTERRUPTED:
         print(f"interrupted; {told}", file=sys.stderr)
         if where:
-            print(f"the task was in the middle of a message, here:\n{where}", file=sys.stderr)
+            print(f"the task was here:\n{where}", file=sys.stderr)
     try:
         sys.stdout.flush()
     except BrokenPipeError:

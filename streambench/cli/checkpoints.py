@@ -159,8 +159,8 @@ class _Job:
         self.systems = systems
         self.config = config
         self.identities = Identities(systems)
-        self.kept_stores: set[str] = set()
-        """The stores that do not go back with the partitions of their tasks."""
+        self.kept_stores: dict[str, set[str]] = {}
+        """Per task the stores that do not go back with its partitions."""
         inputs = all_inputs(config)
         self.metadata: Metadata = systems.metadata(inputs)
         self.model: JobModel = plan(config, name, self.metadata, manager.last_generation())
@@ -179,11 +179,16 @@ def _rewind(job: _Job, wishes: Sequence[str], *, yes: bool) -> None:
     wanted: dict[str, Checkpoint] = {}
     for wish in wishes:
         task, equals, where = wish.rpartition("=")
-        wanted.update(_goal(job, task if equals else None, where, wanted))
+        goal = _goal(job, task if equals else None, where, wanted)
+        wanted.update(goal)
+        if "@" not in where:
+            for each in goal:
+                job.kept_stores.pop(each, None)
     _check_state(job, wanted)
-    if job.kept_stores:
+    kept_stores = sorted(set().union(*job.kept_stores.values()))
+    if kept_stores:
         print(
-            f"warning: the stores stay as they are ({', '.join(sorted(job.kept_stores))}): what is processed again is done to them again. "
+            f"warning: the stores stay as they are ({', '.join(kept_stores)}): what is processed again is done to them again. "
             "--rewind oldest, or to a commit, takes them along",
             file=sys.stderr,
         )
@@ -292,7 +297,7 @@ def _moved(job: _Job, only: str | None, ssp: SystemStreamPartition, where: str, 
         before = so_far.get(task) or _before(job, task, needed=len(ssps) > 1)
         reached = _next(job.systems, before, ssp)
         if reached is not None and (lag_between(offset, reached) or 0) > 0:
-            job.kept_stores.update(before.changelogs)
+            job.kept_stores.setdefault(task, set()).update(before.changelogs)
         moved[task] = Checkpoint(
             {each: done for each, done in before.offsets.items() if each != ssp},
             {**before.starts, ssp: offset},

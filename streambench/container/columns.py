@@ -344,6 +344,10 @@ def _column(what: str, given: Any) -> Column | None:
         return pa.array(given, pa.binary()) if set(map(type, given)) <= {bytes, type(None)} and what in ("keys", "messages") else [*given]
     try:
         if _is_pandas_series(given):
+            if given.dtype == object:
+                values = given.where(given.notna(), None).tolist()
+                if len(set(map(type, values)) - {type(None)}) > 1 or not all(isinstance(each, (bytes, str, type(None))) for each in values):
+                    return values  # Arrow would make one struct of dicts, with the names of all in each
             given = pa.array(given, from_pandas=True)
         if not isinstance(given, (pa.Array, pa.ChunkedArray)):
             if not hasattr(given, "__arrow_c_stream__") and not hasattr(given, "__arrow_c_array__"):

@@ -71,7 +71,11 @@ def user_frames(error: BaseException) -> str:
 
 def interrupted_at(interrupt: KeyboardInterrupt) -> str:
     """Where in the user's own code an interrupt came, as ``user_frames`` shows it; empty where it came elsewhere."""
-    return _formatted(interrupt.__traceback__, after_ours=True, until_ours=True)
+    frames = [frame.filename for frame in traceback.extract_tb(interrupt.__traceback__)]
+    last = max((at for at, file in enumerate(frames) if is_users(file)), default=-1)
+    if not any(file.startswith(_OURS) for file in frames[: last + 1]):
+        return ""
+    return _formatted(interrupt.__traceback__, after_ours=True, frames=last + 1)
 
 
 def is_users(file: str) -> bool:
@@ -79,19 +83,14 @@ def is_users(file: str) -> bool:
     return not file.startswith((_OURS, "<frozen", *_INSTALLED))
 
 
-def _formatted(trace: TracebackType | None, *, after_ours: bool = False, until_ours: bool = False) -> str:
-    """``after_ours``: only what was called by streambench last, and only where that is neither Python's nor a package's. ``until_ours``:
-    without what streambench did in the end (its handler of signals, say)."""
-    frames = [frame for frame in traceback.extract_tb(trace) if not frame.filename.startswith("<frozen")]
-    while until_ours and frames and frames[-1].filename.startswith(_OURS):
-        frames.pop()
-    if until_ours and not any(frame.filename.startswith(_OURS) for frame in frames):
-        return ""
+def _formatted(trace: TracebackType | None, *, after_ours: bool = False, frames: int | None = None) -> str:
+    """``after_ours``: only what was called by streambench last, and only where that is neither Python's nor a package's. ``frames``: only
+    of so many, from the outermost on."""
+    shown = [frame for frame in traceback.extract_tb(trace)[:frames] if not frame.filename.startswith("<frozen")]
     if after_ours:
-        last = max((at for at, frame in enumerate(frames) if frame.filename.startswith(_OURS)), default=-1)
-        frames = frames[last + 1 :]
+        last = max((at for at, frame in enumerate(shown) if frame.filename.startswith(_OURS)), default=-1)
+        shown = shown[last + 1 :]
         # What was compiled (Cython) gives names of files that stand nowhere.
-        if not frames or frames[0].filename.startswith(_INSTALLED) or not frames[0].filename.startswith(("<", os.sep)):
+        if not shown or shown[0].filename.startswith(_INSTALLED) or not shown[0].filename.startswith(("<", os.sep)):
             return ""
-    shown = [frame for frame in frames if not frame.filename.startswith(_OURS)]
-    return "".join(traceback.format_list(shown)).rstrip()
+    return "".join(traceback.format_list([frame for frame in shown if not frame.filename.startswith(_OURS)])).rstrip()

@@ -37,7 +37,8 @@ class StopSignals:
     is not called by the handler itself, because a handler may run while the main thread holds a lock that ``stop`` needs. A signal that
     is ignored (SIGHUP under nohup) stays so.
 
-    What a task forks (a pool of processes, say) has nothing of this: signals do there what they did before.
+    What a task forks (a pool of processes, say) is ended by SIGTERM, and ignores the others: these are for this process to heed, which
+    still wants an answer to the message it is at.
     """
 
     def __init__(
@@ -83,10 +84,11 @@ class StopSignals:
         former, self._former = self._former, {}
         if former:
             signal.set_wakeup_fd(-1)
-            for each, handler in former.items():
-                signal.signal(each, handler)
+            for each in former:
+                signal.signal(each, signal.SIG_DFL if each is signal.SIGTERM else signal.SIG_IGN)
             os.close(self._writing)
-            os.close(self._reading)
+            if self._reading >= 0:
+                os.close(self._reading)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self._last = number
@@ -128,6 +130,7 @@ class StopSignals:
                 if self._is_over:
                     return
         finally:
+            self._reading = -1
             os.close(reading)
 
     def _end(self) -> None:

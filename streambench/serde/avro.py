@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -202,7 +202,7 @@ def _union(branches: list[tuple[str, _Check | None]]) -> _Check | None:
     kinds = [kind for kind, _ in branches]
     in_dicts = [check for kind, check in branches if kind in ("record", "map")]
     in_lists = [check for kind, check in branches if kind == "array"]
-    numbers = [check for kind, check in branches if kind in ("float", "double") and check is not None]
+    numbers = [check for kind, check in branches if kind == "float" and check is not None and "double" not in kinds]
     if not any(in_dicts) and not in_lists and "float" not in kinds:
         return None
 
@@ -274,7 +274,8 @@ def _each_field(kind: str, checks: list[tuple[str, _Check]]) -> _Check:
 
 def _each_item(check_item: _Check | None) -> _Check:
     def check(items: Any) -> None:
-        if isinstance(items, (str, *_BYTES, Mapping, Set)):
+        # What has no length is gone once it was looked at.
+        if isinstance(items, (str, *_BYTES, Mapping)) or not hasattr(items, "__len__"):
             raise TypeError(f"a list is wanted for an array, not {type(items).__name__}")
         if check_item is not None:
             for each in items:

@@ -7,6 +7,8 @@ the names of its parameters: serdes are called by position).
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import orjson
@@ -101,3 +103,8 @@ class DoubleSerde(_NumberSerde):
 
     def __init__(self) -> None:
         super().__init__(">d")
+
+
+def key_encoder(serde: Serde) -> Callable[[Any], bytes]:
+    """How a serde encodes keys. As JSON with sorted names, so that equal dicts are equal keys; else as it encodes anything."""
+    return partial(orjson.dumps, option=orjson.OPT_SORT_KEYS) if type(serde) is JsonSerde else serde.to_bytes

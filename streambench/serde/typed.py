@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import msgspec
-import orjson
 
 from streambench import load
 from streambench.config import Config
@@ -20,13 +17,11 @@ class MsgspecSerde(Serde):
     """Encodes and decodes objects of one type: a msgspec Struct, a dataclass, a TypedDict, ``list[int]``, ... or Any.
 
     What is written must be of the type, its fields too, or the plain dict or list of one; what is read is of the type. ``coding`` is
-    ``msgspec.json`` or ``msgspec.msgpack``. With ``ordered``, equal dicts and sets have equal bytes. Raises TypeError for a type that
-    msgspec cannot decode.
+    ``msgspec.json`` or ``msgspec.msgpack``. Raises TypeError for a type that msgspec cannot decode.
     """
 
-    def __init__(self, coding: Any, kind: Any = Any, *, ordered: bool = False) -> None:
-        self._coding = coding
-        self._encode = coding.Encoder(order="deterministic" if ordered else None).encode
+    def __init__(self, coding: Any, kind: Any = Any) -> None:
+        self._encode = coding.Encoder().encode
         self._decode = coding.Decoder(kind).decode
         self._kind = kind
 
@@ -49,11 +44,6 @@ class MsgspecSerde(Serde):
             raise SerdeError("the message nests too deeply") from None
 
 
-    def ordered(self) -> MsgspecSerde:
-        """The same serde, for keys."""
-        return MsgspecSerde(self._coding, self._kind, ordered=True)
-
-
 class MsgpackSerdeFactory:
     """Makes MessagePack serdes; ``serializers.registry.<n>.type`` names the type, if there is to be one."""
 
@@ -66,13 +56,6 @@ class JsonSerdeFactory:
 
     def get_serde(self, name: str, config: Config) -> Serde:
         return _typed(msgspec.json, name, config) or JsonSerde()
-
-
-def key_encoder(serde: Serde) -> Callable[[Any], bytes]:
-    """How a serde encodes the keys of a store: as it encodes anything, but equal dicts are equal keys."""
-    if type(serde) is JsonSerde:
-        return partial(orjson.dumps, option=orjson.OPT_SORT_KEYS)
-    return serde.ordered().to_bytes if type(serde) is MsgspecSerde else serde.to_bytes
 
 
 def _typed(coding: Any, name: str, config: Config) -> Serde | None:

@@ -12,7 +12,7 @@ from typing import Any, NoReturn, Protocol
 from streambench.errors import SerdeError, StoreError, WrongThreadError, described, shortened
 from streambench.metrics.registry import MetricsRegistry
 from streambench.serde.api import Serde
-from streambench.serde.typed import key_encoder
+from streambench.serde.builtin import key_encoder
 from streambench.store.engine import StoreEngine
 from streambench.store.expiry import ExpiringEngine
 from streambench.task import KeyValueStore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from numbers import Integral
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from streambench.errors import SerdeError, class_name
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 def as_milliseconds(given: pa.Array | Sequence[Any]) -> pa.Array:
     """Timestamps as int64: milliseconds since 1970 (UTC), null where there is none.
 
-    ``given``, an Arrow array or a list, holds such numbers, or times: Arrow timestamps of any unit, datetimes. A time without a time zone
-    is UTC; what is finer than a millisecond is cut off. Raises SerdeError for anything else, and for what does not fit into int64."""
+    ``given``, an Arrow array or a list, holds such numbers (also as floats without a fraction, which pandas makes of numbers with gaps), or
+    times: Arrow timestamps of any unit, datetimes. A time without a time zone is UTC; what is finer than a millisecond is cut off. Raises
+    SerdeError for anything else, and for what does not fit into int64."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -27,6 +28,8 @@ def as_milliseconds(given: pa.Array | Sequence[Any]) -> pa.Array:
         if pa.types.is_timestamp(kind):
             # Arrow casts a time to int64 as the number that it is in its own unit.
             times = times.cast(options=pc.CastOptions(pa.timestamp("ms", kind.tz), allow_time_truncate=True))
+        elif pa.types.is_floating(kind):
+            times = pc.if_else(pc.is_nan(times), None, times)
         elif not (pa.types.is_integer(kind) or pa.types.is_null(kind)):
             raise _wrong(str(kind))
         return times.cast(pa.int64())
@@ -43,6 +46,8 @@ def _array(given: Sequence[Any]) -> pa.Array:
         return pa.array(given, pa.timestamp("us"))
     if all(issubclass(kind, Integral) and not issubclass(kind, bool) for kind in kinds):
         return pa.array(given, pa.int64())
+    if all(issubclass(kind, Real) and not issubclass(kind, bool) for kind in kinds):
+        return pa.array(given, pa.float64())
     raise _wrong(" and ".join(sorted(map(class_name, kinds))))
 
 

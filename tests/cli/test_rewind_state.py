@@ -44,11 +44,13 @@ def test_a_rewind_of_an_input_alone_says_that_the_stores_stay_as_they_are(projec
     job.run(("a", "1"), ("b", "1"), "commit")
     write_down(job)
 
-    def said(where: str) -> tuple[str, str]:
-        done = project.run("checkpoints", "--rewind", where, "--yes", "-c", "state.properties")
+    def said(*places: str) -> tuple[str, str]:
+        done = project.run("checkpoints", *(f"--rewind={where}" for where in places), "--yes", "-c", "state.properties")
         assert done.returncode == 0
         return done.stdout, done.stderr
 
+    assert "stores" not in said(f"{INPUT}@0", "oldest")[1]
+    job.run(("a", "2"), "commit")
     kept = "the stores stay as they are (s): what is processed again is done to them again"
     assert kept in said(f"{INPUT}@1")[1]
     assert "stores" not in said(f"{INPUT}@1")[1]

@@ -283,7 +283,7 @@ def test_partition_keys_of_any_type_mean_what_they_mean_for_a_single_message() -
         ((OUT, None), "not None"),
         ((OUT, b"123"), "must be an Arrow array, a Series or a list, not bytes"),
         ((OUT, np.array([b"1"])), r"not numpy\.ndarray"),
-        ((OUT, pd.Series([2**70])), "cannot be read as Arrow"),
+        ((OUT, pd.Series([1j])), "cannot be read as Arrow"),
     ],
 )
 def test_what_is_no_batch_is_an_error_of_the_task_that_sends_it(arguments: tuple[Any, ...], says: str) -> None:
@@ -336,8 +336,6 @@ def test_times_of_any_kind_become_milliseconds_on_either_way(message: Any, times
 @pytest.mark.parametrize(
     ("timestamps", "named"),
     [
-        ([1.0, 2.0], "float"),
-        (pa.array([1.0, 2.0]), "double"),
         ([True, False], "bool"),
         (pa.array([True, False]), "bool"),
         ([timedelta(1)] * 2, r"datetime\.timedelta"),
@@ -372,7 +370,7 @@ def test_a_table_may_have_times_as_timestamps() -> None:
         (pd.Series(["a", float("nan")]), [b"a", None]),
         (pd.Series(["a", "b"], dtype="category", index=[7, 5]), [b"a", b"b"]),
         (pd.Series([1, 2]), [1, 2]),
-        (pd.Series([{"a": 1}, {"a": 2}]), [{"a": 1}, {"a": 2}]),
+        (pd.Series([{"a": 1}, {"b": 2}]), [{"a": 1}, {"b": 2}]),
     ],
     ids=["bytes", "text", "categories", "numbers", "dicts"],
 )

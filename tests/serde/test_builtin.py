@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from streambench.config import Config
 from streambench.serde.api import Serde
+from streambench.serde.builtin import key_encoder
 from streambench.serde.registry import serde_named
-from streambench.serde.typed import key_encoder
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

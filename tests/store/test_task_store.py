@@ -8,16 +8,13 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import msgspec
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streambench.errors import SerdeError, StoreError, WrongThreadError
-from streambench.serde.api import Serde
 from streambench.serde.builtin import JsonSerde, LongSerde, StringSerde
-from streambench.serde.typed import MsgspecSerde
 from streambench.store.memory import MemoryEngine
 from streambench.store.rocksdb import RocksDbEngine
 from streambench.store.task_store import TaskStore
@@ -93,11 +90,10 @@ def test_none_is_no_key_even_where_the_serde_would_take_it() -> None:
         by_json.get(None)
 
 
-@pytest.mark.parametrize("key_serde", [JsonSerde(), MsgspecSerde(msgspec.json, dict[str, int]), MsgspecSerde(msgspec.msgpack)])
-def test_equal_dicts_are_one_key(key_serde: Serde) -> None:
-    counts = TaskStore("counts", MemoryEngine(), key_serde, JsonSerde(), changelog=False)
-    counts.put({"a": 1, "b": 2}, "here")
-    assert counts.get({"b": 2, "a": 1}) == "here"
+def test_equal_dicts_are_one_key() -> None:
+    by_json = TaskStore("counts", MemoryEngine(), JsonSerde(), JsonSerde(), changelog=False)
+    by_json.put({"a": 1, "b": 2}, "here")
+    assert by_json.get({"b": 2, "a": 1}) == "here"
 
 
 def test_an_unserialisable_key_is_an_error_that_names_store_key_and_setting() -> None:

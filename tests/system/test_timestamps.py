@@ -46,7 +46,18 @@ def test_what_does_not_fit_is_an_error_and_not_another_time(given_: Any) -> None
         as_milliseconds(given_)
 
 
-@pytest.mark.parametrize("given_", [[True], ["5"], [5, True], [5.0], pa.array([5], pa.duration("ms")), pa.array([5], pa.time64("us"))])
+@pytest.mark.parametrize("given_", [[True], ["5"], [5, True], pa.array([5], pa.duration("ms")), pa.array([5], pa.time64("us"))])
 def test_what_is_neither_a_number_nor_a_time_is_refused(given_: Any) -> None:
     with pytest.raises(SerdeError, match="must be either whole numbers of milliseconds since 1970"):
+        as_milliseconds(given_)
+
+
+@pytest.mark.parametrize("given_", [[5.0, None], pa.array([5.0, None]), pa.array([5.0, float("nan")])])
+def test_numbers_with_gaps_may_be_floats_without_a_fraction(given_: Any) -> None:
+    assert as_milliseconds(given_).to_pylist() == [5, None]
+
+
+@pytest.mark.parametrize("given_", [[5.5], pa.array([1e300])])
+def test_floats_that_are_no_whole_milliseconds_are_refused(given_: Any) -> None:
+    with pytest.raises(SerdeError, match="cannot be made milliseconds since 1970"):
         as_milliseconds(given_)
