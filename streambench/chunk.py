@@ -1,7 +1,8 @@
 """Messages by the column: what a consumer read at once of one partition, not decoded.
 
-There are two kinds, alike to whoever reads them: lists of Python objects (``Chunk``), and Arrow record batches (``ArrowChunk``), which go
-through a container without an object per message as long as nobody asks for one. pyarrow is imported only where columns are made.
+There are two kinds, alike to their readers: lists of Python objects (``Chunk``), and Arrow record
+batches (``ArrowChunk``), which go through a container without an object per message as long as nothing asks
+for one. pyarrow is imported only where columns are made.
 """
 
 from __future__ import annotations
@@ -55,9 +56,11 @@ class Messages(Protocol):
 
 
 class Chunk(Struct, gc=False):
-    """A run of consecutive messages of one partition, as columns: what a consumer read at once, not yet decoded.
+    """A run of consecutive messages of one partition, as columns: what a consumer read at once, not yet
+    decoded.
 
-    All columns have the same length. ``timestamps`` (milliseconds) and ``headers`` are None where no message has any.
+    All columns have the same length. ``timestamps`` (milliseconds) and ``headers`` are None where no message
+    has any.
     """
 
     ssp: SystemStreamPartition
@@ -90,7 +93,14 @@ class Chunk(Struct, gc=False):
             return self
         timestamps = self.timestamps[start:stop] if self.timestamps is not None else None
         headers = self.headers[start:stop] if self.headers is not None else None
-        return Chunk(self.ssp, self.offsets[start:stop], self.keys[start:stop], self.messages[start:stop], timestamps, headers)
+        return Chunk(
+            self.ssp,
+            self.offsets[start:stop],
+            self.keys[start:stop],
+            self.messages[start:stop],
+            timestamps,
+            headers,
+        )
 
     def envelopes(self) -> list[IncomingMessageEnvelope]:
         """The messages one by one."""
@@ -99,7 +109,9 @@ class Chunk(Struct, gc=False):
             return list(map(IncomingMessageEnvelope, ssps, self.offsets, self.keys, self.messages))
         timestamps = repeat(None) if self.timestamps is None else self.timestamps
         headers = repeat(None) if self.headers is None else self.headers
-        return list(map(IncomingMessageEnvelope, ssps, self.offsets, self.keys, self.messages, timestamps, headers))
+        return list(
+            map(IncomingMessageEnvelope, ssps, self.offsets, self.keys, self.messages, timestamps, headers)
+        )
 
     def values(self) -> list[Any]:
         return self.messages
@@ -111,7 +123,9 @@ class Chunk(Struct, gc=False):
         nothing = [None] * len(self)
         headers = [None if each is None else list(each.items()) for each in self.headers or nothing]
         arrays = [
-            self._column("offsets", [*map(int, self.offsets)], pa.int64()) if numbers else pa.array(self.offsets, pa.string()),
+            self._column("offsets", [*map(int, self.offsets)], pa.int64())
+            if numbers
+            else pa.array(self.offsets, pa.string()),
             self._column("timestamps", self.timestamps or nothing, pa.int64()),
             self._column("keys", self.keys, _objects(self.keys)),
             self._column("messages", self.messages, _objects(self.messages)),
@@ -126,28 +140,33 @@ class Chunk(Struct, gc=False):
             return pa.array(values, kind)
         except (pa.ArrowException, OverflowError) as error:
             raise SerdeError(
-                f"{self.ssp}@{self.offsets[0]}..{self.offsets[-1]}: these {what} make no column ({error}); go over the batch one by one"
+                f"{self.ssp}@{self.offsets[0]}..{self.offsets[-1]}: these {what} make no column ({error}); "
+                "go over the batch one by one"
             ) from error
 
 
 def _objects(values: list[Any]) -> pa.DataType | None:
-    """The type of the column of these values: bytes (and nothing at all) as binary, objects (None) as Arrow takes them."""
+    """The type of the column of these values: bytes (and nothing at all) as binary, objects (None) as Arrow
+    takes them."""
     import pyarrow as pa
 
     return pa.binary() if set(map(type, values)) <= {bytes, type(None)} else None
 
 
 class Undecodable(IncomingMessageEnvelope, frozen=True, gc=True, kw_only=True):
-    """A message that cannot be decoded, with key and message as they were read. It waits for its turn like any other, so that what
-    stands before it is processed first; what becomes of it then is the event loop's business.
+    """A message that cannot be decoded, with key and message as they were read. It waits for its turn like
+    any other, so that what stands before it is processed first; what becomes of it then is the event loop's
+    business.
 
-    The frames that its error has come through may refer to it, so that only the garbage collector can find that nobody needs it."""
+    The frames that its error has come through may refer to it, so that only the garbage collector can find
+    that it is not needed."""
 
     error: SerdeError
 
 
 class Unreadable(Chunk, gc=True, kw_only=True):
-    """One message that a consumer cannot make sense of, before any serde is asked: its bytes as they were found, and why."""
+    """One message that a consumer cannot make sense of, before any serde is asked: its bytes as they were
+    found, and why."""
 
     error: SerdeError
 
@@ -156,7 +175,8 @@ class Unreadable(Chunk, gc=True, kw_only=True):
 
 
 class ArrowChunk(Struct, gc=False):
-    """Messages as Arrow read them: ``batch`` has the columns ``COLUMNS`` in their order (under whatever names), the offsets as int64."""
+    """Messages as Arrow read them: ``batch`` has the columns ``COLUMNS`` in their order (under whatever
+    names), the offsets as int64."""
 
     ssp: SystemStreamPartition
     batch: pa.RecordBatch
@@ -198,7 +218,9 @@ class ArrowChunk(Struct, gc=False):
             [None] * rows if keys.null_count == rows else keys.to_pylist(),
             values.to_pylist(),
             timestamps.to_pylist(),
-            None if headers.null_count == rows else [None if header is None else dict(header) for header in headers.to_pylist()],
+            None
+            if headers.null_count == rows
+            else [None if header is None else dict(header) for header in headers.to_pylist()],
         )
 
 
@@ -209,8 +231,8 @@ _ENDINGS = [f"{number:03}" for number in range(_THOUSAND)]
 def numbered(start: int, stop: int) -> list[str]:
     """The whole numbers from ``start`` to before ``stop`` as text: offsets in a row.
 
-    Made a thousand at a time and kept for a while: partitions that are read side by side share them, and to make them costs a consumer as
-    much as all else it does."""
+    Made a thousand at a time and kept for a while: partitions that are read side by side share them, and to
+    make them costs a consumer as much as all else it does."""
     first, last = start // _THOUSAND, stop // _THOUSAND
     if first == last:
         return _thousand(first)[start % _THOUSAND : stop % _THOUSAND]

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import Protocol
 
 
+def as_text(time_ms: float, timespec: str = "milliseconds") -> str:
+    """A time in milliseconds since 1970 as ISO 8601 in UTC; the number itself where it is a time that no
+    calendar has."""
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec=timespec)
+    except (ArithmeticError, ValueError, OSError):
+        return f"{time_ms} ms since 1970"
+
+
 class Clock(Protocol):
-    """Where a container reads the time. The event loop reads it once per iteration and nowhere else."""
+    """The time source of a container. The event loop reads it once per iteration and nowhere else."""
 
     def now_ms(self) -> int:
         """Milliseconds since 1970 (UTC): what timestamps are made of."""
         ...
 
     def monotonic_ns(self) -> int:
-        """Nanoseconds from an arbitrary start, never going back: what windows, commits and rates are timed by."""
+        """Nanoseconds from an arbitrary start, never going back: what windows, commits and rates are timed
+        by."""
         ...
 
 

@@ -1,26 +1,54 @@
 """Every error that streambench raises on purpose.
 
-Each class says when it is raised and carries the place (config key, SSP, offset) as attributes, so that callers need not
-parse texts. The text itself is written for the person at the keyboard: what was wrong, where, and what to do about it.
+Each class says when it is raised and carries the place (config key, SSP, offset) as attributes, so that
+callers need not parse texts. The text itself is written for the person at the keyboard: what was wrong,
+where, and what to do about it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+
+from streambench.redaction import redacted
+
+# What moves the cursor, begins another line, turns the direction of the text, or is no character at all.
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def escaped(text: str, *, keep: str = "") -> str:
+    """A text as one line of visible characters: control characters, line ends and marks of direction are
+    written as Python escapes them (``\\n``, ``\\x1b``, ``\\u202e``). ``keep``: characters that stay as they
+    are."""
+    return _UNSEEN.sub(
+        lambda found: found[0] if found[0] in keep else found[0].encode("unicode_escape").decode(), text
+    )
 
 
 class StreambenchError(Exception):
-    """The base of all errors of streambench: catch this to catch them all."""
+    """The base of all errors of streambench: catch this to catch them all.
+
+    Its text is one line, whatever names and values are in it, and secrets of the configuration are masked."""
+
+    has_lines: ClassVar[bool] = False
+    """True of errors whose text is several lines on purpose."""
+
+    def __init__(self, *arguments: object) -> None:
+        keep = "\n" if self.has_lines else ""
+        shown = (escaped(redacted(each), keep=keep) if type(each) is str else each for each in arguments)
+        super().__init__(*shown)
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows: the message and its notes, without the frames of streambench, which say nothing to a user."""
+        """Return what IPython shows: the message and its notes, without the frames of streambench, which say
+        nothing to a user."""
         return [f"{type(self).__name__}: {self}", *getattr(self, "__notes__", [])]
 
 
 class ConfigError(StreambenchError):
-    """A configuration is wrong. The text names the key; ``key`` holds it (None where no single key is to blame)."""
+    """A configuration is wrong. The text names the key; ``key`` holds it (None where no single key is to
+    blame)."""
 
     def __init__(self, message: str, *, key: str | None = None) -> None:
         super().__init__(message)
@@ -48,6 +76,13 @@ def no_partition(stream: object, partition: int, partitions: int) -> UnknownStre
     return UnknownStreamError(f"{stream} has no partition {partition}; it has {partitions}, numbered from 0")
 
 
+def no_tombstone(place: str, what: str) -> str:
+    """The text of the error for a message of None where a system cannot hold one; ``what``: the thing that
+    cannot."""
+    null = f"{place}: this message is None (a tombstone)"
+    return f"{null}, and {what} has no place for one: send bytes, or leave it out"
+
+
 class StreamExistsError(StreamSystemError):
     """A stream was to be created that is there already, with another number of partitions."""
 
@@ -57,17 +92,32 @@ class OffsetError(StreamSystemError):
 
 
 class CorruptDataError(StreamSystemError):
-    """Stored data does not match its checksum or cannot be read. The text names the file and the place in it."""
+    """Stored data does not match its checksum or cannot be read. The text names the file and position."""
 
 
 class MessageTooLargeError(StreamSystemError):
     """A message is larger than the limit of its system. Nothing of it was written."""
 
 
-class FencedError(StreambenchError):
-    """A newer start of the same job (or a newer holder of the same container) has taken over; this one must stop.
+class LockLostError(StreamSystemError):
+    """This process was frozen while it held a lock, and another one has taken the lock over; what it was just
+    writing does not count.
 
-    Raised by commits and by changelog writes of the older one. Nothing that the failed call was to write has been written.
+    The text names the file of the lock and the process that has it now. Start again from the last commit.
+    """
+
+
+class FileLimitError(StreambenchError):
+    """This process has as many files and sockets open as it may have. The text says the limit, and how to
+    raise it."""
+
+
+class FencedError(StreambenchError):
+    """A newer start of the same job (or a newer holder of the same container) has taken over; this one must
+    stop.
+
+    Raised by commits and by changelog writes of the older one. Nothing that the failed call was to write has
+    been written.
     """
 
 
@@ -80,7 +130,7 @@ class CheckpointError(StreambenchError):
 
 
 class SerdeError(StreambenchError):
-    """A message cannot be turned into bytes, or bytes into a message; ``__cause__`` is what the serde raised."""
+    """A message cannot become bytes, or bytes no message; ``__cause__`` is the error of the serde."""
 
 
 class StoreError(StreambenchError):
@@ -92,24 +142,32 @@ class WrongThreadError(StreambenchError):
 
 
 class ContainerStateError(StreambenchError):
-    """A container was asked for something its state does not allow: stepping a stopped one, starting it twice."""
+    """A container was asked for something its state does not allow: stepping a stopped one, starting it
+    twice."""
 
 
 class ChooserError(StreambenchError):
-    """A message chooser raised, or returned what does not wait in it; the container has stopped without a commit. What it raised is
-    ``__cause__``."""
+    """A message chooser raised, or returned what does not wait in it; the container has stopped without a
+    commit. What it raised is ``__cause__``."""
 
 
 class TaskError(StreambenchError):
     """A task (or one of its lifecycle listeners) raised; the container has stopped without a commit.
 
-    ``task``: the task's name. ``ssp``, ``offset``, ``key``: the message it was given, None outside ``process``. ``last_offset``: the last
-    one of a run that ``process_batch`` was given, nothing of which counts as processed.
-    The original exception is ``__cause__`` and stands in the text.
+    ``task``: the task's name. ``ssp``, ``offset``, ``key``: the message it was given, None outside
+    ``process``. ``last_offset``: the last one of a run that ``process_batch`` was given, nothing of which
+    counts as processed. The original exception is ``__cause__`` and stands in the text.
     """
 
     def __init__(
-        self, message: str, *, task: str, ssp: Any = None, offset: str | None = None, key: Any = None, last_offset: str | None = None
+        self,
+        message: str,
+        *,
+        task: str,
+        ssp: Any = None,
+        offset: str | None = None,
+        key: Any = None,
+        last_offset: str | None = None,
     ) -> None:
         super().__init__(message)
         self.task = task
@@ -120,14 +178,15 @@ class TaskError(StreambenchError):
 
 
 def described(error: BaseException) -> str:
-    """An exception in a few words: its text if it is one of ours, else its class and text; always such that it can be written as UTF-8."""
+    """An exception in a few words: its text if it is one of ours, else its class and text; always such that
+    it can be written as UTF-8."""
     try:
         text = str(error)
     except Exception as problem:  # an error about it must not fail by it
         text = f"<its text raises {type(problem).__name__}>"
     if not isinstance(error, StreambenchError):
-        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return text.encode(errors="backslashreplace").decode()
+        text = escaped(redacted(f"{type(error).__name__}: {text}" if text else type(error).__name__))
+    return text
 
 
 def class_name(kind: type) -> str:
@@ -136,13 +195,13 @@ def class_name(kind: type) -> str:
 
 
 def located(file: str, line: int) -> str:
-    """A place in somebody's code: a cell of a notebook is in no file, and goes by a name that nobody knows."""
+    """A position in a user's code: a notebook's cell is in no file, and has a generated name."""
     path = Path(file)
     return f"{path.name}:{line}" if path.is_file() else f"line {line}"
 
 
 def represented(value: object) -> str:
-    """The repr of a value; where it raises, what the value is instead: an error about it must not fail by it."""
+    """Return the repr of a value; where that raises, its type: an error about it must not fail by it."""
     try:
         return repr(value)
     except Exception as error:

@@ -1,8 +1,9 @@
-"""What streams are made of: their names, and the messages that go in and out.
+"""The parts of streams: their names, and the messages that go in and out.
 
-The four classes are immutable ``msgspec.Struct``: making one costs about a quarter of a class with slots, and hashing an SSP
-costs nothing after the first time; both happen once per message. ``gc=False`` keeps the garbage collector from walking a
-million waiting messages; it only means that a reference cycle *through an envelope* would not be collected.
+The four classes are immutable ``msgspec.Struct``: making one costs about a quarter of a class with slots, and
+hashing an SSP costs nothing after the first time; both happen once per message. ``gc=False`` keeps the
+garbage collector from walking a million waiting messages; it only means that a reference cycle *through an
+envelope* would not be collected.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class SystemStream(Struct, frozen=True, cache_hash=True, order=True, gc=False):
 
     @classmethod
     def parse(cls, text: str) -> SystemStream:
-        """Read ``system.stream``, split at the first dot (as Samza does). Raises ConfigError where there is none."""
+        """Read ``system.stream``, split at the first dot (as Samza does). Raises ConfigError where there is
+        none."""
         system, dot, stream = text.strip().partition(".")
         if not (system and dot and stream):
             raise ConfigError(f"'{text}' is not a stream: write it as system.stream, for example log.clicks")
@@ -34,7 +36,8 @@ class SystemStream(Struct, frozen=True, cache_hash=True, order=True, gc=False):
 
 
 class SystemStreamPartition(Struct, frozen=True, cache_hash=True, order=True, gc=False):
-    """One partition of a stream (SSP), written ``system.stream.partition``; ordered by system, stream and partition."""
+    """One partition of a stream (SSP), written ``system.stream.partition``; ordered by system, stream and
+    partition."""
 
     system: str
     stream: str
@@ -50,19 +53,23 @@ class SystemStreamPartition(Struct, frozen=True, cache_hash=True, order=True, gc
 
     @classmethod
     def parse(cls, text: str) -> SystemStreamPartition:
-        """Read ``system.stream.partition``: the system ends at the first dot, the partition begins after the last."""
+        """Read ``system.stream.partition``: the system ends at the first dot, the partition begins after the
+        last."""
         head, _, number = text.strip().rpartition(".")
         system, _, stream = head.partition(".")
         if not (system and stream and number.isdecimal()):
-            raise ConfigError(f"'{text}' is not a partition: write it as system.stream.partition, for example log.clicks.0")
+            raise ConfigError(
+                f"'{text}' is not a partition: write it as system.stream.partition, for example log.clicks.0"
+            )
         return cls(system, stream, int(number))
 
 
 class IncomingMessageEnvelope(Struct, frozen=True, gc=False):
     """A message on its way to a task.
 
-    ``offset`` is text whose order only the system knows. ``timestamp`` is in milliseconds since 1970 (UTC), None where the
-    system keeps none. ``headers`` maps names to bytes. ``key`` and ``message`` are bytes, or whatever the serde made of them.
+    ``offset`` is text whose order only the system knows. ``timestamp`` is in milliseconds since 1970 (UTC),
+    None where the system keeps none. ``headers`` maps names to bytes. ``key`` and ``message`` are bytes, or
+    whatever the serde made of them.
     """
 
     ssp: SystemStreamPartition
@@ -76,8 +83,9 @@ class IncomingMessageEnvelope(Struct, frozen=True, gc=False):
 class OutgoingMessageEnvelope(Struct, frozen=True, gc=False):
     """A message that a task sends.
 
-    Where it goes: ``partition`` if given; else by the hash of ``partition_key``; else by the hash of ``key`` as serialised;
-    else the partitions take turns. ``timestamp`` is in milliseconds since 1970 (UTC); None lets the system put its own.
+    Where it goes: ``partition`` if given; else by the hash of ``partition_key``; else by the hash of ``key``
+    as serialised; else the partitions take turns. ``timestamp`` is in milliseconds since 1970 (UTC); None
+    lets the system put its own.
     """
 
     system_stream: SystemStream
@@ -90,14 +98,16 @@ class OutgoingMessageEnvelope(Struct, frozen=True, gc=False):
 
 
 OLDEST = "oldest"
-"""The beginning of a partition, wherever that is: what a system that cannot look it up gives instead of an offset."""
+"""The beginning of a partition, wherever that is: what a system that cannot look it up gives instead of an
+offset."""
 
 
 class PartitionMetadata(Struct, frozen=True):
-    """Where a partition begins and ends.
+    """The begin and end of a partition.
 
-    ``oldest``: the first message there is, ``newest``: the last one, ``upcoming``: the offset that the next message will get.
-    An empty partition has neither oldest nor newest (None); a system that cannot tell has no upcoming either, and may say ``OLDEST``.
+    ``oldest``: the first message there is, ``newest``: the last one, ``upcoming``: the offset that the next
+    message will get. An empty partition has neither oldest nor newest (None); a system that does not know has
+    no upcoming either, and may say ``OLDEST``.
     """
 
     oldest: str | None

@@ -1,10 +1,11 @@
-"""What a user of streambench writes, and what it is handed while it runs.
+"""The interfaces that a user implements, and the handles that the container passes to them.
 
-A task class is instantiated once per task, that is (by default) once per partition number of the inputs. All its methods are
-called on the container's single thread, one after the other; the objects it is handed must not be used from other threads.
+A task class is instantiated once per task, that is (by default) once per partition number of the inputs. All
+its methods are called on the container's single thread, one after the other; the objects it is handed must
+not be used from other threads.
 
-The classes TaskContext, MessageCollector, TaskCoordinator and KeyValueStore are contracts: the container brings its own
-implementations, and the same handles stay valid for the life of the task.
+The classes TaskContext, MessageCollector, TaskCoordinator and KeyValueStore are contracts: the container
+brings its own implementations, and the same handles stay valid for the life of the task.
 """
 
 from __future__ import annotations
@@ -12,16 +13,22 @@ from __future__ import annotations
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from types import SimpleNamespace
+from typing import Any, Protocol, overload
 
 from streambench.batch import MessageBatch
 from streambench.config import Config
 from streambench.metrics.registry import MetricsRegistry
-from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
+from streambench.model import (
+    IncomingMessageEnvelope,
+    OutgoingMessageEnvelope,
+    SystemStream,
+    SystemStreamPartition,
+)
 
 
 class RequestScope(enum.Enum):
-    """Whom a request to the coordinator concerns (Samza's TaskCoordinator.RequestScope)."""
+    """The tasks that a request to the coordinator concerns (Samza's TaskCoordinator.RequestScope)."""
 
     CURRENT_TASK = "current task"
     ALL_TASKS_IN_CONTAINER = "all tasks in container"
@@ -30,13 +37,34 @@ class RequestScope(enum.Enum):
 class MessageCollector(Protocol):
     """Takes the messages that a task sends."""
 
-    def send(self, envelope: OutgoingMessageEnvelope) -> None:
-        """Collect a message. It is sent after ``process`` and ``window`` of this iteration have returned, in order; if one of
-        them raises, none of the iteration's messages is sent. Plain ones (bytes, without headers) that go to a ``log`` or ``memory``
-        system may wait for a few more inputs: until a millisecond is over, as seen when one of them is processed. Raises WrongThreadError
-        off the container's thread."""
-        ...
+    @overload
+    def send(self, envelope: OutgoingMessageEnvelope) -> None: ...
 
+    @overload
+    def send(
+        self,
+        stream: SystemStream | str,
+        message: Any,
+        /,
+        *,
+        key: Any = None,
+        partition_key: Any = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Mapping[str, bytes] | None = None,
+    ) -> None: ...
+
+    def send(self, envelope: Any, message: Any = None, **fields: Any) -> None:
+        """Collect a message: an envelope; or a stream (``"log.late"``) and a message, with the fields of an
+        envelope as keywords (``key=``, ``partition_key=``, ``partition=``, ``timestamp=``, ``headers=``),
+        which is the same. Beside an envelope nothing may be given.
+
+        It is sent after ``process`` and ``window`` of this iteration have returned, in order; if one of them
+        raises, none of the iteration's messages is sent. Plain ones (bytes, without headers) that go to a
+        ``log`` or ``memory`` system may wait for a few more inputs: until a millisecond is over, as seen when
+        one of them is processed. Raises WrongThreadError off the container's thread, ConfigError for a name
+        that is no ``system.stream``."""
+        ...
 
     def send_batch(
         self,
@@ -49,49 +77,59 @@ class MessageCollector(Protocol):
         timestamps: Any = None,
         headers: Any = None,
     ) -> None:
-        """Collect many messages for one stream, by the column: what ``send`` is for one message, without a call for each.
+        """Collect many messages for one stream, by the column: what ``send`` is for one message, without a
+        call for each.
 
-        A column is an Arrow array, a polars or pandas Series, or a list. ``messages`` may also be a table (of Arrow, polars, pandas): with
-        a column ``message``, its columns ``key``, ``timestamp`` and ``headers`` are taken, too (so that ``batch.to_arrow()`` sends on
-        what came in); without one, each row is a message, with the columns as its fields. ``partitions`` may be a single number.
-        ``timestamps`` are whole numbers of milliseconds since 1970 (UTC), or times (Arrow timestamps of any unit, datetimes): one without a
-        time zone is taken to be UTC, and what is finer than a millisecond is cut off.
+        A column is an Arrow array, a polars or pandas Series, or a list. ``messages`` may also be a table (of
+        Arrow, polars, pandas): with a column ``message``, its columns ``key``, ``timestamp`` and ``headers``
+        are taken, too (so that ``batch.to_arrow()`` sends on what came in); without one, each row is a
+        message, with the columns as its fields. ``partitions`` may be a single number. ``timestamps`` are
+        whole numbers of milliseconds since 1970 (UTC), or times (Arrow timestamps of any unit, datetimes):
+        one without a time zone is taken to be UTC, and what is finer than a millisecond is cut off.
 
-        Columns of bytes go as they are: they are taken to be encoded, whatever the serde. But ``batch.to_arrow()`` notes which serde reads
-        its columns, and a stream with a serde of another kind refuses such a table: the job ends with a SerdeError when it is sent. Text
-        goes as UTF-8 where the stream's serde is string or none; on a json stream it is refused, because nobody can tell whether it is JSON
-        already. Other values are encoded by the stream's serde one by one; so are rows of a table. Nulls are None. Where messages go is
-        decided as for ``send``.
+        Columns of bytes go as they are: they are taken to be encoded, whatever the serde. But
+        ``batch.to_arrow()`` notes which serde reads its columns, and a stream with a serde of another kind
+        refuses such a table: the job ends with a SerdeError when it is sent. Text goes as UTF-8 where the
+        stream's serde is string or none; on a json stream it is refused, because it is unknown whether it
+        is JSON already. Other values are encoded by the stream's serde one by one; so are rows of a table.
+        Nulls are None. Where messages go is decided as for ``send``.
 
-        Raises SerdeError for what is no column, where lengths differ, and for timestamps of another kind; WrongThreadError off the
-        container's thread.
+        Raises SerdeError for what is no column, where lengths differ, and for timestamps of another kind;
+        WrongThreadError off the container's thread.
         """
         ...
 
 
 class TaskCoordinator(Protocol):
-    """Takes requests of a task to its container. They take effect after the callback that made them has returned."""
+    """Takes requests of a task to its container. They take effect after the callback that made them has
+    returned."""
 
     def commit(self, scope: RequestScope = RequestScope.CURRENT_TASK) -> None:
         """Commit this task, or all of the container, at the end of this iteration."""
         ...
 
     def shutdown(self, scope: RequestScope = RequestScope.CURRENT_TASK) -> None:
-        """ALL_TASKS_IN_CONTAINER: stop the container after this iteration. CURRENT_TASK: stop it once every task has asked;
-        until then this task goes on receiving messages (Samza's consensus)."""
+        """ALL_TASKS_IN_CONTAINER: stop the container after this iteration. CURRENT_TASK: stop it once every
+        task has asked; until then this task goes on receiving messages (Samza's consensus)."""
         ...
 
 
 class KeyValueStore(ABC):
     """The local state of one task: a sorted map that survives restarts through its changelog.
 
-    Keys and values are whatever the store's serdes take. Keys are ordered by their serialised bytes, unsigned. None is no valid
-    key (StoreError); to remove a key use ``delete``. A value that ``get`` returned must be ``put`` again for a change to last.
+    Keys and values are whatever the store's serdes take. Keys are ordered by their serialised bytes,
+    unsigned. None is no valid key (StoreError); to remove a key use ``delete``. A value that ``get`` returned
+    must be ``put`` again for a change to last.
+
+    It may be used like a dict: ``store[key]``, ``store[key] = value``, ``del store[key]``, ``key in store``.
+    To go over all entries use ``all``.
     """
 
+    __iter__ = None  # it would count from 0 on through __getitem__
+
     @abstractmethod
-    def get(self, key: Any) -> Any:
-        """The value of a key, None where it has none."""
+    def get(self, key: Any, default: Any = None) -> Any:
+        """The value of a key, ``default`` where it has none."""
 
     @abstractmethod
     def put(self, key: Any, value: Any) -> None:
@@ -103,10 +141,11 @@ class KeyValueStore(ABC):
 
     @abstractmethod
     def range(self, from_: Any, to: Any) -> Generator[tuple[Any, Any], None, None]:
-        """The entries from ``from_`` (inclusive) to ``to`` (exclusive), in key order, as they were when it was called.
+        """The entries from ``from_`` (inclusive) to ``to`` (exclusive), in key order, as they were when it
+        was called.
 
-        The order is that of the serialised keys, compared as unsigned bytes. ``close()`` lets go of entries that nobody wants to read to
-        the end (``with contextlib.closing(store.range(a, b)) as entries:``)."""
+        The order is that of the serialised keys, compared as unsigned bytes. ``close()`` releases entries
+        that are not read to the end (``with contextlib.closing(store.range(a, b)) as entries:``)."""
 
     @abstractmethod
     def all(self) -> Generator[tuple[Any, Any], None, None]:
@@ -118,7 +157,28 @@ class KeyValueStore(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of what the store holds. The container does this when it stops."""
+        """Release what the store holds. The container does this when it stops."""
+
+    def __getitem__(self, key: Any) -> Any:
+        """The value of a key. Raises KeyError where it has none."""
+        value = self.get(key)
+        if value is None:
+            raise KeyError(key)
+        return value
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """As ``put``."""
+        self.put(key, value)
+
+    def __delitem__(self, key: Any) -> None:
+        """As ``delete``, of a key that has a value. Raises KeyError where it has none."""
+        if key not in self:
+            raise KeyError(key)
+        self.delete(key)
+
+    def __contains__(self, key: Any) -> bool:
+        """True where a key has a value."""
+        return self.get(key) is not None
 
     def get_all(self, keys: Sequence[Any]) -> dict[Any, Any]:
         """The values of several keys; keys without a value are absent."""
@@ -137,7 +197,7 @@ class KeyValueStore(ABC):
 
 
 class TaskContext(Protocol):
-    """What a task may know of its place in the job."""
+    """The place of a task in its job."""
 
     @property
     def task_name(self) -> str:
@@ -156,40 +216,63 @@ class TaskContext(Protocol):
 
     @property
     def metrics(self) -> MetricsRegistry:
-        """Where the task makes counters, gauges and timers of its own."""
+        """The registry for the task's own counters, gauges and timers."""
+        ...
+
+    @property
+    def user(self) -> SimpleNamespace:
+        """A namespace of the task's own, for what its functions or listeners share (``context.user.seen = 0``
+        in ``init``): Samza's user context. It is empty at every start; what a restart must not lose belongs
+        into a store."""
         ...
 
     def store(self, name: str) -> KeyValueStore:
-        """The task's own part of the store that the configuration defines as ``stores.<name>.*``; StoreError if there is none."""
+        """The task's own part of the store that the configuration defines as ``stores.<name>.*``; StoreError
+        if there is none."""
         ...
 
     def set_starting_offset(self, ssp: SystemStreamPartition, offset: str) -> None:
-        """Only in ``init``: begin reading this partition at ``offset`` (the first message to be read), whatever the checkpoint says.
+        """Only in ``init``: begin reading this partition at ``offset`` (the first message to be read),
+        whatever the checkpoint says.
 
-        What is no offset, or lies outside of what the partition holds, is an OffsetError of the container's start."""
+        What is no offset, or lies outside of what the partition holds, is an OffsetError of the container's
+        start."""
         ...
 
 
 class StreamTask(ABC):
     """A job's code. Override ``process`` or ``process_batch``; the rest is called only where a task has it.
 
-    ``init(context)`` once before the first message; ``window(collector, coordinator)`` every ``task.window.ms``;
-    ``end_of_stream(collector, coordinator)`` once per start, when all partitions of the task have come to their end (files that are not
-    followed, streams with ``samza.bounded=true``), with a commit afterwards; ``close()`` when the container stops, also after a failure. It
-    comes after the last commit: what it sends or puts into a store is not kept. A task needs no base class: anything with one of the two
-    methods will do.
+    ``init(context)`` once before the first message; ``window(collector, coordinator)`` every
+    ``task.window.ms``, counted on from run to run (and at the end of a run that has one, with
+    ``task.window.at.end=true``); ``end_of_stream(collector, coordinator)`` once per start, when all
+    partitions of the task have ended (files that are not followed, streams with
+    ``samza.bounded=true``), with a commit afterwards; ``close()`` when the container stops, also after a
+    failure. It comes after the last commit: what it sends or puts into a store is not kept. A task needs no
+    base class: anything with one of the two methods will do.
 
-    ``process_batch(batch, collector, coordinator)`` gets a run of messages of one partition as a MessageBatch, and is called in place of
-    ``process`` wherever a task has it. The chooser chooses the partition by its next message, as ever; the run is that message and what
-    waits behind it, at most ``task.batch.messages`` of them. It ends earlier at the limit of ``run(until=count)``, with the batch of
-    ``task.consumer.batch.size`` (where that is more than 1), and where a bootstrap stream has caught up; a chooser of one's own may say
-    (``take_run``), and gets runs of one message if it does not. Stepping hands over runs of one.
+    ``process_batch(batch, collector, coordinator)`` gets a run of messages of one partition as a
+    MessageBatch, and is called in place of ``process`` wherever a task has it. The chooser chooses the
+    partition by its next message, as ever; the run is that message and what waits behind it, at most
+    ``task.batch.messages`` of them. It ends earlier at the limit of ``run(until=count)``, with the batch of
+    ``task.consumer.batch.size`` (where that is more than 1), and where a bootstrap stream has caught up; a
+    chooser of one's own may say (``take_batch``), and gets runs of one message if it does not. Stepping hands
+    over runs of one.
 
-    A run counts as one message does: windows, outputs, commits, shutdowns and pauses come between runs, never within; when the method has
-    returned, all of the run has been processed. If it raises, nothing of the run has: the error names its first and last offset, and
-    where ``task.ignored.exceptions`` names the exception, the whole run is skipped, and counted once. Lifecycle listeners are told of
-    each message of a run, ``before_process`` of all of them before it and ``after_process`` after it; what cannot be decoded they see as
-    it was read.
+    A run counts as one message does: windows, outputs, commits, shutdowns and pauses come between runs, never
+    within; when the method has returned, all of the run has been processed. If it raises, nothing of the run
+    has: the error names its first and last offset, and where ``task.ignored.exceptions`` names the exception,
+    the whole batch is skipped, and counted once. Lifecycle listeners get each message of a batch,
+    ``before_process`` of all of them before it and ``after_process`` after it; what cannot be decoded they
+    see as it was read.
+
+    In place of a class, plain functions of the same names and parameters, without ``self``, make a task: in a
+    cell of ``%%streamtask``; a single ``process`` also for ``run_job``, ``Container`` and
+    ``task.class=file.py:process``. They have no object to keep things in. Each may therefore take one
+    parameter more, the task's own ``context``: ``process(envelope, collector, coordinator, context)``,
+    ``window(collector, coordinator, context)``, ``close(context)``. It has the task's stores
+    (``context.store(name)``), and in ``context.user`` whatever ``init(context)`` leaves there. A global is
+    shared by all tasks of a process: the last ``init`` would win.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -198,8 +281,13 @@ class StreamTask(ABC):
             cls.process = _process_as_run  # type: ignore[method-assign]
 
     @abstractmethod
-    def process(self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
-        """Handle one message. An exception stops the container (see ``task.ignored.exceptions``)."""
+    def process(
+        self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+    ) -> None:
+        """Handle one message. An exception stops the container, or is ignored (``task.ignored.exceptions``).
+
+        Of an ignored one, what the call sent, asked for and wrote to stores is taken back. Attributes of the
+        task stay as they are."""
 
 
 def _process_as_run(
@@ -212,8 +300,9 @@ def _process_as_run(
 class TaskLifecycleListener:
     """Code that runs around the callbacks of every task (Samza 0.7's TaskLifecycleListener).
 
-    Configured by ``task.lifecycle.listeners=a,b`` and ``task.lifecycle.listener.a.class=``, one object per name and container.
-    The before- and after-hooks of several listeners run in the listed order. ``after_process`` is not called when ``process`` raised.
+    Configured by ``task.lifecycle.listeners=a,b`` and ``task.lifecycle.listener.a.class=``, one object per
+    name and container. The before- and after-hooks of several listeners run in the listed order.
+    ``after_process`` is not called when ``process`` raised.
     """
 
     def before_init(self, context: TaskContext) -> None: ...

@@ -2,9 +2,55 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
+import re
+from pathlib import Path
+
 import pytest
 
-from streambench.errors import ConfigError, MissingExtraError, StreambenchError, TaskError, described, do_all, shortened
+import streambench
+from streambench import errors
+from streambench.errors import (
+    ConfigError,
+    MissingExtraError,
+    StreambenchError,
+    TaskError,
+    described,
+    do_all,
+    shortened,
+)
+
+ROOT = Path(__file__).resolve().parent.parent
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
+_CAUGHT = {*dir(builtins), *streambench.__all__}
+
+
+def test_every_error_of_ours_is_exported() -> None:
+    ours = {
+        name
+        for name, kind in vars(errors).items()
+        if isinstance(kind, type) and issubclass(kind, StreambenchError)
+    }
+    assert ours - set(streambench.__all__) == set()
+    assert all(getattr(streambench, name) is getattr(errors, name) for name in ours)
+
+
+def test_every_error_that_texts_name_is_one_that_can_be_caught() -> None:
+    """In the pages by its name in ``streambench``; in docstrings also one that the package defines for its
+    own parts."""
+    pages = "\n".join(path.read_text() for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+    assert _errors_in(pages) - _CAUGHT == set()
+    modules = {path: path.read_text() for path in (ROOT / "streambench").rglob("*.py")}
+    defined = {name for text in modules.values() for name in re.findall(r"^class (\w+Error)\b", text, re.M)}
+    for path, text in modules.items():
+        documented = [node for node in ast.walk(ast.parse(text)) if isinstance(node, _DOCUMENTED)]
+        said = _errors_in("\n".join(ast.get_docstring(node) or "" for node in documented))
+        assert said - _CAUGHT - defined == set(), path
+
+
+def _errors_in(text: str) -> set[str]:
+    return set(re.findall(r"\b[A-Z]\w+Error\b", text))
 
 
 def test_every_step_is_taken_and_the_first_failure_raised() -> None:
@@ -46,7 +92,9 @@ def test_errors_carry_the_place() -> None:
 
 
 def test_a_notebook_shows_the_message_alone() -> None:
-    assert ConfigError("task.inputs: is missing")._render_traceback_() == ["ConfigError: task.inputs: is missing"]
+    assert ConfigError("task.inputs: is missing")._render_traceback_() == [
+        "ConfigError: task.inputs: is missing"
+    ]
 
 
 def test_an_exception_is_described_by_its_class_unless_it_is_ours() -> None:

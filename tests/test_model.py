@@ -11,7 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streambench.errors import ConfigError
-from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, PartitionMetadata, SystemStream, SystemStreamPartition
+from streambench.model import (
+    IncomingMessageEnvelope,
+    OutgoingMessageEnvelope,
+    PartitionMetadata,
+    SystemStream,
+    SystemStreamPartition,
+)
 
 SYSTEMS = st.text("abcXYZ019_-", min_size=1, max_size=8)
 STREAMS = st.text("abcXYZ019_-.", min_size=1, max_size=12).filter(lambda name: not name.startswith("."))
@@ -30,7 +36,9 @@ def test_a_partition_parses_as_it_prints(system: str, stream: str, partition: in
 
 def test_only_the_first_dot_ends_the_name_of_the_system() -> None:
     assert SystemStream.parse("kafka.eu.clicks.v2") == SystemStream("kafka", "eu.clicks.v2")
-    assert SystemStreamPartition.parse("kafka.eu.clicks.2.7") == SystemStreamPartition("kafka", "eu.clicks.2", 7)
+    assert SystemStreamPartition.parse("kafka.eu.clicks.2.7") == SystemStreamPartition(
+        "kafka", "eu.clicks.2", 7
+    )
 
 
 def test_blanks_around_a_name_are_not_part_of_it() -> None:
@@ -44,7 +52,10 @@ def test_what_is_no_stream_is_reported_with_the_form_to_write(text: str) -> None
         SystemStream.parse(text)
 
 
-@pytest.mark.parametrize("text", ["", "log", "log.clicks", "log.clicks.", "log.clicks.x", "log.clicks.-1", ".clicks.0", "log..0", "log.0"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "log", "log.clicks", "log.clicks.", "log.clicks.x", "log.clicks.-1", ".clicks.0", "log..0", "log.0"],
+)
 def test_what_is_no_partition_is_reported_with_the_form_to_write(text: str) -> None:
     with pytest.raises(ConfigError, match=r"is not a partition: write it as system\.stream\.partition"):
         SystemStreamPartition.parse(text)
@@ -52,7 +63,12 @@ def test_what_is_no_partition_is_reported_with_the_form_to_write(text: str) -> N
 
 def test_partitions_are_ordered_by_system_stream_and_number() -> None:
     names = ["b.a.0", "a.b.10", "a.b.2", "a.a.3"]
-    assert [str(ssp) for ssp in sorted(map(SystemStreamPartition.parse, names))] == ["a.a.3", "a.b.2", "a.b.10", "b.a.0"]
+    assert [str(ssp) for ssp in sorted(map(SystemStreamPartition.parse, names))] == [
+        "a.a.3",
+        "a.b.2",
+        "a.b.10",
+        "b.a.0",
+    ]
 
 
 def test_a_partition_knows_its_stream() -> None:
@@ -73,11 +89,18 @@ def test_what_need_not_be_said_of_an_envelope_is_none() -> None:
     came = IncomingMessageEnvelope(SystemStreamPartition("log", "clicks", 0), "7", b"k", b"m")
     assert (came.timestamp, came.headers) == (None, None)
     goes = OutgoingMessageEnvelope(SystemStream("log", "clicks"), "m")
-    assert (goes.key, goes.partition_key, goes.partition, goes.timestamp, goes.headers) == (None, None, None, None, None)
+    assert (goes.key, goes.partition_key, goes.partition, goes.timestamp, goes.headers) == (
+        None,
+        None,
+        None,
+        None,
+        None,
+    )
 
 
 def test_the_hash_of_a_partition_does_not_travel_to_another_process() -> None:
-    """It is remembered in the object, but text hashes differently in every process: a pickle must not carry it."""
+    """It is remembered in the object, but text hashes differently in every process: a pickle must not carry
+    it."""
     ssp = SystemStreamPartition("log", "clicks", 3)
     hash(ssp)
     look_up = (

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from streambench import load
+from streambench import imports as load
 from streambench.config import Config
 from streambench.errors import ConfigError, MissingExtraError
 from streambench.system.memory import MemoryStreams, MemorySystemFactory
@@ -35,12 +36,14 @@ def only_the_modules_there_were() -> Any:
 def entry_points(monkeypatch: pytest.MonkeyPatch) -> list[EntryPoint]:
     """What installed packages bring; a test adds to it."""
     points: list[EntryPoint] = []
-    monkeypatch.setattr(load, "entry_points", lambda group: [point for point in points if point.group == group])
+    monkeypatch.setattr(
+        load, "entry_points", lambda group: [point for point in points if point.group == group]
+    )
     return points
 
 
 def named(value: str, **options: Any) -> Any:
-    return load.named(Config({KEY: value}), KEY, group="streambench.systems", **options)
+    return load.resolve(Config({KEY: value}), KEY, group="streambench.systems", **options)
 
 
 def in_file(directory: Path, path: str) -> Any:
@@ -48,10 +51,15 @@ def in_file(directory: Path, path: str) -> Any:
 
 
 def test_a_builtin_name_gives_what_it_stands_for() -> None:
-    assert named("memory", builtin={"memory": "streambench.system.memory:MemorySystemFactory"}) is MemorySystemFactory
+    assert (
+        named("memory", builtin={"memory": "streambench.system.memory:MemorySystemFactory"})
+        is MemorySystemFactory
+    )
 
 
-@pytest.mark.parametrize("path", ["streambench.system.memory.MemorySystemFactory", "streambench.system.memory:MemorySystemFactory"])
+@pytest.mark.parametrize(
+    "path", ["streambench.system.memory.MemorySystemFactory", "streambench.system.memory:MemorySystemFactory"]
+)
 def test_a_dotted_path_gives_the_object_there(path: str) -> None:
     assert named(path) is MemorySystemFactory
 
@@ -61,7 +69,9 @@ def test_a_package_adds_a_name_by_an_entry_point(entry_points: list[EntryPoint])
     assert named("mine") is MemoryStreams
 
 
-def test_a_class_of_this_program_is_named_in_main_and_an_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_class_of_this_program_is_named_in_main_and_an_error_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(sys.modules["__main__"], "Mine", Outer, raising=False)
     assert named("__main__.Mine") is Outer
     with pytest.raises(ConfigError, match=r"there is no 'Mine'.*the one defined here is __main__\.Mine"):
@@ -72,19 +82,23 @@ def test_a_class_of_a_function_cannot_be_found() -> None:
     class Local:
         pass
 
-    with pytest.raises(ConfigError, match=r"Local was defined in a function, .*define it at the top of its module"):
-        load.named(Config({KEY: Local}), KEY, group="streambench.systems")
+    with pytest.raises(
+        ConfigError, match=r"Local was defined in a function, .*define it at the top of its module"
+    ):
+        load.resolve(Config({KEY: Local}), KEY, group="streambench.systems")
 
 
 def test_names_of_main_are_brought_to_where_they_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     main = sys.modules["__main__"]
     monkeypatch.setattr(main, "Mine", Outer, raising=False)
-    config = Config({KEY: "__main__:Mine.Inner", "task.class": "tests.Else", "task.chooser.class": "__main__:Nowhere"})
+    config = Config(
+        {KEY: "__main__:Mine.Inner", "task.class": "tests.Else", "task.chooser.class": "__main__:Nowhere"}
+    )
     names = {name: what for name, (_, what) in load.own_names(config).items()}
     assert names == {"Mine": Outer}
     monkeypatch.delattr(main, "Mine")
-    load.bring(names)
-    assert load.named(config, KEY, group="streambench.systems") is Outer.Inner
+    load.install_main_names(names)
+    assert load.resolve(config, KEY, group="streambench.systems") is Outer.Inner
 
 
 def test_an_entry_point_of_another_group_is_none(entry_points: list[EntryPoint]) -> None:
@@ -94,24 +108,112 @@ def test_an_entry_point_of_another_group_is_none(entry_points: list[EntryPoint])
 
 
 def test_a_package_cannot_take_a_builtin_name(entry_points: list[EntryPoint]) -> None:
-    entry_points.append(EntryPoint("memory", "streambench.system.memory:MemoryStreams", "streambench.systems"))
-    assert named("memory", builtin={"memory": "streambench.system.memory:MemorySystemFactory"}) is MemorySystemFactory
+    entry_points.append(
+        EntryPoint("memory", "streambench.system.memory:MemoryStreams", "streambench.systems")
+    )
+    assert (
+        named("memory", builtin={"memory": "streambench.system.memory:MemorySystemFactory"})
+        is MemorySystemFactory
+    )
 
 
-def test_a_module_that_is_a_file_beside_the_configuration_is_told_how_to_name_it(tmp_path: Path) -> None:
-    (tmp_path / "beside").mkdir()
-    for name in ("only_here.py", "beside/only_here.py"):
-        (tmp_path / name).write_text("class Up: ...\n")
-    with pytest.raises(ConfigError, match=r"there is no module only_here; write only_here\.py:Up for the file beside the configuration$"):
-        in_file(tmp_path, "only_here.Up")
-    with pytest.raises(ConfigError, match=r"there is no module beside\.only_here; write beside/only_here\.py:Up for"):
-        in_file(tmp_path, "beside.only_here.Up")
-    assert in_file(tmp_path, "only_here.py:Up").__name__ == "Up"
+@pytest.fixture
+def no_modules_stay(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    before = set(sys.modules)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
 
 
-def test_an_unknown_name_is_an_error_that_names_the_key_and_the_choices(entry_points: list[EntryPoint]) -> None:
+def a_package(directory: Path, imported: str = "from only_here.sub.helper import LATE") -> None:
+    (directory / "only_here" / "sub").mkdir(parents=True)
+    (directory / "only_here" / "__init__.py").touch()
+    (directory / "only_here" / "sub" / "helper.py").write_text("LATE = 15\n")
+    (directory / "only_here" / "sub" / "mod.py").write_text(f"{imported}\n\nclass Up:\n    late = LATE\n")
+
+
+@pytest.mark.parametrize("path", ["only_here.sub.mod.Up", "only_here.sub.mod:Up", "only_here/sub/mod.py:Up"])
+def test_a_package_beside_the_configuration_is_found(
+    tmp_path: Path, no_modules_stay: None, path: str
+) -> None:
+    a_package(tmp_path)
+    assert in_file(tmp_path, path).late == 15
+
+
+@pytest.mark.filterwarnings("ignore::ImportWarning")
+def test_a_relative_import_needs_the_name_of_the_module(tmp_path: Path, no_modules_stay: None) -> None:
+    a_package(tmp_path, "from .helper import LATE")
+    assert in_file(tmp_path, "only_here.sub.mod.Up").late == 15
+    with pytest.raises(
+        ConfigError,
+        match=r"mod\.py cannot be imported: .*; name a module .* by its dots: only_here\.sub\.mod\.Class",
+    ):
+        in_file(tmp_path, "only_here/sub/mod.py:Up")
+
+
+def test_a_module_of_that_name_from_elsewhere_is_told_of(
+    tmp_path: Path, no_modules_stay: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "only_here.py").write_text(f"class Up:\n    place = {name!r}\n")
+    assert in_file(tmp_path / "one", "only_here.Up").place == "one"
+    assert not caplog.messages
+    in_file(tmp_path / "other", "only_here.Up")
+    assert (
+        "one/only_here.py, and not from the one beside the configuration: write only_here.py:Up"
+        in caplog.text
+    )
+
+
+def test_a_module_that_exits_is_an_error_of_the_key(tmp_path: Path, no_modules_stay: None) -> None:
+    (tmp_path / "leaves.py").write_text("raise SystemExit(3)\n")
+    for path in ("leaves.py:Up", "leaves.Up"):
+        with pytest.raises(
+            ConfigError, match=r"task\.class.*leaves.* ends the process \(SystemExit: 3\) when it is imported"
+        ):
+            in_file(tmp_path, path)
+
+
+@pytest.mark.parametrize(
+    ("key", "kind", "ours"),
+    [
+        (
+            "systems.mem.samza.msg.serde",
+            "serializers.JsonSerdeFactory",
+            "write systems.mem.samza.msg.serde=json",
+        ),
+        (
+            "serializers.registry.j.class",
+            "serializers.StringSerdeFactory",
+            "write serializers.registry.j.class=string",
+        ),
+        (
+            "systems.mem.samza.factory",
+            "system.inmemory.InMemorySystemFactory",
+            "write systems.mem.samza.factory=memory",
+        ),
+        ("task.class", "Task", "task.class takes a Python class here"),
+    ],
+)
+def test_a_java_class_is_refused_with_what_is_ours(key: str, kind: str, ours: str) -> None:
+    path = f"org.apache.samza.{kind}"
+    more = {"systems.mem.samza.msg.serde": "j"} if "registry" in key else {}
+    with pytest.raises(ConfigError, match=f"^{key}: {path} is a Java class of Samza; {ours}"):
+        run_job(None, {"task.class": "x.Y", key: path, **more}, {"mem.a": {0: [{}]}})
+    if "serde" not in key:
+        with pytest.raises(ConfigError, match=f"{path} is a Java class of Samza; {ours}"):
+            load.by_path(Config(), key, path)
+
+
+def test_an_unknown_name_is_an_error_that_names_the_key_and_the_choices(
+    entry_points: list[EntryPoint],
+) -> None:
     entry_points.append(EntryPoint("mine", "x:Y", "streambench.systems"))
-    with pytest.raises(ConfigError, match=rf"{KEY}: there is no 'memry'; there are log, mine, or give package\.module\.Class"):
+    with pytest.raises(
+        ConfigError, match=rf"{KEY}: there is no 'memry'; there are log, mine, or give package\.module\.Class"
+    ):
         named("memry", builtin={"log": "x:Y"})
 
 
@@ -137,7 +239,9 @@ def test_a_class_inside_a_class_is_found() -> None:
     assert load.by_path(config, KEY, config[KEY]) is Outer.Inner
 
 
-def test_a_missing_optional_dependency_is_reported_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_optional_dependency_is_reported_with_its_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "needs_pika.py").write_text("import pika\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(sys.modules, "pika", None)
@@ -146,7 +250,9 @@ def test_a_missing_optional_dependency_is_reported_with_its_extra(tmp_path: Path
     assert caught.value.extra == "amqp"
 
 
-def test_a_missing_dependency_of_the_users_own_module_is_not_blamed_on_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_dependency_of_the_users_own_module_is_not_blamed_on_the_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "needs_something.py").write_text("import not_installed_at_all\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="not_installed_at_all"):
@@ -240,7 +346,10 @@ def test_a_file_can_import_what_stands_beside_it(tmp_path, monkeypatch):
 def test_an_import_that_fails_in_a_file_names_the_key_and_the_file(tmp_path):
     (tmp_path / "broken_import.py").write_text("import no_such_module\n")
     config = Config.from_text("task.class=broken_import.py:T", origin="job.properties", directory=tmp_path)
-    with pytest.raises(ConfigError, match=r"task\.class \(job\.properties:1\): broken_import\.py cannot be imported: .*no_such"):
+    with pytest.raises(
+        ConfigError,
+        match=r"task\.class \(job\.properties:1\): broken_import\.py cannot be imported: .*no_such",
+    ):
         load.by_path(config, "task.class", "broken_import.py:T")
 
 
