@@ -39,7 +39,9 @@ def test_a_config_cannot_be_changed_through_what_it_was_made_of() -> None:
 
 
 def test_values_of_other_types_are_turned_to_text() -> None:
-    config = Config({"a": True, "b": False, "c": 1.5, "d": None, "e": ["mem.a", "mem.b"], "f": ("x", 1), "g": Path("x/y")})
+    config = Config(
+        {"a": True, "b": False, "c": 1.5, "d": None, "e": ["mem.a", "mem.b"], "f": ("x", 1), "g": Path("x/y")}
+    )
     assert dict(config) == {"a": "true", "b": "false", "c": "1.5", "e": "mem.a,mem.b", "f": "x,1", "g": "x/y"}
 
 
@@ -56,13 +58,17 @@ def test_a_config_travels_to_another_process() -> None:
 # Reading properties
 
 
-@pytest.mark.parametrize("text", ["job.name=x", "job.name = x", "job.name: x", "job.name x", "  job.name=x  ", "job.name=\\\n  x"])
+@pytest.mark.parametrize(
+    "text", ["job.name=x", "job.name = x", "job.name: x", "job.name x", "  job.name=x  ", "job.name=\\\n  x"]
+)
 def test_all_ways_to_write_a_property_are_read(text: str) -> None:
     assert Config.from_text(text) == {"job.name": "x"}
 
 
 def test_comments_and_empty_lines_are_passed_over() -> None:
-    assert Config.from_text("# a comment\n\n! another\njob.name=x # not a comment\n") == {"job.name": "x # not a comment"}
+    assert Config.from_text("# a comment\n\n! another\njob.name=x # not a comment\n") == {
+        "job.name": "x # not a comment"
+    }
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
@@ -90,7 +96,9 @@ def test_a_file_holds_utf8(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_is_reported_by_name(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"cannot read the configuration .*nothing\.properties: No such file"):
+    with pytest.raises(
+        ConfigError, match=r"cannot read the configuration .*nothing\.properties: No such file"
+    ):
         Config.from_file(tmp_path / "nothing.properties")
 
 
@@ -123,7 +131,13 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     assert config.path("task.checkpoint.path") == Path("/elsewhere")
 
 
-@given(st.dictionaries(st.text("abc.-", min_size=1).filter(str.strip), st.text("xyz 1,=:#!\\äß", max_size=8).map(str.strip), max_size=6))
+@given(
+    st.dictionaries(
+        st.text("abc.-", min_size=1).filter(str.strip),
+        st.text("xyz 1,=:#!\\äß", max_size=8).map(str.strip),
+        max_size=6,
+    )
+)
 def test_what_properties_can_say_is_read_back(values: dict[str, str]) -> None:
     import javaproperties
 
@@ -153,11 +167,18 @@ def test_a_required_key_says_what_it_is_for() -> None:
 
 
 def test_names_are_split_at_commas_and_trimmed() -> None:
-    assert Config({"task.inputs": " mem.a , mem.b,, mem.c"}).names("task.inputs") == ["mem.a", "mem.b", "mem.c"]
+    assert Config({"task.inputs": " mem.a , mem.b,, mem.c"}).names("task.inputs") == [
+        "mem.a",
+        "mem.b",
+        "mem.c",
+    ]
 
 
 def test_an_allowed_value_may_be_written_in_capitals() -> None:
-    assert Config({"systems.m.samza.offset.default": "OLDEST"}).text("systems.m.samza.offset.default") == "oldest"
+    assert (
+        Config({"systems.m.samza.offset.default": "OLDEST"}).text("systems.m.samza.offset.default")
+        == "oldest"
+    )
 
 
 def test_true_and_false_may_be_written_in_capitals_and_nothing_else_is_either() -> None:
@@ -173,7 +194,9 @@ def test_the_setting_of_a_stream_goes_before_that_of_its_system() -> None:
 
 
 def test_names_below_a_prefix_are_those_up_to_the_next_dot() -> None:
-    config = Config({"systems.b.samza.factory": "log", "systems.a.path": "x", "systems.a.samza.factory": "log"})
+    config = Config(
+        {"systems.b.samza.factory": "log", "systems.a.path": "x", "systems.a.samza.factory": "log"}
+    )
     assert config.names_below("systems.") == ["a", "b"]
     assert config.below("systems.a.") == {"path": "x", "samza.factory": "log"}
 
@@ -187,7 +210,9 @@ def test_values_can_be_set_and_removed_in_a_copy() -> None:
 
 
 def test_the_error_of_a_replaced_value_does_not_name_the_line_of_the_old_one() -> None:
-    config = Config.from_text("task.window.ms=5\ntask.commit.ms=never").with_values({"task.window.ms": "soon"})
+    config = Config.from_text("task.window.ms=5\ntask.commit.ms=never").with_values(
+        {"task.window.ms": "soon"}
+    )
     with pytest.raises(ConfigError, match=r"^task\.window\.ms: 'soon'"):
         config.integer("task.window.ms")
     with pytest.raises(ConfigError, match=r"^task\.commit\.ms \(line 2\)"):
@@ -199,7 +224,14 @@ def test_the_error_of_a_replaced_value_does_not_name_the_line_of_the_old_one() -
 
 @pytest.mark.parametrize(
     "key",
-    ["systems.k.ssl.password", "systems.w.token", "systems.k.sasl.jaas.config", "systems.w.hmac.secret", "systems.a.api-key", "my.apikey"],
+    [
+        "systems.k.ssl.password",
+        "systems.w.token",
+        "systems.k.sasl.jaas.config",
+        "systems.w.hmac.secret",
+        "systems.a.api-key",
+        "my.apikey",
+    ],
 )
 def test_secrets_are_not_shown(key: str) -> None:
     assert masked(key, "hunter2") == "***"
@@ -213,23 +245,36 @@ def test_the_user_of_a_url_is_not_shown() -> None:
     assert masked("systems.a.url", "amqp://me:hunter 2,3@host:5672/x") == "amqp://***@host:5672/x"
     assert masked("systems.a.url", "amqp://me:hunter@2?3@host:5672/x") == "amqp://***"
     assert masked("systems.a.url", "me:hunter2@host:5672/x") == "***@host:5672/x"
-    assert masked("systems.a.url", "amqp://me:hunter2@host/x?ssl_options={'password':'hunter2'}") == "amqp://***@host/x?***"
+    assert (
+        masked("systems.a.url", "amqp://me:hunter2@host/x?ssl_options={'password':'hunter2'}")
+        == "amqp://***@host/x?***"
+    )
     assert masked("systems.a.url", "amqp://host/x?heartbeat=30") == "amqp://host/x?heartbeat=30"
 
 
 def test_the_token_in_a_url_is_not_shown() -> None:
-    assert masked("master", "sc://host:15002/;use_ssl=true;token=hunter2;user_id=me") == "sc://host:15002/;use_ssl=true;token=***;user_id=me"
+    assert (
+        masked("master", "sc://host:15002/;use_ssl=true;token=hunter2;user_id=me")
+        == "sc://host:15002/;use_ssl=true;token=***;user_id=me"
+    )
     assert "hunter2" not in repr(Config({"systems.a.url": "https://host/x?access_token=hunter2"}))
     assert masked("some.address", "https://host/x?kind=token") == "https://host/x?kind=token"
 
 
 def test_of_the_url_of_a_webhook_only_the_host_is_shown() -> None:
-    assert masked("systems.a.streams.b.url", "https://hooks.example.org/services/T1/hunter2") == "https://hooks.example.org/***"
-    assert masked("systems.a.url", "https://me:hunter2@example.org?key=hunter2") == "https://***@example.org?***"
+    assert (
+        masked("systems.a.streams.b.url", "https://hooks.example.org/services/T1/hunter2")
+        == "https://hooks.example.org/***"
+    )
+    assert (
+        masked("systems.a.url", "https://me:hunter2@example.org?key=hunter2") == "https://***@example.org?***"
+    )
     assert masked("systems.a.url", "http://127.0.0.1:80") == "http://127.0.0.1:80"
 
 
-def test_a_secret_is_read_from_where_the_configuration_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_is_read_from_where_the_configuration_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").write_text("\ufeffhunter2\n")
     monkeypatch.setenv("PLACE", " hunter2 ")
     ways = ["systems.a.token=hunter2", "systems.a.token.env=PLACE", "systems.a.token.file=file"]
@@ -299,7 +344,10 @@ def test_a_number_that_is_too_small_is_refused_before_anything_is_set_up(key: st
 def test_a_directory_is_not_looked_for_in_a_file(tmp_path: Path, path: str) -> None:
     (tmp_path / "file").touch()
     config = Config.from_text(f"systems.log.path={path}", directory=tmp_path)
-    with pytest.raises(ConfigError, match=rf"^systems\.log\.path \(line 1\): {tmp_path}/file is a file, and this takes a directory: name"):
+    with pytest.raises(
+        ConfigError,
+        match=rf"^systems\.log\.path \(line 1\): {tmp_path}/file is a file, and this takes a directory: name",
+    ):
         config.directory_at("systems.log.path")
     assert Config({"systems.log.path": tmp_path / "new"}).directory_at("systems.log.path") == tmp_path / "new"
 
@@ -324,9 +372,18 @@ def test_keys_of_the_user_and_of_plug_ins_are_theirs(key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["yarn.container.memory.mb", "job.factory.class", "task.opts", "stores.s.rocksdb.block.size", "metrics.timer.debug.enabled"]
+    "key",
+    [
+        "yarn.container.memory.mb",
+        "job.factory.class",
+        "task.opts",
+        "stores.s.rocksdb.block.size",
+        "metrics.timer.debug.enabled",
+    ],
 )
-def test_a_key_of_samza_that_means_nothing_here_is_a_warning(key: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_key_of_samza_that_means_nothing_here_is_a_warning(
+    key: str, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.WARNING):
         Config({key: "1"}).validate()
     assert [record.getMessage() for record in caplog.records] == [
@@ -355,9 +412,21 @@ def test_what_there_must_be_one_of_is_not_none_or_fewer(key: str) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "ours"),
     [
-        ("systems.k.samza.factory", "org.apache.samza.system.kafka.KafkaSystemFactory", "write systems.k.samza.factory=kafka"),
-        ("serializers.registry.s.class", "org.apache.samza.serializers.StringSerdeFactory", "write serializers.registry.s.class=string"),
-        ("task.class", "org.apache.samza.task.MyTask", r"task.class takes a Python class here \(package.module.Class\)"),
+        (
+            "systems.k.samza.factory",
+            "org.apache.samza.system.kafka.KafkaSystemFactory",
+            "write systems.k.samza.factory=kafka",
+        ),
+        (
+            "serializers.registry.s.class",
+            "org.apache.samza.serializers.StringSerdeFactory",
+            "write serializers.registry.s.class=string",
+        ),
+        (
+            "task.class",
+            "org.apache.samza.task.MyTask",
+            r"task.class takes a Python class here \(package.module.Class\)",
+        ),
     ],
 )
 def test_a_class_of_samza_gets_an_error_that_names_ours(key: str, value: str, ours: str) -> None:

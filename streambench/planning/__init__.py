@@ -1,4 +1,5 @@
-"""From a configuration to a job model: which tasks there are, which partitions each reads, and which container runs it."""
+"""From a configuration to a job model: which tasks there are, which partitions each reads, and which
+container runs it."""
 
 from streambench.planning.groupers import Grouper
 from streambench.planning.model import ContainerModel, JobModel, TaskModel

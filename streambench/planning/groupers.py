@@ -1,4 +1,4 @@
-"""How partitions become tasks, and tasks are dealt to containers."""
+"""Groupers: partitions become tasks, and tasks are dealt to containers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,19 @@ class Grouper(ABC):
     """Turns the input partitions into tasks."""
 
     @abstractmethod
-    def group(self, partitions: Collection[SystemStreamPartition]) -> Mapping[str, Sequence[SystemStreamPartition]]:
-        """Per task name, its partitions. Each partition must be in exactly one task; broadcast inputs are added afterwards."""
+    def group(
+        self, partitions: Collection[SystemStreamPartition]
+    ) -> Mapping[str, Sequence[SystemStreamPartition]]:
+        """Per task name, its partitions. Each partition must be in exactly one task; broadcast inputs are
+        added afterwards."""
 
 
 class GroupByPartition(Grouper):
     """The default: the task ``Partition n`` gets partition n of every input (Samza's GroupByPartition)."""
 
-    def group(self, partitions: Collection[SystemStreamPartition]) -> Mapping[str, Sequence[SystemStreamPartition]]:
+    def group(
+        self, partitions: Collection[SystemStreamPartition]
+    ) -> Mapping[str, Sequence[SystemStreamPartition]]:
         tasks: dict[str, list[SystemStreamPartition]] = {}
         for ssp in sorted(partitions):
             tasks.setdefault(f"Partition {ssp.partition}", []).append(ssp)
@@ -31,19 +36,27 @@ class GroupByPartition(Grouper):
 class GroupBySystemStreamPartition(Grouper):
     """One task per input partition, named after it, as ``system.stream.partition``."""
 
-    def group(self, partitions: Collection[SystemStreamPartition]) -> Mapping[str, Sequence[SystemStreamPartition]]:
+    def group(
+        self, partitions: Collection[SystemStreamPartition]
+    ) -> Mapping[str, Sequence[SystemStreamPartition]]:
         return {str(ssp): [ssp] for ssp in sorted(partitions)}
 
 
-def deal(tasks: Collection[str], containers: int, former: Mapping[int, Sequence[str]] | None = None) -> dict[int, list[str]]:
-    """Deal tasks to containers: equally many to each, one more to the first ones where that does not come out even.
+def deal(
+    tasks: Collection[str], containers: int, former: Mapping[int, Sequence[str]] | None = None
+) -> dict[int, list[str]]:
+    """Deal tasks to containers: equally many to each, one more to the first ones where that does not come out
+    even.
 
-    At first in the lexicographic order of their names, one after the other (Samza's GroupByContainerCount). With ``former``, what each
-    container had before, a task stays where it was as far as that goes; what a container has too many of, or loses by not being there any
-    more, goes to those that have too few, and new tasks come last.
+    At first in the lexicographic order of their names, one after the other (Samza's GroupByContainerCount).
+    With ``former``, what each container had before, a task stays where it was where that is possible; what a
+    container has too many of, or loses by not being there any more, goes to those that have too few, and new
+    tasks come last.
     """
     if former is None or len(former) < 2 or containers < 2:
-        return {number: sorted(sorted(tasks)[number::containers], key=natural) for number in range(containers)}
+        return {
+            number: sorted(sorted(tasks)[number::containers], key=natural) for number in range(containers)
+        }
     each, more = divmod(len(tasks), containers)
     sizes = {number: each + (number < more) for number in range(containers)}
     dealt: dict[int, list[str]] = {number: [] for number in sizes}

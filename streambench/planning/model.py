@@ -12,7 +12,8 @@ from streambench.model import SystemStreamPartition
 class TaskModel(Struct, frozen=True):
     """A task: its name, the partitions it reads (sorted), and its partition in every changelog.
 
-    ``number``: that partition. It stays the same for the life of the job, whatever tasks come and go (``Generation.places``)."""
+    ``number``: that partition. It stays the same for the life of the job, whatever tasks come and go
+    (``Generation.places``)."""
 
     name: str
     partitions: tuple[SystemStreamPartition, ...]
@@ -35,14 +36,21 @@ class JobModel(Struct, frozen=True):
     @property
     def tasks(self) -> tuple[TaskModel, ...]:
         """All tasks, in natural order of their names."""
-        return tuple(sorted((task for container in self.containers for task in container.tasks), key=lambda task: natural(task.name)))
+        return tuple(
+            sorted(
+                (task for container in self.containers for task in container.tasks),
+                key=lambda task: natural(task.name),
+            )
+        )
 
     @property
     def changelog_partitions(self) -> int:
-        """How many partitions a changelog of this job has."""
+        """Number of partitions of a changelog of this job."""
         return 1 + max(task.number for task in self.tasks)
 
 
 def natural(name: str) -> tuple[tuple[int, int | str], ...]:
     """A sort key by which "Partition 2" comes before "Partition 10"."""
-    return tuple((0, int(part)) if part.isdecimal() else (1, part) for part in re.split(r"(\d+)", name) if part)
+    return tuple(
+        (0, int(part)) if part.isdecimal() else (1, part) for part in re.split(r"(\d+)", name) if part
+    )

@@ -1,4 +1,5 @@
-"""Making the job model: ask the systems for the partitions of the inputs, group them into tasks, deal these to containers."""
+"""Making the job model: ask the systems for the partitions of the inputs, group them into tasks, deal these
+to containers."""
 
 from __future__ import annotations
 
@@ -8,14 +9,14 @@ from collections.abc import Collection, Mapping
 from pathlib import PurePath
 from typing import Any
 
-from streambench import load
+from streambench import imports as load
 from streambench.checkpoint.api import Generation
 from streambench.config import Config
 from streambench.errors import ConfigError, described, no_partition
 from streambench.model import PartitionMetadata, SystemStream, SystemStreamPartition
+from streambench.planning.changelog_partitions import changelog_partitions
 from streambench.planning.groupers import GroupByPartition, GroupBySystemStreamPartition, Grouper, deal
 from streambench.planning.model import ContainerModel, JobModel, TaskModel
-from streambench.planning.places import task_places
 
 Metadata = Mapping[SystemStream, Mapping[int, PartitionMetadata]]
 
@@ -27,15 +28,17 @@ _GROUPERS = {
 
 
 def job_name(config: Config, task: object = None) -> str:
-    """The name and the id of a job as one, ``name-id``: it owns the checkpoints and changelogs. Raises ConfigError as ``name_and_id``."""
+    """The name and the id of a job as one, ``name-id``: it owns the checkpoints and changelogs. Raises
+    ConfigError as ``name_and_id``."""
     return "-".join(name_and_id(config, task))
 
 
 def name_and_id(config: Config, task: object = None) -> tuple[str, str]:
-    """``job.name``, else the name of the configuration file without its ending, else that of the task; and ``job.id``.
+    """``job.name``, else the name of the configuration file without its ending, else that of the task; and
+    ``job.id``.
 
-    Raises ConfigError where one of them cannot be part of the name of a directory, or is set to nothing: a template without its values
-    would have the job go on as another, from other checkpoints.
+    Raises ConfigError where one of them cannot be part of the name of a directory, or is set to nothing: a
+    template without its values would have the job go on as another, from other checkpoints.
     """
     for key in ("job.name", "job.id"):
         if key in config and not config[key].strip():
@@ -47,12 +50,15 @@ def name_and_id(config: Config, task: object = None) -> tuple[str, str]:
     for key, part in (("job.name", name), ("job.id", number)):
         if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9 ._-]*", part):
             taken = "" if given or key != "job.name" else f" (taken from {config.origin}; set job.name)"
-            raise config.error(key, f"'{part}' cannot be a name{taken}: use letters, digits, dots, dashes and underscores")
+            raise config.error(
+                key, f"'{part}' cannot be a name{taken}: use letters, digits, dots, dashes and underscores"
+            )
     return name, number
 
 
 def input_streams(config: Config) -> list[SystemStream]:
-    """The streams of ``task.inputs``, in the order given. Raises ConfigError where there are none, or one is named twice or not at all."""
+    """The streams of ``task.inputs``, in the order given. Raises ConfigError where there are none, or one is
+    named twice or not at all."""
     key = "task.inputs"
     streams = [_stream(config, key, name) for name in config.names(key)]
     if streams and not all(map(str.strip, config[key].split(","))):
@@ -61,18 +67,23 @@ def input_streams(config: Config) -> list[SystemStream]:
     if twice is not None:
         raise config.error(key, f"{twice} is named twice")
     if not streams and not config.names("task.broadcast.inputs"):
-        raise config.error("task.inputs", "is missing: name the input streams, as system.stream, separated by commas")
+        raise config.error(
+            "task.inputs", "is missing: name the input streams, as system.stream, separated by commas"
+        )
     return streams
 
 
 def broadcast_partitions(config: Config, metadata: Metadata | None = None) -> list[SystemStreamPartition]:
-    """The partitions of ``task.broadcast.inputs``, sorted. Raises ConfigError where one is malformed or (with ``metadata``) not there."""
+    """The partitions of ``task.broadcast.inputs``, sorted. Raises ConfigError where one is malformed or (with
+    ``metadata``) not there."""
     key = "task.broadcast.inputs"
     found = set()
     for entry in config.names(key):
         match = re.fullmatch(r"(?P<stream>[^#]+)#(?:(?P<one>\d+)|\[(?P<from>\d+)-(?P<to>\d+)\])", entry)
         if match is None:
-            raise config.error(key, f"'{entry}' is not a broadcast input: write system.stream#3 or system.stream#[1-4]")
+            raise config.error(
+                key, f"'{entry}' is not a broadcast input: write system.stream#3 or system.stream#[1-4]"
+            )
         stream = _stream(config, key, match["stream"])
         first, last = (int(match["one"]),) * 2 if match["one"] else (int(match["from"]), int(match["to"]))
         if first > last:
@@ -86,26 +97,42 @@ def broadcast_partitions(config: Config, metadata: Metadata | None = None) -> li
 
 def all_inputs(config: Config) -> list[SystemStream]:
     """The streams of ``task.inputs`` and ``task.broadcast.inputs``, each once."""
-    return list(dict.fromkeys([*input_streams(config), *(ssp.system_stream for ssp in broadcast_partitions(config))]))
+    return list(
+        dict.fromkeys([*input_streams(config), *(ssp.system_stream for ssp in broadcast_partitions(config))])
+    )
 
 
 def plan(config: Config, name: str, metadata: Metadata, former: Generation | None = None) -> JobModel:
-    """The job model for inputs with these partitions. ``former``: the generation before; tasks keep their places of it, and as far as
-    possible their containers. Raises ConfigError where the configuration and the partitions do not go together."""
+    """The job model for inputs with these partitions. ``former``: the generation before; tasks keep their
+    places of it, and where possible their containers. Raises ConfigError where the configuration and the
+    partitions do not go together."""
     broadcast = broadcast_partitions(config, metadata)
     ordinary = {
-        SystemStreamPartition(stream.system, stream.stream, partition) for stream in input_streams(config) for partition in metadata[stream]
+        SystemStreamPartition(stream.system, stream.stream, partition)
+        for stream in input_streams(config)
+        for partition in metadata[stream]
     }.difference(broadcast)
     groups = _groups(config, ordinary)
     if not groups:
-        raise config.error("task.inputs", "the inputs have no partitions of their own; broadcast inputs alone make no task")
+        raise config.error(
+            "task.inputs", "the inputs have no partitions of their own; broadcast inputs alone make no task"
+        )
     containers = config.integer("job.container.count")
     if not 1 <= containers <= len(groups):
-        raise config.error("job.container.count", f"{containers} containers for {len(groups)} tasks: give 1 to {len(groups)}")
-    places = task_places(groups, former.places if former else {})
-    models = {task: TaskModel(task, tuple(sorted({*groups[task], *broadcast})), places[task]) for task in groups}
+        raise config.error(
+            "job.container.count", f"{containers} containers for {len(groups)} tasks: give 1 to {len(groups)}"
+        )
+    places = changelog_partitions(groups, former.places if former else {})
+    models = {
+        task: TaskModel(task, tuple(sorted({*groups[task], *broadcast})), places[task]) for task in groups
+    }
     dealt = deal(groups, containers, former.assignment if former else None)
-    return JobModel(name, tuple(ContainerModel(number, tuple(models[task] for task in tasks)) for number, tasks in dealt.items()))
+    return JobModel(
+        name,
+        tuple(
+            ContainerModel(number, tuple(models[task] for task in tasks)) for number, tasks in dealt.items()
+        ),
+    )
 
 
 def _stream(config: Config, key: str, name: str) -> SystemStream:
@@ -115,29 +142,41 @@ def _stream(config: Config, key: str, name: str) -> SystemStream:
         raise config.error(key, str(error)) from None
 
 
-def _groups(config: Config, wanted: Collection[SystemStreamPartition]) -> Mapping[str, Collection[SystemStreamPartition]]:
-    """The tasks that the configured grouper makes: a Grouper class or object, or a function that makes one of the configuration.
+def _groups(
+    config: Config, wanted: Collection[SystemStreamPartition]
+) -> Mapping[str, Collection[SystemStreamPartition]]:
+    """The tasks that the configured grouper makes: a Grouper class or object, or a function that makes one of
+    the configuration.
 
-    Each partition is in one task: a grouper that forgets one would lose its messages, one that doubles it would process them twice."""
-    made = load.named(config, _GROUPER, group="streambench.groupers", builtin=_GROUPERS)
+    Each partition is in one task: a grouper that forgets one would lose its messages, one that doubles it
+    would process them twice."""
+    made = load.resolve(config, _GROUPER, group="streambench.groupers", builtin=_GROUPERS)
     if isinstance(made, type):
-        made = load.called(config, _GROUPER, made)
+        made = load.instantiate(config, _GROUPER, made)
     elif not isinstance(made, Grouper) and callable(made):
-        made = load.called(config, _GROUPER, made, config)
+        made = load.instantiate(config, _GROUPER, made, config)
     name = config.text(_GROUPER)
     if not isinstance(made, Grouper):
         raise config.error(_GROUPER, f"{name} is not a Grouper")
     try:
-        groups: dict[Any, tuple[SystemStreamPartition, ...]] = {task: tuple(ssps) for task, ssps in made.group(wanted).items()}
+        groups: dict[Any, tuple[SystemStreamPartition, ...]] = {
+            task: tuple(ssps) for task, ssps in made.group(wanted).items()
+        }
     except Exception as error:
         raise config.error(_GROUPER, f"{name} cannot group the partitions: {described(error)}") from error
     for task, partitions in groups.items():
         if not isinstance(task, str) or not partitions:
-            raise config.error(_GROUPER, f"{name} made a task {task!r} of {len(partitions)} partitions: a task has a name and at least one")
+            raise config.error(
+                _GROUPER,
+                f"{name} made a task {task!r} of {len(partitions)} partitions: a task has a name and at "
+                "least one",
+            )
     counts = Counter(ssp for partitions in groups.values() for ssp in partitions)
     wrong = sorted(ssp for ssp in {*counts, *wanted} if counts[ssp] != (ssp in wanted))
     if wrong:
         raise config.error(
-            _GROUPER, f"a grouper puts each input partition into one task and nothing else; {wrong[0]} is in {counts[wrong[0]]}"
+            _GROUPER,
+            f"a grouper puts each input partition into one task and nothing else; {wrong[0]} is in "
+            f"{counts[wrong[0]]}",
         )
     return groups

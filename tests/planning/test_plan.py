@@ -12,14 +12,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streambench import load
+from streambench import imports as load
 from streambench.checkpoint.api import Generation
 from streambench.config import Config
 from streambench.errors import ConfigError
 from streambench.model import PartitionMetadata, SystemStream, SystemStreamPartition
 from streambench.planning.groupers import Grouper, deal
 from streambench.planning.model import JobModel, natural
-from streambench.planning.plan import Metadata, all_inputs, broadcast_partitions, input_streams, job_name, name_and_id, plan
+from streambench.planning.plan import (
+    Metadata,
+    all_inputs,
+    broadcast_partitions,
+    input_streams,
+    job_name,
+    name_and_id,
+    plan,
+)
 
 
 def partitions(**counts: int) -> Metadata:
@@ -46,7 +54,11 @@ def containers(model: JobModel) -> list[list[str]]:
 
 def test_a_task_gets_the_same_partition_of_every_input() -> None:
     model = planned({}, partitions(a=3, b=2))
-    assert tasks(model) == {"Partition 0": ["m.a.0", "m.b.0"], "Partition 1": ["m.a.1", "m.b.1"], "Partition 2": ["m.a.2"]}
+    assert tasks(model) == {
+        "Partition 0": ["m.a.0", "m.b.0"],
+        "Partition 1": ["m.a.1", "m.b.1"],
+        "Partition 2": ["m.a.2"],
+    }
 
 
 def test_each_partition_can_be_a_task_of_its_own() -> None:
@@ -63,7 +75,9 @@ def test_tasks_stand_in_natural_order_and_are_numbered_so() -> None:
 
 def test_a_changelog_keeps_its_partitions_when_an_input_grows() -> None:
     few, many = planned({}, partitions(a=9)), planned({}, partitions(a=30))
-    assert {task.name: task.number for task in few.tasks}.items() <= {task.name: task.number for task in many.tasks}.items()
+    assert {task.name: task.number for task in few.tasks}.items() <= {
+        task.name: task.number for task in many.tasks
+    }.items()
 
 
 def test_a_model_is_plain_data() -> None:
@@ -132,7 +146,8 @@ def test_inputs_keep_their_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("inputs", "what"), [("m.b,m.a,m.b", "m.b is named twice"), ("m.a,,m.b", "a comma too many"), ("m.a,", "a comma too many")]
+    ("inputs", "what"),
+    [("m.b,m.a,m.b", "m.b is named twice"), ("m.a,,m.b", "a comma too many"), ("m.a,", "a comma too many")],
 )
 def test_a_name_of_an_input_that_stands_twice_or_is_missing_is_an_error(inputs: str, what: str) -> None:
     with pytest.raises(ConfigError, match=rf"task\.inputs: .*{what}"):
@@ -151,18 +166,25 @@ def test_wrong_inputs_are_an_error_that_names_the_key(value: str) -> None:
 
 def test_tasks_are_dealt_in_the_order_of_their_names_as_text() -> None:
     model = planned({"job.container.count": 2}, partitions(a=12))
-    assert containers(model) == [[f"Partition {number}" for number in each] for each in ([0, 2, 4, 6, 8, 10], [1, 3, 5, 7, 9, 11])]
+    assert containers(model) == [
+        [f"Partition {number}" for number in each] for each in ([0, 2, 4, 6, 8, 10], [1, 3, 5, 7, 9, 11])
+    ]
     assert [container.number for container in model.containers] == [0, 1]
 
 
 @given(st.integers(1, 40), st.integers(1, 40))
 def test_every_task_is_in_one_container_and_they_differ_by_one_task_at_most(number: int, count: int) -> None:
     if count > number:
-        with pytest.raises(ConfigError, match=rf"job\.container\.count: {count} containers for {number} tasks: give 1 to {number}"):
+        with pytest.raises(
+            ConfigError,
+            match=rf"job\.container\.count: {count} containers for {number} tasks: give 1 to {number}",
+        ):
             planned({"job.container.count": count}, partitions(a=number))
         return
     model = planned({"job.container.count": count}, partitions(a=number))
-    assert sorted((task for names in containers(model) for task in names), key=natural) == [task.name for task in model.tasks]
+    assert sorted((task for names in containers(model) for task in names), key=natural) == [
+        task.name for task in model.tasks
+    ]
     sizes = [len(names) for names in containers(model)]
     assert max(sizes) - min(sizes) <= 1
 
@@ -173,7 +195,12 @@ def names(*numbers: int) -> list[str]:
 
 def test_more_containers_take_from_those_that_have_too_many() -> None:
     former = {0: names(0, 2, 4, 6, 8), 1: names(1, 3, 5, 7)}
-    assert deal(names(*range(9)), 4, former) == {0: names(0, 2, 4), 1: names(1, 3), 2: names(6, 8), 3: names(5, 7)}
+    assert deal(names(*range(9)), 4, former) == {
+        0: names(0, 2, 4),
+        1: names(1, 3),
+        2: names(6, 8),
+        3: names(5, 7),
+    }
 
 
 def test_what_a_container_had_that_is_gone_goes_to_those_that_are_left() -> None:
@@ -181,7 +208,12 @@ def test_what_a_container_had_that_is_gone_goes_to_those_that_are_left() -> None
     assert deal(names(*range(9)), 2, former) == {0: names(0, 2, 4, 6, 8), 1: names(1, 3, 5, 7)}
 
 
-@given(st.integers(2, 5), st.integers(2, 5), st.sets(st.integers(0, 19), min_size=5), st.sets(st.integers(0, 19), min_size=5))
+@given(
+    st.integers(2, 5),
+    st.integers(2, 5),
+    st.sets(st.integers(0, 19), min_size=5),
+    st.sets(st.integers(0, 19), min_size=5),
+)
 def test_no_more_tasks_move_than_must(before: int, now: int, had: set[int], has: set[int]) -> None:
     former = deal(names(*had), before)
     dealt = deal(names(*has), now, former)
@@ -198,7 +230,9 @@ def test_no_more_tasks_move_than_must(before: int, now: int, had: set[int], has:
 def test_a_plan_follows_the_generation_before() -> None:
     before = Generation(1, {0: ["m.a.1"], 1: ["m.a.0"]}, {"m.a.0": 1, "m.a.1": 0})
     metadata = partitions(a=3)
-    config = Config({"task.inputs": "m.a", "job.systemstreampartition.grouper.factory": "ssp", "job.container.count": 2})
+    config = Config(
+        {"task.inputs": "m.a", "job.systemstreampartition.grouper.factory": "ssp", "job.container.count": 2}
+    )
     model = plan(config, "job-1", metadata, before)
     assert {task.name: task.number for task in model.tasks} == {"m.a.0": 1, "m.a.1": 0, "m.a.2": 2}
     assert containers(model) == [["m.a.1", "m.a.2"], ["m.a.0"]]
@@ -214,22 +248,33 @@ def test_there_is_at_least_one_container() -> None:
 
 
 class ByParity(Grouper):
-    def group(self, partitions: Collection[SystemStreamPartition]) -> Mapping[str, Sequence[SystemStreamPartition]]:
-        return {name: [ssp for ssp in partitions if ssp.partition % 2 == bit] for bit, name in enumerate(("even", "odd"))}
+    def group(
+        self, partitions: Collection[SystemStreamPartition]
+    ) -> Mapping[str, Sequence[SystemStreamPartition]]:
+        return {
+            name: [ssp for ssp in partitions if ssp.partition % 2 == bit]
+            for bit, name in enumerate(("even", "odd"))
+        }
 
 
 class Forgetful(Grouper):
-    def group(self, partitions: Collection[SystemStreamPartition]) -> Mapping[str, Sequence[SystemStreamPartition]]:
+    def group(
+        self, partitions: Collection[SystemStreamPartition]
+    ) -> Mapping[str, Sequence[SystemStreamPartition]]:
         return {"all": sorted(partitions)[1:]}
 
 
 class Doubling(Grouper):
-    def group(self, partitions: Collection[SystemStreamPartition]) -> Mapping[str, Sequence[SystemStreamPartition]]:
+    def group(
+        self, partitions: Collection[SystemStreamPartition]
+    ) -> Mapping[str, Sequence[SystemStreamPartition]]:
         return {"one": list(partitions), "two": list(partitions)}
 
 
 class Inventive(Grouper):
-    def group(self, partitions: Collection[SystemStreamPartition]) -> Mapping[str, Sequence[SystemStreamPartition]]:
+    def group(
+        self, partitions: Collection[SystemStreamPartition]
+    ) -> Mapping[str, Sequence[SystemStreamPartition]]:
         return {"all": [*partitions, SystemStreamPartition("m", "other", 7)]}
 
 
@@ -242,7 +287,9 @@ def test_a_grouper_of_ones_own_makes_the_tasks() -> None:
     ("grouper", "problem"),
     [(Forgetful, "m.a.0 is in 0"), (Doubling, "m.a.0 is in 2"), (Inventive, "m.other.7 is in 1")],
 )
-def test_a_grouper_that_loses_or_doubles_a_partition_is_an_error(grouper: type[Grouper], problem: str) -> None:
+def test_a_grouper_that_loses_or_doubles_a_partition_is_an_error(
+    grouper: type[Grouper], problem: str
+) -> None:
     with pytest.raises(ConfigError, match=problem) as caught:
         planned({"job.systemstreampartition.grouper.factory": grouper}, partitions(a=2))
     assert caught.value.key == "job.systemstreampartition.grouper.factory"
@@ -271,21 +318,29 @@ def test_a_grouper_may_stand_in_a_file_beside_the_configuration(tmp_path: Path) 
 def test_a_package_adds_a_grouper_by_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     point = EntryPoint("parity", "tests.planning.test_plan:ByParity", "streambench.groupers")
     monkeypatch.setattr(load, "entry_points", lambda group: [point] if group == point.group else [])
-    assert set(tasks(planned({"job.systemstreampartition.grouper.factory": "parity"}, partitions(a=2)))) == {"even", "odd"}
+    assert set(tasks(planned({"job.systemstreampartition.grouper.factory": "parity"}, partitions(a=2)))) == {
+        "even",
+        "odd",
+    }
 
 
 class Raising(Grouper):
-    def group(self, partitions: Collection[SystemStreamPartition]) -> Mapping[str, Sequence[SystemStreamPartition]]:
+    def group(
+        self, partitions: Collection[SystemStreamPartition]
+    ) -> Mapping[str, Sequence[SystemStreamPartition]]:
         raise KeyError("shard")
 
 
 class Vacant(Grouper):
-    def group(self, partitions: Collection[SystemStreamPartition]) -> Mapping[str, Sequence[SystemStreamPartition]]:
+    def group(
+        self, partitions: Collection[SystemStreamPartition]
+    ) -> Mapping[str, Sequence[SystemStreamPartition]]:
         return {"all": list(partitions), "none": []}
 
 
 @pytest.mark.parametrize(
-    ("grouper", "problem"), [(Raising, "cannot group the partitions: KeyError: 'shard'"), (Vacant, "a task 'none' of 0 partitions")]
+    ("grouper", "problem"),
+    [(Raising, "cannot group the partitions: KeyError: 'shard'"), (Vacant, "a task 'none' of 0 partitions")],
 )
 def test_what_goes_wrong_in_a_grouper_names_the_key(grouper: type[Grouper], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem) as caught:
@@ -293,13 +348,17 @@ def test_what_goes_wrong_in_a_grouper_names_the_key(grouper: type[Grouper], prob
     assert caught.value.key == "job.systemstreampartition.grouper.factory"
 
 
-def test_ranges_and_single_partitions_of_several_streams_are_broadcast_to_the_tasks_of_each_partition() -> None:
+def test_ranges_and_single_partitions_of_several_streams_are_broadcast_to_the_tasks_of_each_partition() -> (
+    None
+):
     values = {
         "job.systemstreampartition.grouper.factory": "ssp", "task.inputs": "m.a,m.b",
         "task.broadcast.inputs": "m.a#0, m.rules#[1-2], m.b#1,m.rules#[2-3]",
     }  # fmt: skip
     shared = ["m.a.0", "m.b.1", "m.rules.1", "m.rules.2", "m.rules.3"]
-    assert tasks(planned(values, partitions(a=2, b=2, rules=4))) == {each: sorted([each, *shared]) for each in ("m.a.1", "m.b.0")}
+    assert tasks(planned(values, partitions(a=2, b=2, rules=4))) == {
+        each: sorted([each, *shared]) for each in ("m.a.1", "m.b.0")
+    }
 
 
 def test_what_is_no_grouper_is_an_error() -> None:
@@ -326,14 +385,20 @@ def test_the_name_of_a_job_is_configured_or_that_of_its_file_or_of_its_task() ->
 
 @pytest.mark.parametrize("key", ["job.name", "job.id"])
 @pytest.mark.parametrize("nothing", ["", "  "])
-def test_a_name_or_an_id_that_is_set_to_nothing_is_an_error_and_not_the_default(key: str, nothing: str) -> None:
+def test_a_name_or_an_id_that_is_set_to_nothing_is_an_error_and_not_the_default(
+    key: str, nothing: str
+) -> None:
     config = Config.from_text(f"{key}={nothing}", origin="file.properties", directory=Path("/jobs"))
-    with pytest.raises(ConfigError, match=rf"^{key} \(file\.properties:1\): is empty: give it a value, or leave it out to ") as caught:
+    with pytest.raises(
+        ConfigError, match=rf"^{key} \(file\.properties:1\): is empty: give it a value, or leave it out to "
+    ) as caught:
         job_name(config, Clicks)
     assert caught.value.key == key
 
 
-@pytest.mark.parametrize(("key", "name"), [("job.name", "../x"), ("job.name", "a/b"), ("job.name", "-x"), ("job.id", "../../x")])
+@pytest.mark.parametrize(
+    ("key", "name"), [("job.name", "../x"), ("job.name", "a/b"), ("job.name", "-x"), ("job.id", "../../x")]
+)
 def test_a_name_that_cannot_be_a_directory_is_an_error(key: str, name: str) -> None:
     with pytest.raises(ConfigError, match="cannot be a name") as caught:
         job_name(Config({"job.name": "x", key: name}))

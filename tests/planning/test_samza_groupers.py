@@ -22,23 +22,30 @@ TRACES = samza_traces("groupers")
 
 def test_no_trace_is_passed_over() -> None:
     kinds = [trace["kind"] for trace in TRACES]
-    assert {kind: kinds.count(kind) for kind in kinds} == dict.fromkeys([*GROUPERS, "GroupByContainerCount"], 67)
+    assert {kind: kinds.count(kind) for kind in kinds} == dict.fromkeys(
+        [*GROUPERS, "GroupByContainerCount"], 67
+    )
 
 
 def ours(task: str) -> str:
-    """A task's name as streambench writes it: Samza prints a partition as ``SystemStreamPartition [sys, a, 8]``."""
+    """A task's name as streambench writes it: Samza prints a partition as ``SystemStreamPartition [sys, a,
+    8]``."""
     if not task.startswith("SystemStreamPartition ["):
         return task
     return ".".join(task.removeprefix("SystemStreamPartition [").removesuffix("]").split(", "))
 
 
-@pytest.mark.parametrize("trace", [trace for trace in TRACES if trace["kind"] in GROUPERS], ids=lambda trace: trace["id"])
+@pytest.mark.parametrize(
+    "trace", [trace for trace in TRACES if trace["kind"] in GROUPERS], ids=lambda trace: trace["id"]
+)
 def test_partitions_become_the_tasks_that_samza_makes(trace: dict[str, Any]) -> None:
     there = {SystemStreamPartition.parse(text) for text in trace["ssps"]}
     config = Config(trace["config"])
     broadcast = set(broadcast_partitions(config))
     if not broadcast <= there:
-        metadata = {ssp.system_stream: dict.fromkeys([-1], PartitionMetadata(None, None, None)) for ssp in broadcast}
+        metadata = {
+            ssp.system_stream: dict.fromkeys([-1], PartitionMetadata(None, None, None)) for ssp in broadcast
+        }
         with pytest.raises(ConfigError, match="has no partition"):
             broadcast_partitions(config, metadata)
         return
@@ -47,7 +54,13 @@ def test_partitions_become_the_tasks_that_samza_makes(trace: dict[str, Any]) -> 
     assert made == {ours(task): set(partitions) for task, partitions in trace["tasks"].items()}
 
 
-@pytest.mark.parametrize("trace", [trace for trace in TRACES if trace["kind"] == "GroupByContainerCount"], ids=lambda trace: trace["id"])
+@pytest.mark.parametrize(
+    "trace",
+    [trace for trace in TRACES if trace["kind"] == "GroupByContainerCount"],
+    ids=lambda trace: trace["id"],
+)
 def test_tasks_are_dealt_to_containers_as_samza_deals_them(trace: dict[str, Any]) -> None:
     dealt = deal(trace["tasks"], trace["containers"])
-    assert {str(number): set(tasks) for number, tasks in dealt.items()} == {number: set(tasks) for number, tasks in trace["result"].items()}
+    assert {str(number): set(tasks) for number, tasks in dealt.items()} == {
+        number: set(tasks) for number, tasks in trace["result"].items()
+    }

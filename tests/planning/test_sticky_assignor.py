@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streambench.planning.shares import shares
+from streambench.planning.sticky_assignor import sticky_assignment
 
 MEMBERS = st.lists(st.sampled_from("abcdefgh"), min_size=1, unique=True)
 TASKS = st.integers(0, 12).map(lambda count: [f"Partition {number}" for number in range(count)])
@@ -18,10 +18,12 @@ def stayed(former: dict[str, list[str]], dealt: dict[str, list[str]]) -> int:
 
 
 @given(TASKS, st.lists(MEMBERS, min_size=1, max_size=6))
-def test_whoever_comes_and_goes_each_task_has_one_member_and_all_have_equally_many(tasks: list[str], groups: list[list[str]]) -> None:
+def test_whoever_comes_and_goes_each_task_has_one_member_and_all_have_equally_many(
+    tasks: list[str], groups: list[list[str]]
+) -> None:
     former: dict[str, list[str]] = {}
     for members in groups:
-        dealt = shares(tasks, members, former)
+        dealt = sticky_assignment(tasks, members, former)
         assert list(dealt) == members
         assert sorted(itertools.chain(*dealt.values())) == sorted(tasks)
         sizes = [len(each) for each in dealt.values()]
@@ -35,12 +37,12 @@ def test_whoever_comes_and_goes_each_task_has_one_member_and_all_have_equally_ma
 
 @given(TASKS, MEMBERS)
 def test_where_nothing_changes_nothing_moves(tasks: list[str], members: list[str]) -> None:
-    dealt = shares(tasks, members, {})
-    assert shares(tasks, members, dealt) == dealt
+    dealt = sticky_assignment(tasks, members, {})
+    assert sticky_assignment(tasks, members, dealt) == dealt
 
 
 def test_new_tasks_go_to_those_that_have_too_few() -> None:
     former = {"a": ["Partition 0", "Partition 1"], "b": ["Partition 2"]}
-    assert shares([f"Partition {number}" for number in range(4)], ["a", "b"], former) == {
+    assert sticky_assignment([f"Partition {number}" for number in range(4)], ["a", "b"], former) == {
         "a": ["Partition 0", "Partition 1"], "b": ["Partition 2", "Partition 3"],
     }  # fmt: skip

@@ -12,18 +12,27 @@ from hypothesis import strategies as st
 
 import streambench as sb
 from streambench.errors import ConfigError, StreamSystemError
-from streambench.planning.places import task_places
+from streambench.planning.changelog_partitions import changelog_partitions
 from streambench.system.memory import MemoryAdmin
 from streambench.testing import JobRun, run_job
 
-CONFIG = {"job.systemstreampartition.grouper.factory": "ssp", "stores.s.factory": "memory", "stores.s.changelog": "mem.changelog"}
+CONFIG = {
+    "job.systemstreampartition.grouper.factory": "ssp",
+    "stores.s.factory": "memory",
+    "stores.s.changelog": "mem.changelog",
+}
 
 
 class Counts(sb.StreamTask):
     def init(self, context: sb.TaskContext) -> None:
         self.store = context.store("s")
 
-    def process(self, envelope: sb.IncomingMessageEnvelope, collector: sb.MessageCollector, coordinator: sb.TaskCoordinator) -> None:
+    def process(
+        self,
+        envelope: sb.IncomingMessageEnvelope,
+        collector: sb.MessageCollector,
+        coordinator: sb.TaskCoordinator,
+    ) -> None:
         self.store.put(str(envelope.ssp), (self.store.get(str(envelope.ssp)) or 0) + 1)
 
 
@@ -54,7 +63,9 @@ def test_a_task_that_is_gone_keeps_its_place_until_it_comes_back() -> None:
     assert state(third) == {"mem.b.0": 3, "mem.c.0": 2, "mem.d.0": 1}
 
 
-def test_the_tasks_of_new_partitions_get_state_of_their_own_and_the_others_keep_theirs(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_tasks_of_new_partitions_get_state_of_their_own_and_the_others_keep_theirs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     grouped = {"job.systemstreampartition.grouper.factory": "partition"}
     first = run(grouped, {"mem.b": {0: [1, 2], 1: [1]}})
     with caplog.at_level(logging.WARNING):
@@ -84,7 +95,7 @@ def test_without_state_tasks_may_come_and_go() -> None:
 def test_a_place_is_given_once(starts: list[set[str]]) -> None:
     places: dict[str, int] = {}
     for tasks in starts:
-        now = task_places(tasks, places)
+        now = changelog_partitions(tasks, places)
         assert now.keys() == tasks
         assert all(now[task] == places[task] for task in tasks & places.keys())
         places |= now

@@ -7,15 +7,22 @@ from collections.abc import Collection, Mapping, Sequence
 from streambench.planning.model import natural
 
 
-def shares(tasks: Collection[str], members: Sequence[str], former: Mapping[str, Collection[str]]) -> dict[str, list[str]]:
-    """Deal tasks to members: each to exactly one, to all of them equally many (or one more), and with as few as possible on the move.
+def sticky_assignment(
+    tasks: Collection[str], members: Sequence[str], former: Mapping[str, Collection[str]]
+) -> dict[str, list[str]]:
+    """Deal tasks to members: each to exactly one, to all of them equally many (or one more), and with as few
+    as possible on the move.
 
-    ``former``: what each of them, and perhaps others, had before. Of members that had equally many the earlier one in ``members`` gets the
-    odd task. Where there are more members than tasks some get none."""
+    ``former``: what each of them, and perhaps others, had before. Of members that had equally many the
+    earlier one in ``members`` gets the odd task. Where there are more members than tasks some get none."""
     taken: set[str] = set()
     dealt: dict[str, list[str]] = {}
     for member in members:
-        dealt[member] = [task for task in sorted(former.get(member, ()), key=natural) if task in tasks and task not in taken]
+        dealt[member] = [
+            task
+            for task in sorted(former.get(member, ()), key=natural)
+            if task in tasks and task not in taken
+        ]
         taken.update(dealt[member])
     each, more = divmod(len(tasks), len(members))
     # Who has the most keeps one more: so the fewest move.
