@@ -11,7 +11,8 @@ from streambench.serde.api import Serde
 
 
 class ArrowSerde(Serde):
-    """pyarrow RecordBatches and Tables: what was sent as the one comes back as the one, with its schema and metadata.
+    """pyarrow RecordBatches and Tables: what was sent as the one comes back as the one, with its schema and
+    metadata.
 
     Streams written by others: one batch is read as a RecordBatch, any other number as a Table.
     """

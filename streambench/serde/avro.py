@@ -1,22 +1,26 @@
 """Avro: each message is one datum, without its schema, which the configuration names.
 
-The bytes are the plain binary encoding. With ``confluent.schema.id`` they have the five bytes before them that Confluent's serializers
-write (a zero and the schema's id), and only messages with that id are read: no registry is asked.
+The bytes are the plain binary encoding. With ``confluent.schema.id`` they have the five bytes before them
+that Confluent's serializers write (a zero and the schema's id), and only messages with that id are read: no
+registry is asked.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 import json
 import math
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import fastavro
 from fastavro import _read_py, _validation_py, _write_py
-from fastavro.schema import load_schema, parse_schema
+from fastavro.schema import fingerprint, load_schema, parse_schema, to_parsing_canonical_form
 
 from streambench.config import Config
 from streambench.errors import SerdeError, described
@@ -26,23 +30,45 @@ _HEADER_BYTES = 5
 
 
 class AvroSerde(Serde):
-    """Objects of one schema: records as dicts, and logical types (timestamps, decimals, uuids) as Python's own.
+    """Objects of one schema: records as dicts, and logical types (timestamps, decimals, uuids) as Python's
+    own.
 
-    A record must have the schema's fields and no others; those with a default may be missing. ``reader_schema``: how messages are to look
-    when they are read, where that is not as they are written. Raises ValueError for a schema that is none.
+    What the schema has no place for is refused: microseconds in milliseconds, a time without a zone as a
+    moment, an int that no double is. The fraction of a number that is written as a float (32 bits) is the
+    nearest one.
+
+    A record must have the schema's fields and no others; those with a default may be missing.
+    ``reader_schema``: how messages are to look when they are read, where that is not as they are written.
+    Raises ValueError for a schema that is none.
     """
 
-    def __init__(self, schema: Any, reader_schema: Any = None, *, confluent_schema_id: int | None = None) -> None:
+    def __init__(
+        self, schema: Any, reader_schema: Any = None, *, confluent_schema_id: int | None = None
+    ) -> None:
         written = _Schema(schema)
         read = None if reader_schema is None else _Schema(reader_schema)
         self._schema = written.parsed
         self._reader_schema = None if read is None else read.parsed
         self._header = b"" if confluent_schema_id is None else b"\0" + confluent_schema_id.to_bytes(4, "big")
-        # What fastavro does in C has no limit of depth: bytes that nest deeply, or an object that holds itself, would end the process.
+        # What fastavro does in C has no limit of depth: bytes that nest deeply, or an object that holds
+        # itself, would end the process.
         in_python = written.is_recursive or (read is not None and read.is_recursive)
-        self._read: Callable[..., Any] = _read_py.schemaless_reader if in_python else fastavro.schemaless_reader
-        self._write: Callable[..., None] = _write_py.schemaless_writer if in_python else fastavro.schemaless_writer
-        self._check = partial(_validation_py.validate, schema=self._schema) if in_python else _values(self._schema, {})
+        self._read: Callable[..., Any] = (
+            _read_py.schemaless_reader if in_python else fastavro.schemaless_reader
+        )
+        self._write: Callable[..., None] = (
+            _write_py.schemaless_writer if in_python else fastavro.schemaless_writer
+        )
+        self._check = (
+            partial(_validation_py.validate, schema=self._schema) if in_python else _values(self._schema, {})
+        )
+
+    @property
+    def format(self) -> str:
+        """The name of the bytes that it writes: the schema's fingerprint, and the id before them."""
+        digest = fingerprint(to_parsing_canonical_form(self._schema), "CRC-64-AVRO")
+        header = f", schema id {int.from_bytes(self._header[1:], 'big')}" if self._header else ""
+        return f"avro (schema {digest}{header})"
 
     def to_bytes(self, value: Any) -> bytes:
         out = io.BytesIO()
@@ -60,27 +86,39 @@ class AvroSerde(Serde):
         if self._header:
             header = source.read(_HEADER_BYTES)
             if header != self._header:
-                raise SerdeError(f"the message begins with {header!r}; with the id of the configured schema it would be {self._header!r}")
+                raise SerdeError(
+                    f"the message begins with {header!r}; with the id of the configured schema it would be "
+                    f"{self._header!r}"
+                )
         try:
             value = self._read(source, self._schema, self._reader_schema)
         except RecursionError:
             raise SerdeError("the message nests too deeply") from None
         if source.tell() != len(data):
-            raise SerdeError(f"{len(data) - source.tell()} bytes are left over behind the datum: this is another schema's")
+            raise SerdeError(
+                f"{len(data) - source.tell()} bytes are left over behind the datum: this is another schema's"
+            )
         return value
 
 
 class AvroSerdeFactory:
-    """Makes Avro serdes of ``serializers.registry.<n>.schema``, ``.reader.schema`` and ``.confluent.schema.id``."""
+    """Makes Avro serdes of ``serializers.registry.<n>.schema``, ``.reader.schema`` and
+    ``.confluent.schema.id``."""
 
     def get_serde(self, name: str, config: Config) -> AvroSerde:
         prefix = f"serializers.registry.{name}."
         schema = _schema(config, prefix + "schema")
-        reader = _schema(config, prefix + "reader.schema") if config.text(prefix + "reader.schema") is not None else None
+        reader = (
+            _schema(config, prefix + "reader.schema")
+            if config.text(prefix + "reader.schema") is not None
+            else None
+        )
         key = prefix + "confluent.schema.id"
         number = config.integer(key) if config.text(key) is not None else None
         if number is not None and not 0 <= number < 2**31:
-            raise config.error(key, f"{number} is not the id of a schema: those are numbers from 0 to {2**31 - 1}")
+            raise config.error(
+                key, f"{number} is not the id of a schema: those are numbers from 0 to {2**31 - 1}"
+            )
         return AvroSerde(schema, reader, confluent_schema_id=number)
 
 
@@ -96,12 +134,15 @@ def _schema(config: Config, key: str) -> Any:
     except json.JSONDecodeError as error:
         raise config.error(key, f"{path or 'the schema'} is not JSON: {error}") from None
     except Exception as error:
-        raise config.error(key, f"{path or 'this'} is not an Avro schema that can be used: {described(error)}") from error
+        raise config.error(
+            key, f"{path or 'this'} is not an Avro schema that can be used: {described(error)}"
+        ) from error
     return schema
 
 
 class _Schema:
-    """A schema, found to be one. Raises what fastavro raises, and ValueError where a few bytes of it could be read without end.
+    """A schema, found to be one. Raises what fastavro raises, and ValueError where a few bytes of it could be
+    read without end.
 
     ``is_recursive``: whether a record may hold another one of its own kind."""
 
@@ -112,7 +153,8 @@ class _Schema:
         self._look(self.parsed, frozenset())
 
     def _look(self, schema: Any, around: frozenset[str]) -> bool:
-        """Whether a datum takes no bytes at all. ``around``: the records that it is a part of, with nothing but records in between."""
+        """Return True where a datum takes no bytes at all. ``around``: the records that it is a part of,
+        with nothing but records in between."""
         if isinstance(schema, str):
             if schema in around:
                 raise ValueError(f"the record {schema} is a part of itself, without end")
@@ -136,7 +178,9 @@ class _Schema:
             return nothing
         if kind == "array":
             if self._look(schema["items"], frozenset()):
-                raise ValueError("an array of what takes no bytes: a few bytes could announce any number of them")
+                raise ValueError(
+                    "an array of what takes no bytes: a few bytes could announce any number of them"
+                )
             return False
         if kind == "map":
             self._look(schema["values"], frozenset())
@@ -160,13 +204,15 @@ _Check = Callable[[Any], object]
 _LARGEST_FLOAT = (2 - 2**-23) * 2.0**127
 _NUMBERS = ("int", "long", "float", "double", "boolean")
 _BYTES = (bytes, bytearray, memoryview)
+_WIDTHS = {"float": struct.Struct("<f"), "double": struct.Struct("<d")}
 _INTEGERS = {"int": range(-(2**31), 2**31), "long": range(-(2**63), 2**63)}
 
 
 def _values(schema: Any, named: dict[str, _Check | None]) -> _Check | None:
-    """What refuses the values that fastavro's writer would change without a word: it makes 3 of 3.7, true or 1.5 of text, an int of a
-    larger number, infinity of what is too large for a float, an array of the characters of a text, and null of anything. None where there
-    is nothing to look at. (Its ``validate`` sees to most of it too, for four times the price of writing.)"""
+    """Return a check for values that fastavro's writer would change silently: it makes 3 of 3.7, true or
+    1.5 of text, an int of a larger number, infinity of what is too large for a float, an array of the
+    characters of a text, and null of anything. None where there is nothing to look at. (Its ``validate``
+    finds most of it too, for four times the price of writing.)"""
     if isinstance(schema, list):
         return _union([(_kind(branch, named), _values(branch, named)) for branch in schema])
     if isinstance(schema, str):
@@ -175,7 +221,9 @@ def _values(schema: Any, named: dict[str, _Check | None]) -> _Check | None:
     check: _Check | None
     if kind in ("record", "error"):
         fields = [(field["name"], _values(field["type"], named)) for field in schema["fields"]]
-        check = named[schema["name"]] = _each_field(schema["name"], [(name, each) for name, each in fields if each is not None])
+        check = named[schema["name"]] = _each_field(
+            schema["name"], [(name, each) for name, each in fields if each is not None]
+        )
         return check
     if kind == "array":
         return _each_item(_values(schema["items"], named))
@@ -183,7 +231,7 @@ def _values(schema: Any, named: dict[str, _Check | None]) -> _Check | None:
         inside = _values(schema["values"], named)
         return None if inside is None else _each_value(inside)
     if isinstance(kind, str):
-        return _simple(kind, is_logical="logicalType" in schema)
+        return _logical(schema.get("logicalType"), _simple(kind, is_logical="logicalType" in schema))
     return _values(kind, named)
 
 
@@ -198,21 +246,46 @@ def _kind(schema: Any, named: Mapping[str, _Check | None]) -> str:
 
 
 def _union(branches: list[tuple[str, _Check | None]]) -> _Check | None:
-    """To find the branch the writer validates, which leaves what is too large for a float, bytes for an array, and what stands inside."""
+    """To find the branch the writer validates, which leaves what is too large for a float, bytes for an
+    array, and what stands inside."""
     kinds = [kind for kind, _ in branches]
     in_dicts = [check for kind, check in branches if kind in ("record", "map")]
     in_lists = [check for kind, check in branches if kind == "array"]
-    numbers = [check for kind, check in branches if kind == "float" and check is not None and "double" not in kinds]
-    if not any(in_dicts) and not in_lists and "float" not in kinds:
+    numbers = [
+        check for kind, check in branches if kind == "float" and check is not None and "double" not in kinds
+    ]
+    fractions = [check for kind, check in branches if kind in _WIDTHS]
+    whole = [_INTEGERS[kind] for kind in kinds if kind in _INTEGERS]
+    times = [check for kind, check in branches if kind in ("int", "long", "string") and check is not None]
+    if not any(in_dicts) and not in_lists and not fractions and not times:
         return None
+
+    return _union_check(kinds, whole, in_dicts, in_lists, numbers, fractions, times)
+
+
+def _union_check(
+    kinds: Sequence[str],
+    whole: Sequence[range],
+    in_dicts: Sequence[_Check | None],
+    in_lists: Sequence[_Check | None],
+    numbers: Sequence[_Check],
+    fractions: Sequence[_Check | None],
+    times: Sequence[_Check],
+) -> _Check:
+    """The check of a value by its class; ``whole``: the ranges of the whole numbers among ``kinds``."""
 
     def check(value: Any) -> None:
         if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str):
             value = value[1]  # with the name of its branch
         if isinstance(value, dict):
             _any_of(in_dicts, value)
+        elif isinstance(value, (dt.date, dt.time)):
+            _any_of(times, value)
         elif isinstance(value, (int, float)):
-            if not isinstance(value, bool) and numbers and abs(value) > _LARGEST_FLOAT:
+            if isinstance(value, int):
+                if not isinstance(value, bool) and not any(value in allowed for allowed in whole):
+                    _any_of(fractions, value)
+            elif numbers and abs(value) > _LARGEST_FLOAT:
                 numbers[0](value)
         elif isinstance(value, _BYTES):
             if "bytes" not in kinds:
@@ -223,7 +296,7 @@ def _union(branches: list[tuple[str, _Check | None]]) -> _Check | None:
     return check
 
 
-def _any_of(checks: list[_Check | None], value: Any) -> None:
+def _any_of(checks: Sequence[_Check | None], value: Any) -> None:
     """Raise what the first of these checks raises, if all of them do."""
     errors: list[Exception] = []
     for check in checks:
@@ -248,14 +321,87 @@ def _simple(kind: str, *, is_logical: bool) -> _Check | None:
     def check(value: Any) -> None:
         if isinstance(value, bool) != (kind == "boolean"):
             raise TypeError(f"{value!r} is not of the type {kind}")
-        if allowed is not None and (value not in allowed if isinstance(value, int) else not is_logical or isinstance(value, float)):
+        if allowed is not None and (
+            value not in allowed if isinstance(value, int) else not is_logical or isinstance(value, float)
+        ):
             raise ValueError(f"{value!r} is not of the type {kind}")
         if allowed is None and isinstance(value, str):
             raise TypeError(f"{value!r} is not of the type {kind}")
         if kind == "float" and _LARGEST_FLOAT < abs(value) < math.inf:
             raise ValueError(f"{value!r} is too large for a float; a double would hold it")
+        if kind in _WIDTHS and not isinstance(value, float):
+            (back,) = _WIDTHS[kind].unpack(_WIDTHS[kind].pack(value))
+            if back != value:
+                raise ValueError(f"no {kind} is exactly {value!r}: {back!r} would come back")
 
     return check
+
+
+def _logical(kind: str | None, check: _Check | None) -> _Check | None:
+    """The check of a simple type, and of what its logical type would change: parts of a time that it has no
+    place for."""
+    check_time = _TIMES.get(kind or "")
+    if check_time is None:
+        return check
+
+    def both(value: Any) -> None:
+        check_time(value, kind)
+        if check is not None:
+            check(value)
+
+    return both
+
+
+def _check_timestamp(value: Any, kind: str) -> None:
+    if isinstance(value, dt.datetime):
+        is_local = kind.startswith("local-")
+        if is_local and value.tzinfo is not None:
+            raise ValueError(f"{value!r} has a time zone, which a {kind} does not keep")
+        if not is_local and value.tzinfo is None:
+            raise ValueError(
+                f"{value!r} has no time zone: a {kind} is a moment in UTC (datetime.now(UTC), for example)"
+            )
+        _check_precision(value, kind)
+    elif isinstance(value, (dt.date, dt.time)):
+        raise TypeError(f"{value!r} is no {kind}")
+
+
+def _check_date(value: Any, kind: str) -> None:
+    if isinstance(value, (dt.datetime, dt.time)):
+        raise TypeError(f"{value!r} is no {kind}: the time would be lost")
+
+
+def _check_time(value: Any, kind: str) -> None:
+    if isinstance(value, dt.date):
+        raise TypeError(f"{value!r} is no {kind}")
+    if isinstance(value, dt.time):
+        if value.tzinfo is not None:
+            raise ValueError(f"{value!r} has a time zone, which a {kind} does not keep")
+        _check_precision(value, kind)
+
+
+def _check_precision(value: dt.datetime | dt.time, kind: str) -> None:
+    if kind.endswith("-millis") and value.microsecond % 1_000:
+        raise ValueError(
+            f"{value!r} is more precise than a {kind}: use {kind.replace('-millis', '-micros')}, or round it"
+        )
+
+
+def _check_uuid(value: Any, _kind: str) -> None:
+    if not isinstance(value, UUID):
+        UUID(value)
+
+
+_TIMES: dict[str, Callable[[Any, Any], None]] = {
+    "timestamp-millis": _check_timestamp,
+    "timestamp-micros": _check_timestamp,
+    "local-timestamp-millis": _check_timestamp,
+    "local-timestamp-micros": _check_timestamp,
+    "date": _check_date,
+    "time-millis": _check_time,
+    "time-micros": _check_time,
+    "uuid": _check_uuid,
+}
 
 
 def _each_field(kind: str, checks: list[tuple[str, _Check]]) -> _Check:

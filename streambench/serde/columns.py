@@ -24,8 +24,8 @@ _OF_ARROW = (bytes, bytearray, dt.datetime, dt.date, dt.time, dt.timedelta, Deci
 
 
 def table_of(objects: Sequence[Any], schema: pa.Schema | None = None) -> pa.Table:
-    """The table of objects: dicts, msgspec Structs, dataclasses; None is a row of nulls. Objects that have no fields make a column
-    ``message``. Raises SerdeError."""
+    """The table of objects: dicts, msgspec Structs, dataclasses; None is a row of nulls. Objects that have no
+    fields make a column ``message``. Raises SerdeError."""
     import pyarrow as pa
 
     try:
@@ -34,20 +34,27 @@ def table_of(objects: Sequence[Any], schema: pa.Schema | None = None) -> pa.Tabl
         if len(rows) < len(found):
             return pa.table({"message": pa.array(objects)}, schema=schema)
         if schema is not None:
+            for field in schema:
+                _check_whole([row.get(field.name) for row in rows], field.type)
             return pa.Table.from_pylist(rows, schema=schema)
         names = dict.fromkeys(name for row in rows for name in row)
         if not names:  # so many rows all the same
             return pa.table({"message": pa.nulls(len(rows))}).select([])
         return pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
     except (pa.ArrowException, TypeError, ValueError, OverflowError, KeyError) as error:
-        hint = "they do not fit the schema" if schema is not None else "give table() a schema, or go over the batch one by one"
+        hint = (
+            "they do not fit the schema"
+            if schema is not None
+            else "give table() a schema, or go over the batch one by one"
+        )
         raise SerdeError(f"these messages make no table ({error}): {hint}") from error
 
 
 def json_table(messages: pa.Array, schema: pa.Schema | None = None) -> pa.Table | None:
-    """What pyarrow's reader makes of JSON objects, null for a message being an object without fields.
+    """Return what pyarrow's reader makes of JSON objects, null for a message being an object without fields.
 
-    None where it is not certain that there is one row for each message with the values that the JSON serde would give, which then decides.
+    None where it is not certain that there is one row for each message with the values that the JSON serde
+    would give, which then decides.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -57,7 +64,8 @@ def json_table(messages: pa.Array, schema: pa.Schema | None = None) -> pa.Table 
             return None
         if messages.null_count:
             messages = pc.fill_null(messages, b"{}")
-        # Checks that it is UTF-8, which the reader does not. An object that ends where its message does cannot run into the next one.
+        # Checks that it is UTF-8, which the reader does not. An object that ends where its message does
+        # cannot run into the next one.
         texts = messages.cast(pa.string())
         if not (pc.all(pc.starts_with(texts, "{")).as_py() and pc.all(pc.ends_with(texts, "}")).as_py()):
             return None
@@ -87,8 +95,26 @@ def _fields(value: Any) -> dict[str, Any] | None:
     return fields if isinstance(fields, dict) else None
 
 
+def _check_whole(values: Sequence[Any], kind: pa.DataType) -> None:
+    """Raise ValueError where pyarrow would cut the fraction off a number to make it an integer."""
+    import pyarrow as pa
+
+    if pa.types.is_integer(kind):
+        wrong = next((each for each in values if isinstance(each, float) and not each.is_integer()), None)
+        if wrong is not None:
+            raise ValueError(f"{wrong!r} is no {kind}")
+    elif pa.types.is_struct(kind):
+        inside = [each for each in values if isinstance(each, dict)]
+        for field in kind:
+            _check_whole([each.get(field.name) for each in inside], field.type)
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        _check_whole(
+            [item for each in values if isinstance(each, (list, tuple)) for item in each], kind.value_type
+        )
+
+
 def _is_exact(column: pa.ChunkedArray) -> bool:
-    """Whether no number in it can have been a whole number that its float only comes close to."""
+    """Return True where no number in it can have been a whole number that its float only comes close to."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -125,7 +151,8 @@ def _read(lines: pa.Buffer, schema: pa.Schema | None) -> pa.Table:
 
 
 def _without_times(kind: pa.DataType) -> pa.DataType:
-    """The type with text in the place of times: pyarrow takes text for a time where all of a column looks like one."""
+    """The type with text in the place of times: pyarrow takes text for a time where all of a column looks
+    like one."""
     import pyarrow as pa
 
     if pa.types.is_temporal(kind):

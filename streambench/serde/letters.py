@@ -1,12 +1,15 @@
-"""Dead letters: messages that could not be gone on with, as they were, with headers that say why and whence."""
+"""Dead letters: messages that failed, as they were, with headers that give the reason and the source."""
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import orjson
 
+from streambench import errors
 from streambench.errors import SerdeError, class_name, described
 from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope
 from streambench.serde.plain import plain
@@ -15,46 +18,79 @@ LETTER = "dead-letter."
 """What the headers begin with that make a message a dead letter."""
 REASON = f"{LETTER}reason"
 """The header of a dead letter that says why it is one."""
+_TRACEBACK = f"{LETTER}traceback"
 _SIZE = f"{LETTER}size"
 _MOST_OF_A_REASON = 1_000
+_MOST_OF_A_TRACEBACK = 4_000
+_OURS = str(Path(errors.__file__).parent)
 _CUTS = ((64 << 10, 1_000), (4 << 10, 400), (0, 100))
 
 
 def letter_headers(
-    error: Exception, headers: Mapping[Any, Any] | None, source: IncomingMessageEnvelope | None, facts: Mapping[str, str]
+    error: Exception,
+    headers: Mapping[Any, Any] | None,
+    source: IncomingMessageEnvelope | None,
+    facts: Mapping[str, str],
 ) -> dict[str, bytes]:
-    """The headers of a dead letter: those that the message had, and why it is one. ``source``: what was read; ``facts``: more to say."""
+    """The headers of a dead letter: those that the message had, and why it is one. ``source``: what was read;
+    ``facts``: more to say."""
     cause = error.__cause__ if isinstance(error, SerdeError) and error.__cause__ is not None else error
-    told = {**facts, "reason": described(cause)[:_MOST_OF_A_REASON], "exception": class_name(type(cause))}
+    known = {**facts, "reason": described(cause)[:_MOST_OF_A_REASON], "exception": class_name(type(cause))}
     if source is not None:
-        told |= {"source": str(source.ssp), "offset": source.offset}
+        known |= {"source": str(source.ssp), "offset": source.offset}
         if source.timestamp is not None:
-            told["timestamp"] = str(source.timestamp)
+            known["timestamp"] = str(source.timestamp)
     kept = {str(name): as_bytes(value) or b"" for name, value in (headers or {}).items()}
-    return kept | {LETTER + name: value.encode(errors="backslashreplace") for name, value in told.items()}
+    return kept | {LETTER + name: value.encode(errors="backslashreplace") for name, value in known.items()}
+
+
+def user_traceback(error: BaseException) -> str:
+    """The traceback of an exception as text, without frames of streambench; of a very long one its end."""
+    whole = traceback.TracebackException.from_exception(error)
+    each: traceback.TracebackException | None = whole
+    while each is not None:
+        each.stack = traceback.StackSummary.from_list(
+            [frame for frame in each.stack if not frame.filename.startswith(_OURS)]
+        )
+        each = each.__cause__ or each.__context__
+    return "".join(whole.format()).rstrip()[-_MOST_OF_A_TRACEBACK:]
 
 
 def shorter(letter: OutgoingMessageEnvelope) -> OutgoingMessageEnvelope | None:
-    """A dead letter that is too large for its stream, cut: less of the message, of its key and of the reason, and without the headers that
-    the message had. ``dead-letter.size`` says how many bytes message and key had. None where nothing is left to be cut.
+    """A dead letter that is too large for its stream, cut: less of the message, of its key and of the reason,
+    and without the headers that the message had. ``dead-letter.size`` says how many bytes message and key
+    had. None where nothing is left to be cut.
 
     Where it goes, it goes on going."""
     message, key = letter.message or b"", letter.key or b""
     size = b"%d" % (len(message) + len(key))
-    ours: dict[str, bytes] = {name: value for name, value in (letter.headers or {}).items() if name.startswith(LETTER)}
+    ours: dict[str, bytes] = {
+        name: value for name, value in (letter.headers or {}).items() if name.startswith(LETTER)
+    }
     ours.setdefault(_SIZE, size)
     for most, of_reason in _CUTS:
         headers = {**ours, REASON: ours.get(REASON, b"")[:of_reason]}
-        if len(message) > most or len(key) > most // 64 or headers != {**(letter.headers or {}), _SIZE: ours[_SIZE]}:
+        if _TRACEBACK in ours:
+            headers[_TRACEBACK] = ours[_TRACEBACK][-of_reason:]
+        if (
+            len(message) > most
+            or len(key) > most // 64
+            or headers != {**(letter.headers or {}), _SIZE: ours[_SIZE]}
+        ):
             return OutgoingMessageEnvelope(
-                letter.system_stream, letter.message and message[:most], letter.key and key[: most // 64],
-                letter.key if letter.partition_key is None else letter.partition_key, letter.partition, headers=headers,
-            )  # fmt: skip
+                letter.system_stream,
+                letter.message and message[:most],
+                letter.key and key[: most // 64],
+                letter.key if letter.partition_key is None else letter.partition_key,
+                letter.partition,
+                headers=headers,
+            )
     return None
 
 
 def as_bytes(value: Any) -> bytes | None:
-    """Bytes as they are; of an object that has none, what comes closest: text as UTF-8, JSON of dicts and lists, else the repr."""
+    """Bytes as they are; of an object that has none, what comes closest: text as UTF-8, JSON of dicts and
+    lists, else the repr."""
     if value is None or type(value) is bytes:
         return value
     if isinstance(value, (bytearray, memoryview)):

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import codecs
-import difflib
 from importlib.metadata import entry_points
 from typing import Any, Protocol, runtime_checkable
 
-from streambench import load
+from streambench import imports as load
 from streambench.config import Config
 from streambench.errors import ConfigError, StreambenchError, described
 from streambench.serde.api import Serde
 from streambench.serde.builtin import EncodedStringSerde, StringSerde
+from streambench.suggestions import suggest
 
 GROUP = "streambench.serdes"
 """The entry-point group by which a package adds serdes."""
@@ -34,7 +34,8 @@ _SETTINGS = {
     "msgpack": ["type"],
     "avro": ["schema", "reader.schema", "confluent.schema.id"],
 }
-"""What may be set for the builtin serdes below ``serializers.registry.<n>.``; a serde of somebody else's knows its own."""
+"""What may be set for the builtin serdes below ``serializers.registry.<n>.``; a foreign serde
+knows its own."""
 
 
 _SETTINGS_CHANGE_BYTES = {"string", "avro"}
@@ -42,7 +43,8 @@ _SETTINGS_CHANGE_BYTES = {"string", "avro"}
 
 @runtime_checkable
 class SerdeFactory(Protocol):
-    """Makes serdes from the configuration: what ``serializers.registry.<n>.class`` may name instead of a Serde class."""
+    """Makes serdes from the configuration: what ``serializers.registry.<n>.class`` may name instead of a
+    Serde class."""
 
     def get_serde(self, name: str, config: Config) -> Serde:
         """A serde; its own settings stand below ``serializers.registry.<name>.``. Raises ConfigError."""
@@ -50,26 +52,37 @@ class SerdeFactory(Protocol):
 
 
 def serde_named(config: Config, name: str, *, key: str) -> Serde:
-    """A new serde of that name: registered in the configuration, builtin, or brought by a package, in this order.
+    """A new serde of that name: registered in the configuration, builtin, or brought by a package, in this
+    order.
 
-    Raises ConfigError that names ``key``, where the name stands, if there is none; or the registry's key, if that is wrong.
+    Raises ConfigError that names ``key``, where the name stands, if there is none; or the registry's key, if
+    that is wrong.
     """
     registered = f"serializers.registry.{name}.class"
     _check_settings(config, name, config.text(registered) or name)
     if config.text(registered) is not None:
-        return _made(config, registered, name, load.named(config, registered, group=GROUP, builtin=BUILTIN))
+        return _made(config, registered, name, load.resolve(config, registered, group=GROUP, builtin=BUILTIN))
     # Packages are asked only for what is not builtin: that costs as much as all else in the start of a job.
-    paths = BUILTIN if name in BUILTIN else {point.name: point.value for point in entry_points(group=GROUP)} | BUILTIN
+    paths = (
+        BUILTIN
+        if name in BUILTIN
+        else {point.name: point.value for point in entry_points(group=GROUP)} | BUILTIN
+    )
     if name not in paths:
+        config.refuse_java(key, name)
         known = sorted(paths.keys() | set(config.names_below("serializers.registry.")))
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]}? " if near else ""
-        raise config.error(key, f"there is no serde '{name}'; {hint}There are {', '.join(known)}, and what {registered}=... defines")
+        hint = suggest(name, known) + " "
+        raise config.error(
+            key,
+            f"there is no serde '{name}'; {hint.lstrip()}There are {', '.join(known)}, "
+            f"and what {registered}=... defines",
+        )
     return _made(config, key, name, load.by_path(config, key, paths[name]))
 
 
 def can_read(config: Config, name: str, written: str) -> bool:
-    """Whether the serde ``name`` reads what the serde ``written`` wrote: the same one, or another of its kind. Bytes are anything."""
+    """Return True where the serde ``name`` reads what the serde ``written`` wrote: the same one, or another
+    of its kind. Bytes are anything."""
     kinds = {config.text(f"serializers.registry.{each}.class") or each for each in (name, written)}
     if name == written or "bytes" in kinds:
         return True
@@ -90,10 +103,15 @@ def _made(config: Config, key: str, name: str, named: Any) -> Serde:
     except Exception as error:
         hint = ""
         if isinstance(named, type) and not isinstance(named, SerdeFactory) and isinstance(error, TypeError):
-            hint = "; a serde is made without arguments: for one that needs its configuration name a class with get_serde(name, config)"
+            hint = (
+                "; a serde is made without arguments: for one that needs its configuration name a class with "
+                "get_serde(name, config)"
+            )
         raise config.error(key, f"cannot make the serde '{name}': {described(error)}{hint}") from error
     if not isinstance(made, Serde):
-        raise config.error(key, f"{config.get(key, name)} is neither a Serde nor has it get_serde(name, config)")
+        raise config.error(
+            key, f"{config.get(key, name)} is neither a Serde nor has it get_serde(name, config)"
+        )
     return _with_encoding(config, name) or made if isinstance(made, StringSerde) else made
 
 
@@ -104,8 +122,8 @@ def _check_settings(config: Config, name: str, kind: str) -> None:
     prefix = f"serializers.registry.{name}."
     for setting in config.below(prefix):
         if setting != "class" and setting not in known:
-            near = difflib.get_close_matches(setting, known, n=1)
-            hint = f"did you mean {prefix}{near[0]}?" if near else f"it has {', '.join(known)}" if known else "it has none"
+            there = f"it has {', '.join(known)}" if known else "it has none"
+            hint = suggest(setting, known, there, prefix=prefix)
             raise config.error(prefix + setting, f"is not a setting of the serde {kind}; {hint}")
 
 
@@ -116,6 +134,9 @@ def _with_encoding(config: Config, name: str) -> Serde | None:
     if encoding is None:
         return None
     try:
-        return None if codecs.lookup(encoding).name == "utf-8" else EncodedStringSerde(encoding)
-    except LookupError:
+        if codecs.lookup(encoding).name == "utf-8":
+            return None
+        "".encode(encoding)  # raises LookupError where it encodes bytes, not text
+        return EncodedStringSerde(encoding)
+    except (LookupError, UnicodeError):
         raise config.error(key, f"there is no encoding '{encoding}'") from None

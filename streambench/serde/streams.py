@@ -1,4 +1,4 @@
-"""Which serdes apply to which stream."""
+"""The serdes of each stream."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _LOOK = 40
 
 
 class StreamSerdes:
-    """The serdes of a job's streams, each made when first asked for, and once per name. The dead-letter stream has none: it holds bytes as
-    they were found."""
+    """The serdes of a job's streams, each made when first asked for, and once per name. The dead-letter
+    stream has none: it holds bytes as they were found."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -32,21 +32,25 @@ class StreamSerdes:
             self._by_stream[dead_letters] = (None, None)
 
     def for_stream(self, stream: SystemStream) -> tuple[Serde | None, Serde | None]:
-        """The serdes of keys and of messages, each the stream's own, else its system's; None: bytes go through untouched.
+        """The serdes of keys and of messages, each the stream's own, else its system's; None: bytes go
+        through untouched.
 
         Raises ConfigError that names the key with the wrong name."""
         if stream not in self._by_stream:
-            self._by_stream[stream] = (self._of(stream, "samza.key.serde"), self._of(stream, "samza.msg.serde"))
+            self._by_stream[stream] = (
+                self._of(stream, "samza.key.serde"),
+                self._of(stream, "samza.msg.serde"),
+            )
         return self._by_stream[stream]
 
     def names_for(self, stream: SystemStream) -> tuple[str | None, str | None]:
-        """What the configuration calls them."""
+        """The names of the serdes in the configuration."""
         if self._by_stream.get(stream) == (None, None):
             return None, None
         return self._name(stream, "samza.key.serde")[1], self._name(stream, "samza.msg.serde")[1]
 
     def can_read(self, name: str, written: str) -> bool:
-        """Whether the serde of this name reads what that of the other name wrote."""
+        """Return True where the serde of this name reads what that of the other name wrote."""
         return can_read(self._config, name, written)
 
     def _name(self, stream: SystemStream, setting: str) -> tuple[str, str | None]:
@@ -63,7 +67,8 @@ class StreamSerdes:
 
 
 def dead_letter_stream(config: Config) -> SystemStream | None:
-    """The dead-letter stream of a job, None where it has none. Raises ConfigError where the key does not name a stream."""
+    """The dead-letter stream of a job, None where it has none. Raises ConfigError where the key does not name
+    a stream."""
     name = config.text(DEAD_LETTERS)
     if name is None:
         return None
@@ -73,8 +78,11 @@ def dead_letter_stream(config: Config) -> SystemStream | None:
         raise config.error(DEAD_LETTERS, str(error)) from None
 
 
-def decoded(raw: IncomingMessageEnvelope, key_serde: Serde | None, message_serde: Serde | None) -> IncomingMessageEnvelope | SerdeError:
-    """A message as its task sees it; or, not raised, the error that says where it is, why it cannot be decoded, and what it looks like."""
+def decoded(
+    raw: IncomingMessageEnvelope, key_serde: Serde | None, message_serde: Serde | None
+) -> IncomingMessageEnvelope | SerdeError:
+    """A message as its task sees it; or, not raised, the error that says where it is, why it cannot be
+    decoded, and what it looks like."""
     if type(raw) is Undecodable:
         return raw.error
     part, serde = "key", key_serde
@@ -97,13 +105,15 @@ def undecodable(raw: IncomingMessageEnvelope, part: str, serde: Serde | None, ca
         f"{raw.ssp}@{raw.offset}, key {shortened(raw.key)}: cannot decode this message: {described(cause)} "
         f"({type(serde).__name__} was given the {part} {look})"
     )
-    # Without the caller's frame, which may hold all that was read for as long as the error lives; what is left are those of the serde.
+    # Without the caller's frame, which may hold all that was read for as long as the error lives; what is
+    # left are those of the serde.
     error.__cause__ = cause.with_traceback(cause.__traceback__ and cause.__traceback__.tb_next)
     return error
 
 
 def readable(serde: Serde | None, data: Any, failed: Callable[[Exception], None] | None = None) -> Any:
-    """What a key or message says, for people to look at: decoded, or as it is where it cannot be, of which ``failed`` is told.
+    """Return a key or message for people to look at: decoded, or as it is where it cannot be, which
+    ``failed`` is called with.
 
     It never raises: where wrong bytes must not pass, call the serde itself."""
     if serde is None or data is None:

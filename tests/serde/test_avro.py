@@ -26,13 +26,17 @@ from streambench.serde.registry import serde_named
 KEY = "systems.log.samza.msg.serde"
 
 FLIGHT = {
-    "type": "record", "name": "air.Flight",
+    "type": "record",
+    "name": "air.Flight",
     "fields": [
-        {"name": "id", "type": "long"}, {"name": "carrier", "type": "string"}, {"name": "delay", "type": ["null", "double"]},
+        {"name": "id", "type": "long"},
+        {"name": "carrier", "type": "string"},
+        {"name": "delay", "type": ["null", "double"]},
         {"name": "stops", "type": {"type": "array", "items": "int"}, "default": []},
-        {"name": "raw", "type": "bytes", "default": ""}, {"name": "late", "type": "boolean", "default": False},
+        {"name": "raw", "type": "bytes", "default": ""},
+        {"name": "late", "type": "boolean", "default": False},
     ],
-}  # fmt: skip
+}
 LOGICAL = {
     "type": "record", "name": "L",
     "fields": [
@@ -50,16 +54,27 @@ CHAIN = {"type": "record", "name": "Chain", "fields": [{"name": "next", "type": 
 
 FLIGHTS = st.fixed_dictionaries(
     {
-        "id": st.integers(-(2**63), 2**63 - 1), "carrier": st.text(), "delay": st.none() | st.floats(allow_nan=False),
-        "stops": st.lists(st.integers(-(2**31), 2**31 - 1), max_size=3), "raw": st.binary(), "late": st.booleans(),
+        "id": st.integers(-(2**63), 2**63 - 1),
+        "carrier": st.text(),
+        "delay": st.none() | st.floats(allow_nan=False),
+        "stops": st.lists(st.integers(-(2**31), 2**31 - 1), max_size=3),
+        "raw": st.binary(),
+        "late": st.booleans(),
     }
-)  # fmt: skip
+)
 
 
 def configured(schema: Any, **settings: Any) -> Serde:
     prefix = "serializers.registry.flights."
-    values = {f"{prefix}class": "avro", f"{prefix}schema": schema if isinstance(schema, str) else json.dumps(schema)}
-    return serde_named(Config(values | {prefix + name.replace("_", "."): value for name, value in settings.items()}), "flights", key=KEY)
+    values = {
+        f"{prefix}class": "avro",
+        f"{prefix}schema": schema if isinstance(schema, str) else json.dumps(schema),
+    }
+    return serde_named(
+        Config(values | {prefix + name.replace("_", "."): value for name, value in settings.items()}),
+        "flights",
+        key=KEY,
+    )
 
 
 @given(FLIGHTS)
@@ -96,7 +111,10 @@ def test_messages_may_be_read_by_another_schema_than_they_were_written_by() -> N
     gate = {"name": "g", "type": "string", "default": "?"}
     newer = {"type": "record", "name": "air.Flight", "fields": [{"name": "id", "type": "double"}, gate]}
     serde = configured(FLIGHT, reader_schema=json.dumps(newer))
-    assert serde.from_bytes(serde.to_bytes({"id": 7, "carrier": "AA", "delay": None})) == {"id": 7.0, "g": "?"}
+    assert serde.from_bytes(serde.to_bytes({"id": 7, "carrier": "AA", "delay": None})) == {
+        "id": 7.0,
+        "g": "?",
+    }
 
 
 def test_the_header_of_confluent_is_written_and_wanted() -> None:
@@ -161,7 +179,11 @@ def test_bytes_behind_the_datum_are_another_schemas() -> None:
 
 
 @pytest.mark.parametrize(
-    "schema", [CHAIN, {"type": "record", "name": "T", "fields": [{"name": "of", "type": {"type": "array", "items": "T"}}]}]
+    "schema",
+    [
+        CHAIN,
+        {"type": "record", "name": "T", "fields": [{"name": "of", "type": {"type": "array", "items": "T"}}]},
+    ],
 )
 def test_messages_that_nest_too_deeply_are_refused(schema: Any) -> None:
     """In C they would end the process."""
@@ -171,7 +193,9 @@ def test_messages_that_nest_too_deeply_are_refused(schema: Any) -> None:
     value["next"] = value
     value["of"] = [value]
     with pytest.raises(SerdeError, match="nests too deeply"):
-        AvroSerde({**schema, "fields": schema["fields"]}).to_bytes({schema["fields"][0]["name"]: value[schema["fields"][0]["name"]]})
+        AvroSerde({**schema, "fields": schema["fields"]}).to_bytes(
+            {schema["fields"][0]["name"]: value[schema["fields"][0]["name"]]}
+        )
 
 
 def test_a_chain_of_some_length_is_no_problem() -> None:
@@ -193,9 +217,15 @@ def test_a_schema_may_stand_in_a_file_beside_the_configuration(tmp_path: Path) -
 
 
 def test_a_schema_may_name_others_in_files_beside_it(tmp_path: Path) -> None:
-    (tmp_path / "air.Place.avsc").write_text('{"type": "record", "name": "air.Place", "fields": [{"name": "code", "type": "string"}]}')
-    (tmp_path / "leg.avsc").write_text('{"type": "record", "name": "air.Leg", "fields": [{"name": "to", "type": "air.Place"}]}')
-    serde = serde_named(Config.from_text("serializers.registry.avro.schema=leg.avsc", directory=tmp_path), "avro", key=KEY)
+    (tmp_path / "air.Place.avsc").write_text(
+        '{"type": "record", "name": "air.Place", "fields": [{"name": "code", "type": "string"}]}'
+    )
+    (tmp_path / "leg.avsc").write_text(
+        '{"type": "record", "name": "air.Leg", "fields": [{"name": "to", "type": "air.Place"}]}'
+    )
+    serde = serde_named(
+        Config.from_text("serializers.registry.avro.schema=leg.avsc", directory=tmp_path), "avro", key=KEY
+    )
     assert serde.from_bytes(b"\6ZRH") == {"to": {"code": "ZRH"}}
 
 
@@ -222,12 +252,18 @@ def test_what_is_no_schema_is_an_error_that_names_the_key(schema: str | None, wh
 def test_a_file_that_is_no_schema_is_named(tmp_path: Path) -> None:
     (tmp_path / "bad.avsc").write_text("{'type': 'long'}")
     with pytest.raises(ConfigError, match=r"serializers\.registry\.avro\.schema.*bad\.avsc.* is not"):
-        serde_named(Config.from_text("serializers.registry.avro.schema=bad.avsc", directory=tmp_path), "avro", key=KEY)
+        serde_named(
+            Config.from_text("serializers.registry.avro.schema=bad.avsc", directory=tmp_path), "avro", key=KEY
+        )
 
 
 def test_records_may_hold_each_other_through_what_takes_a_byte() -> None:
     inner = {"type": "record", "name": "B", "fields": [{"name": "a", "type": "A"}]}
-    tree = {"type": "record", "name": "A", "fields": [{"name": "bs", "type": {"type": "array", "items": inner}}]}
+    tree = {
+        "type": "record",
+        "name": "A",
+        "fields": [{"name": "bs", "type": {"type": "array", "items": inner}}],
+    }
     assert AvroSerde(tree).from_bytes(b"\2\0\0") == {"bs": [{"a": {"bs": []}}]}
 
 
@@ -241,7 +277,11 @@ def test_records_may_hold_each_other_through_what_takes_a_byte() -> None:
 )
 def test_wrong_settings_are_errors_that_name_them(settings: dict[str, str], key: str, what: str) -> None:
     with pytest.raises(ConfigError, match=what) as raised:
-        serde_named(Config({f"serializers.registry.avro.{name}": value for name, value in settings.items()}), "avro", key=KEY)
+        serde_named(
+            Config({f"serializers.registry.avro.{name}": value for name, value in settings.items()}),
+            "avro",
+            key=KEY,
+        )
     assert raised.value.key == f"serializers.registry.avro.{key}"
 
 

@@ -38,7 +38,9 @@ def compressed() -> bytes:
     return data
 
 
-FLIGHT_BYTES = AvroSerde(FLIGHT).to_bytes({"id": 300, "carrier": "AA", "delay": 1.5, "stops": [1, 2], "raw": b"abc"})
+FLIGHT_BYTES = AvroSerde(FLIGHT).to_bytes(
+    {"id": 300, "carrier": "AA", "delay": 1.5, "stops": [1, 2], "raw": b"abc"}
+)
 RIGHT: dict[str, list[bytes]] = {
     "string": ["zürich".encode()],
     "json": [b'{"a":[1,2,{"b":null}],"c":"\\u00fc"}'],
@@ -75,7 +77,8 @@ def mutated(data: bytes, dice: random.Random) -> bytes:
 
 
 def run(name: str, messages: list[bytes]) -> None:
-    """A job that gets them: each is processed or a dead letter, as it is; without dead letters the first that is wrong ends it."""
+    """A job that gets them: each is processed or a dead letter, as it is; without dead letters the first that
+    is wrong ends it."""
     config = REGISTRY | {"systems.mem.samza.msg.serde": name}
     result = run_job(ignore, config | {"task.dead.letter.stream": "mem.dead"}, {"mem.a": {0: messages}})
     read = {int(offset) for _, offset, *_ in result.processed}
@@ -129,7 +132,16 @@ def unending() -> list[Any]:
 @pytest.mark.parametrize(
     "value",
     [unending(), object(), {"a": object()}, 2**70, "\ud800", float("nan"), {b"k": 1}, partial(print)],
-    ids=["endless list", "object", "object inside", "beyond 64 bits", "half a surrogate", "nan", "bytes as a name", "partial"],
+    ids=[
+        "endless list",
+        "object",
+        "object inside",
+        "beyond 64 bits",
+        "half a surrogate",
+        "nan",
+        "bytes as a name",
+        "partial",
+    ],
 )
 def test_any_object_is_written_or_refused(name: str, value: Any) -> None:
     from streambench.model import OutgoingMessageEnvelope, SystemStream
@@ -137,7 +149,10 @@ def test_any_object_is_written_or_refused(name: str, value: Any) -> None:
     def process(envelope: Any, collector: Any, coordinator: Any) -> None:
         collector.send(OutgoingMessageEnvelope(SystemStream("mem", "out"), value))
 
-    config = REGISTRY | {"systems.mem.streams.out.samza.msg.serde": name, "task.dead.letter.stream": "mem.dead"}
+    config = REGISTRY | {
+        "systems.mem.streams.out.samza.msg.serde": name,
+        "task.dead.letter.stream": "mem.dead",
+    }
     result = run_job(process, config, {"mem.a": {0: [b"x"]}})
     outputs = {stream: len(partitions[0]) for stream, partitions in result.outputs.items() if partitions[0]}
     assert list(outputs.values()) == [1]

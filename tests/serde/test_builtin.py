@@ -16,7 +16,11 @@ from streambench.serde.builtin import key_encoder
 from streambench.serde.registry import serde_named
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=10,
 )
@@ -65,11 +69,21 @@ def test_the_bytes_are_those_of_samza(name: str, value: Any, encoded: bytes) -> 
      ("integer", 1.5), ("long", "1"), ("double", "1")],
 )  # fmt: skip
 def test_values_of_another_kind_are_refused(name: str, value: Any) -> None:
-    with pytest.raises((TypeError, struct.error)):
+    with pytest.raises((TypeError, OverflowError)):
         serde(name).to_bytes(value)
 
 
-@pytest.mark.parametrize(("name", "data"), [("string", b"\xff"), ("json", b"{"), ("integer", b"\0"), ("long", b""), ("double", b"\0" * 9)])
+@pytest.mark.parametrize(("name", "bits"), [("integer", 32), ("long", 64)])
+def test_numbers_that_are_too_large_are_named(name: str, bits: int) -> None:
+    for number in (2 ** (bits - 1), -(2**bits), 10**100):
+        with pytest.raises(OverflowError, match=f"does not fit into {bits} bits"):
+            serde(name).to_bytes(number)
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [("string", b"\xff"), ("json", b"{"), ("integer", b"\0"), ("long", b""), ("double", b"\0" * 9)],
+)
 def test_bytes_of_another_kind_are_refused(name: str, data: bytes) -> None:
     with pytest.raises((ValueError, struct.error)):
         serde(name).from_bytes(data)

@@ -55,8 +55,19 @@ def test_of_many_rows_the_first_are_shown() -> None:
 
 @given(
     st.recursive(
-        st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()) | st.binary() | st.datetimes() | st.decimals(),
-        lambda inner: st.lists(inner) | st.dictionaries(st.binary() | st.integers() | st.text(), inner) | st.tuples(inner),
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats()
+        | st.text(st.characters())
+        | st.binary()
+        | st.datetimes()
+        | st.decimals().filter(lambda number: not number.is_snan()),
+        lambda inner: (
+            st.lists(inner)
+            | st.dictionaries(st.binary() | st.integers() | st.text(), inner)
+            | st.tuples(inner)
+        ),
         max_leaves=8,
     )
 )

@@ -48,7 +48,9 @@ def test_a_registered_class_is_found_by_its_name() -> None:
 
 
 def test_a_registered_factory_is_asked_with_name_and_config() -> None:
-    config = Config({"serializers.registry.x.class": f"{__name__}:PrefixingFactory", "serializers.registry.x.prefix": ">"})
+    config = Config(
+        {"serializers.registry.x.class": f"{__name__}:PrefixingFactory", "serializers.registry.x.prefix": ">"}
+    )
     assert serde_named(config, "x", key=KEY).to_bytes(b"a") == b">a"
 
 
@@ -69,7 +71,9 @@ def test_a_registered_name_overrides_a_builtin_one() -> None:
 
 
 def test_an_unknown_name_is_an_error_that_names_the_key_a_suggestion_and_the_list() -> None:
-    with pytest.raises(ConfigError, match=r"there is no serde 'jsn'; did you mean json\?.*bytes, double") as raised:
+    with pytest.raises(
+        ConfigError, match=r"there is no serde 'jsn'; did you mean json\?.*bytes, double"
+    ) as raised:
         serde_named(Config({KEY: "jsn"}), "jsn", key=KEY)
     assert raised.value.key == KEY
     assert str(raised.value).startswith(KEY)
@@ -88,12 +92,22 @@ def test_strings_may_have_another_encoding() -> None:
 
 
 def test_an_unknown_encoding_is_an_error_that_names_its_key() -> None:
-    with pytest.raises(ConfigError, match=r"serializers\.registry\.string\.encoding: there is no encoding 'klingon'"):
+    with pytest.raises(
+        ConfigError, match=r"serializers\.registry\.string\.encoding: there is no encoding 'klingon'"
+    ):
         serde_named(Config({"serializers.registry.string.encoding": "klingon"}), "string", key=KEY)
 
 
 def test_a_streams_own_serde_comes_before_that_of_its_system() -> None:
-    serdes = StreamSerdes(Config({KEY: "json", "systems.log.samza.key.serde": "string", "systems.log.streams.a.b.samza.msg.serde": "long"}))
+    serdes = StreamSerdes(
+        Config(
+            {
+                KEY: "json",
+                "systems.log.samza.key.serde": "string",
+                "systems.log.streams.a.b.samza.msg.serde": "long",
+            }
+        )
+    )
     key, message = serdes.for_stream(SystemStream("log", "a.b"))
     assert isinstance(key, StringSerde) and isinstance(message, LongSerde)
     key, message = serdes.for_stream(SystemStream("log", "other"))
