@@ -1,4 +1,5 @@
-"""A cache in memory above an engine: what is read often is there already, and what is written often is written down once."""
+"""A cache in memory above an engine: what is read often is there already, and what is written often is
+written down once."""
 
 from __future__ import annotations
 
@@ -19,10 +20,12 @@ _MISSING: Final = _Missing()
 class CachedEngine(StoreEngine):
     """The ``size`` entries used last, with what of them is not yet written to the engine below.
 
-    Reading sees what was written, always. Changes are written down ``batch`` keys at a time, each with its last value only, in the order of
-    their last change; and before anything that looks at the engine below: a range, a snapshot, a flush, a mark.
+    Reading sees what was written, always. Changes are written down ``batch`` keys at a time, each with its
+    last value only, in the order of their last change; and before anything that looks at the engine below: a
+    range, a snapshot, a flush, a mark.
 
-    It holds bytes, unlike Samza's cache of objects: so a value that the user has got, and changes, changes no state.
+    It holds bytes, unlike Samza's cache of objects: so a value that the user has got, and changes, changes no
+    state.
     """
 
     def __init__(self, engine: StoreEngine, size: int, batch: int) -> None:
@@ -50,7 +53,12 @@ class CachedEngine(StoreEngine):
     def delete(self, key: bytes) -> None:
         self._set(key, None)
 
-    def load(self, keys: Sequence[bytes], values: Sequence[bytes | None], written: Sequence[int | None] | None = None) -> None:
+    def load(
+        self,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        written: Sequence[int | None] | None = None,
+    ) -> None:
         self._write_down()
         self._entries.clear()
         self._engine.load(keys, values, written)
@@ -68,7 +76,7 @@ class CachedEngine(StoreEngine):
         return self._engine.snapshot()
 
     def restore(self, snapshot: Any) -> None:
-        # What no snapshot has seen, nobody can come back to.
+        # No undo leads to values that no snapshot has seen.
         self._forget()
         self._engine.restore(snapshot)
 
@@ -81,7 +89,7 @@ class CachedEngine(StoreEngine):
         self._engine.clear()
 
     def close(self) -> None:
-        """What is not written down yet is not committed, and is dropped."""
+        """Drop what is not written down yet: it is not committed."""
         self._forget()
         self._engine.close()
 
@@ -104,7 +112,8 @@ class CachedEngine(StoreEngine):
             self._evict()
 
     def _evict(self) -> None:
-        """Drop what was not used for the longest time; where that is a change, all changes are written down."""
+        """Drop what was not used for the longest time; where that is a change, all changes are written
+        down."""
         if next(iter(self._entries)) in self._changed:
             self._write_down()
         self._entries.popitem(last=False)

@@ -1,4 +1,4 @@
-"""Which stores a job has, as its configuration says, and where their changelogs are."""
+"""The stores of a job by its configuration, and their changelogs."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from typing import Any
 
 from msgspec import Struct
 
-from streambench import load
+from streambench import imports as load
 from streambench.config import Config
 from streambench.errors import ConfigError
 from streambench.model import SystemStream
 from streambench.serde.api import Serde
+from streambench.serde.formats import format_of
 from streambench.serde.registry import serde_named
 from streambench.store.cache import CachedEngine
 from streambench.store.engine import StoreEngine, StoreEngineFactory
 from streambench.store.expiry import ExpiringEngine
-from streambench.system.systems import Systems, keepers
+from streambench.system.beside import changelog_system
+from streambench.system.systems import Systems, builtin_kind, keepers
 
 log = logging.getLogger(__name__)
 
@@ -33,19 +35,25 @@ BUILTIN = {
 }
 
 
+_FORGETFUL = ("file", "tcp", "udp", "webhook", "amqp")
+
+
 class StoreDefinition(Struct, frozen=True):
     """A store of a job: every task has its part of it.
 
-    ``changelog`` None: what it holds is lost when the container stops. ``changelog_settings``: those with which the changelog is created.
-    ``cache``: how many entries are cached (None: as many as suit the engine), ``batch``: how many changes of them are written at once.
-    ``ttl_ms``: how long an entry lives after it was written; None: for ever. ``max_value``: the size in bytes above which a value is not
-    put, which is an error unless ``drops_large``; None: any may be.
+    ``changelog`` None: what it holds is lost when the container stops. ``changelog_settings``: those with
+    which the changelog is created. ``cache``: how many entries are cached (None: as many as suit the engine),
+    ``batch``: how many changes of them are written at once. ``ttl_ms``: how long an entry lives after it was
+    written; None: for ever. ``max_value``: the size in bytes above which a value is not put, which is an
+    error unless ``drops_large``; None: any may be. ``formats``: of keys and of values, what names the bytes
+    that their serdes write; ``checks_formats``: whether state that other serdes have written is refused.
     """
 
     name: str
     factory: StoreEngineFactory
     key_serde: Serde
     value_serde: Serde
+    formats: tuple[str, str]
     changelog: SystemStream | None
     changelog_settings: Mapping[str, int | str]
     cache: int | None
@@ -54,18 +62,30 @@ class StoreDefinition(Struct, frozen=True):
     max_value: int | None
     drops_large: bool
     reuses_files: bool
+    checks_formats: bool
 
-    def engine(self, task: str, config: Config, directory: Path, now_ms: Callable[[], int]) -> StoreEngine:
-        """The engine for a task's part, with the layers above it. Raises ConfigError, StoreError."""
+    def engine(
+        self,
+        task: str,
+        config: Config,
+        directory: Path,
+        now_ms: Callable[[], int],
+        above: Callable[[StoreEngine], StoreEngine] | None = None,
+    ) -> StoreEngine:
+        """The engine for a task's part, with the layers above it. ``above``: puts another layer below the one
+        that knows the age of entries. Raises ConfigError, StoreError."""
         engine = self.factory.get_engine(self.name, task, config, directory)
         size = (0 if engine.in_memory else max(self.batch, _CACHED)) if self.cache is None else self.cache
         if size:
             engine = CachedEngine(engine, size, self.batch)
+        if above is not None:
+            engine = above(engine)
         return engine if self.ttl_ms is None else ExpiringEngine(engine, self.ttl_ms, now_ms)
 
 
 def store_definitions(config: Config, job: str, systems: Systems | None = None) -> dict[str, StoreDefinition]:
-    """The stores of a job, by name, in the order of their names. A store is defined by any key below ``stores.<n>.``.
+    """The stores of a job, by name, in the order of their names. A store is defined by any key below
+    ``stores.<n>.``.
 
     ``systems`` knows which systems there are. Raises ConfigError that names the key.
     """
@@ -80,9 +100,10 @@ def store_definitions(config: Config, job: str, systems: Systems | None = None) 
 def changelogs(config: Config, job: str, systems: Systems) -> dict[str, SystemStream]:
     """The changelogs of the stores that have one, by the names of the stores.
 
-    A store that names no changelog gets ``<job>-<store>-changelog`` in the system of ``job.changelog.system``, else of
-    ``job.default.system``, else in the only log system; where there is none of these, it has no changelog. Raises ConfigError that names
-    the key.
+    A store that names no changelog gets ``<job>-<store>-changelog`` in the system of
+    ``job.changelog.system``, else of ``job.default.system``, else in the only log system, else in that of the
+    checkpoints, or beside them (see ``system.beside``). One whose changelog is ``none`` has none. Raises
+    ConfigError that names the key.
     """
     found: dict[str, SystemStream] = {}
     owners: dict[SystemStream, str] = {}
@@ -93,37 +114,60 @@ def changelogs(config: Config, job: str, systems: Systems) -> dict[str, SystemSt
         other = owners.setdefault(changelog, name)
         if other != name:
             key = f"stores.{name}.changelog"
-            raise config.error(key, f"{changelog} is the changelog of the store '{other}' already: each has its own")
+            raise config.error(
+                key, f"{changelog} is the changelog of the store '{other}' already: each has its own"
+            )
         found[name] = changelog
     return found
 
 
 def _definition(config: Config, name: str, changelog: SystemStream | None) -> StoreDefinition:
-    key_serde, value_serde = (
-        serde_named(config, config.required(key), key=key) for key in (f"stores.{name}.key.serde", f"stores.{name}.msg.serde")
-    )
     prefix = f"stores.{name}."
-    cache = None if config.text(prefix + "object.cache.size") is None else config.integer(prefix + "object.cache.size")
+    names = {key: config.required(key) for key in (prefix + "key.serde", prefix + "msg.serde")}
+    key_serde, value_serde = (serde_named(config, serde, key=key) for key, serde in names.items())
+    key_name, value_name = names.values()
+    cache = (
+        None
+        if config.text(prefix + "object.cache.size") is None
+        else config.integer(prefix + "object.cache.size")
+    )
     batch = config.integer(prefix + "write.batch.size")
     if cache and cache < batch:
-        what = f"the cache must hold a full batch ({prefix}write.batch.size is {batch}): give {batch} or more, or 0 for no cache"
+        what = (
+            f"the cache must hold a full batch ({prefix}write.batch.size is {batch}): give {batch} "
+            "or more, or 0 for no cache"
+        )
         raise config.error(prefix + "object.cache.size", what)
     drops, disallows = (config.boolean(f"{prefix}{what}.large.messages") for what in ("drop", "disallow"))
     return StoreDefinition(
-        name, _factory(config, name), key_serde, value_serde, changelog,
+        name,
+        _factory(config, name),
+        key_serde,
+        value_serde,
+        (format_of(config, key_name, key_serde), format_of(config, value_name, value_serde)),
+        changelog,
         changelog_settings={
             "cleanup.policy": "compact",
-            **{key: config.integer(f"{prefix}changelog.{key}") for key in ("min.compaction.lag.ms", "delete.retention.ms")},
+            **{
+                key: config.integer(f"{prefix}changelog.{key}")
+                for key in ("min.compaction.lag.ms", "delete.retention.ms")
+            },
         },
-        cache=cache, batch=batch, ttl_ms=_ttl_ms(config, prefix),
+        cache=cache,
+        batch=batch,
+        ttl_ms=_ttl_ms(config, prefix),
         max_value=config.integer(prefix + "changelog.max.message.size.bytes") if drops or disallows else None,
         drops_large=drops and not disallows,
         reuses_files=not config.boolean(prefix + "clean.on.container.start"),
-    )  # fmt: skip
+        checks_formats=config.boolean(prefix + "serde.check"),
+    )
 
 
 def _ttl_ms(config: Config, prefix: str) -> int | None:
-    key = next((prefix + name for name in ("ttl.ms", "rocksdb.ttl.ms") if config.text(prefix + name) is not None), None)
+    key = next(
+        (prefix + name for name in ("ttl.ms", "rocksdb.ttl.ms") if config.text(prefix + name) is not None),
+        None,
+    )
     if key is None:
         return None
     ttl_ms = config.integer(key)
@@ -132,8 +176,8 @@ def _ttl_ms(config: Config, prefix: str) -> int | None:
 
 def _factory(config: Config, name: str) -> StoreEngineFactory:
     key = f"stores.{name}.factory"
-    named: Any = load.named(config, key, group=GROUP, builtin=BUILTIN)
-    made = load.called(config, key, named) if isinstance(named, type) else named
+    named: Any = load.resolve(config, key, group=GROUP, builtin=BUILTIN)
+    made = load.instantiate(config, key, named) if isinstance(named, type) else named
     if not isinstance(made, StoreEngineFactory):
         raise config.error(key, f"{config.text(key)} is not a StoreEngineFactory")
     return made
@@ -150,30 +194,43 @@ def _changelog(config: Config, store: str, job: str, systems: Systems) -> System
         except ConfigError as error:
             raise config.error(key, str(error)) from None
         systems.factory(stream.system, key=key)
+        _check_holds_state(config, stream.system, key)
         return stream
-    system, system_key = _default_system(config)
+    system, system_key = changelog_system(config, job, systems)
     if system is None:
         if named is not None:
-            raise config.error(key, f"write {key}=system.{named}, or name the system of all changelogs with job.changelog.system")
+            raise config.error(
+                key,
+                f"write {key}=system.{named}, or name the system of all changelogs with job.changelog.system",
+            )
         return None
     systems.factory(system, key=system_key)
+    _check_holds_state(config, system, system_key)
     return SystemStream(system, named or f"{job}-{store}-changelog".replace(" ", "-"))
 
 
-def _default_system(config: Config) -> tuple[str | None, str | None]:
-    """The system of changelogs that name none, and the key that says so."""
-    for key in ("job.changelog.system", "job.default.system"):
-        system = config.text(key)
-        if system is not None:
-            return system, key
-    able = keepers(config)
-    return (able[0], f"systems.{able[0]}.samza.factory") if len(able) == 1 else (None, None)
+def _check_holds_state(config: Config, system: str, key: str | None) -> None:
+    """Raise ConfigError where a system cannot give back what a store has written to it."""
+    kind = builtin_kind(config, system)
+    if key is not None and kind in _FORGETFUL:
+        raise config.error(
+            key,
+            f"'{system}' is a {kind} system, which cannot hold a changelog: that needs keys, and messages "
+            "that can be read again. "
+            "Name a log system or a Kafka (job.changelog.system=...); or name none, and set "
+            "task.checkpoint.system=file to keep state "
+            "and checkpoints together in files",
+        )
 
 
 def _warn_of_choice(config: Config, store: str) -> None:
     able = keepers(config)
     if able:
         log.warning(
-            "the store '%s' has no changelog and is lost at a stop: %s could all keep it; say which with job.changelog.system, or set "
-            "stores.%s.changelog=none", store, ", ".join(able), store,
-        )  # fmt: skip
+            "the store '%s' has no changelog and is lost at a stop: %s could all keep it; say which with "
+            "job.changelog.system, or set "
+            "stores.%s.changelog=none",
+            store,
+            ", ".join(able),
+            store,
+        )

@@ -11,23 +11,26 @@ from streambench.config import Config
 
 
 class StoreEngine(ABC):
-    """A sorted map of bytes to bytes, for one store of one task. Keys are ordered as unsigned bytes. Used on one thread at a time.
+    """A sorted map of bytes to bytes, for one store of one task. Keys are ordered as unsigned bytes. Used on
+    one thread at a time.
 
-    An engine knows nothing of serdes and changelogs; ``TaskStore`` above it does. It keeps the very bytes it is given, so it is given
-    compact ones.
+    An engine knows nothing of serdes and changelogs; ``TaskStore`` above it does. It keeps the very bytes it
+    is given, so it is given compact ones.
 
-    **Snapshots.** ``snapshot`` returns something opaque that stands for the state of this moment, for as long as somebody holds it;
-    ``restore`` brings that state back, as often as one likes. A restore is a change like any other: snapshots taken after the restored one
-    stay valid, so that one can go forward again. Both must cost no more than what has changed in between.
+    **Snapshots.** ``snapshot`` returns something opaque that stands for the state of this moment, for as long
+    as it is referenced; ``restore`` brings that state back, as often as one likes. A restore is a change
+    like any other: snapshots taken after the restored one stay valid, so that one can go forward again. Both
+    must cost no more than what has changed in between.
 
-    **Commits.** What an engine keeps in files may be used again by the next start, if it is exactly the state of the last commit. After
-    each commit ``mark`` says which one it was; ``marked`` tells it to the next start, and what was written after that mark must be gone by
-    then, however the process ended. An engine that cannot promise this is empty at every start, and leaves both methods as they are.
+    **Commits.** What an engine keeps in files may be used again by the next start, if it is exactly the state
+    of the last commit. After each commit ``mark`` says which one it was; ``marked`` reports it to the next
+    start, and what was written after that mark must be gone by then, however the process ended. An engine
+    that cannot promise this is empty at every start, and leaves both methods as they are.
     """
 
     in_memory: ClassVar[bool] = False
-    """True where reading costs no more than a dict: then there is a cache above it only where ``stores.<n>.object.cache.size`` asks for
-    one."""
+    """True where reading costs no more than a dict: then there is a cache above it only where
+    ``stores.<n>.object.cache.size`` asks for one."""
 
     @abstractmethod
     def get(self, key: bytes) -> bytes | None:
@@ -42,19 +45,27 @@ class StoreEngine(ABC):
         """Remove a key; nothing happens where it has no value."""
 
     @abstractmethod
-    def load(self, keys: Sequence[bytes], values: Sequence[bytes | None], written: Sequence[int | None] | None = None) -> None:
-        """Put many entries, in order; a value of None deletes. What a restore from a changelog calls, and a cache that writes down.
+    def load(
+        self,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        written: Sequence[int | None] | None = None,
+    ) -> None:
+        """Put many entries, in order; a value of None deletes. What a restore from a changelog calls, and a
+        cache that writes down.
 
-        ``written``: when each entry was written (milliseconds; None: not known), for the layer that knows about time; others ignore it."""
+        ``written``: when each entry was written (milliseconds; None: not known), for the layer that knows
+        about time; others ignore it."""
 
     @abstractmethod
     def range(self, from_: bytes | None, to: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        """The entries from ``from_`` (inclusive) to ``to`` (exclusive), in key order, as they are now, whatever is written meanwhile.
-        None: no bound. An iterator that holds resources has a ``close()``, which is called once nobody wants more of it."""
+        """The entries from ``from_`` (inclusive) to ``to`` (exclusive), in key order, as they are now,
+        whatever is written meanwhile. None: no bound. An iterator that holds resources has a ``close()``,
+        which is called once no more of it is wanted."""
 
     @abstractmethod
     def __len__(self) -> int:
-        """How many entries there are."""
+        """The number of entries."""
 
     @abstractmethod
     def snapshot(self) -> Any:
@@ -70,25 +81,27 @@ class StoreEngine(ABC):
 
     @abstractmethod
     def clear(self) -> None:
-        """Remove all entries, and the mark. Not called while somebody holds a snapshot that is still of use."""
+        """Remove all entries, and the mark. Not called while a snapshot is held that is still of use."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of what the engine holds; may be called more than once."""
+        """Free what the engine holds; may be called more than once."""
 
     def mark(self, marker: bytes) -> None:  # noqa: B027 - engines in memory have nothing to mark
-        """What the engine holds now is committed, and ``marker`` names that commit."""
+        """Note that the present state is committed; ``marker`` names that commit."""
 
     def marked(self) -> bytes | None:
-        """The marker of the commit whose state a new engine found in its files; None: it found none, and is empty."""
+        """The marker of the commit whose state a new engine found in its files; None: it found none, and is
+        empty."""
         return None
 
 
 class StoreEngineFactory(ABC):
-    """Makes engines: what ``stores.<n>.factory`` names, by a dotted path or as an entry point of ``streambench.stores``. One object makes
-    the engines of all tasks of a container. Its own settings stand below ``stores.<n>.engine.``; it checks them itself."""
+    """Makes engines: what ``stores.<n>.factory`` names, by a dotted path or as an entry point of
+    ``streambench.stores``. One object makes the engines of all tasks of a container. Its own settings stand
+    below ``stores.<n>.engine.``; it checks them itself."""
 
     @abstractmethod
     def get_engine(self, store: str, task: str, config: Config, directory: Path) -> StoreEngine:
-        """An engine for one store of one task. ``directory``, which need not exist, is where it may keep files; it is this task's and
-        store's alone. Raises ConfigError, StoreError."""
+        """An engine for one store of one task. ``directory``, which need not exist, is where it may keep
+        files; it is this task's and store's alone. Raises ConfigError, StoreError."""

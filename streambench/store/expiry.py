@@ -16,10 +16,11 @@ _pack, _unpack_from = _STAMP.pack, _STAMP.unpack_from
 
 
 class ExpiringEngine(StoreEngine):
-    """An engine that puts before each value when it was written, and hides what was written ``ttl_ms`` ago or longer.
+    """An engine that puts before each value when it was written, and hides what was written ``ttl_ms`` ago or
+    longer.
 
-    ``now_ms`` tells the time. Reading an entry does not make it younger. What is hidden is removed little by little by ``sweep``.
-    """
+    ``now_ms`` returns the time. Reading an entry does not make it younger. What is hidden is removed little
+    by little by ``sweep``."""
 
     def __init__(self, engine: StoreEngine, ttl_ms: int, now_ms: Callable[[], int]) -> None:
         self._engine = engine
@@ -27,6 +28,11 @@ class ExpiringEngine(StoreEngine):
         self._now_ms = now_ms
         self._puts = 0
         self._swept_to: bytes | None = None
+
+    @property
+    def below(self) -> StoreEngine:
+        """The engine that holds the entries with their times."""
+        return self._engine
 
     def get(self, key: bytes) -> bytes | None:
         data = self._engine.get(key)
@@ -41,12 +47,18 @@ class ExpiringEngine(StoreEngine):
     def delete(self, key: bytes) -> None:
         self._engine.delete(key)
 
-    def load(self, keys: Sequence[bytes], values: Sequence[bytes | None], written: Sequence[int | None] | None = None) -> None:
-        """An entry of which nobody knows when it was written counts as written now."""
+    def load(
+        self,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        written: Sequence[int | None] | None = None,
+    ) -> None:
+        """An entry without a known time of writing counts as written now."""
         now = self._now_ms()
         times: Iterable[int | None] = [now] * len(keys) if written is None else written
         stamped = [
-            None if value is None else _pack(now if time is None else time) + value for value, time in zip(values, times, strict=True)
+            None if value is None else _pack(now if time is None else time) + value
+            for value, time in zip(values, times, strict=True)
         ]
         self._engine.load(keys, stamped)
 
@@ -90,8 +102,8 @@ class ExpiringEngine(StoreEngine):
     def sweep(self) -> list[bytes]:
         """Remove some of what has expired; the keys.
 
-        Each call looks at the entries that follow those of the call before, at twice as many as were put meanwhile: so all of them have
-        their turn, however fast new ones come."""
+        Each call looks at the entries that follow those of the call before, at twice as many as were put
+        meanwhile: so all of them have their turn, however fast new ones come."""
         most = max(_AT_LEAST, 2 * self._puts)
         self._puts = 0
         horizon = self._now_ms() - self._ttl_ms

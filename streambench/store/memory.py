@@ -14,7 +14,8 @@ _FEW = 16
 
 
 class MemoryEngine(RewindableEngine):
-    """A dict. The order of the keys is established when somebody asks for it, from the order known before and what has changed."""
+    """A dict. The order of the keys is established when it is needed, from the order known before and
+    what has changed."""
 
     in_memory = True
 
@@ -23,7 +24,8 @@ class MemoryEngine(RewindableEngine):
         self._data: dict[bytes, bytes] = {}
         self._ordered: list[bytes] = []
         self._moved: dict[bytes, None] = {}  # keys that came or went since _ordered was in order
-        self.get = self._data.get  # type: ignore[method-assign, assignment] # the dict's own: the one call that must be quick
+        # The dict's own: the one call that must be quick.
+        self.get = self._data.get  # type: ignore[method-assign, assignment]
 
     def get(self, key: bytes) -> bytes | None:
         return self._data.get(key)
@@ -45,7 +47,12 @@ class MemoryEngine(RewindableEngine):
                 moment.former.setdefault(key, former)
             self._moved[key] = None
 
-    def load(self, keys: Sequence[bytes], values: Sequence[bytes | None], written: Sequence[int | None] | None = None) -> None:
+    def load(
+        self,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        written: Sequence[int | None] | None = None,
+    ) -> None:
         if self._newest() is None and None not in values:
             self._moved.update(dict.fromkeys(set(keys) - self._data.keys()))
             self._data.update(zip(keys, values, strict=True))  # type: ignore[arg-type]
@@ -68,7 +75,11 @@ class MemoryEngine(RewindableEngine):
     def _entries(self, keys: list[bytes], moment: Moment) -> Iterator[tuple[bytes, bytes]]:
         data = self._data
         for key in keys:
-            value = data.get(key) if not moment.former and moment.next is None else moment.value(key, data.get(key))
+            value = (
+                data.get(key)
+                if not moment.former and moment.next is None
+                else moment.value(key, data.get(key))
+            )
             if value is None:
                 return  # the store was closed meanwhile
             yield key, value

@@ -10,7 +10,8 @@ from streambench.store.task_store import TaskStore
 
 
 class MeteredStore(TaskStore):
-    """Times what the task gets and puts, serdes included. All tasks of a container share the timers of a store of one name."""
+    """Times what the task gets and puts, serdes included. All tasks of a container share the timers of a
+    store of one name."""
 
     __slots__ = ("_get_ns", "_put_ns")
 
@@ -19,9 +20,9 @@ class MeteredStore(TaskStore):
         self._get_ns = metrics.timer(f"{self.name}-get-ns", "stores")
         self._put_ns = metrics.timer(f"{self.name}-put-ns", "stores")
 
-    def get(self, key: Any) -> Any:
+    def get(self, key: Any, default: Any = None) -> Any:
         began = time.perf_counter_ns()
-        value = super().get(key)
+        value = super().get(key, default)
         self._get_ns.update(time.perf_counter_ns() - began)
         return value
 

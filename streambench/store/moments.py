@@ -10,10 +10,12 @@ from streambench.store.engine import StoreEngine
 
 
 class Moment:
-    """A state in the past, told backwards: what keys had as values that were changed since, up to the next moment.
+    """A state in the past, kept backwards: what keys had as values that were changed since, up to the next
+    moment.
 
-    Moments are linked from older to newer ones, so that a write has to be noted in the newest only; and nothing but the holder of a
-    snapshot keeps a moment alive, so that nothing is noted that nobody can ask for.
+    Moments are linked from older to newer ones, so that a write has to be noted in the newest only; and
+    nothing but the holder of a snapshot keeps a moment alive, so that nothing is noted without a
+    use.
     """
 
     __slots__ = ("__weakref__", "engine", "former", "next")
@@ -47,10 +49,10 @@ NO_MOMENT = weakref.ref(Moment())
 
 
 class RewindableEngine(StoreEngine):
-    """An engine that notes what it overwrites, as long as somebody holds a snapshot.
+    """An engine that notes what it overwrites, as long as a snapshot is held.
 
-    Whatever changes a key first asks ``self._newest()`` for a moment, and where there is one, notes in its ``former`` what the key had,
-    unless that stands there already.
+    Whatever changes a key first asks ``self._newest()`` for a moment, and where there is one, notes in its
+    ``former`` what the key had, unless that stands there already.
     """
 
     def __init__(self) -> None:

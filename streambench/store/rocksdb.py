@@ -1,12 +1,15 @@
 """State in RocksDB: on this machine's disk, for more of it than fits into memory.
 
-The files of a store hold its state as of its last commit (whose marker stands with it), and what was written since together with what that
-has overwritten. Whoever opens them after a crash undoes the latter, and finds the state of that commit.
-"""
+The files of a store hold its state as of its last commit (whose marker stands with it), and what was written
+since together with what that has overwritten. The next to open them after a crash undoes the latter, and
+finds the state of that commit."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import glob
+import itertools
 import logging
 import os
 import shutil
@@ -34,27 +37,67 @@ _LOOK_EVERY_S = 0.05
 _OURS = "current process"
 #: What is no fault of the files, which must not be thrown away for it.
 _OF_THE_MACHINE = tuple(
-    map(os.strerror, (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOMEM))
+    map(
+        os.strerror,
+        (
+            errno.EMFILE,
+            errno.ENFILE,
+            errno.ENOSPC,
+            errno.EDQUOT,
+            errno.EACCES,
+            errno.EPERM,
+            errno.EROFS,
+            errno.ENOMEM,
+        ),
+    )
 )
+
+
+class _Patience:
+    """The time for which all engines of a container wait, together, for a process that holds their files."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._began: float | None = None
+
+    def is_over(self) -> bool:
+        """True once the time since the first call is up."""
+        now = time.monotonic()
+        if self._began is None:
+            self._began = now
+        return now - self._began >= self.seconds
 
 
 class RocksDbEngine(RewindableEngine):
     """A RocksDB in a directory, which belongs to one engine at a time.
 
-    As long as nothing is marked, nothing has to outlive the process, and RocksDB's write-ahead log is left out.
+    Where a frozen process keeps the directory, the engine makes one beside it (``DIRECTORY~1``): its marker
+    says that nothing is in it, and its state is restored. Such directories go when the first is free again.
+
+    As long as nothing is marked, nothing has to outlive the process, and RocksDB's write-ahead log is left
+    out.
     """
 
-    def __init__(self, directory: Path, what: str = "a store", options: Options | None = None, *, patience_s: float = _PATIENCE_S) -> None:
-        """``what``: the store and the task, for errors. ``patience_s``: how long another process may take to let go of the directory."""
+    def __init__(
+        self,
+        directory: Path,
+        what: str = "a store",
+        options: Options | None = None,
+        *,
+        patience: _Patience | None = None,
+    ) -> None:
+        """``what``: the store and the task, for errors. ``patience``: how long another process may take to
+        release the directory."""
         super().__init__()
-        self._patience_s = patience_s
+        self._patience = patience or _Patience(_PATIENCE_S)
         self._directory = directory
         self._what = what
         self._options = options or _options(WriteBufferManager(32 << 20, False), Cache(8 << 20))
         self._overwritten: set[bytes] = set()
         self._reading: weakref.WeakSet[_Entries] = weakref.WeakSet()
         self._unlogged = WriteOptions()
-        self._unlogged.disable_wal = True  # type: ignore[method-assign, assignment] # it is an attribute, whatever its stub says
+        # It is an attribute, whatever its stub says.
+        self._unlogged.disable_wal = True  # type: ignore[method-assign, assignment]
         self._has_unlogged = False
         self._marker: bytes | None = None
         self._db: Any = None
@@ -81,7 +124,12 @@ class RocksDbEngine(RewindableEngine):
     def delete(self, key: bytes) -> None:
         self.load((key,), (None,))
 
-    def load(self, keys: Sequence[bytes], values: Sequence[bytes | None], written: Sequence[int | None] | None = None) -> None:
+    def load(
+        self,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        written: Sequence[int | None] | None = None,
+    ) -> None:
         batch = WriteBatch(raw_mode=True)
         fresh = self._note_former(keys, batch)
         for key, value in zip(keys, values, strict=True):
@@ -106,7 +154,8 @@ class RocksDbEngine(RewindableEngine):
         return sum(1 for _ in self._db.keys())  # noqa: SIM118 - it is no mapping
 
     def flush(self) -> None:
-        """Nothing is kept back here: what was written outlives this process, and the mark tells what of it is committed."""
+        """Nothing is kept back here: what was written outlives this process, and the mark shows what of it is
+        committed."""
 
     def clear(self) -> None:
         self._release()
@@ -133,7 +182,8 @@ class RocksDbEngine(RewindableEngine):
         return self._marker
 
     def _note_former(self, keys: Sequence[bytes], batch: WriteBatch) -> list[bytes]:
-        """Note the values of what is about to be overwritten, for whoever may want to go back; the keys that are new to the undo notes."""
+        """Note the values of what is about to be overwritten, for a way back; the keys that
+        are new to the undo notes."""
         moment = self._newest()
         overwritten = self._overwritten
         fresh = [] if self._marker is None else [key for key in dict.fromkeys(keys) if key not in overwritten]
@@ -165,12 +215,17 @@ class RocksDbEngine(RewindableEngine):
         except Exception as error:
             if _is_locked(error):
                 raise StoreError(
-                    f"{self._what}: {self._directory} is in use by another process, or by another container in this one: stop it first"
-                    f"{self._waited(error)}"
+                    f"{self._what}: {self._directory} is in use by another container of this process: "
+                    "stop it first"
                 ) from None
             if any(reason in str(error) for reason in _OF_THE_MACHINE):
                 raise self._unusable(error) from error
-            log.warning("%s: the files in %s cannot be used (%s); they are made anew", self._what, self._directory, error)
+            log.warning(
+                "%s: the files in %s cannot be used (%s); they are made again",
+                self._what,
+                self._directory,
+                error,
+            )
             shutil.rmtree(self._directory, ignore_errors=True)
             try:
                 self._db = self._opened()
@@ -183,33 +238,76 @@ class RocksDbEngine(RewindableEngine):
             self.clear()
 
     def _opened_in_the_end(self) -> Rdict:
-        """Another process that has the files may be that of the container's former holder, who lets go of them as soon as he notices that
-        he was replaced: at the end of the message he is at, say."""
-        began = time.monotonic()
-        is_told = False
+        """Another process that has the files may be that of the container's former holder. It releases them
+        as soon as it notices that it was replaced, after its message, or never, if it is frozen."""
+        is_reported = False
         while True:
             try:
-                return self._opened()
+                db = self._opened()
+                self._remove_others()
+                return db
             except Exception as error:
-                if not _is_locked(error) or _OURS in str(error) or time.monotonic() - began >= self._patience_s:
+                if not _is_locked(error) or _OURS in str(error):
                     raise
-            if not is_told:
-                is_told = True
-                what = "%s: %s is in use by another process, which may be about to stop: waiting for it, %g s at most"
-                log.warning(what, self._what, self._directory, self._patience_s)
+            if self._patience.is_over():
+                return self._opened_beside()
+            if not is_reported:
+                is_reported = True
+                log.warning(
+                    "%s: %s is in use by another process, which may be about to stop: waiting for it, %g s "
+                    "at most",
+                    self._what,
+                    self._directory,
+                    self._patience.seconds,
+                )
             time.sleep(_LOOK_EVERY_S)
 
-    def _waited(self, error: Exception) -> str:
-        return "" if _OURS in str(error) else f" (it did not let go within {self._patience_s:g} s: task.shutdown.ms)"
+    def _opened_beside(self) -> Rdict:
+        """Open the first directory beside this one that no process holds, and use that."""
+        held = self._directory
+        for number in itertools.count(1):
+            self._directory = held.with_name(f"{held.name}~{number}")
+            try:
+                db = self._opened()
+            except Exception as error:
+                if not _is_locked(error):
+                    raise
+                continue
+            log.warning(
+                "%s: another process has not released %s within %g s (task.shutdown.ms); the state is "
+                "restored into %s",
+                self._what,
+                held,
+                self._patience.seconds,
+                self._directory,
+            )
+            return db
+        raise AssertionError("numbers do not end")
+
+    def _remove_others(self) -> None:
+        """Remove what ``_opened_beside`` made, where no process holds it any more."""
+        for other in self._directory.parent.glob(f"{glob.escape(self._directory.name)}~*"):
+            with contextlib.suppress(Exception):
+                Rdict.destroy(str(other), self._options)  # which fails where it is held
+                shutil.rmtree(other, ignore_errors=True)
 
     def _unusable(self, error: Exception) -> StoreError:
-        hint = "; each store of each task has files open: allow more (ulimit -n), or spread the tasks over more containers"
+        hint = (
+            "; each store of each task has files open: allow more (ulimit -n), or spread the tasks "
+            "over more containers"
+        )
         too_many = os.strerror(errno.EMFILE) in str(error)
-        return StoreError(f"{self._what}: cannot keep files in {self._directory}: {error}{hint if too_many else ''}")
+        return StoreError(
+            f"{self._what}: cannot keep files in {self._directory}: {error}{hint if too_many else ''}"
+        )
 
     def _opened(self) -> Rdict:
         self._directory.mkdir(parents=True, exist_ok=True)
-        return Rdict(str(self._directory), self._options, column_families={"default": self._options, _NOTES: self._options})
+        return Rdict(
+            str(self._directory),
+            self._options,
+            column_families={"default": self._options, _NOTES: self._options},
+        )
 
     def _undo(self) -> None:
         """Bring back what was overwritten since the last mark."""
@@ -255,7 +353,7 @@ class _Entries:
         return entry
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
         self._items = iter(())
 
 
@@ -264,14 +362,18 @@ class RocksDbEngineFactory(StoreEngineFactory):
 
     def __init__(self) -> None:
         self._shared: Options | None = None
+        self._patience: _Patience | None = None
 
     def get_engine(self, store: str, task: str, config: Config, directory: Path) -> StoreEngine:
         if self._shared is None:
             cache = Cache(_size(config, f"stores.{store}.container.cache.size.bytes"))
-            buffers = WriteBufferManager(_size(config, f"stores.{store}.container.write.buffer.size.bytes"), False)
+            buffers = WriteBufferManager(
+                _size(config, f"stores.{store}.container.write.buffer.size.bytes"), False
+            )
             self._shared = _options(buffers, cache)
-        patience_s = config.integer("task.shutdown.ms") / 1000
-        return RocksDbEngine(directory, f"store '{store}' of {task}", self._shared, patience_s=patience_s)
+        if self._patience is None:
+            self._patience = _Patience(config.integer("task.shutdown.ms") / 1000)
+        return RocksDbEngine(directory, f"store '{store}' of {task}", self._shared, patience=self._patience)
 
 
 def _is_locked(error: Exception) -> bool:

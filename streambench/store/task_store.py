@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NoReturn, Protocol
 
@@ -15,6 +15,7 @@ from streambench.serde.api import Serde
 from streambench.serde.builtin import key_encoder
 from streambench.store.engine import StoreEngine
 from streambench.store.expiry import ExpiringEngine
+from streambench.store.undo import InputOwner, Undo
 from streambench.task import KeyValueStore
 
 log = logging.getLogger(__name__)
@@ -22,7 +23,7 @@ log = logging.getLogger(__name__)
 _get_ident = threading.get_ident
 
 Entries = Generator[tuple[Any, Any], None, None]
-"""Entries that are read one after the other; ``close()`` lets go of them before the end."""
+"""Entries that are read one after the other; ``close()`` frees them before the end."""
 
 
 class ThreadOwner(Protocol):
@@ -39,7 +40,8 @@ class _Thread:
 
 
 class StoreCounts:
-    """What one container did with a store, all tasks together: the counters that Samza has, in the group ``stores``."""
+    """The use of a store by one container, all tasks together: the counters that Samza has, in the group
+    ``stores``."""
 
     __slots__ = ("alls", "deletes", "dropped", "flushes", "gets", "puts", "ranges")
 
@@ -51,25 +53,54 @@ class StoreCounts:
 
 
 class TaskStore(KeyValueStore):
-    """One store of one task, the same object for the life of the task: what is beneath it is restored in place.
+    """One store of one task, the same object for the life of the task: what is beneath it is restored in
+    place.
 
-    Values are serialised when they are put and deserialised when they are got, so that changing an object changes no state.
-    With ``changelog``, the keys that were put or deleted are remembered until ``drain``.
+    Values are serialised when they are put and deserialised when they are got, so that changing an object
+    changes no state. With ``changelog``, the keys that were put or deleted are remembered until ``drain``.
     """
 
     __slots__ = (
-        "_changed", "_counts", "_decode_key", "_decode_value", "_drops_large", "_encode_key", "_encode_value", "_expiring", "_get",
-        "_gets", "_max_value", "_owner", "_put", "_puts", "engine", "has_changelog", "name",
-    )  # fmt: skip
+        "_changed",
+        "_counts",
+        "_decode_key",
+        "_decode_value",
+        "_delete",
+        "_drops_large",
+        "_encode_key",
+        "_encode_value",
+        "_expiring",
+        "_get",
+        "_gets",
+        "_max_value",
+        "_owner",
+        "_put",
+        "_puts",
+        "_undo",
+        "_written",
+        "engine",
+        "has_changelog",
+        "name",
+    )
 
     def __init__(
-        self, name: str, engine: StoreEngine, key_serde: Serde, value_serde: Serde, *, changelog: bool, owner: ThreadOwner | None = None,
-        counts: StoreCounts | None = None, max_value: int | None = None, drops_large: bool = False,
-    ) -> None:  # fmt: skip
-        """``owner``: whose thread may use the store; without it, the thread of ``bind_thread``, and before that the current one.
+        self,
+        name: str,
+        engine: StoreEngine,
+        key_serde: Serde,
+        value_serde: Serde,
+        *,
+        changelog: bool,
+        owner: ThreadOwner | None = None,
+        counts: StoreCounts | None = None,
+        max_value: int | None = None,
+        drops_large: bool = False,
+    ) -> None:
+        """``owner``: whose thread may use the store; without it, the thread of ``bind_thread``, and before
+        that the current one.
 
-        ``counts``: where the calls are counted. ``max_value``: a value of more bytes is not put, which is an error, or, with
-        ``drops_large``, counted and logged."""
+        ``counts``: where the calls are counted. ``max_value``: a value of more bytes is not put, which is an
+        error, or, with ``drops_large``, counted and logged."""
         self.name = name
         self.engine = engine
         self.has_changelog = changelog
@@ -84,6 +115,9 @@ class TaskStore(KeyValueStore):
         self._decode_value = value_serde.from_bytes
         self._get = engine.get
         self._put = engine.put
+        self._delete = engine.delete
+        self._undo: Undo | None = None
+        self._written: Callable[[bytes, bytes | None, bytes | None], object] | None = None
         self._owner: ThreadOwner = owner or _Thread(_get_ident())
         self._changed: dict[bytes, None] = {}
 
@@ -91,7 +125,52 @@ class TaskStore(KeyValueStore):
         """Let the thread with this ``threading.get_ident()`` use the store from now on, and no other."""
         self._owner = _Thread(ident)
 
-    def get(self, key: Any) -> Any:
+    def undo_by(self, owner: InputOwner) -> None:
+        """Note from now on what each write overwrites, for ``take_back``. ``owner``: knows which message is
+        being processed."""
+        self._undo = Undo(self.engine, owner, lambda: self._changed)
+        self._put, self._delete = self._undo.put, self._undo.delete
+
+    def observe(self, written: Callable[[bytes, bytes | None, bytes | None], object] | None) -> None:
+        """Call ``written(key, before, after)`` after each write from now on; None: write without it."""
+        direct: StoreEngine | Undo = self.engine if self._undo is None else self._undo
+        put, delete, get = direct.put, direct.delete, self.engine.get
+        self._put, self._delete, self._written = put, delete, written
+        if written is None:
+            return
+
+        def observed_put(key: bytes, value: bytes) -> None:
+            before = get(key)
+            put(key, value)
+            written(key, before, value)
+
+        def observed_delete(key: bytes) -> None:
+            key = b"%b" % key
+            before = get(key)
+            delete(key)
+            written(key, before, None)
+
+        self._put, self._delete = observed_put, observed_delete
+
+    def begin(self) -> None:
+        """Another callback of the task begins, without a message of its own. Nothing happens without
+        ``undo_by``."""
+        if self._undo is not None:
+            self._undo.begin()
+
+    def take_back(self) -> None:
+        """Bring back what the callback at work has overwritten, and forget its changes. Nothing happens
+        without ``undo_by``."""
+        if self._undo is None:
+            return
+        get, written = self.engine.get, self._written
+        lost = {} if written is None else {key: get(key) for key in self._undo.overwritten()}
+        self._undo.take_back()
+        if written is not None:
+            for key, value in lost.items():
+                written(key, value, get(key))
+
+    def get(self, key: Any, default: Any = None) -> Any:
         if _get_ident() != self._owner.ident:
             self._refuse()
         if key is None:
@@ -103,7 +182,7 @@ class TaskStore(KeyValueStore):
             raise self._unencodable(key, "key", error) from error
         data = self._get(encoded)
         if data is None:
-            return None
+            return default
         try:
             return self._decode_value(data)
         except Exception as error:
@@ -116,7 +195,8 @@ class TaskStore(KeyValueStore):
             raise self._none_key()
         if value is None:
             raise StoreError(
-                f"store '{self.name}': None is not a valid value (of the key {shortened(key)}); to remove a key use delete(key)"
+                f"store '{self.name}': None is not a valid value (of the key {shortened(key)}); to remove a "
+                "key use delete(key)"
             )
         try:
             encoded = self._encode_key(key)
@@ -129,7 +209,8 @@ class TaskStore(KeyValueStore):
         if len(data) > self._max_value and self._is_dropped(key, len(data)):
             return
         self._puts.count += 1
-        # Copies of the right size: what orjson returns holds 4 KiB for as long as it lives, and here it lives long.
+        # Copies of the right size: what orjson returns holds 4 KiB for as long as it lives, and here it lives
+        # long.
         encoded = b"%b" % encoded
         self._put(encoded, b"%b" % data)
         if self.has_changelog:
@@ -140,9 +221,14 @@ class TaskStore(KeyValueStore):
         self._counts.deletes.count += 1
         if self._get(encoded) is None:
             return
-        self.engine.delete(encoded)
+        self._delete(encoded)
         if self.has_changelog:
             self._changed[b"%b" % encoded] = None
+
+    def __contains__(self, key: Any) -> bool:
+        encoded = self._key(key)
+        self._gets.count += 1
+        return self._get(encoded) is not None
 
     def range(self, from_: Any, to: Any) -> Entries:
         self._counts.ranges.count += 1
@@ -159,13 +245,14 @@ class TaskStore(KeyValueStore):
         self.engine.flush()
 
     def close(self) -> None:
-        """Let go of what the store holds. Using it afterwards is a StoreError, closing it again is not."""
+        """Close the store. Using it afterwards is a StoreError, closing it again is not."""
         self._owner = _Thread(0)
         self._changed = {}
         self.engine.close()
 
     def drain(self) -> list[tuple[bytes, bytes | None]]:
-        """What changed since the last call: each key with its present value (None: deleted), in the order of their first change."""
+        """The changes since the last call: each key with its present value (None: deleted), in the order of
+        their first change."""
         expired = self._expiring.sweep() if self._expiring is not None else ()
         changed, self._changed = self._changed, {}
         if self.has_changelog:
@@ -175,24 +262,48 @@ class TaskStore(KeyValueStore):
 
     @property
     def changes(self) -> int:
-        """How many keys were changed since the last ``drain``; 0 where there is no changelog."""
+        """The number of keys changed since the last ``drain``; 0 where there is no changelog."""
         return len(self._changed)
 
     @property
     def written_at(self) -> Callable[[bytes], int | None] | None:
-        """What tells when a key (as bytes) was written, in milliseconds; None for a store that does not know, because no entry expires."""
+        """A function that returns when a key (as bytes) was written, in milliseconds; None for a store that
+        does not know, because no entry expires."""
         return None if self._expiring is None else self._expiring.written
 
     def written(self, entries: Sequence[tuple[bytes, bytes | None]]) -> list[int | None] | None:
-        """When each of these entries, as ``drain`` gave them, was written; None for a store that does not know. One that has expired
-        since then has its time all the same: without it, a restore would take it for new."""
+        """When each of these entries, as ``drain`` gave them, was written; None for a store that does not
+        know. One that has expired since then has its time all the same: without it, a restore would take it
+        for new."""
         if self._expiring is None:
             return None
         stamp = self._expiring.stamp
         return [None if value is None else stamp(key) for key, value in entries]
 
+    def encoded_key(self, key: Any) -> bytes:
+        """The bytes of a key. Raises SerdeError."""
+        try:
+            return self._encode_key(key)
+        except Exception as error:
+            raise self._unencodable(key, "key", error) from error
+
+    def decoded_key(self, key: bytes) -> Any:
+        """The key of encoded ``key``. Raises SerdeError."""
+        try:
+            return self._decode_key(key)
+        except Exception as error:
+            raise self._undecodable(key, error) from error
+
+    def decoded_value(self, key: bytes, value: bytes | None) -> Any:
+        """The value of an encoded one, None for None. Raises SerdeError."""
+        try:
+            return None if value is None else self._decode_value(value)
+        except Exception as error:
+            raise self._undecodable(key, error) from error
+
     def snapshot(self) -> tuple[Any, ...]:
-        """The state of now, and what of it is not in the changelog yet. Costs next to nothing; see ``StoreEngine``."""
+        """The state of now, and what of it is not in the changelog yet. Costs next to nothing; see
+        ``StoreEngine``."""
         return self.engine.snapshot(), self._changed, len(self._changed)
 
     def restore(self, snapshot: tuple[Any, ...]) -> None:
@@ -201,6 +312,18 @@ class TaskStore(KeyValueStore):
         self.engine.restore(moment)
         # Until it is drained a dict of changes only grows, at its end.
         self._changed = dict.fromkeys(islice(changed, count))
+        self.begin()
+
+    def overwrite(self, entries: Mapping[bytes, bytes | None]) -> None:
+        """Set entries as the engine holds them, with their times where they expire; None removes one."""
+        engine = self.engine if self._expiring is None else self._expiring.below
+        for key, value in entries.items():
+            if value is None:
+                engine.delete(key)
+            else:
+                engine.put(key, value)
+            if self.has_changelog:
+                self._changed[key] = None
 
     def _key(self, key: Any) -> bytes:
         self._check()
@@ -228,13 +351,20 @@ class TaskStore(KeyValueStore):
                 close()
 
     def _is_dropped(self, key: Any, size: int) -> bool:
-        """What becomes of a value that is too large. Raises StoreError unless such values are dropped."""
+        """Handle a value that is too large. Raises StoreError unless such values are dropped."""
         setting = f"stores.{self.name}.changelog.max.message.size.bytes"
-        what = f"store '{self.name}': the value of the key {shortened(key)} has {size} bytes, more than {setting}={self._max_value}"
+        what = (
+            f"store '{self.name}': the value of the key {shortened(key)} has {size} bytes, more than "
+            f"{setting}={self._max_value}"
+        )
         if not self._drops_large:
             raise StoreError(f"{what}; put less, or raise that limit")
         if self._counts.dropped.count == 0:
-            log.warning("%s: it was not put (stores.%s.drop.large.messages); such values are counted from now on", what, self.name)
+            log.warning(
+                "%s: it was not put (stores.%s.drop.large.messages); such values are counted from now on",
+                what,
+                self.name,
+            )
         self._counts.dropped.inc()
         return True
 
@@ -246,8 +376,10 @@ class TaskStore(KeyValueStore):
         if self._owner.ident == 0:
             raise StoreError(f"store '{self.name}' is closed")
         raise WrongThreadError(
-            f"store '{self.name}' was used from the thread '{threading.current_thread().name}'; it belongs to the thread of the event "
-            "loop. Do the work in process() or window(), or hand the result over through a queue that they read"
+            f"store '{self.name}' was used from the thread '{threading.current_thread().name}'; it belongs "
+            "to the thread of the event "
+            "loop. Do the work in process() or window(), or hand the result over through a queue that they "
+            "read"
         )
 
     def _none_key(self) -> StoreError:
@@ -262,6 +394,7 @@ class TaskStore(KeyValueStore):
 
     def _undecodable(self, key: Any, error: Exception) -> SerdeError:
         return SerdeError(
-            f"store '{self.name}': cannot decode the entry with the key {shortened(key)}: {described(error)}; "
+            f"store '{self.name}': cannot decode the entry with the key {shortened(key)}: "
+            f"{described(error)}; "
             "was it written with other serdes?"
         )

@@ -23,7 +23,12 @@ class Noted(MemoryEngine):
 
         self.get = get  # type: ignore[method-assign]
 
-    def load(self, keys: Sequence[bytes], values: Sequence[bytes | None], written: Sequence[int | None] | None = None) -> None:
+    def load(
+        self,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        written: Sequence[int | None] | None = None,
+    ) -> None:
         self.written.append(list(zip(keys, values, strict=True)))
         super().load(keys, values, written)
 
@@ -43,7 +48,9 @@ def test_changes_are_written_a_batch_at_a_time_and_when_one_is_evicted() -> None
     assert below.written[1:] == [[(b"k3", b"3"), (b"k4", b"4")]]
 
 
-def test_a_key_that_changes_often_is_written_once_with_its_last_value_in_the_place_of_its_last_change() -> None:
+def test_a_key_that_changes_often_is_written_once_with_its_last_value_in_the_place_of_its_last_change() -> (
+    None
+):
     below = Noted()
     cache = CachedEngine(below, 10, 10)
     for at in range(1_000):

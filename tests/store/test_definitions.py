@@ -37,7 +37,8 @@ def test_one_key_defines_a_store_with_good_defaults() -> None:
     assert counts.name == "counts"
     assert isinstance(counts.factory, MemoryEngineFactory)
     assert isinstance(counts.key_serde, StringSerde) and isinstance(counts.value_serde, JsonSerde)
-    assert counts.changelog is None
+    assert counts.changelog == SystemStream("_checkpoints", "job-1-counts-changelog")
+    assert counts.formats == ("string", "json")
 
 
 def test_a_job_without_stores_has_none() -> None:
@@ -45,7 +46,13 @@ def test_a_job_without_stores_has_none() -> None:
 
 
 def test_serdes_and_factory_are_as_configured() -> None:
-    config = Config({"stores.c.factory": f"{__name__}.OwnFactory", "stores.c.key.serde": "long", "stores.c.msg.serde": "string"})
+    config = Config(
+        {
+            "stores.c.factory": f"{__name__}.OwnFactory",
+            "stores.c.key.serde": "long",
+            "stores.c.msg.serde": "string",
+        }
+    )
     own = store_definitions(config, "job-1")["c"]
     assert isinstance(own.factory, OwnFactory)
     assert isinstance(own.key_serde, LongSerde) and isinstance(own.value_serde, StringSerde)
@@ -59,19 +66,40 @@ def test_serdes_and_factory_are_as_configured() -> None:
         ({**LOG, "stores.counts.changelog": "log.my.own"}, "log.my.own"),
         ({**LOG, **OTHER, "stores.counts.changelog": "other.x"}, "other.x"),
         ({**LOG, **OTHER, "stores.counts.changelog": "x", "job.changelog.system": "other"}, "other.x"),
-        ({**LOG, **OTHER, "stores.counts.factory": "memory", "job.default.system": "other"}, "other.job-1-counts-changelog"),
-        ({**LOG, **MEMORY, "stores.counts.factory": "memory", "job.changelog.system": "mem"}, "mem.job-1-counts-changelog"),
+        (
+            {**LOG, **OTHER, "stores.counts.factory": "memory", "job.default.system": "other"},
+            "other.job-1-counts-changelog",
+        ),
+        (
+            {**LOG, **MEMORY, "stores.counts.factory": "memory", "job.changelog.system": "mem"},
+            "mem.job-1-counts-changelog",
+        ),
         ({**LOG, "stores.counts.changelog": "none"}, None),
-        ({**MEMORY, "stores.counts.factory": "memory"}, None),
+        ({**MEMORY, "stores.counts.factory": "memory"}, "_checkpoints.job-1-counts-changelog"),
+        ({**MEMORY, "stores.counts.changelog": "x"}, "_checkpoints.x"),
+        (
+            {"task.checkpoint.system": "file", "stores.counts.factory": "memory"},
+            "_checkpoints.job-1-counts-changelog",
+        ),
+        (
+            {**LOG, **OTHER, "task.checkpoint.system": "file", "stores.counts.changelog": "x"},
+            "_checkpoints.x",
+        ),
+        ({**LOG, "task.checkpoint.system": "file", "stores.counts.changelog": "x"}, "log.x"),
+        ({**LOG, **OTHER, "task.checkpoint.system": "other", "stores.counts.changelog": "x"}, "other.x"),
     ],
 )
-def test_the_changelog_is_the_one_named_else_one_in_the_changelog_system(values: dict[str, str], expected: str | None) -> None:
+def test_the_changelog_is_the_one_named_else_one_in_the_changelog_system(
+    values: dict[str, str], expected: str | None
+) -> None:
     assert changelog(values) == (None if expected is None else SystemStream.parse(expected))
 
 
 def test_a_name_with_spaces_becomes_a_stream_without() -> None:
     values = {**LOG, "stores.counts.factory": "memory"}
-    assert store_definitions(Config(values), "my job-1")["counts"].changelog == SystemStream("log", "my-job-1-counts-changelog")
+    assert store_definitions(Config(values), "my job-1")["counts"].changelog == SystemStream(
+        "log", "my-job-1-counts-changelog"
+    )
 
 
 def test_several_log_systems_are_a_warning_that_names_the_choice(caplog: pytest.LogCaptureFixture) -> None:
@@ -85,12 +113,24 @@ def test_several_log_systems_are_a_warning_that_names_the_choice(caplog: pytest.
     [
         ({**LOG, "stores.counts.changelog": "lgo.x"}, "stores.counts.changelog", "did you mean log"),
         ({**LOG, "stores.counts.changelog": "log."}, "stores.counts.changelog", "system.stream"),
-        ({**MEMORY, "stores.counts.changelog": "x"}, "stores.counts.changelog", "job.changelog.system"),
-        ({**LOG, "stores.counts.factory": "memory", "job.changelog.system": "kafka"}, "job.changelog.system", "no system 'kafka'"),
-        ({"stores.counts.factory": "rocks"}, "stores.counts.factory", "there is no 'rocks'; there are memory"),
+        ({**LOG, **OTHER, "stores.counts.changelog": "x"}, "stores.counts.changelog", "job.changelog.system"),
+        (
+            {**LOG, "stores.counts.factory": "memory", "job.changelog.system": "kafka"},
+            "job.changelog.system",
+            "no system 'kafka'",
+        ),
+        (
+            {"stores.counts.factory": "rocks"},
+            "stores.counts.factory",
+            "there is no 'rocks'; there are memory",
+        ),
         ({"stores.counts.factory": "pathlib.Path"}, "stores.counts.factory", "not a StoreEngineFactory"),
         ({"stores.counts.key.serde": "jsn"}, "stores.counts.key.serde", "did you mean json"),
-        ({**LOG, "stores.a.changelog": "x", "stores.b.changelog": "x"}, "stores.b.changelog", "changelog of the store 'a' already"),
+        (
+            {**LOG, "stores.a.changelog": "x", "stores.b.changelog": "x"},
+            "stores.b.changelog",
+            "changelog of the store 'a' already",
+        ),
     ],
 )
 def test_what_is_wrong_is_reported_under_its_key(values: dict[str, str], key: str, text: str) -> None:
@@ -133,10 +173,14 @@ def test_a_factory_has_settings_of_its_own() -> None:
         ({"factory": "rocksdb", "rocksdb.ttl.ms": 5}, [ExpiringEngine, CachedEngine, RocksDbEngine]),
     ],
 )
-def test_layers_stand_above_an_engine_where_they_are_of_use(values: dict[str, object], layers: list[type], tmp_path: Path) -> None:
+def test_layers_stand_above_an_engine_where_they_are_of_use(
+    values: dict[str, object], layers: list[type], tmp_path: Path
+) -> None:
     config = Config({f"stores.c.{key}": value for key, value in values.items()})
     config.validate()
-    made = engine = store_definitions(config, "job-1")["c"].engine("Partition 0", config, tmp_path / "files", lambda: 0)
+    made = engine = store_definitions(config, "job-1")["c"].engine(
+        "Partition 0", config, tmp_path / "files", lambda: 0
+    )
     found = [type(engine)]
     while hasattr(engine, "_engine"):
         engine = engine._engine

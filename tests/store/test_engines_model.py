@@ -1,4 +1,5 @@
-"""Engines on a disk, layer upon layer, through crashes and restarts: always the last marked state, and what was done since."""
+"""Engines on a disk, layer upon layer, through crashes and restarts: always the last marked state, and what
+was done since."""
 
 from __future__ import annotations
 
@@ -43,7 +44,9 @@ class EngineMachine(RuleBasedStateMachine):
         self.marked: tuple[bytes, Model] | None = None
         self.snapshots: list[tuple[Any, Model]] = []
 
-    @initialize(on_disk=st.booleans(), cache=st.sampled_from([None, (1, 1), (3, 2), (100, 50)]), expires=st.booleans())
+    @initialize(
+        on_disk=st.booleans(), cache=st.sampled_from([None, (1, 1), (3, 2), (100, 50)]), expires=st.booleans()
+    )
     def begin(self, on_disk: bool, cache: tuple[int, int] | None, expires: bool) -> None:
         self.on_disk, self.cache, self.expires = on_disk, cache, expires
         self.engine = self.opened()
@@ -55,7 +58,11 @@ class EngineMachine(RuleBasedStateMachine):
         return ExpiringEngine(engine, TTL_MS, lambda: self.now) if self.expires else engine
 
     def living(self) -> dict[bytes, bytes]:
-        return {key: value for key, (value, time) in self.model.items() if not self.expires or self.now - time < TTL_MS}
+        return {
+            key: value
+            for key, (value, time) in self.model.items()
+            if not self.expires or self.now - time < TTL_MS
+        }
 
     @rule(key=KEYS, value=VALUES)
     def put(self, key: bytes, value: bytes) -> None:
@@ -69,7 +76,11 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(entries=st.lists(st.tuples(KEYS, st.none() | VALUES, st.integers(0, TTL_MS * 2))))
     def load(self, entries: list[tuple[bytes, bytes | None, int]]) -> None:
-        self.engine.load([key for key, _, _ in entries], [value for _, value, _ in entries], [self.now - age for _, _, age in entries])
+        self.engine.load(
+            [key for key, _, _ in entries],
+            [value for _, value, _ in entries],
+            [self.now - age for _, _, age in entries],
+        )
         for key, value, age in entries:
             if value is None:
                 self.model.pop(key, None)
@@ -132,7 +143,8 @@ class EngineMachine(RuleBasedStateMachine):
         home, after = (self.root / str(number) for number in (self.homes, self.homes + 1))
         copied = False
         while not copied:
-            # RocksDB compacts, and deletes what it has done with, whenever it likes. Files of before and after that do not go together.
+            # RocksDB compacts, and deletes what it has done with, whenever it likes. Files of before and
+            # after that do not go together.
             with contextlib.suppress(shutil.Error, FileNotFoundError):
                 before = listed(home)
                 shutil.copytree(home, after)

@@ -70,7 +70,9 @@ def test_sweeping_has_its_end_however_many_entries_come_meanwhile() -> None:
 
 def test_an_entry_that_expires_while_it_is_committed_has_its_time_in_the_changelog() -> None:
     time = Time()
-    store = TaskStore("seen", ExpiringEngine(MemoryEngine(), 10, time.now), StringSerde(), StringSerde(), changelog=True)
+    store = TaskStore(
+        "seen", ExpiringEngine(MemoryEngine(), 10, time.now), StringSerde(), StringSerde(), changelog=True
+    )
     store.put("a", "1")
     store.put("b", "1")
     store.delete("b")

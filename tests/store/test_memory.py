@@ -20,7 +20,8 @@ VALUES = st.binary(max_size=3)
 
 
 class AsADict(RuleBasedStateMachine):
-    """The engine does what a dict does, forwards, and backwards by snapshots; what is being read stays as it was."""
+    """The engine does what a dict does, forwards, and backwards by snapshots; what is being read stays as it
+    was."""
 
     snapshots = Bundle("snapshots")
     readers = Bundle("readers")
@@ -66,7 +67,9 @@ class AsADict(RuleBasedStateMachine):
     @rule(target=readers, from_=st.none() | KEYS, to=st.none() | KEYS)
     def begin_to_read(self, from_: bytes | None, to: bytes | None) -> Any:
         wanted = [
-            entry for entry in sorted(self.model.items()) if (from_ is None or entry[0] >= from_) and (to is None or entry[0] < to)
+            entry
+            for entry in sorted(self.model.items())
+            if (from_ is None or entry[0] >= from_) and (to is None or entry[0] < to)
         ]
         return self.engine.range(from_, to), wanted
 

@@ -13,7 +13,9 @@ from streambench.store.restore import Restore, restore_all
 from tests.store.fakes import CHANGELOG, Changelog
 
 Entry = tuple[bytes | None, bytes | None]
-ENTRIES: st.SearchStrategy[list[Entry]] = st.lists(st.tuples(st.sampled_from([b"a", b"b", b"c"]), st.none() | st.binary(max_size=2)))
+ENTRIES: st.SearchStrategy[list[Entry]] = st.lists(
+    st.tuples(st.sampled_from([b"a", b"b", b"c"]), st.none() | st.binary(max_size=2))
+)
 
 
 def contents(engine: MemoryEngine) -> dict[bytes, bytes]:
@@ -24,7 +26,9 @@ def replayed(entries: list[Entry]) -> dict[bytes | None, bytes | None]:
     return {key: value for key, value in dict(entries).items() if value is not None}
 
 
-def run(changelog: Changelog, engine: MemoryEngine, committed: str | None) -> list[tuple[bytes, bytes | None]]:
+def run(
+    changelog: Changelog, engine: MemoryEngine, committed: str | None
+) -> list[tuple[bytes, bytes | None]]:
     admin, ssp = changelog.factory.get_admin("mem", None), changelog.ssp()  # type: ignore[arg-type]
     here = admin.metadata([ssp.system_stream])[ssp.system_stream][ssp.partition]
     one = Restore(engine, ssp, here, committed, admin.compare, store="counts")
@@ -33,7 +37,9 @@ def run(changelog: Changelog, engine: MemoryEngine, committed: str | None) -> li
 
 
 @given(committed=ENTRIES, orphaned=ENTRIES)
-def test_the_state_is_that_of_the_checkpoint_and_so_is_the_corrected_changelog(committed: list[Entry], orphaned: list[Entry]) -> None:
+def test_the_state_is_that_of_the_checkpoint_and_so_is_the_corrected_changelog(
+    committed: list[Entry], orphaned: list[Entry]
+) -> None:
     changelog, engine = Changelog(), MemoryEngine()
     changelog.write(committed)
     changelog.write(orphaned)
@@ -85,9 +91,12 @@ def test_a_changelog_that_lost_what_was_committed_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "kind"), [(None, b"x", "NoneType as key"), ("a", b"x", "str as key"), (b"a", {}, "dict as value")]
+    ("key", "value", "kind"),
+    [(None, b"x", "NoneType as key"), ("a", b"x", "str as key"), (b"a", {}, "dict as value")],
 )
-def test_a_stream_of_something_else_is_an_error_that_names_the_entry(key: bytes | None, value: object, kind: str) -> None:
+def test_a_stream_of_something_else_is_an_error_that_names_the_entry(
+    key: bytes | None, value: object, kind: str
+) -> None:
     changelog = Changelog()
     changelog.write([(b"a", b"1"), (key, value)])
     with pytest.raises(StoreError, match=rf"mem\.counts-changelog\.0@1 is no entry of a changelog.*{kind}"):
@@ -102,7 +111,10 @@ def test_several_stores_are_restored_by_one_consumer() -> None:
     admin = changelog.factory.get_admin("mem", None)  # type: ignore[arg-type]
     here = admin.metadata([CHANGELOG])[CHANGELOG]
     read: list[int] = []
-    restores = [Restore(engines[at], changelog.ssp(at), here[at], here[at].upcoming, admin.compare, store="counts") for at in range(3)]
+    restores = [
+        Restore(engines[at], changelog.ssp(at), here[at], here[at].upcoming, admin.compare, store="counts")
+        for at in range(3)
+    ]
     restore_all(changelog.consumer(), restores, lambda: read.append(sum(each.entries for each in restores)))
     assert [contents(engine) for engine in engines] == [{b"a": b"0"}, {}, {b"a": b"2"}]
     assert [each.entries for each in restores] == [3, 0, 3]
@@ -112,4 +124,11 @@ def test_several_stores_are_restored_by_one_consumer() -> None:
 
 def test_offsets_that_cannot_be_compared_are_an_error() -> None:
     with pytest.raises(StoreError, match="offsets 7 and x of this changelog cannot be compared"):
-        Restore(MemoryEngine(), Changelog.ssp(), PartitionMetadata("a", "b", "x"), "7", lambda offset, other: None, store="counts")
+        Restore(
+            MemoryEngine(),
+            Changelog.ssp(),
+            PartitionMetadata("a", "b", "x"),
+            "7",
+            lambda offset, other: None,
+            store="counts",
+        )

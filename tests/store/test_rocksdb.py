@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
 import resource
+import signal
 import subprocess
 import sys
 import threading
@@ -25,7 +28,10 @@ def test_files_stay_where_the_machine_has_no_file_handles_left(tmp_path: Path) -
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))  # nothing more can be opened
     try:
-        with pytest.raises(StoreError, match=r"store 's' of Partition 0: cannot keep files in .*Too many open files.*ulimit -n"):
+        with pytest.raises(
+            StoreError,
+            match=r"store 's' of Partition 0: cannot keep files in .*Too many open files.*ulimit -n",
+        ):
             RocksDbEngine(tmp_path / "db", "store 's' of Partition 0")
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
@@ -75,25 +81,64 @@ def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_files_of_a_process_that_is_about_to_let_go_of_them_are_waited_for(
-    holder: subprocess.Popen[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    holder: subprocess.Popen[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(rocksdb.time, "sleep", lambda seconds: holder.communicate())
     engine = RocksDbEngine(tmp_path / "db")
     assert [each.getMessage() for each in caplog.records] == [
-        f"a store: {tmp_path / 'db'} is in use by another process, which may be about to stop: waiting for it, 30 s at most"
+        f"a store: {tmp_path / 'db'} is in use by another process, which may be about to stop: waiting for "
+        "it, 30 s at most"
     ]
     assert (engine.marked(), engine.get(b"a")) == (b"first", b"1")
     engine.close()
 
 
-def test_files_are_waited_for_as_long_as_a_stop_may_take_and_no_longer(holder: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_beside_files_that_a_process_keeps_there_are_new_ones_until_they_are_free(
+    holder: subprocess.Popen[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     config = Config({"task.shutdown.ms": 1})
-    with pytest.raises(StoreError, match=r"is in use by another process.*did not let go within 0.001 s: task\.shutdown\.ms"):
-        RocksDbEngineFactory().get_engine("s", "Partition 0", config, tmp_path / "db")
+    os.kill(holder.pid, signal.SIGSTOP)
+    engine = RocksDbEngineFactory().get_engine("s", "Partition 0", config, tmp_path / "db")
+    assert re.fullmatch(
+        r"store 's' of Partition 0: another process has not released .*/db within 0.001 s "
+        r"\(task.shutdown.ms\); the state is restored into .*/db~1",
+        caplog.records[-1].getMessage(),
+    )
+    assert (engine.marked(), engine.get(b"a")) == (None, None)
+    engine.put(b"a", b"2")
+    engine.mark(b"second")
+    engine.clear()
+    engine.put(b"a", b"3")
+    engine.mark(b"third")
+    engine.close()
+    again = RocksDbEngineFactory().get_engine("s", "Partition 0", config, tmp_path / "db")
+    assert (again.marked(), again.get(b"a")) == (b"third", b"3")
+    os.kill(holder.pid, signal.SIGCONT)
+    holder.communicate()
+    free = RocksDbEngineFactory().get_engine("s", "Partition 0", config, tmp_path / "db")
+    assert (free.marked(), free.get(b"a")) == (b"first", b"1")
+    assert {each.name for each in tmp_path.iterdir()} == {"db", "db~1"}, "it is in use"
+    for each in (free, again):
+        each.close()
+    RocksDbEngine(tmp_path / "db").close()
+    assert {each.name for each in tmp_path.iterdir()} == {"db"}
+
+
+def test_the_stores_of_a_container_wait_together_and_not_one_after_the_other(
+    holder: subprocess.Popen[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    factory, config = RocksDbEngineFactory(), Config({"task.shutdown.ms": 1})
+    for _ in range(3):
+        factory.get_engine("s", "Partition 0", config, tmp_path / "db").close()
+    assert sum("waiting for it" in each.getMessage() for each in caplog.records) == 1
 
 
 def test_damaged_files_are_made_anew_wherever_they_are(tmp_path: Path) -> None:
-    """Neither a block that is damaged nor the place of a job named clock is the lock of somebody who uses the files."""
+    """Neither a block that is damaged nor the place of a job named clock is the lock of somebody who uses the
+    files."""
     directory = tmp_path / "clock-1" / "db"
     engine = RocksDbEngine(directory)
     engine.put(b"a", b"1")

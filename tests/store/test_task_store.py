@@ -14,8 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streambench.errors import SerdeError, StoreError, WrongThreadError
+from streambench.metrics.registry import MetricsRegistry
 from streambench.serde.builtin import JsonSerde, LongSerde, StringSerde
 from streambench.store.memory import MemoryEngine
+from streambench.store.metered import MeteredStore
 from streambench.store.rocksdb import RocksDbEngine
 from streambench.store.task_store import TaskStore
 from tests.store.fakes import store
@@ -80,7 +82,9 @@ def test_none_is_no_key(use: Any) -> None:
 
 
 def test_none_is_no_value_and_the_error_says_delete() -> None:
-    with pytest.raises(StoreError, match=r"None is not a valid value \(of the key 'a'\); to remove a key use delete"):
+    with pytest.raises(
+        StoreError, match=r"None is not a valid value \(of the key 'a'\); to remove a key use delete"
+    ):
         store().put("a", None)
 
 
@@ -97,14 +101,18 @@ def test_equal_dicts_are_one_key() -> None:
 
 
 def test_an_unserialisable_key_is_an_error_that_names_store_key_and_setting() -> None:
-    with pytest.raises(SerdeError, match=r"store 'counts': cannot encode the key 5: TypeError.*stores\.counts\.key\.serde") as raised:
+    with pytest.raises(
+        SerdeError, match=r"store 'counts': cannot encode the key 5: TypeError.*stores\.counts\.key\.serde"
+    ) as raised:
         store().put(5, 1)
     assert isinstance(raised.value.__cause__, TypeError)
     with pytest.raises(SerdeError, match="cannot encode the key 5"):
         store().get(5)
 
 
-def test_what_the_engine_raises_is_not_taken_for_a_fault_of_the_serde(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_engine_raises_is_not_taken_for_a_fault_of_the_serde(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     engine = MemoryEngine()
     monkeypatch.setattr(engine, "get", mock.Mock(side_effect=StoreError("the disk is gone")))
     with pytest.raises(StoreError, match="^the disk is gone"):
@@ -114,7 +122,10 @@ def test_what_the_engine_raises_is_not_taken_for_a_fault_of_the_serde(monkeypatc
 def test_an_unserialisable_value_is_an_error_and_changes_nothing() -> None:
     counts = store()
     counts.put("a", 1)
-    with pytest.raises(SerdeError, match=r"store 'counts': cannot encode the value of the key 'a'.*stores\.counts\.msg\.serde"):
+    with pytest.raises(
+        SerdeError,
+        match=r"store 'counts': cannot encode the value of the key 'a'.*stores\.counts\.msg\.serde",
+    ):
         counts.put("a", object())
     assert counts.get("a") == 1
     assert counts.drain() == [(b"a", b"1")]
@@ -261,8 +272,13 @@ def test_going_back_over_a_commit_makes_the_changes_pending_again() -> None:
     assert counts.drain() == [(b"a", b"1")]
 
 
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.none() | st.integers(0, 9))), st.lists(st.integers(0, 20), max_size=3))
-def test_a_changelog_of_all_that_was_drained_leads_to_the_same_state(changes: list[tuple[str, int | None]], commits: list[int]) -> None:
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.none() | st.integers(0, 9))),
+    st.lists(st.integers(0, 20), max_size=3),
+)
+def test_a_changelog_of_all_that_was_drained_leads_to_the_same_state(
+    changes: list[tuple[str, int | None]], commits: list[int]
+) -> None:
     counts, changelog = store(), MemoryEngine()
     for at, (key, value) in enumerate(changes):
         if value is None:
@@ -282,7 +298,11 @@ def test_a_changelog_of_all_that_was_drained_leads_to_the_same_state(changes: li
     ("serde", "keys", "in_order"),
     [
         (LongSerde(), [300, 2, 1 << 40, 0], [0, 2, 300, 1 << 40]),
-        (LongSerde(), [-1, 1, 0], [0, 1, -1]),  # as in Samza: bytes are compared, and those of negative numbers are the greater ones
+        (
+            LongSerde(),
+            [-1, 1, 0],
+            [0, 1, -1],
+        ),  # as in Samza: bytes are compared, and those of negative numbers are the greater ones
         (JsonSerde(), [{"b": 1}, "b", [1], 10, 9, True], ["b", 10, 9, [1], True, {"b": 1}]),
         (StringSerde(), ["ä", "z", "a", "Z", ""], ["", "Z", "a", "z", "ä"]),
     ],
@@ -290,7 +310,13 @@ def test_a_changelog_of_all_that_was_drained_leads_to_the_same_state(changes: li
 def test_keys_of_any_serde_are_in_the_order_of_their_bytes(
     on_disk: bool, serde: Any, keys: list[Any], in_order: list[Any], tmp_path: Path
 ) -> None:
-    by_bytes = TaskStore("s", RocksDbEngine(tmp_path / "db") if on_disk else MemoryEngine(), serde, JsonSerde(), changelog=False)
+    by_bytes = TaskStore(
+        "s",
+        RocksDbEngine(tmp_path / "db") if on_disk else MemoryEngine(),
+        serde,
+        JsonSerde(),
+        changelog=False,
+    )
     by_bytes.put_all((key, 1) for key in keys)
     assert [key for key, _ in by_bytes.all()] == in_order
     assert [key for key, _ in by_bytes.range(in_order[1], in_order[-1])] == in_order[1:-1]
@@ -309,3 +335,14 @@ def test_entries_can_be_let_go_before_the_end(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="store 's' is closed"):
         list(left_open)
     RocksDbEngine(tmp_path / "db").close()
+
+
+def test_a_metered_store_is_used_like_a_dict_too() -> None:
+    store = MeteredStore("s", MemoryEngine(), StringSerde(), JsonSerde(), changelog=True)
+    metrics = MetricsRegistry()
+    store.meter(metrics)
+    store["a"] = 1
+    assert store.get("b", 7) == 7 and store["a"] == 1 and "a" in store and "b" not in store
+    del store["a"]
+    assert store.get("a") is None
+    assert metrics.timer("s-get-ns", "stores").count >= 3

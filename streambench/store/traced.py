@@ -1,0 +1,103 @@
+"""An engine whose writes are traced with what they overwrite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+from streambench.store.engine import StoreEngine
+
+
+class WriteLog(Protocol):
+    """Takes traced writes, if ``active``. ``traced`` gets five entries for each: its place, which ``at()``
+    returns, the number of the store, the key, its former value and its new one (None: no value)."""
+
+    @property
+    def active(self) -> bool: ...
+
+    @property
+    def traced(self) -> list[Any]: ...
+
+    def at(self) -> Any: ...
+
+
+class TracedEngine(StoreEngine):
+    """Traces each write. It stands below the layer that knows the age of entries: what is traced can be
+    written back as it is."""
+
+    def __init__(self, engine: StoreEngine, number: int, log: WriteLog) -> None:
+        self.engine = engine
+        self._log = log
+        self._number = number
+        below, remove, extend, get, at = engine.put, engine.delete, log.traced.extend, engine.get, log.at
+
+        # Closures: they run with every write, and have all that they need at hand.
+        def put(key: bytes, value: bytes) -> None:
+            if log.active:
+                extend((at(), number, key, get(key), value))
+            below(key, value)
+
+        def delete(key: bytes) -> None:
+            if log.active:
+                extend((at(), number, key, get(key), None))
+            remove(key)
+
+        # The engine's own: reading costs nothing more.
+        self.get = get  # type: ignore[method-assign]
+        self.put = put  # type: ignore[method-assign]
+        self.delete = delete  # type: ignore[method-assign]
+
+    def get(self, key: bytes) -> bytes | None:
+        return self.engine.get(key)
+
+    def put(self, key: bytes, value: bytes) -> None:
+        raise AssertionError("an attribute of the object stands in for it")
+
+    def delete(self, key: bytes) -> None:
+        raise AssertionError("an attribute of the object stands in for it")
+
+    def load(
+        self,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        written: Sequence[int | None] | None = None,
+    ) -> None:
+        if self._log.active:
+            for key, value in zip(keys, values, strict=True):
+                self._note(key, self.get(key), value)
+        self.engine.load(keys, values, written)
+
+    def _note(self, key: bytes, former: bytes | None, value: bytes | None) -> None:
+        self._log.traced.extend((self._log.at(), self._number, key, former, value))
+
+    def range(self, from_: bytes | None, to: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        return self.engine.range(from_, to)
+
+    def __len__(self) -> int:
+        return len(self.engine)
+
+    def snapshot(self) -> Any:
+        return self.engine.snapshot()
+
+    def restore(self, snapshot: Any) -> None:
+        before = dict(self.engine.range(None, None))
+        self.engine.restore(snapshot)
+        after = dict(self.engine.range(None, None))
+        for key in before.keys() | after.keys():
+            if before.get(key) != after.get(key):
+                self._note(key, before.get(key), after.get(key))
+
+    def flush(self) -> None:
+        self.engine.flush()
+
+    def clear(self) -> None:
+        self.engine.clear()
+
+    def close(self) -> None:
+        self.engine.close()
+
+    def mark(self, marker: bytes) -> None:
+        self.engine.mark(marker)
+
+    def marked(self) -> bytes | None:
+        return self.engine.marked()
