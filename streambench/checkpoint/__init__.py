@@ -1,4 +1,4 @@
-"""Where the offsets of a job are remembered."""
+"""Checkpoints: the offsets that a job goes on from."""
 
 from streambench.checkpoint.api import Checkpoint, CheckpointManager, Generation
 

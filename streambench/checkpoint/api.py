@@ -1,10 +1,12 @@
-"""What a checkpoint is, and the contract of what remembers them.
+"""Checkpoints, and the contract of their managers.
 
-**Generations.** Every start of a job opens a new generation. Opening it closes the older ones: from that moment no container of
-an older start can commit any more, however many there were. The assignment of tasks to containers is stored with it.
+**Generations.** Every start of a job opens a new generation. Opening it closes the older ones: from that
+moment no container of an older start can commit any more, however many there were. The assignment of tasks to
+containers is stored with it.
 
-**Holders.** Within a generation each container has one holder at a time, the process that *claimed* it last. A container that is started
-again (a restarted process, a re-executed Spark task) claims it anew, and the former holder, should it still be alive, is fenced.
+**Holders.** Within a generation each container has one holder at a time, the process that *claimed* it last.
+A container that is started again (a restarted process, a re-executed Spark task) claims it again, and the
+former holder, should it still be alive, is fenced.
 """
 
 from __future__ import annotations
@@ -21,17 +23,22 @@ from streambench.model import SystemStreamPartition
 from streambench.system.rows import Rows
 
 if TYPE_CHECKING:
-    from streambench.checkpoint.effects import Applier
+    from streambench.checkpoint.pending_writes import PendingWritesApplier
 
 
 class Checkpoint(Struct, frozen=True):
-    """How far one task has come.
+    """The progress of one task.
 
-    ``offsets``: of each input partition the last message that was processed. ``starts``: where the task began to read the partitions of
-    which it has processed nothing yet (the first offset to be read). ``changelogs``: per store, the changelog's upcoming offset when
-    this checkpoint was made: a restore stops there. ``generation`` and ``sequence`` say which commit it belongs to, ``time_ms`` when that
-    was; they are the writer's, a manager keeps them as they are. Generation 0 is a rewind, whose ``starts`` somebody asked for.
-    ``identities``: which partitions they were (``SystemAdmin.identity``), of those of which that can be told.
+    ``offsets``: of each input partition the last message that was processed. ``starts``: where the task began
+    to read the partitions of which it has processed nothing yet (the first offset to be read).
+    ``changelogs``: per store, the changelog's upcoming offset when this checkpoint was made: a restore stops
+    there. ``generation`` and ``sequence`` say which commit it belongs to, ``time_ms`` when that was; they are
+    the writer's, a manager keeps them as they are. Generation 0 is a rewind, whose ``starts`` were asked
+    for. ``identities``: which partitions they were (``SystemAdmin.identity``), of those of which that is
+    known. ``window_ms``: when the task's last ``window()`` was, or before the first one when its time began
+    to run (milliseconds since 1970); None where it has none. ``formats``: per store, the names of the bytes
+    of its keys and values; older checkpoints lack it. ``absent``: the stores that the configuration has not
+    named since, with the last commit that knew them (``3.17``). Their changelogs and formats stay in here.
     """
 
     offsets: Mapping[SystemStreamPartition, str]
@@ -41,6 +48,9 @@ class Checkpoint(Struct, frozen=True):
     sequence: int = 0
     time_ms: int = 0
     identities: Mapping[SystemStreamPartition, str] = {}
+    window_ms: int | None = None
+    formats: Mapping[str, Sequence[str]] = {}
+    absent: Mapping[str, str] = {}
 
     @property
     def partitions(self) -> set[SystemStreamPartition]:
@@ -48,17 +58,18 @@ class Checkpoint(Struct, frozen=True):
         return {*self.offsets, *self.starts}
 
     def start_point(self, ssp: SystemStreamPartition) -> str | None:
-        """Where somebody asked the task to go on in a partition, whatever the configuration says; None where nobody did. The task's first
-        commit does away with it."""
+        """The start point of a rewind in a partition, whatever the configuration says; None where there is
+        none. The task's first commit removes it."""
         return self.starts.get(ssp) if self.generation == 0 and ssp not in self.offsets else None
 
 
 class Generation(Struct, frozen=True):
     """One start of a job: its number, and which container has which tasks.
 
-    ``places``: of every task that the job has ever had, its partition in the changelogs. It is given once and never to another task, so
-    that state stays with its task whatever becomes of the inputs. ``known``: the input partitions that had a checkpoint when it was opened;
-    what its own containers have recorded since does not count.
+    ``places``: of every task that the job has ever had, its partition in the changelogs. It is given once and
+    never to another task, so that state stays with its task whatever becomes of the inputs. ``known``: the
+    input partitions that had a checkpoint when it was opened; what its own containers have recorded since
+    does not count.
     """
 
     number: int
@@ -68,19 +79,22 @@ class Generation(Struct, frozen=True):
 
 
 Checkpoints = Callable[[Mapping[SystemStreamPartition, str]], Mapping[str, Checkpoint]]
-"""Makes the checkpoints of a commit, by task, from the offsets behind the last messages that it appends to changelogs."""
+"""Makes the checkpoints of a commit, by task, from the offsets behind the last messages that it appends to
+changelogs."""
 
 
 class CheckpointManager(ABC):
     """Remembers the checkpoints of one job, durably.
 
-    A job's planner calls ``open_generation``; each container then calls ``claim`` once, ``read_last`` and, with every commit, ``write``.
-    Reading needs no claim. Raises CheckpointError where what is stored cannot be read; nothing is ever guessed in its place.
+    A job's planner calls ``open_generation``; each container then calls ``claim`` once, ``read_last`` and,
+    with every commit, ``write``. Reading needs no claim. Raises CheckpointError where what is stored cannot
+    be read; nothing is ever guessed in its place.
 
-    ``atomic``: the kind of systems (``SystemProducer.atomic``) to which messages can be written in one atomic step with checkpoints, by
-    ``commit``. None: none, so that the guarantee is at-least-once.
+    ``atomic``: the kind of systems (``SystemProducer.atomic``) to which messages can be written in one atomic
+    step with checkpoints, by ``commit``. None: none, so that the guarantee is at-least-once.
 
-    ``directory``: the job's own directory, where the checkpoints are files in one: what else the job keeps lies there by default.
+    ``directory``: the job's own directory, where the checkpoints are files in one: what else the job keeps
+    lies there by default.
     """
 
     atomic: str | None = None
@@ -90,10 +104,12 @@ class CheckpointManager(ABC):
     def open_generation(
         self, assignment: Mapping[int, Sequence[str]], *, now_ms: int, places: Mapping[str, int] | None = None
     ) -> Generation:
-        """Open the next generation and close all older ones; they carry their last checkpoints and their places over to it.
+        """Open the next generation and close all older ones; they carry their last checkpoints and their
+        places over to it.
 
-        ``places``: those of the assigned tasks; new ones are added to what the job has. Raises FencedError, and stops nothing, where they
-        contradict it: another start has given places to tasks since these were planned."""
+        ``places``: those of the assigned tasks; new ones are added to what the job has. Raises FencedError,
+        and stops nothing, where they contradict it: another start has given places to tasks since these were
+        planned."""
 
     @abstractmethod
     def last_generation(self) -> Generation | None:
@@ -101,46 +117,58 @@ class CheckpointManager(ABC):
 
     @abstractmethod
     def claim(self, generation: int, container: int, *, now_ms: int) -> int:
-        """Become the holder of a container, and fence the one before. Returns the epoch: a number that grows with each claim.
+        """Become the holder of a container, and fence the one before. Returns the epoch: a number that grows
+        with each claim.
 
         Raises FencedError where the generation is no longer the last one."""
 
     @abstractmethod
     def read_last(self) -> dict[str, Checkpoint]:
-        """The last checkpoint of every task of the job that has one, whichever container or generation wrote it."""
+        """The last checkpoint of every task of the job that has one, whichever container or generation wrote
+        it."""
 
     @abstractmethod
     def write(self, checkpoints: Mapping[str, Checkpoint]) -> None:
         """Write checkpoints of tasks of the claimed container, all of them in one durable, atomic step.
 
-        Tasks that are not named keep theirs. Raises FencedError where another holder or a newer generation has taken over; nothing is
-        written then. After an error of any other kind the claim is lost, since nobody knows what has become of the write.
+        Tasks that are not named keep theirs. Raises FencedError where another holder or a newer generation
+        has taken over; nothing is written then. After an error of any other kind the claim is lost, since
+        it is unknown what has become of the write.
         """
 
-    def commit(self, checkpoints: Checkpoints, rows: Sequence[Rows], applier: Applier) -> Mapping[str, Checkpoint]:
-        """As ``write``, and in the same atomic step write rows to their partitions, through ``applier``: all of it happens, once, or
-        nothing. Where the process dies when that is decided but not done, whoever claims the container next, or opens a generation, does
-        it.
+    def commit(
+        self, checkpoints: Checkpoints, rows: Sequence[Rows], applier: PendingWritesApplier
+    ) -> Mapping[str, Checkpoint]:
+        """As ``write``, and in the same atomic step write rows to their partitions, through ``applier``: all
+        of it happens, once, or nothing. Where the process dies when that is decided but not done, the
+        next to claim the container, or to open a generation, does it.
 
-        ``checkpoints`` makes them, as soon as it is known where the rows that have a ``base`` end; returns those that were written."""
+        ``checkpoints`` makes them, as soon as it is known where the rows that have a ``base`` end; returns
+        those that were written."""
         raise CheckpointError(f"{type(self).__name__} cannot commit anything but checkpoints")
 
     def check(self) -> None:  # noqa: B027 - most learn of it when they write
-        """Raise FencedError where it is known already that somebody else has taken over. Costs next to nothing."""
+        """Raise FencedError where it is known already that another process has taken over. Costs next to
+        nothing."""
 
     @abstractmethod
     def history(self) -> dict[str, list[Checkpoint]]:
-        """Per task, the checkpoints that are still kept, oldest first, equal neighbours once; the last one is that of ``read_last``."""
+        """Per task, the checkpoints that are still kept, oldest first, equal neighbours once; the last one is
+        that of ``read_last``."""
 
     @abstractmethod
     def rewind(self, checkpoints: Mapping[str, Checkpoint], *, now_ms: int) -> Generation:
-        """Make these the last checkpoints of their tasks, in a generation of its own (which stops what still runs).
+        """Make these the last checkpoints of their tasks, in a generation of its own (which stops what still
+        runs).
 
-        The assignment stays as it was. Raises CheckpointError, and stops nothing, where the job has no such task."""
+        The assignment stays as it was. Raises CheckpointError, and stops nothing, where the job has no such
+        task."""
 
-    def settle(self) -> None:  # noqa: B027
-        """Return when what was committed here can be read by everybody, or after a while. To be called before ``close`` by who has time."""
+    def finish_pending(self) -> None:  # noqa: B027
+        """Return when what was committed here can be read by everybody, or after a while. To be called before
+        ``close`` by who has time."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of files and connections; may be called more than once. Commits nothing, and waits for nobody."""
+        """Close files and connections; may be called more than once. Commits nothing, and does
+        not wait."""

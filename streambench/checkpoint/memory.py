@@ -1,4 +1,5 @@
-"""Checkpoints in this process's memory: for tests, for notebooks, and for jobs whose streams are in memory as well."""
+"""Checkpoints in this process's memory: for tests, for notebooks, and for jobs whose streams are in memory as
+well."""
 
 from __future__ import annotations
 
@@ -6,14 +7,15 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from threading import Lock
 
-from streambench.checkpoint import rules
+from streambench.checkpoint import validation as rules
 from streambench.checkpoint.api import Checkpoint, CheckpointManager, Checkpoints, Generation
-from streambench.checkpoint.effects import Applier, Effects
+from streambench.checkpoint.pending_writes import PendingWrites, PendingWritesApplier
 from streambench.system.rows import Rows, ends_of
 
 
 class _Memory:
-    """What all managers of one job share. ``holders``: per container of the last generation, the epoch of its holder."""
+    """The state that all managers of one job share. ``holders``: per container of the last generation, the
+    epoch of its holder."""
 
     def __init__(self, job: str, keep: int) -> None:
         self.job = job
@@ -30,23 +32,32 @@ class _Memory:
             if not kept or kept[-1] != checkpoint:
                 kept.append(checkpoint)
 
-    def open(self, assignment: Mapping[int, Sequence[str]], places: Mapping[str, int] | None = None) -> Generation:
+    def open(
+        self, assignment: Mapping[int, Sequence[str]], places: Mapping[str, int] | None = None
+    ) -> Generation:
         merged = rules.merged_places(self.job, self.places, places)
         known = frozenset(ssp for kept in self.history.values() for ssp in kept[-1].partitions)
-        self.generation = Generation(self.generation.number + 1 if self.generation else 1, assignment, merged, known)
+        self.generation = Generation(
+            self.generation.number + 1 if self.generation else 1, assignment, merged, known
+        )
         self.places = merged
         self.holders = {}
         return self.generation
 
 
 class MemoryCheckpointManager(CheckpointManager):
-    """Keeps checkpoints as long as the process lives. ``checkpoints``, and ``last`` (the generation before), are there from the start;
-    ``keep``: how many per task."""
+    """Keeps checkpoints as long as the process lives. ``checkpoints``, and ``last`` (the generation before),
+    are there from the start; ``keep``: how many per task."""
 
     atomic: str | None = "memory"
 
     def __init__(
-        self, checkpoints: Mapping[str, Checkpoint] | None = None, *, job: str = "job", keep: int = 100, last: Generation | None = None
+        self,
+        checkpoints: Mapping[str, Checkpoint] | None = None,
+        *,
+        job: str = "job",
+        keep: int = 100,
+        last: Generation | None = None,
     ) -> None:
         self._memory = _Memory(job, keep)
         self._memory.add(checkpoints or {})
@@ -55,7 +66,8 @@ class MemoryCheckpointManager(CheckpointManager):
         self._claim: tuple[int, int, int] | None = None
 
     def sibling(self) -> MemoryCheckpointManager:
-        """Another manager of the same checkpoints, with a claim of its own: what another process would have on a disk."""
+        """Another manager of the same checkpoints, with a claim of its own: what another process would have
+        on a disk."""
         other = MemoryCheckpointManager()
         other._memory = self._memory
         return other
@@ -89,11 +101,13 @@ class MemoryCheckpointManager(CheckpointManager):
             self._check(checkpoints)
             self._memory.add(checkpoints)
 
-    def commit(self, checkpoints: Checkpoints, rows: Sequence[Rows], applier: Applier) -> Mapping[str, Checkpoint]:
+    def commit(
+        self, checkpoints: Checkpoints, rows: Sequence[Rows], applier: PendingWritesApplier
+    ) -> Mapping[str, Checkpoint]:
         made = checkpoints(ends_of(rows))
         with self._memory.lock:
             generation, container, epoch = self._check(made)
-            applier.apply(Effects(f"{self._memory.job}/c{container}", generation, epoch, rows))
+            applier.apply(PendingWrites(f"{self._memory.job}/c{container}", generation, epoch, rows))
             self._memory.add(made)
         return made
 

@@ -14,8 +14,8 @@ from streambench.checkpoint.memory import memory_checkpoints
 from streambench.config import Config
 from streambench.system.kafka.checkpoints import KafkaCheckpointManager
 from streambench.system.kafka.exactly_once import TransactionalCheckpointManager
-from streambench.system.kafka.nodes import KafkaNodes
 from streambench.system.kafka.settings import Settings
+from streambench.testing.brokers.kafka import KafkaNodes
 
 Another = Callable[[], CheckpointManager]
 
@@ -29,7 +29,9 @@ def another(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Another]
         manager: CheckpointManager
         if request.param.startswith("kafka"):
             kind = KafkaCheckpointManager if request.param == "kafka" else TransactionalCheckpointManager
-            manager = kind(kafka_settings(request.getfixturevalue("kafka")), tmp_path.name, keep=10, trim_every=10)
+            manager = kind(
+                kafka_settings(request.getfixturevalue("kafka")), tmp_path.name, keep=10, trim_every=10
+            )
         elif request.param == "journal":
             manager = JournalCheckpointManager(tmp_path / "job-1", "job-1", keep=10)
         else:
@@ -60,5 +62,6 @@ def manager(another: Another) -> CheckpointManager:
 
 @pytest.fixture(autouse=True)
 def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a test loses power it brings its own disk; for all others what was written is there, synced or not."""
+    """Where a test loses power it brings its own disk; for all others what was written is there, synced or
+    not."""
     monkeypatch.setattr(os, "fsync", lambda handle: None)

@@ -26,11 +26,13 @@ Commit = tuple[str, int, int, bool]
 
 
 def start(directory: Path, chance: random.Random, keep: int) -> list[Commit]:
-    """One start of the job, with one to three containers of which this process claims some, one after the other.
+    """One start of the job, with one to three containers of which this process claims some, one after the
+    other.
 
-    Each commit adds one to the offset of a task: a lost one, or one that two holders made at once, makes the sum wrong.
-    What comes back are its commits: task, offset, generation, and whether they succeeded. The others are those of which nobody knows,
-    because so many starts went by during one commit that its generation was forgotten.
+    Each commit adds one to the offset of a task: a lost one, or one that two holders made at once, makes the
+    sum wrong. What comes back are its commits: task, offset, generation, and whether they succeeded. The
+    others are those of which nobody knows, because so many starts went by during one commit that its
+    generation was forgotten.
     """
     done: list[Commit] = []
     manager = JournalCheckpointManager(directory, "job-1", keep=keep)
@@ -43,7 +45,10 @@ def start(directory: Path, chance: random.Random, keep: int) -> list[Commit]:
         for container in chance.sample(sorted(last.assignment), len(last.assignment)):
             manager.claim(last.number, container, now_ms=0)
             present = manager.read_last()
-            counts = {task: int(present[task].offsets[CLICKS]) if task in present else 0 for task in last.assignment[container]}
+            counts = {
+                task: int(present[task].offsets[CLICKS]) if task in present else 0
+                for task in last.assignment[container]
+            }
             for _ in range(chance.randint(1, 12)):
                 task = chance.choice(last.assignment[container])
                 counts[task] += 1
@@ -83,7 +88,11 @@ def raced(directory: Path, keep: int) -> list[Commit]:
     ]
     outputs = [process.communicate()[0] for process in running]
     assert [process.returncode for process in running] == [0] * PROCESSES
-    return [(task, offset, generation, sure) for output in outputs for task, offset, generation, sure in orjson.loads(output)]
+    return [
+        (task, offset, generation, sure)
+        for output in outputs
+        for task, offset, generation, sure in orjson.loads(output)
+    ]
 
 
 def check(directory: Path, commits: list[Commit], last: dict[str, Checkpoint]) -> None:
@@ -93,7 +102,9 @@ def check(directory: Path, commits: list[Commit], last: dict[str, Checkpoint]) -
         unsure = {offset for of, offset, _, known in commits if of == task and not known}
         counted = sorted({*sure, *(offset for offset in unsure if offset <= int(last[task].offsets[CLICKS]))})
         assert len(set(sure)) == len(sure), f"no commit of {task} was made twice"
-        assert counted == list(range(1, len(counted) + 1)), f"every commit of {task} went on from the one before it"
+        assert counted == list(range(1, len(counted) + 1)), (
+            f"every commit of {task} went on from the one before it"
+        )
         assert last[task].offsets[CLICKS] == str(len(counted))
     assert not [path for path in directory.rglob("*") if path.name.endswith(".tmp")]
 
@@ -105,7 +116,11 @@ def test_no_commit_is_lost_or_made_twice_when_starts_and_holders_race(tmp_path: 
     # The last holders are gone, and what they left half done with them.
     manager.open_generation({}, now_ms=0)
     check(directory, commits, manager.read_last())
-    written = {(task, int(each.offsets[CLICKS]), each.generation, True) for task, kept in manager.history().items() for each in kept}
+    written = {
+        (task, int(each.offsets[CLICKS]), each.generation, True)
+        for task, kept in manager.history().items()
+        for each in kept
+    }
     assert written == set(commits)
 
 

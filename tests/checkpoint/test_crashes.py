@@ -1,7 +1,9 @@
-"""A process that uses the journal is killed between any two steps; whoever starts next reads what was before, or what comes after.
+"""A process that uses the journal is killed between any two steps; whoever starts next reads what was before,
+or what comes after.
 
-The ledger reaches the disk through the module ``os`` alone. Here it is given another one, whose n-th call that changes or makes durable
-anything kills the process: that call, and every one after it, raises, so that nothing is cleaned up.
+The ledger reaches the disk through the module ``os`` alone. Here it is given another one, whose n-th call
+that changes or makes durable anything kills the process: that call, and every one after it, raises, so that
+nothing is cleaned up.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from streambench.checkpoint import ledger
+from streambench.checkpoint import record_log as ledger
 from streambench.checkpoint.api import Checkpoint
 from streambench.checkpoint.journal import JournalCheckpointManager
 from streambench.errors import FencedError
@@ -30,7 +32,8 @@ class Killed(BaseException):
 
 
 class DyingOs:
-    """``os``, until its n-th call of one of the functions below: it does not happen, or happens and nobody is told (``done``).
+    """``os``, until its n-th call of one of the functions below: it does not happen, or happens and nobody is
+    told (``done``).
 
     A write that is cut short by the death leaves half of its data.
     """
@@ -67,7 +70,8 @@ class DyingOs:
 class VolatileDisk:
     """``os``, with a disk that keeps what was synced, and nothing else, when ``lose_power`` is called.
 
-    A file's data is kept by a sync of the file; that a name is there, or gone, by a sync of the directory that it is in.
+    A file's data is kept by a sync of the file; that a name is there, or gone, by a sync of the directory
+    that it is in.
     """
 
     def __init__(self) -> None:
@@ -100,7 +104,9 @@ class VolatileDisk:
     def rename(self, source: Path, target: Path) -> None:
         os.rename(source, target)
         moved = {source: target}
-        self._unsynced_names = [(moved.get(parent, parent), name, undo) for parent, name, undo in self._unsynced_names]
+        self._unsynced_names = [
+            (moved.get(parent, parent), name, undo) for parent, name, undo in self._unsynced_names
+        ]
         self._changed(target, lambda path: shutil.rmtree(path))
 
     def unlink(self, path: Path) -> None:
@@ -131,14 +137,20 @@ def manager(directory: Path) -> JournalCheckpointManager:
     return JournalCheckpointManager(directory, "job-1", keep=KEEP)
 
 
-def run(directory: Path, step: Step, monkeypatch: pytest.MonkeyPatch, dying: DyingOs, prepare: Step | None = None) -> bool:
+def run(
+    directory: Path, step: Step, monkeypatch: pytest.MonkeyPatch, dying: DyingOs, prepare: Step | None = None
+) -> bool:
     """Whether the step came to its end before the process died."""
     mine = manager(directory)
     if prepare is not None:
         prepare(mine)
     with monkeypatch.context() as patched:
         patched.setattr(ledger, "os", dying)
-        patched.setattr(shutil, "rmtree", lambda path, ignore_errors: [os.unlink(each) for each in Path(path).rglob("*.json")])
+        patched.setattr(
+            shutil,
+            "rmtree",
+            lambda path, ignore_errors: [os.unlink(each) for each in Path(path).rglob("*.json")],
+        )
         try:
             step(mine)
         except Killed:
@@ -202,7 +214,9 @@ def go_on(directory: Path, expected: list[dict[str, Checkpoint]]) -> None:
     assert mine.history()["a"][-1] == at(1000)
     mine.open_generation({0: ["a", "b"]}, now_ms=4)
     mine.close()
-    assert not [path for path in directory.rglob("*") if path.name.endswith(".tmp")], "what the dead left half done is cleaned up"
+    assert not [path for path in directory.rglob("*") if path.name.endswith(".tmp")], (
+        "what the dead left half done is cleaned up"
+    )
 
 
 every_step = pytest.mark.parametrize(
@@ -216,7 +230,12 @@ every_step = pytest.mark.parametrize(
         pytest.param(well_used, rewind, None, id="a later rewind"),
         pytest.param(started_once, claim, None, id="a claim"),
         pytest.param(well_used, claim, None, id="a later claim"),
-        pytest.param(lambda directory: manager(directory).open_generation({0: ["a"]}, now_ms=1), claim, None, id="the first claim"),
+        pytest.param(
+            lambda directory: manager(directory).open_generation({0: ["a"]}, now_ms=1),
+            claim,
+            None,
+            id="the first claim",
+        ),
         pytest.param(started_once, write, claim, id="a commit"),
         pytest.param(well_used, write, claim, id="a commit that makes an old one go"),
     ],
@@ -292,7 +311,8 @@ def test_what_one_builds_on_what_a_dead_one_had_not_synced_outlives_the_power(
 def test_a_commit_that_was_reported_is_never_lost_when_the_next_start_dies_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: bool
 ) -> None:
-    """One start after the other dies, each a step later than the one before it, on what all the former ones have left."""
+    """One start after the other dies, each a step later than the one before it, on what all the former ones
+    have left."""
     directory = tmp_path / "job-1"
     started_once(directory)
     finished = False

@@ -1,7 +1,8 @@
-"""Somebody else acts between any two steps of a start, a claim, a commit or a read: no commit is lost, and none is made twice.
+"""Somebody else acts between any two steps of a start, a claim, a commit or a read: no commit is lost, and
+none is made twice.
 
-Every commit adds one to the count of a task, going on from what its holder read. So the counts in the end are the numbers of commits
-that were reported as successful, whoever made them, or something is wrong.
+Every commit adds one to the count of a task, going on from what its holder read. So the counts in the end are
+the numbers of commits that were reported as successful, whoever made them, or something is wrong.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from streambench.checkpoint import ledger
+from streambench.checkpoint import record_log as ledger
 from streambench.checkpoint.journal import JournalCheckpointManager
 from streambench.errors import CheckpointError, FencedError
 from tests.checkpoint.samples import CLICKS, at
@@ -26,7 +27,8 @@ ASSIGNMENT = {0: ["a"], 1: ["b"]}
 
 
 class Actor:
-    """A process at the journal. ``commits`` counts, for all actors together, what was reported as successful."""
+    """A process at the journal. ``commits`` counts, for all actors together, what was reported as successful.
+    """
 
     def __init__(self, directory: Path, commits: Counter[str]) -> None:
         self.manager = JournalCheckpointManager(directory, "job-1", keep=KEEP)
@@ -191,7 +193,9 @@ def test_whoever_acts_in_between_no_commit_is_lost(
         last.start()
         found = {task: int(each.offsets[CLICKS]) for task, each in last.manager.read_last().items()}
         if actor.unknown:
-            assert intrusion in (Actor.start_often, Actor.start_often_and_claim_nothing), "nobody else makes so many starts meanwhile"
+            assert intrusion in (Actor.start_often, Actor.start_often_and_claim_nothing), (
+                "nobody else makes so many starts meanwhile"
+            )
             commits[actor.task] += found.get(actor.task, 0) == commits[actor.task] + 1
             commits = +commits
         assert found == dict(commits), f"interrupted before call {interrupted_at}"
@@ -201,8 +205,11 @@ def test_whoever_acts_in_between_no_commit_is_lost(
     assert interrupted_at > 5
 
 
-def test_a_zombie_commits_nothing_while_its_generation_is_being_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What closed its container is deleted too; it must not take the number that this sets free for its own."""
+def test_a_zombie_commits_nothing_while_its_generation_is_being_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What closed its container is deleted too; it must not take the number that this sets free for its own.
+    """
 
     def remove_last_first(directory: Path, ignore_errors: bool) -> None:
         ledger.os.listdir(directory)

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streambench.checkpoint import ledger
+from streambench.checkpoint import record_log as ledger
 from streambench.checkpoint.api import Checkpoint
 from streambench.checkpoint.journal import JournalCheckpointManager
-from streambench.checkpoint.ledger import Ledger
+from streambench.checkpoint.record_log import Ledger
 from streambench.checkpoint.records import Start, decoded
 from streambench.errors import CheckpointError, ConfigError, FencedError
 from streambench.model import SystemStreamPartition
@@ -89,7 +89,9 @@ def test_a_damaged_last_record_stops_every_reader_and_is_named(job: Job, damage:
         lambda: job.manager().open_generation({0: ["a"]}, now_ms=0),
         lambda: job.manager().rewind({"a": at(0)}, now_ms=0),
     ):
-        with pytest.raises(CheckpointError, match=r"is damaged.*delete this one file, to go back.*or rewind a, b \(all") as raised:
+        with pytest.raises(
+            CheckpointError, match=r"is damaged.*delete this one file, to go back.*or rewind a, b \(all"
+        ) as raised:
             read()
         assert str(last) in str(raised.value)
 
@@ -183,8 +185,14 @@ def test_a_damaged_generation_says_how_to_go_on(job: Job) -> None:
     job.started()
     path = job.directory / "generations" / f"{1:020d}.json"
     path.write_bytes(cut(path.read_bytes()))
-    for read in (job.manager().read_last, job.manager().last_generation, lambda: job.manager().open_generation({}, now_ms=0)):
-        with pytest.raises(CheckpointError, match="is damaged.*put it back from a copy, or move .* away") as raised:
+    for read in (
+        job.manager().read_last,
+        job.manager().last_generation,
+        lambda: job.manager().open_generation({}, now_ms=0),
+    ):
+        with pytest.raises(
+            CheckpointError, match="is damaged.*put it back from a copy, or move .* away"
+        ) as raised:
             read()
         assert str(path) in str(raised.value)
 
@@ -211,7 +219,9 @@ def test_a_generation_is_not_opened_over_what_is_left_of_one_that_was_deleted(jo
     job.started().write({"a": at(0)})
     job.started().write({"a": at(1)})
     (job.directory / "generations" / f"{2:020d}.json").unlink()
-    with pytest.raises(CheckpointError, match=r"g2 holds checkpoints, but the record of their generation.*is missing"):
+    with pytest.raises(
+        CheckpointError, match=r"g2 holds checkpoints, but the record of their generation.*is missing"
+    ):
         job.manager().open_generation({0: ["a"]}, now_ms=0)
 
 
@@ -245,7 +255,9 @@ def test_a_write_that_the_disk_refuses_leaves_the_last_checkpoint_and_needs_a_ne
     assert job.manager().read_last() == {"a": at(2)}
 
 
-def test_a_file_system_without_hard_links_is_said_to_be_unfit(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_hard_links_is_said_to_be_unfit(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
     holder = job.started()
 
     def refuse(source: Path, target: Path) -> None:
@@ -256,7 +268,9 @@ def test_a_file_system_without_hard_links_is_said_to_be_unfit(job: Job, monkeypa
         holder.write({"a": at(0)})
 
 
-def test_a_link_that_succeeded_although_it_was_reported_to_have_failed_counts(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_link_that_succeeded_although_it_was_reported_to_have_failed_counts(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As over NFS, where the answer to a request may be lost and the request repeated."""
     holder = job.started()
     link = os.link
@@ -313,7 +327,9 @@ def test_who_links_a_number_that_was_pruned_is_found_out(tmp_path: Path) -> None
         record.close()
 
 
-def test_a_start_that_slept_through_many_others_opens_the_one_after_them(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_that_slept_through_many_others_opens_the_one_after_them(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The number that it was about to take was taken, closed, and pruned: it is free again."""
     job.keep = 1
     job.started("a").write({"a": at(0)})
@@ -350,10 +366,15 @@ def test_a_generation_that_somebody_late_left_behind_is_no_part_of_the_history(j
 
 def test_who_took_over_and_when_stands_in_the_error(job: Job) -> None:
     zombie, other = job.started(), job.started()
-    with pytest.raises(FencedError, match=rf"container 0: a newer start .*process {os.getpid()}, at 1970-01-01 00:00:00 UTC.*must stop"):
+    with pytest.raises(
+        FencedError,
+        match=rf"container 0: a newer start .*process {os.getpid()}, at 1970-01-01 00:00:00 UTC.*must stop",
+    ):
         zombie.write({"a": at(0)})
     job.manager().claim(2, 0, now_ms=86_400_000)
-    with pytest.raises(FencedError, match=rf"started again .*process {os.getpid()}, at 1970-01-02 00:00:00 UTC.*must stop"):
+    with pytest.raises(
+        FencedError, match=rf"started again .*process {os.getpid()}, at 1970-01-02 00:00:00 UTC.*must stop"
+    ):
         other.write({"a": at(0)})
 
 
@@ -397,7 +418,9 @@ ssps = st.builds(SystemStreamPartition, systems, names, st.integers(0, 999))
         max_size=3,
     )
 )
-def test_any_checkpoint_comes_back_as_it_was(tmp_path_factory: pytest.TempPathFactory, checkpoints: dict[str, Checkpoint]) -> None:
+def test_any_checkpoint_comes_back_as_it_was(
+    tmp_path_factory: pytest.TempPathFactory, checkpoints: dict[str, Checkpoint]
+) -> None:
     manager = JournalCheckpointManager(tmp_path_factory.mktemp("any") / "job-1", "job-1", keep=3)
     manager.claim(manager.open_generation({0: sorted(checkpoints)}, now_ms=0).number, 0, now_ms=0)
     manager.write(checkpoints)
@@ -407,7 +430,9 @@ def test_any_checkpoint_comes_back_as_it_was(tmp_path_factory: pytest.TempPathFa
     manager.close()
 
 
-def test_a_record_is_read_whole_though_one_call_reads_only_a_part_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_is_read_whole_though_one_call_reads_only_a_part_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     record = Ledger(tmp_path / "c0").append(None, b'{"a":1}', payload=b"effects" * 10)
     assert record is not None
     read = os.pread
@@ -416,7 +441,9 @@ def test_a_record_is_read_whole_though_one_call_reads_only_a_part_of_it(tmp_path
         assert (record.body(), record.payload()) == (b'{"a":1}', b"effects" * 10)
 
 
-def test_who_is_taken_over_from_has_been_there_since_its_last_commit_with_a_checkpoint(job: Job, caplog: pytest.LogCaptureFixture) -> None:
+def test_who_is_taken_over_from_has_been_there_since_its_last_commit_with_a_checkpoint(
+    job: Job, caplog: pytest.LogCaptureFixture
+) -> None:
     holder = job.manager()
     holder.claim(holder.open_generation({0: ["a"]}, now_ms=0).number, 0, now_ms=1_000)
     holder.write({})

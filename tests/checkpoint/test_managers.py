@@ -24,7 +24,9 @@ def test_a_job_that_was_never_started_has_nothing(manager: CheckpointManager) ->
 
 
 def test_everything_in_a_checkpoint_is_read_as_it_was_written(another: Another) -> None:
-    checkpoint = Checkpoint({CLICKS: "17"}, {VIEWS: "0"}, {"counts": "204"}, 3, 9, 1_700_000_000_000, {VIEWS: "made on monday"})
+    checkpoint = Checkpoint(
+        {CLICKS: "17"}, {VIEWS: "0"}, {"counts": "204"}, 3, 9, 1_700_000_000_000, {VIEWS: "made on monday"}
+    )
     started(another()).write({"a": checkpoint})
     assert another().read_last() == {"a": checkpoint}
 
@@ -57,11 +59,17 @@ def test_a_generation_knows_the_partitions_that_had_a_checkpoint_when_it_was_ope
     started(another()).write({"b": Checkpoint({}, {VIEWS: "0"})})
     second = another().last_generation()
     third = another().open_generation({0: ["a", "b"]}, now_ms=0)
-    assert [each.known for each in (first, second, third) if each is not None] == [set(), {CLICKS}, {CLICKS, VIEWS}]
+    assert [each.known for each in (first, second, third) if each is not None] == [
+        set(),
+        {CLICKS},
+        {CLICKS, VIEWS},
+    ]
 
 
 @pytest.mark.parametrize("places", [{"a": 1}, {"c": 1}])
-def test_a_start_that_was_planned_without_knowing_of_the_last_one_is_refused(another: Another, places: dict[str, int]) -> None:
+def test_a_start_that_was_planned_without_knowing_of_the_last_one_is_refused(
+    another: Another, places: dict[str, int]
+) -> None:
     manager = another()
     generation = manager.open_generation({0: ["a", "b"]}, places={"a": 0, "b": 1}, now_ms=0)
     manager.claim(generation.number, 0, now_ms=0)
@@ -98,7 +106,9 @@ def test_a_container_writes_only_for_its_own_tasks(another: Another) -> None:
     ("generation", "container", "reason"),
     [(0, 0, "never opened"), (2, 0, "never opened"), (1, 3, "no container 3; it has 0, 1")],
 )
-def test_only_what_was_planned_can_be_claimed(manager: CheckpointManager, generation: int, container: int, reason: str) -> None:
+def test_only_what_was_planned_can_be_claimed(
+    manager: CheckpointManager, generation: int, container: int, reason: str
+) -> None:
     manager.open_generation({0: ["a"], 1: ["b"]}, now_ms=0)
     with pytest.raises(CheckpointError, match=reason):
         manager.claim(generation, container, now_ms=0)
@@ -139,7 +149,9 @@ def test_a_new_holder_keeps_the_tasks_that_it_does_not_write(another: Another) -
     assert another().read_last() == {"a": at(2), "b": at(1)}
 
 
-def test_a_new_generation_fences_all_containers_of_the_one_before_however_many_it_has_itself(another: Another) -> None:
+def test_a_new_generation_fences_all_containers_of_the_one_before_however_many_it_has_itself(
+    another: Another,
+) -> None:
     another().open_generation({0: ["a"], 1: ["b"], 2: ["c"]}, now_ms=0)
     zombies = {task: another() for task in "abc"}
     for container, (task, zombie) in enumerate(zombies.items()):
@@ -200,7 +212,9 @@ def test_a_zombie_stays_fenced_after_the_records_that_fenced_it_were_pruned(anot
     assert another().history()["a"] == [at(offset) for offset in range(30, 40)]
 
 
-def test_a_zombie_stays_fenced_after_its_generation_was_forgotten(another: Another, starts_until_forgotten: int) -> None:
+def test_a_zombie_stays_fenced_after_its_generation_was_forgotten(
+    another: Another, starts_until_forgotten: int
+) -> None:
     zombie = started(another(), "a")
     zombie.write({"a": at(0)})
     for _ in range(starts_until_forgotten):

@@ -1,19 +1,20 @@
-"""Which checkpoint manager a job gets, as its configuration says."""
+"""The factory of checkpoint managers, by a job's configuration."""
 
 from __future__ import annotations
 
-import difflib
 import logging
 from pathlib import Path
 from typing import Any
 
-from streambench import load
+from streambench import imports as load
 from streambench.checkpoint.api import CheckpointManager
-from streambench.checkpoint.effects import Effects, apply_left
 from streambench.checkpoint.journal import JournalCheckpointManager
 from streambench.checkpoint.memory import memory_checkpoints
+from streambench.checkpoint.pending_writes import PendingWrites, apply_left
 from streambench.config import Config
 from streambench.errors import ConfigError
+from streambench.suggestions import suggest
+from streambench.system.beside import add_beside
 from streambench.system.systems import BUILTIN, GROUP, Systems, builtin_kind, keepers, log_systems
 
 log = logging.getLogger(__name__)
@@ -22,11 +23,12 @@ _KEY = "task.checkpoint.system"
 
 
 def checkpoint_manager(config: Config, job_name: str) -> CheckpointManager:
-    """The checkpoint manager of a job: the system of ``task.checkpoint.system``, else of ``job.default.system``, else the only log system,
-    else the only other system that keeps checkpoints.
+    """The checkpoint manager of a job: the system of ``task.checkpoint.system``, else of
+    ``job.default.system``, else the only log system, else the only other system that keeps checkpoints.
 
-    A job that has none of these keeps its checkpoints in memory. A kind of system keeps checkpoints where its factory has a method
-    ``get_checkpoint_manager(system, config, job)``; log and memory systems do without. Raises ConfigError.
+    A job that has none of these keeps its checkpoints in memory. A kind of system keeps checkpoints where its
+    factory has a method ``get_checkpoint_manager(system, config, job)``; log and memory systems do without.
+    Raises ConfigError.
     """
     keep = config.integer("task.checkpoint.history")
     if config.text(_KEY) == "file":
@@ -37,12 +39,18 @@ def checkpoint_manager(config: Config, job_name: str) -> CheckpointManager:
             return _of_system(config, key, system, job_name, keep)
     able = keepers(config)
     if len(able) > 1:
-        raise config.error(_KEY, f"is missing: {', '.join(able)} could all keep the checkpoints; say which of them does")
+        raise config.error(
+            _KEY, f"is missing: {', '.join(able)} could all keep the checkpoints; say which of them does"
+        )
     if able:
         return _of_system(config, _KEY, able[0], job_name, keep)
     lasting = [system for system in _systems(config) if builtin_kind(config, system) != "memory"]
     if lasting:
-        log.warning("the checkpoints of %s are kept in memory and lost with this process; set %s=file to keep them", job_name, _KEY)
+        log.warning(
+            "the checkpoints of %s are kept in memory and lost with this process; set %s=file to keep them",
+            job_name,
+            _KEY,
+        )
     return memory_checkpoints("", job_name, keep=keep)
 
 
@@ -55,20 +63,26 @@ def _of_system(config: Config, key: str, system: str, job: str, keep: int) -> Ch
         return _journal(config, config.directory_at(f"systems.{system}.path") / "_jobs" / job, job, keep)
     if kind == "memory":
         return memory_checkpoints(system, job, keep=keep)
-    made = load.named(config, setting, group=GROUP, builtin=BUILTIN)
-    factory: Any = load.called(config, setting, made) if isinstance(made, type) else made
+    made = load.resolve(config, setting, group=GROUP, builtin=BUILTIN)
+    factory: Any = load.instantiate(config, setting, made) if isinstance(made, type) else made
     get = getattr(factory, "get_checkpoint_manager", None)
     if get is None:
-        raise config.error(key, f"a system of the kind {config[setting]} keeps no checkpoints; {_choices(config)}")
+        raise config.error(
+            key, f"a system of the kind {config[setting]} keeps no checkpoints; {_choices(config)}"
+        )
     manager = get(system, config, job)
     if not isinstance(manager, CheckpointManager):
-        raise ConfigError(f"{setting}: what get_checkpoint_manager of {config[setting]} returned is no CheckpointManager", key=setting)
+        raise ConfigError(
+            f"{setting}: what get_checkpoint_manager of {config[setting]} returned is no CheckpointManager",
+            key=setting,
+        )
     return manager
 
 
 def _journal(config: Config, directory: Path, job: str, keep: int) -> JournalCheckpointManager:
-    def apply(effects: Effects) -> None:
+    def apply(effects: PendingWrites) -> None:
         systems = Systems(config)
+        add_beside(config, job, systems)
         try:
             apply_left(effects, systems)
         finally:
@@ -82,10 +96,11 @@ def _systems(config: Config) -> list[str]:
 
 
 def _hint(config: Config, system: str) -> str:
-    near = difflib.get_close_matches(system, ["file", *_systems(config)], n=1)
-    return f"did you mean {near[0]}?" if near else _choices(config)
+    return suggest(system, ["file", *_systems(config)]) or _choices(config)
 
 
 def _choices(config: Config) -> str:
     logs = log_systems(config)
-    return f"set {_KEY}=file" + (f", or name a log system: {', '.join(logs)}" if logs else ", or define a log system and name it")
+    return f"set {_KEY}=file" + (
+        f", or name a log system: {', '.join(logs)}" if logs else ", or define a log system and name it"
+    )

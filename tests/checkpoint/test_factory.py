@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from streambench.checkpoint.api import CheckpointManager
-from streambench.checkpoint.choice import checkpoint_manager
+from streambench.checkpoint.factory import checkpoint_manager
 from streambench.checkpoint.memory import MemoryCheckpointManager
 from streambench.config import Config
 from streambench.errors import ConfigError
@@ -50,19 +50,33 @@ def written(config: Config, folder: Path) -> list[str]:
 
 
 def test_file_keeps_them_below_the_checkpoint_path(tmp_path: Path) -> None:
-    assert written(config(tmp_path, task__checkpoint__system="file"), tmp_path / "checkpoints") == ["counts-1"]
+    assert written(config(tmp_path, task__checkpoint__system="file"), tmp_path / "checkpoints") == [
+        "counts-1"
+    ]
     elsewhere = config(tmp_path, task__checkpoint__system="file", task__checkpoint__path="here/and/there")
     assert written(elsewhere, tmp_path / "here/and/there") == ["counts-1"]
 
 
 def test_file_is_meant_even_where_a_system_has_that_name(tmp_path: Path) -> None:
-    named = config(tmp_path, task__checkpoint__system="file", systems__file__samza__factory="file", systems__file__path="in")
+    named = config(
+        tmp_path,
+        task__checkpoint__system="file",
+        systems__file__samza__factory="file",
+        systems__file__path="in",
+    )
     assert written(named, tmp_path / "checkpoints") == ["counts-1"]
 
 
-@pytest.mark.parametrize("factory", ["log", "streambench.system.log:LogSystemFactory", "streambench.system.log.LogSystemFactory"])
+@pytest.mark.parametrize(
+    "factory", ["log", "streambench.system.log:LogSystemFactory", "streambench.system.log.LogSystemFactory"]
+)
 def test_the_only_log_system_keeps_them_unless_told_otherwise(tmp_path: Path, factory: str) -> None:
-    only = config(tmp_path, systems__store__samza__factory=factory, systems__store__path="data", systems__ram__samza__factory="memory")
+    only = config(
+        tmp_path,
+        systems__store__samza__factory=factory,
+        systems__store__path="data",
+        systems__ram__samza__factory="memory",
+    )
     assert written(only, tmp_path / "data/_jobs") == ["counts-1"]
 
 
@@ -72,7 +86,9 @@ def test_of_several_log_systems_one_must_be_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="one, two could all keep the checkpoints") as raised:
         checkpoint_manager(config(tmp_path, **two), "counts-1")
     assert raised.value.key == "task.checkpoint.system"
-    assert written(config(tmp_path, **two, job__default__system="one"), tmp_path / "one/_jobs") == ["counts-1"]
+    assert written(config(tmp_path, **two, job__default__system="one"), tmp_path / "one/_jobs") == [
+        "counts-1"
+    ]
     both = config(tmp_path, **two, job__default__system="one", task__checkpoint__system="two")
     assert written(both, tmp_path / "two/_jobs") == ["counts-1"]
 
@@ -100,34 +116,55 @@ def test_without_any_log_system_they_stay_in_memory(tmp_path: Path, caplog: pyte
     assert not caplog.records
 
 
-def test_a_job_with_lasting_inputs_is_warned_that_its_checkpoints_do_not_last(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_job_with_lasting_inputs_is_warned_that_its_checkpoints_do_not_last(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.WARNING):
-        checkpoint_manager(config(tmp_path, systems__in__samza__factory="file", systems__in__path="in"), "counts-1")
+        checkpoint_manager(
+            config(tmp_path, systems__in__samza__factory="file", systems__in__path="in"), "counts-1"
+        )
     assert "task.checkpoint.system=file" in caplog.text
 
 
 def test_another_kind_of_system_keeps_them_where_its_factory_can(tmp_path: Path) -> None:
-    plugged = config(tmp_path, systems__broker__samza__factory=f"{__name__}:KeepsCheckpoints", task__checkpoint__system="broker")
+    plugged = config(
+        tmp_path,
+        systems__broker__samza__factory=f"{__name__}:KeepsCheckpoints",
+        task__checkpoint__system="broker",
+    )
     assert checkpoint_manager(plugged, "counts-1") is KeepsCheckpoints.made
 
 
 @pytest.mark.parametrize("key", ["task.checkpoint.system", "job.default.system"])
 def test_a_kind_of_system_that_keeps_none_is_refused_with_the_choices(tmp_path: Path, key: str) -> None:
-    plugged = config(tmp_path, systems__broker__samza__factory=f"{__name__}:KeepsNothing", systems__store__samza__factory="log")
-    with pytest.raises(ConfigError, match="keeps no checkpoints; set .*=file, or name a log system: store") as raised:
+    plugged = config(
+        tmp_path,
+        systems__broker__samza__factory=f"{__name__}:KeepsNothing",
+        systems__store__samza__factory="log",
+    )
+    with pytest.raises(
+        ConfigError, match="keeps no checkpoints; set .*=file, or name a log system: store"
+    ) as raised:
         checkpoint_manager(plugged.with_values({key: "broker"}), "counts-1")
     assert raised.value.key == key
 
 
 def test_a_factory_that_returns_something_else_is_refused(tmp_path: Path) -> None:
-    plugged = config(tmp_path, systems__broker__samza__factory=f"{__name__}:KeepsSomethingElse", task__checkpoint__system="broker")
+    plugged = config(
+        tmp_path,
+        systems__broker__samza__factory=f"{__name__}:KeepsSomethingElse",
+        task__checkpoint__system="broker",
+    )
     with pytest.raises(ConfigError, match="no CheckpointManager"):
         checkpoint_manager(plugged, "counts-1")
 
 
 def test_a_system_that_is_not_there_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no system 'stor'; did you mean store") as raised:
-        checkpoint_manager(config(tmp_path, systems__store__samza__factory="log", task__checkpoint__system="stor"), "counts-1")
+        checkpoint_manager(
+            config(tmp_path, systems__store__samza__factory="log", task__checkpoint__system="stor"),
+            "counts-1",
+        )
     assert raised.value.key == "task.checkpoint.system"
 
 
@@ -148,7 +185,9 @@ def test_at_least_one_commit_is_kept(tmp_path: Path) -> None:
         ({"systems__log__samza__factory": "log", "systems__log__path": "taken"}, "systems.log.path"),
     ],
 )
-def test_a_file_in_the_place_of_the_directory_is_told_by_its_key(values: dict[str, str], key: str, tmp_path: Path) -> None:
+def test_a_file_in_the_place_of_the_directory_is_told_by_its_key(
+    values: dict[str, str], key: str, tmp_path: Path
+) -> None:
     (tmp_path / "taken").touch()
     with pytest.raises(ConfigError, match="taken is a file, and this takes a directory") as caught:
         checkpoint_manager(config(tmp_path, **values), "counts-1")

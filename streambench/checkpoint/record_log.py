@@ -1,15 +1,18 @@
-"""Numbered records in a directory: each is created once, whole, or not at all, by whoever comes first.
+"""Numbered records in a directory: each is created once, whole, or not at all, by the first to come.
 
-A record is written under a temporary name, synced, and *linked* to its number, which fails where that number is taken: that is what
-makes one of several writers the winner, and what tells the others that they are too late. Two things would break this and are ruled out:
+A record is written under a temporary name, synced, and *linked* to its number, which fails where that number
+is taken: that is what makes one of several writers the winner, and what shows the others that they are too
+late. Two things would break this and are ruled out:
 
-- **An empty directory** cannot be told from one whose first records were pruned; so a ledger's directory appears by one rename, with its
-  first record in it, and is never empty afterwards.
-- **A pruned number is free again.** Somebody who slept through it all could link it. Records are therefore pruned in ascending order only;
-  and whoever might be late names a *witness*, a record that would have been pruned before, and holds it open: if it does not stand
-  under its name any more after the link, the new record may follow nothing, and does not count.
+- **An empty directory** looks like one whose first records were pruned; so a ledger's directory
+  appears by one rename, with its first record in it, and is never empty afterwards.
+- **A pruned number is free again.** A process that slept through it all could link it. Records are therefore
+  pruned in ascending order only; and a writer that might be late names a *witness*, a record that would have
+  been pruned before, and holds it open: if it does not stand under its name any more after the link, the new
+  record may follow nothing, and does not count.
 
-A record may carry a *payload*: bytes behind its line, durable with it, which are cut off once they have served. The line stays as it is.
+A record may carry a *payload*: bytes behind its line, durable with it, which are cut off once they have
+served. The line stays as it is.
 """
 
 from __future__ import annotations
@@ -32,7 +35,9 @@ VERSION = 1
 
 _BLOCK = 1 << 16
 
-_FRAME = re.compile(rb'\{"version":(\d{1,9}),"crc32c":"([0-9a-f]{8})",(?:"payload":\[(\d{1,15}),"([0-9a-f]{8})"\],)?"body":')
+_FRAME = re.compile(
+    rb'\{"version":(\d{1,9}),"crc32c":"([0-9a-f]{8})",(?:"payload":\[(\d{1,15}),"([0-9a-f]{8})"\],)?"body":'
+)
 _NAME = re.compile(r"\d{20}\.json")
 _TEMPORARY = re.compile(r"\..+\.tmp")
 
@@ -47,7 +52,8 @@ class DamagedRecordError(CheckpointError):
 
 
 class Record:
-    """A record of a ledger, held open, so that its file cannot be mistaken for a later one of the same name."""
+    """A record of a ledger, held open, so that its file cannot be mistaken for a later one of the same
+    name."""
 
     def __init__(self, path: Path, number: int, handle: int) -> None:
         self.path = path
@@ -57,18 +63,23 @@ class Record:
     def __enter__(self) -> Record:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def body(self) -> bytes:
-        """What was written. Raises DamagedRecordError."""
+        """The content that was written. Raises DamagedRecordError."""
         line, _, rest = self._read()
         frame = _FRAME.match(line)
         if frame is None or not line.endswith(b"}\n") or (rest and frame[3] is None):
-            raise DamagedRecordError(self.path, "is damaged: it is empty, cut off or no record of checkpoints")
+            raise DamagedRecordError(
+                self.path, "is damaged: it is empty, cut off or no record of checkpoints"
+            )
         if int(frame[1]) != VERSION:
             raise CheckpointError(
-                f"{self.path} has version {int(frame[1])}; this streambench reads version {VERSION}: use the one that wrote it"
+                f"{self.path} has version {int(frame[1])}; this streambench reads version {VERSION}: use "
+                "the one that wrote it"
             )
         body = line[frame.end() : -2]
         if f"{crc32c.crc32c(body):08x}".encode() != frame[2]:
@@ -84,7 +95,9 @@ class Record:
         if len(rest) != int(frame[3]) or f"{crc32c.crc32c(rest):08x}".encode() != frame[4]:
             if os.fstat(self._handle).st_size == end:
                 return None  # cut off while it was read
-            raise DamagedRecordError(self.path, "is damaged: what it holds beside the checkpoints does not match its checksum")
+            raise DamagedRecordError(
+                self.path, "is damaged: what it holds beside the checkpoints does not match its checksum"
+            )
         return rest
 
     def cut(self) -> None:
@@ -115,14 +128,14 @@ class Record:
         return bytes(data[:end]), end, bytes(data[end:])
 
     def stands(self) -> bool:
-        """Whether the name still leads to this very file: it has not been pruned."""
+        """Return True while the name leads to this very file: it has not been pruned."""
         try:
             return os.path.samestat(os.stat(self.path), os.fstat(self._handle))
         except FileNotFoundError:
             return False
 
     def close(self) -> None:
-        """Let go of the file; may be called more than once."""
+        """Close the file; may be called more than once."""
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1
@@ -146,7 +159,8 @@ class Ledger:
             return []
 
     def kept(self) -> list[int]:
-        """The records up to the last one that have no gap between them. What lies below a gap is no part of it: somebody late left it."""
+        """The records up to the last one that have no gap between them. What lies below a gap is no part of
+        it: a late process left it."""
         numbers = self.numbers()
         start = len(numbers) - 1
         while start > 0 and numbers[start - 1] == numbers[start] - 1:
@@ -169,14 +183,22 @@ class Ledger:
                 return record
         return None
 
-    def append(self, after: Record | None, body: bytes, *, payload: bytes = b"", witness: Record | None = None) -> Record | None:
+    def append(
+        self, after: Record | None, body: bytes, *, payload: bytes = b"", witness: Record | None = None
+    ) -> Record | None:
         """Create the record that follows ``after`` (None: the first), durably.
 
-        None where something else follows it already, or the ledger is gone, or the witness was pruned. In the last case a record may
-        have been left behind which no later one builds on.
+        None where something else follows it already, or the ledger is gone, or the witness was pruned. In the
+        last case a record may have been left behind which no later one builds on.
         """
         about = b'"payload":[%d,"%08x"],' % (len(payload), crc32c.crc32c(payload)) if payload else b""
-        data = b'{"version":%d,"crc32c":"%08x",%b"body":%b}\n%b' % (VERSION, crc32c.crc32c(body), about, body, payload)
+        data = b'{"version":%d,"crc32c":"%08x",%b"body":%b}\n%b' % (
+            VERSION,
+            crc32c.crc32c(body),
+            about,
+            body,
+            payload,
+        )
         record = self._found(data) if after is None else self._follow(after.number + 1, data)
         if record is not None and witness is not None and not witness.stands():
             record.close()
@@ -200,7 +222,7 @@ class Ledger:
                     record.close()
                     return None
             except FileNotFoundError:
-                # Swept away by whoever took over; the next attempt finds out who.
+                # Swept away by a successor; the next attempt finds out which.
                 record.close()
                 continue
             except BaseException:
@@ -242,7 +264,8 @@ class Ledger:
             _sync(self.directory)
 
     def prune(self, numbers: Iterable[int]) -> None:
-        """Delete records; ``numbers`` must be ascending, and above all that was pruned before. Durable with the next record."""
+        """Delete records; ``numbers`` must be ascending, and above all that was pruned before. Durable with
+        the next record."""
         for number in numbers:
             _remove(self.path(number))
 

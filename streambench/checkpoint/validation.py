@@ -1,11 +1,11 @@
-"""What is refused, and in which words, wherever checkpoints are kept."""
+"""Validation shared by all checkpoint managers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 
 from streambench.checkpoint.api import Generation
+from streambench.clock import as_text
 from streambench.errors import CheckpointError, FencedError, ReplacedError
 
 
@@ -16,42 +16,59 @@ def checked_assignment(assignment: Mapping[int, Sequence[str]]) -> dict[int, tup
     for container, tasks in copy.items():
         for task in tasks:
             if task in seen:
-                raise CheckpointError(f"task '{task}' is assigned twice (containers {seen[task]} and {container}); each task has one place")
+                raise CheckpointError(
+                    f"task '{task}' is assigned twice (containers {seen[task]} and {container}); each task "
+                    "has one place"
+                )
             seen[task] = container
     return copy
 
 
 def merged_places(job: str, present: Mapping[str, int], given: Mapping[str, int] | None) -> dict[str, int]:
-    """The places of all tasks. Raises FencedError where a task would move, or would come to where another one is."""
+    """The places of all tasks. Raises FencedError where a task would move, or would come to where another one
+    is."""
     merged = {**present, **(given or {})}
-    if any(merged[task] != place for task, place in present.items()) or len(set(merged.values())) < len(merged):
+    if any(merged[task] != place for task, place in present.items()) or len(set(merged.values())) < len(
+        merged
+    ):
         raise FencedError(
-            f"job {job}: another start of the job gave tasks their places in the changelogs while this one was planned; start again"
+            f"job {job}: another start of the job gave tasks their places in the changelogs while this one "
+            "was planned; start again"
         )
     return merged
 
 
 def check_claim(job: str, last: Generation | None, generation: int, container: int) -> None:
-    """Raise FencedError where the generation is not the last one any more, CheckpointError where there is no such container."""
+    """Raise FencedError where the generation is not the last one any more, CheckpointError where there is no
+    such container."""
     if last is None or generation > last.number or generation < 1:
         there = f"the last one is {last.number}" if last else "there is none yet"
-        raise CheckpointError(f"job {job}: generation {generation} was never opened ({there}); open one before claiming a container")
+        raise CheckpointError(
+            f"job {job}: generation {generation} was never opened ({there}); open one before claiming a "
+            "container"
+        )
     if generation < last.number:
         raise superseded(job, container, last.number)
     if container not in last.assignment:
         there = ", ".join(map(str, last.assignment)) or "none at all"
-        raise CheckpointError(f"job {job}: generation {generation} has no container {container}; it has {there}")
+        raise CheckpointError(
+            f"job {job}: generation {generation} has no container {container}; it has {there}"
+        )
 
 
 def check_tasks(job: str, container: int, assigned: Iterable[str], given: Iterable[str]) -> None:
     """Raise CheckpointError where a container would write the checkpoint of a task that it does not have."""
     foreign = sorted(set(given).difference(assigned))
     if foreign:
-        raise CheckpointError(f"job {job}: container {container} does not have the task '{foreign[0]}'; it cannot write its checkpoint")
+        raise CheckpointError(
+            f"job {job}: container {container} does not have the task '{foreign[0]}'; it cannot write its "
+            "checkpoint"
+        )
 
 
 def check_rewind(job: str, last: Generation | None, present: Iterable[str], given: Iterable[str]) -> None:
-    """Raise CheckpointError where a task is unknown. A job that has never been started has no tasks yet, and takes any."""
+    """Raise CheckpointError where a task is unknown. A job that has never been started has no tasks yet, and
+    takes any."""
     if last is None or not last.assignment:
         return
     known = {task for tasks in last.assignment.values() for task in tasks}.union(present)
@@ -63,20 +80,27 @@ def check_rewind(job: str, last: Generation | None, present: Iterable[str], give
 def superseded(job: str, container: int, newer: int, *, who: str = "") -> FencedError:
     """The error for a container of an older generation."""
     return FencedError(
-        f"job {job}, container {container}: a newer start of the job{who} has taken over (generation {newer}); this container must stop"
+        f"job {job}, container {container}: a newer start of the job{who} has taken over (generation "
+        f"{newer}); this container must stop"
     )
 
 
 def replaced(job: str, container: int, *, who: str = "") -> ReplacedError:
-    """The error for a holder after whom somebody else has claimed the container."""
-    return ReplacedError(f"job {job}, container {container}: the container was started again{who}, and goes on there; this one must stop")
+    """The error for a holder whose container another process has claimed."""
+    return ReplacedError(
+        f"job {job}, container {container}: the container was started again{who}, and goes on there; this "
+        "one must stop"
+    )
 
 
 def unclaimed(job: str) -> CheckpointError:
     """The error for a write without a claim."""
-    return CheckpointError(f"job {job}: no container is claimed here (or a write failed since); claim one before writing checkpoints")
+    return CheckpointError(
+        f"job {job}: no container is claimed here (or a write failed since); claim one before writing "
+        "checkpoints"
+    )
 
 
 def moment(time_ms: int) -> str:
     """A time for people: UTC, to the second."""
-    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return as_text(time_ms, "seconds").replace("T", " ").replace("+00:00", " UTC")

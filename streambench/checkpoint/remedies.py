@@ -1,0 +1,54 @@
+"""Remedies: what to do about a record of the checkpoint journal that is damaged or missing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from streambench.checkpoint.record_log import Ledger, Record
+from streambench.checkpoint.records import Entry, Start, decoded
+from streambench.errors import CheckpointError
+
+
+def remedy(record: Record, tasks: Sequence[str], newest: int) -> str:
+    """The remedy for a damaged record of a container with these tasks, as a sentence; ``newest``: the job's
+    last generation."""
+    ledger = Ledger(record.path.parent)
+    if ledger.path(record.number + 1).exists() or newest > int(record.path.parent.parent.name[1:]):
+        return "Nothing goes on from it any more: delete this one file to do without it"
+    rewinding = f"rewind {', '.join(tasks)} (all of them)" if tasks else "rewind its tasks"
+    before = ledger.open(record.number - 1) if record.number > 1 else None
+    if before is None:
+        return f"Nothing that it follows is left: {rewinding} to where the container is to go on"
+    with before:
+        try:
+            decoded(before, Entry)
+        except CheckpointError:
+            return f"What it follows cannot be read either: {rewinding} to where the container is to go on"
+    return (
+        "Stop the job and delete this one file, to go back to the commit before it (what came after it is "
+        "processed again); "
+        f"or {rewinding} to where the container is to go on"
+    )
+
+
+def missing_record(ledger: Ledger, generations: Ledger, generation: int, sequence: int) -> Path | None:
+    """The file of a commit that a container made in an earlier generation, where it should be there and is
+    not.
+
+    None where it is there or has been pruned, and after a rewind: who says where tasks go on accepts that
+    outputs come again."""
+    record = ledger.open(sequence)
+    if record is not None:
+        with record:
+            if decoded(record, Entry).kind == "commit":
+                return None
+    elif sequence < (ledger.numbers() or [sequence + 1])[0]:
+        return None
+    for number in generations.kept():
+        later = generations.open(number) if number > generation else None
+        if later is not None:
+            with later:
+                if decoded(later, Start).rewound:
+                    return None
+    return ledger.path(sequence)
