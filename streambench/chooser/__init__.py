@@ -1,4 +1,4 @@
-"""Which message comes next: the contract of a chooser, and the choosers that come with streambench."""
+"""Choosers decide which message comes next: their contract, and those that come with streambench."""
 
 from streambench.chooser.api import MessageChooser, MessageChooserFactory
 from streambench.chooser.batching import BatchingChooser

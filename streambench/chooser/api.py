@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Callable, Sequence
 
 from streambench.chooser.explanation import Candidate, Explanation
 from streambench.config import Config
@@ -15,15 +13,17 @@ from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 class MessageChooser(ABC):
     """Chooses among the heads of the input partitions.
 
-    The calls come in the order ``register`` (once per partition), ``start``, then ``update`` and ``choose`` as they may come,
-    then ``stop``; all on the container's thread.
+    The calls come in the order ``register`` (once per partition), ``start``, then ``update`` and ``choose``
+    as they may come, then ``stop``; all on the container's thread.
 
-    - At most one message of each partition is inside the chooser at a time: the next one is handed over by ``update`` only after
-      ``choose`` has returned the one before.
+    - At most one message of each partition is inside the chooser at a time: the next one is handed over by
+      ``update`` only after ``choose`` has returned the one before.
     - ``choose`` returns each message exactly once, and none that it was not given.
-    - ``choose`` may return None although messages are inside, to wait for others. The container then looks for new messages
-      and asks again; a chooser that never answers stops the job from going on.
-    - A chooser's state is not saved: after a restart it begins anew, with the same messages.
+    - ``choose`` may return None although messages are inside, to wait for others. The container then looks
+      for new messages and asks again; a chooser that never answers stops the job from going on.
+    - Where tasks take batches, a chooser may have ``take_batch`` (see ``streambench.chooser.fast_paths``);
+      one without it decides message by message.
+    - A chooser's state is not saved: after a restart it begins again, with the same messages.
     """
 
     def register(self, ssp: SystemStreamPartition, offset: str) -> None:  # noqa: B027 - optional to override
@@ -43,39 +43,22 @@ class MessageChooser(ABC):
     def choose(self) -> IncomingMessageEnvelope | None:
         """The message to process next, None for none at present."""
 
-    def quickest(self) -> tuple[Callable[[], IncomingMessageEnvelope | None], type[Exception] | tuple[()]]:
-        """What the event loop calls instead of ``choose``, and the exception by which that says that there is nothing. ``choose`` itself,
-        which raises none, unless a chooser has something that does exactly the same and is quicker."""
-        return self.choose, ()
-
-    def rotation(self) -> deque[IncomingMessageEnvelope] | None:
-        """The queue of what is inside, if this chooser only lets partitions take turns: ``choose`` takes what stands in front of it,
-        ``update`` puts a message behind all others, and nothing else has a say. The container then works on the queue by itself, as if it
-        had called both. None, as here, where it is to ask for every message."""
-        return None
-
-    def take_run(self, offsets: Sequence[str]) -> int:
-        """How many messages of the partition that the last ``choose`` chose may be processed as one run; they count as chosen then.
-
-        Asked, directly after ``choose``, where tasks take batches. ``offsets`` are those of the chosen message and of what waits behind it,
-        none of which was or will be inside as far as it goes with the run; the next ``update`` brings what follows. At least 1, and no
-        more than there are offsets. 1, the answer of a chooser that does not override this, means that it decides message by message.
-        """
-        return 1
-
     def at_head(self, ssp: SystemStreamPartition) -> None:  # noqa: B027 - optional to override
-        """Called when a partition has nothing inside and its consumer, asked since ``start``, says that nothing is left to read now.
+        """Called when a partition has nothing inside and its consumer, asked since ``start``, says that
+        nothing is left to read now.
 
-        Whatever was there at the start has thus been chosen, even where the last offsets of that time do not exist any more. It may
-        be called again and again, and messages may follow later.
+        Whatever was there at the start has thus been chosen, even where the last offsets of that time do not
+        exist any more. It may be called again and again, and messages may follow later.
         """
 
     def explain(self, chosen: IncomingMessageEnvelope | None) -> Explanation:
-        """Why the last ``choose`` returned ``chosen``. With None: how things stand now, and why nothing may be chosen of whom.
+        """Why the last ``choose`` returned ``chosen``. With None: how things stand now, and why nothing may
+        be chosen of whom.
 
-        It is asked only when somebody looks, before the next ``update`` or ``choose``, and must change nothing. Messages inside that
-        ``waiting`` does not name are added by the container, which knows whose they are. Without an answer of its own a chooser is
-        explained by its name and the first line of its docstring.
+        It is called only for display, before the next ``update`` or ``choose``, and must change
+        nothing. Messages inside that ``waiting`` does not name are added by the container, which knows whose
+        they are. Without an answer of its own a chooser is explained by its name and the first line of its
+        docstring.
         """
         says = (type(self).__doc__ or "").strip().partition("\n")[0].rstrip(".")
         rule = f"{type(self).__name__}: {says[:1].lower()}{says[1:]}" if says else type(self).__name__

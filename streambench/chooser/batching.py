@@ -15,15 +15,19 @@ from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 class BatchingChooser(MessageChooser):
     """Stays with the partition that ``wrapped`` chose until ``batch_size`` messages of it have gone in a row.
 
-    The batch ends early as soon as its partition has nothing at a ``choose``: nobody waits for a batch to fill. While it lasts, what
-    waits inside ``wrapped`` waits whatever its priority. With 1 every message is chosen by ``wrapped``.
+    The batch ends early as soon as its partition has nothing at a ``choose``: a batch never waits to
+    fill. While it lasts, what waits inside ``wrapped`` waits whatever its priority. With 1 every message is
+    chosen by ``wrapped``.
 
     Raises ConfigError for a batch size below 1.
     """
 
     def __init__(self, wrapped: MessageChooser, batch_size: int) -> None:
         if batch_size < 1:
-            raise ConfigError(f"task.consumer.batch.size: {batch_size} is less than 1 message", key="task.consumer.batch.size")
+            raise ConfigError(
+                f"task.consumer.batch.size: {batch_size} is less than 1 message",
+                key="task.consumer.batch.size",
+            )
         self._wrapped = wrapped
         self._wrapped_update = wrapped.update
         self._wrapped_choose = wrapped.choose
@@ -68,7 +72,7 @@ class BatchingChooser(MessageChooser):
             self._ssp = None
         return envelope
 
-    def take_run(self, offsets: Sequence[str]) -> int:
+    def take_batch(self, offsets: Sequence[str]) -> int:
         """A run counts by its messages: at most what is left of the batch."""
         if self._ssp is None:
             return 1
@@ -79,15 +83,15 @@ class BatchingChooser(MessageChooser):
         return count
 
     def explain(self, chosen: IncomingMessageEnvelope | None) -> Explanation:
-        told = self._wrapped.explain(chosen)
+        inner = self._wrapped.explain(chosen)
         if self._next is not None:
-            told = replace(told, waiting=(Candidate.of(self._next), *told.waiting))
+            inner = replace(inner, waiting=(Candidate.of(self._next), *inner.waiting))
         ssp = self._ssp if chosen is None else chosen.ssp
         if ssp is None or (chosen is not None and self._count == 1):
-            return told
+            return inner
         if chosen is not None:
             reason = f"batch: message {self._count} of {self._size} from {ssp}"
             rule = f"batch: message {self._count} of {self._size} from this partition"
         else:
             rule = reason = f"batch: after up to {self._size - self._count} more of {ssp}"
-        return replace(told, rule=rule, held={**told.held, **all_held(self._partitions, [ssp], reason)})
+        return replace(inner, rule=rule, held={**inner.held, **all_held(self._partitions, [ssp], reason)})

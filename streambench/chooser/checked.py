@@ -1,4 +1,5 @@
-"""A chooser that is not ours, held to the contract: no message is lost or processed twice because of it without a word."""
+"""A chooser that is not ours, held to the contract: no message is lost or processed twice because of it
+without a word."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from collections.abc import Sequence
 
 from streambench.chooser.api import MessageChooser
 from streambench.chooser.explanation import Explanation, unexplained
+from streambench.chooser.fast_paths import take_batch
 from streambench.clock import Clock
 from streambench.errors import ChooserError, shortened
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
@@ -30,7 +32,7 @@ class CheckedChooser(MessageChooser):
         self._read_clock = clock.monotonic_ns
         self._waiting: dict[SystemStreamPartition, IncomingMessageEnvelope] = {}
         self._none_since: int | None = None
-        self._is_told = False
+        self._has_warned = False
 
     def register(self, ssp: SystemStreamPartition, offset: str) -> None:
         self.wrapped.register(ssp, offset)
@@ -51,24 +53,31 @@ class CheckedChooser(MessageChooser):
     def choose(self) -> IncomingMessageEnvelope | None:
         envelope = self._wrapped_choose()
         if envelope is None:
-            if self._waiting and not self._is_told:
+            if self._waiting and not self._has_warned:
                 self._none_chosen()
             return None
         if not isinstance(envelope, IncomingMessageEnvelope):
-            raise ChooserError(f"{self._name}.choose returned {shortened(envelope)}, which is no message: return one that waits, or None")
+            raise ChooserError(
+                f"{self._name}.choose returned {shortened(envelope)}, which is no message: return one that "
+                "waits, or None"
+            )
         if self._waiting.get(envelope.ssp) is not envelope:
             raise ChooserError(
-                f"{self._name}.choose returned a message that is not waiting: {envelope.ssp}@{envelope.offset}; each message that update() "
+                f"{self._name}.choose returned a message that is not waiting: "
+                f"{envelope.ssp}@{envelope.offset}; each message that update() "
                 "brought is returned once, as it is"
             )
         del self._waiting[envelope.ssp]
         self._none_since = None
         return envelope
 
-    def take_run(self, offsets: Sequence[str]) -> int:
-        count: object = self.wrapped.take_run(offsets)
+    def take_batch(self, offsets: Sequence[str]) -> int:
+        count: object = take_batch(self.wrapped, offsets)
         if not isinstance(count, int) or not 1 <= count <= len(offsets):
-            raise ChooserError(f"{self._name}.take_run returned {shortened(count)}; return how many it takes, 1 to {len(offsets)}")
+            raise ChooserError(
+                f"{self._name}.take_batch returned {shortened(count)}; return how many it takes, 1 to "
+                f"{len(offsets)}"
+            )
         return count
 
     def explain(self, chosen: IncomingMessageEnvelope | None) -> Explanation:
@@ -82,6 +91,11 @@ class CheckedChooser(MessageChooser):
         if self._none_since is None:
             self._none_since = now
         elif now - self._none_since >= _PATIENCE_NS:
-            self._is_told = True
+            self._has_warned = True
             count = len(self._waiting)
-            log.warning("%d message%s, and %s chooses none of them", count, " waits" if count == 1 else "s wait", self._name)
+            log.warning(
+                "%d message%s, and %s chooses none of them",
+                count,
+                " waits" if count == 1 else "s wait",
+                self._name,
+            )

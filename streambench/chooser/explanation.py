@@ -1,4 +1,4 @@
-"""Why a chooser chose as it did: told when somebody asks, never kept."""
+"""Explanations of choices: made on request, never kept."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _NAMED = 6
 
 
 class Candidate(NamedTuple):
-    """A message that could be chosen, printed ``system.stream.partition@offset``. ``offset`` is None where the chooser did not tell."""
+    """A message that could be chosen, printed ``system.stream.partition@offset``. ``offset`` is None where
+    the chooser did not say."""
 
     ssp: SystemStreamPartition
     offset: str | None = None
@@ -30,10 +31,11 @@ class Candidate(NamedTuple):
 class Explanation(Struct, frozen=True):
     """A decision of a chooser.
 
-    ``rule``: what decided, in a few words. ``winner``: the message that was chosen, None where none was. ``waiting``: the messages that
-    were there and were not chosen; those that the chooser told of in the order in which they would go if nothing else came.
-    ``held``: of which partitions nothing could be chosen whatever was there, and why. ``gate``: what everything else waits for at
-    present, empty while the bootstrap gate is open.
+    ``rule``: what decided, in a few words. ``winner``: the message that was chosen, None where none was.
+    ``waiting``: the messages that were there and were not chosen; those that the chooser named in the order
+    in which they would go if nothing else came. ``held``: of which partitions nothing could be chosen
+    whatever was there, and why. ``gate``: what everything else waits for at present, empty while the
+    bootstrap gate is open.
     """
 
     rule: str
@@ -49,25 +51,30 @@ class Explanation(Struct, frozen=True):
 
     @property
     def queue(self) -> list[Candidate]:
-        """Who comes after the winner, in this order, if nothing else comes; as far as the chooser told."""
+        """The messages after the winner, in this order, if nothing else arrives; those that the chooser
+        named."""
         return [each for each in self.waiting if each.offset is not None and each.ssp not in self.held]
 
     def lines(self) -> list[str]:
-        """The decision in words: who decided, who comes next, who is held back and why, what the gate waits for."""
+        """The decision in words: who decided, who comes next, who is held back and why, what the gate waits
+        for."""
         return [f"{self.winner or 'nothing was chosen'} ({self.rule})", *self.others(), *closed(self.gate)]
 
-    def others(self, named: Callable[[Candidate], str] = str) -> list[str]:
-        """Of ``lines``, those about the candidates that were not chosen, each ``named`` so."""
+    def others(self, named: Callable[[Candidate], str] = str, most: int = _NAMED) -> list[str]:
+        """Of ``lines``, those about the candidates that were not chosen, each ``named`` so; at most so many
+        names in a row (2 or more)."""
         by_reason: dict[str, list[Candidate]] = {}
         for each in self.waiting:
             if each.ssp in self.held:
                 by_reason.setdefault(self.held[each.ssp], []).append(each)
         count = len(self.candidates)
-        following = f", next {_listed(self.queue, named)}" if self.queue else ""
-        # Of these the chooser did not tell when they come.
+        following = f", next {_listed(self.queue, named, most)}" if self.queue else ""
+        # The chooser did not say when these come.
         if unordered := [each for each in self.waiting if each.offset is None and each.ssp not in self.held]:
-            following += f", others {_listed(unordered, named)}"
-        held = [f"held back: {_listed(places, named)} ({reason})" for reason, places in by_reason.items()]
+            following += f", others {_listed(unordered, named, most)}"
+        held = [
+            f"held back: {_listed(places, named, most)} ({reason})" for reason, places in by_reason.items()
+        ]
         return [f"{count} candidate{'' if count == 1 else 's'}{following}", *held]
 
     def __str__(self) -> str:
@@ -75,7 +82,7 @@ class Explanation(Struct, frozen=True):
 
 
 def unexplained(chooser: object, error: Exception, chosen: IncomingMessageEnvelope | None) -> Explanation:
-    """What is told where a chooser's ``explain`` raises: whoever only looks must not stop a job."""
+    """Return the explanation where a chooser's ``explain`` raises: a display must not stop a job."""
     rule = f"{type(chooser).__name__} cannot explain it: {described(error)}"
     return Explanation(rule, None if chosen is None else Candidate.of(chosen))
 
@@ -92,8 +99,8 @@ def all_held(
     return {ssp: reason for ssp in partitions if ssp not in but}
 
 
-def _listed(candidates: Collection[Candidate], named: Callable[[Candidate], str]) -> str:
+def _listed(candidates: Collection[Candidate], named: Callable[[Candidate], str], most: int) -> str:
     names = [named(each) for each in candidates]
-    if len(names) <= _NAMED:
+    if len(names) <= most:
         return ", ".join(names)
-    return f"{', '.join(names[: _NAMED - 1])} and {len(names) - _NAMED + 1:,} more"
+    return f"{', '.join(names[: most - 1])} and {len(names) - most + 1:,} more"

@@ -1,4 +1,4 @@
-"""Whose fault it was: an exception that came out of a chooser names the chooser, and the place in its code."""
+"""The error for an exception out of a chooser: it names the chooser, and the place in its code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from streambench.errors import ChooserError, StreambenchError, described, locate
 
 
 def chooser_failure(error: BaseException) -> ChooserError | None:
-    """The error for an exception that a chooser raised, to be raised ``from`` it; None where it came from elsewhere, or is one of ours."""
+    """The error for an exception that a chooser raised, to be raised ``from`` it; None where it came from
+    elsewhere, or is one of ours."""
     if isinstance(error, StreambenchError) or not isinstance(error, Exception):
         return None
     found = None
@@ -20,4 +21,6 @@ def chooser_failure(error: BaseException) -> ChooserError | None:
         return None
     code = found.tb_frame.f_code
     name = f"{type(found.tb_frame.f_locals['self']).__name__}.{code.co_name}"
-    return ChooserError(f"the chooser failed in {name} ({located(code.co_filename, found.tb_lineno)}): {described(error)}")
+    return ChooserError(
+        f"the chooser failed in {name} ({located(code.co_filename, found.tb_lineno)}): {described(error)}"
+    )

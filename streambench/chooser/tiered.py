@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from streambench.chooser.api import MessageChooser
 from streambench.chooser.explanation import Explanation
+from streambench.chooser.fast_paths import take_batch
 from streambench.errors import ConfigError
 from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
 
@@ -17,10 +18,12 @@ _Update = Callable[[IncomingMessageEnvelope], None]
 class TieredPriorityChooser(MessageChooser):
     """One chooser for each priority, asked from the highest number down; the first that has a message wins.
 
-    Streams without a priority belong to ``default``, which comes after all numbers, 0 and below included. A chooser hears only of
-    the partitions of its own tier. That lower tiers starve while higher ones have messages is what priorities are for.
+    Streams without a priority belong to ``default``, which comes after all numbers, 0 and below included. A
+    chooser hears only of the partitions of its own tier. That lower tiers starve while higher ones have
+    messages is what priorities are for.
 
-    Raises ConfigError where a priority has no chooser, and at the ``register`` of a stream that has neither priority nor default.
+    Raises ConfigError where a priority has no chooser, and at the ``register`` of a stream that has neither
+    priority nor default.
     """
 
     def __init__(
@@ -31,9 +34,13 @@ class TieredPriorityChooser(MessageChooser):
     ) -> None:
         for stream, priority in priorities.items():
             if priority not in choosers:
-                raise ConfigError(f"{stream} has priority {priority}, but there is no chooser for it", key=_key(stream))
+                raise ConfigError(
+                    f"{stream} has priority {priority}, but there is no chooser for it", key=_key(stream)
+                )
         self._priorities = dict(priorities)
-        self._choosers: dict[int | None, MessageChooser] = {number: choosers[number] for number in sorted(choosers, reverse=True)}
+        self._choosers: dict[int | None, MessageChooser] = {
+            number: choosers[number] for number in sorted(choosers, reverse=True)
+        }
         if default is not None:
             self._choosers[None] = default
         self._chooses = tuple(chooser.choose for chooser in self._choosers.values())
@@ -72,31 +79,34 @@ class TieredPriorityChooser(MessageChooser):
         self._decided = None
         return None
 
-    def take_run(self, offsets: Sequence[str]) -> int:
+    def take_batch(self, offsets: Sequence[str]) -> int:
         """As the chooser of the tier says: nothing above it waited when it chose."""
         if self._decided is None:
             return 1
-        return list(self._choosers.values())[self._chooses.index(self._decided)].take_run(offsets)
+        chooser = list(self._choosers.values())[self._chooses.index(self._decided)]
+        return take_batch(chooser, offsets)
 
     def explain(self, chosen: IncomingMessageEnvelope | None) -> Explanation:
-        """The tier that won, or the first that has something, is ahead of those below. So is the one that had the last choice: its next
-        message may be about to come."""
-        told: dict[int | None, Explanation] = {}
+        """The tier that won, or the first that has something, is ahead of those below. So is the one that had
+        the last choice: its next message may be about to come."""
+        explained: dict[int | None, Explanation] = {}
         ahead: list[int | None] = []
         for (number, chooser), choose in zip(self._choosers.items(), self._chooses, strict=True):
             is_winner = chosen is not None and self._chooser_of(chosen.ssp) is chooser
-            told[number] = chooser.explain(chosen if is_winner else None)
-            if is_winner or (chosen is None and (told[number].waiting or choose is self._decided)):
+            explained[number] = chooser.explain(chosen if is_winner else None)
+            if is_winner or (chosen is None and (explained[number].waiting or choose is self._decided)):
                 ahead.append(number)
-        waiting = tuple(each for tier in told.values() for each in tier.waiting)
+        waiting = tuple(each for tier in explained.values() for each in tier.waiting)
         if not ahead:
             return Explanation("priorities: nothing was there", None, waiting)
-        number, first = ahead[0], told[ahead[0]]
-        below = list(told)[list(told).index(number) + 1 :]
+        number, first = ahead[0], explained[ahead[0]]
+        below = list(explained)[list(explained).index(number) + 1 :]
         tiers = {ssp: self._priorities.get(ssp.system_stream) for ssp in self._partitions}
-        held = {ssp: f"{_named(tier)}: after {_named(number)}" for ssp, tier in tiers.items() if tier in below}
+        held = {
+            ssp: f"{_named(tier)}: after {_named(number)}" for ssp, tier in tiers.items() if tier in below
+        }
         rule = first.rule
-        if lower := ["none" if tier is None else str(tier) for tier in below if told[tier].waiting]:
+        if lower := ["none" if tier is None else str(tier) for tier in below if explained[tier].waiting]:
             over = f"{_named(number)} over {', '.join(lower)}"
             rule = f"{over}; {rule}" if first.waiting else over
         return replace(first, rule=rule, waiting=waiting, held={**first.held, **held})
@@ -105,7 +115,9 @@ class TieredPriorityChooser(MessageChooser):
         stream = ssp.system_stream
         chooser = self._choosers.get(self._priorities.get(stream))
         if chooser is None:
-            raise ConfigError(f"{stream} has no priority, and there is no chooser for streams without one", key=_key(stream))
+            raise ConfigError(
+                f"{stream} has no priority, and there is no chooser for streams without one", key=_key(stream)
+            )
         return chooser
 
 

@@ -1,6 +1,7 @@
 """From the configuration to the chooser of a container.
 
-The stack from the inside out: priorities, batches, bootstrap gate; of these only what the configuration asks for.
+The stack from the inside out: priorities, batches, bootstrap gate; of these only what the configuration asks
+for.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
-from streambench import load
+from streambench import imports as load
 from streambench.chooser.api import MessageChooser, MessageChooserFactory
 from streambench.chooser.batching import BatchingChooser
 from streambench.chooser.bootstrapping import BootstrappingChooser, Compare
@@ -34,17 +35,26 @@ def wire_chooser(
     inputs: Collection[SystemStream],
     bootstrap_metadata: Mapping[SystemStream, Mapping[int, PartitionMetadata]],
     metrics: MetricsRegistry,
-    compare: Compare | None,
+    compare: Compare | Mapping[str, Compare] | None,
     clock: Clock | None = None,
 ) -> MessageChooser:
     """The chooser for these inputs, broadcast ones included.
 
-    ``bootstrap_metadata``: what the partitions of the bootstrap streams (at least) held when the container started. ``compare``
-    compares two offsets of one partition (None: as numbers). A chooser that is not ours is checked with every message, the others cost
+    ``bootstrap_metadata``: what the partitions of the bootstrap streams (at least) held when the container
+    started. ``compare`` compares two offsets of one partition, or has such a function by the name of each
+    system (None: as numbers). A chooser that is not ours is checked with every message, the others cost
     nothing for it. Raises ConfigError.
     """
-    priorities = {stream: number for stream in inputs if (number := config.integer(_stream_key(stream, "priority"))) >= 0}
-    bootstrap = {stream: bootstrap_metadata[stream] for stream in inputs if config.boolean(_stream_key(stream, "bootstrap"))}
+    priorities = {
+        stream: number
+        for stream in inputs
+        if (number := config.integer(_stream_key(stream, "priority"))) >= 0
+    }
+    bootstrap = {
+        stream: bootstrap_metadata[stream]
+        for stream in inputs
+        if config.boolean(_stream_key(stream, "bootstrap"))
+    }
     batch_size = config.integer("task.consumer.batch.size")
     chooser = _tiers(_maker(config, metrics, clock or SystemClock()), inputs, priorities)
     if batch_size > 1:
@@ -54,7 +64,11 @@ def wire_chooser(
     return chooser
 
 
-def _tiers(make: Callable[[], MessageChooser], inputs: Collection[SystemStream], priorities: Mapping[SystemStream, int]) -> MessageChooser:
+def _tiers(
+    make: Callable[[], MessageChooser],
+    inputs: Collection[SystemStream],
+    priorities: Mapping[SystemStream, int],
+) -> MessageChooser:
     """One chooser for each priority; where all inputs have the same there is nothing to put in order."""
     levels = sorted({priorities.get(stream, -1) for stream in inputs}, reverse=True)
     if len(levels) <= 1:
@@ -65,18 +79,24 @@ def _tiers(make: Callable[[], MessageChooser], inputs: Collection[SystemStream],
 
 
 def _maker(config: Config, metrics: MetricsRegistry, clock: Clock) -> Callable[[], MessageChooser]:
-    """What makes a chooser of the configured kind; each call gives another one."""
-    kind = load.named(config, _CLASS, group=GROUP, builtin=_BUILTIN)
+    """Return a function that makes choosers of the configured kind; each call gives another one."""
+    kind = load.resolve(config, _CLASS, group=GROUP, builtin=_BUILTIN)
     made: list[Any] = []
 
     def make() -> MessageChooser:
         chooser = create()
         if not isinstance(chooser, MessageChooser):
-            raise config.error(_CLASS, f"{kind.__name__}.get_chooser gave a {type(chooser).__name__}, not a MessageChooser")
+            raise config.error(
+                _CLASS, f"{kind.__name__}.get_chooser gave a {type(chooser).__name__}, not a MessageChooser"
+            )
         if any(chooser is other for other in made):
-            raise config.error(_CLASS, f"{kind.__name__}.get_chooser gave the same chooser twice; each priority needs one of its own")
+            raise config.error(
+                _CLASS,
+                f"{kind.__name__}.get_chooser gave the same chooser twice; each priority needs one of its "
+                "own",
+            )
         made.append(chooser)
-        # One of ours that somebody else's factory gives may have theirs inside.
+        # A builtin chooser from a foreign factory may have a foreign one inside.
         is_ours = all(each.__module__.startswith(_OURS) for each in (kind, type(chooser)))
         return chooser if is_ours else CheckedChooser(chooser, clock)
 
@@ -84,9 +104,14 @@ def _maker(config: Config, metrics: MetricsRegistry, clock: Clock) -> Callable[[
     if isinstance(kind, type) and issubclass(kind, MessageChooser):
         create = partial(_called, config, kind)
     elif isinstance(kind, type) and issubclass(kind, MessageChooserFactory):
-        create = partial(_called, config, _called(config, kind).get_chooser, config, metrics)
+        create = partial(
+            _called, config, load.call_promised, _called(config, kind).get_chooser, 0, config, metrics
+        )
     else:
-        raise config.error(_CLASS, f"{config.text(_CLASS)} is neither a MessageChooser class nor a MessageChooserFactory class")
+        raise config.error(
+            _CLASS,
+            f"{config.text(_CLASS)} is neither a MessageChooser class nor a MessageChooserFactory class",
+        )
     return make
 
 
@@ -94,7 +119,9 @@ def _called(config: Config, what: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return what(*arguments)
     except Exception as error:
-        raise config.error(_CLASS, f"{config.text(_CLASS)} cannot make a chooser: {described(error)}") from error
+        raise config.error(
+            _CLASS, f"{config.text(_CLASS)} cannot make a chooser: {described(error)}"
+        ) from error
 
 
 def _stream_key(stream: SystemStream, name: str) -> str:

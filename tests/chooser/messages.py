@@ -31,7 +31,8 @@ def take_all(chooser: MessageChooser) -> list[str]:
 
 
 def started(chooser: MessageChooser, *partitions: str) -> MessageChooser:
-    """The chooser with partitions registered, written ``a.0`` or, with a first offset other than 0, ``a.0@5``."""
+    """The chooser with partitions registered, written ``a.0`` or, with a first offset other than 0,
+    ``a.0@5``."""
     for partition in partitions:
         name, _, offset = partition.partition("@")
         chooser.register(ssp(name), offset or "0")
@@ -70,4 +71,8 @@ def _short(ssp: SystemStreamPartition) -> str:
 
 def until(newest: int | None) -> PartitionMetadata:
     """A partition that held messages from 0 to ``newest`` at the start; None for none."""
-    return PartitionMetadata(None, None, "0") if newest is None else PartitionMetadata("0", str(newest), str(newest + 1))
+    return (
+        PartitionMetadata(None, None, "0")
+        if newest is None
+        else PartitionMetadata("0", str(newest), str(newest + 1))
+    )

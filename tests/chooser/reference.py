@@ -1,4 +1,5 @@
-"""The rules of choosing in their plainest form: one list of what waits, looked through from the start for every choice.
+"""The rules of choosing in their plainest form: one list of what waits, looked through from the start for
+every choice.
 
 Written from the rules alone, without the layers of ``streambench.chooser``: the two must agree.
 """
@@ -12,7 +13,8 @@ from streambench.model import SystemStream, SystemStreamPartition
 
 @dataclass
 class Rules:
-    """What is asked for. ``newest``: per partition of a bootstrap stream the newest offset at the start, None for an empty partition."""
+    """What is asked for. ``newest``: per partition of a bootstrap stream the newest offset at the start, None
+    for an empty partition."""
 
     priorities: dict[SystemStream, int]
     batch_size: int
@@ -34,7 +36,10 @@ class ReferenceChooser:
         lagging = {
             ssp
             for ssp, newest in self.rules.newest.items()
-            if ssp in self.starts and newest is not None and self.starts[ssp] <= newest and ssp not in self.done
+            if ssp in self.starts
+            and newest is not None
+            and self.starts[ssp] <= newest
+            and ssp not in self.done
         }
         rank = {ssp: self.rules.priorities.get(ssp.system_stream, 1_000_000) for ssp in lagging}
         return {ssp for ssp in lagging if rank[ssp] == max(rank.values())}

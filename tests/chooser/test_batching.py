@@ -71,7 +71,9 @@ def test_a_batch_goes_on_although_a_higher_priority_waits() -> None:
 
 @pytest.mark.parametrize("size", [0, -1])
 def test_a_batch_of_less_than_one_message_is_an_error(size: int) -> None:
-    with pytest.raises(ConfigError, match=f"task.consumer.batch.size: {size} is less than 1 message") as caught:
+    with pytest.raises(
+        ConfigError, match=f"task.consumer.batch.size: {size} is less than 1 message"
+    ) as caught:
         BatchingChooser(RoundRobinChooser(), size)
     assert caught.value.key == "task.consumer.batch.size"
 

@@ -15,12 +15,28 @@ from streambench.chooser import (
     TieredPriorityChooser,
 )
 from streambench.model import SystemStream
-from tests.chooser.messages import A, B, C, held, held_at, put, rule_of, ssp, started, take, take_all, until, waiting
+from tests.chooser.messages import (
+    A,
+    B,
+    C,
+    held,
+    held_at,
+    put,
+    rule_of,
+    ssp,
+    started,
+    take,
+    take_all,
+    until,
+    waiting,
+)
 
 Metadata = dict[SystemStream, dict[int, PartitionMetadata]]
 
 
-def _gate(bootstrap: Metadata, *partitions: str, priorities: dict[SystemStream, int] | None = None) -> BootstrappingChooser:
+def _gate(
+    bootstrap: Metadata, *partitions: str, priorities: dict[SystemStream, int] | None = None
+) -> BootstrappingChooser:
     chooser = BootstrappingChooser(RoundRobinChooser(), bootstrap, priorities=priorities)
     started(chooser, *partitions)
     return chooser
@@ -132,9 +148,18 @@ def test_messages_that_come_after_the_start_do_not_close_the_gate_again() -> Non
         (PartitionMetadata("0", "9", "10"), "99"),
         (PartitionMetadata("0", "9", "12"), "10"),
     ],
-    ids=["empty", "emptied", "empty, and nobody knows more", "starts at the end", "starts beyond the end", "starts after the last message"],
+    ids=[
+        "empty",
+        "emptied",
+        "empty, and nobody knows more",
+        "starts at the end",
+        "starts beyond the end",
+        "starts after the last message",
+    ],
 )
-def test_a_partition_with_nothing_to_read_does_not_hold_the_gate(metadata: PartitionMetadata, start: str) -> None:
+def test_a_partition_with_nothing_to_read_does_not_hold_the_gate(
+    metadata: PartitionMetadata, start: str
+) -> None:
     chooser = _gate({A: {0: metadata}}, f"a.0@{start}", "b.0")
     put(chooser, "b.0@0")
     assert take(chooser) == "b.0@0"
@@ -184,7 +209,9 @@ def test_a_partition_registered_twice_starts_at_the_lower_offset() -> None:
 
 def test_offsets_are_compared_by_what_the_system_says() -> None:
     letters = BootstrappingChooser(
-        RoundRobinChooser(), {A: {0: PartitionMetadata("a", "c", "d")}}, compare=lambda one, other: (one > other) - (one < other)
+        RoundRobinChooser(),
+        {A: {0: PartitionMetadata("a", "c", "d")}},
+        compare=lambda one, other: (one > other) - (one < other),
     )
     started(letters, "a.0@b", "b.0")
     put(letters, "b.0@0", "a.0@b")
@@ -194,7 +221,9 @@ def test_offsets_are_compared_by_what_the_system_says() -> None:
 
 
 def test_offsets_that_cannot_be_compared_catch_up_at_exactly_the_newest() -> None:
-    chooser = BootstrappingChooser(RoundRobinChooser(), {A: {0: PartitionMetadata("x", "z", None)}}, compare=lambda one, other: None)
+    chooser = BootstrappingChooser(
+        RoundRobinChooser(), {A: {0: PartitionMetadata("x", "z", None)}}, compare=lambda one, other: None
+    )
     started(chooser, "a.0@x", "b.0")
     put(chooser, "b.0@0", "a.0@y")
     assert take_all(chooser) == ["a.0@y"]
@@ -211,7 +240,9 @@ def test_offsets_that_are_no_numbers_need_a_comparison_only_where_they_differ() 
 
 
 def test_a_batch_does_not_pass_the_gate() -> None:
-    chooser: MessageChooser = BootstrappingChooser(BatchingChooser(RoundRobinChooser(), 5), {A: {0: until(0), 1: until(1)}})
+    chooser: MessageChooser = BootstrappingChooser(
+        BatchingChooser(RoundRobinChooser(), 5), {A: {0: until(0), 1: until(1)}}
+    )
     started(chooser, "a.0", "a.1", "b.0")
     put(chooser, "a.0@0", "a.1@0")
     assert take(chooser) == "a.0@0"
@@ -222,7 +253,9 @@ def test_a_batch_does_not_pass_the_gate() -> None:
 
 
 def test_a_batch_goes_on_when_the_gate_opens() -> None:
-    chooser = started(BootstrappingChooser(BatchingChooser(RoundRobinChooser(), 3), {A: {0: until(0)}}), "a.0", "b.0")
+    chooser = started(
+        BootstrappingChooser(BatchingChooser(RoundRobinChooser(), 3), {A: {0: until(0)}}), "a.0", "b.0"
+    )
     put(chooser, "b.0@0", "a.0@0")
     assert take(chooser) == "a.0@0"
     put(chooser, "a.0@1")
@@ -252,7 +285,12 @@ def test_the_choice_that_opens_the_gate_tells_whom_the_gate_held_back_until_then
     put(chooser, "a.0@1")
     last = chooser.choose()
     reason = "bootstrap: sys.a still has to catch up"
-    assert first.lines() == [f"sys.a.0@0 ({reason})", "2 candidates", f"held back: sys.b.0@7 ({reason})", f"gate closed, {reason}"]
+    assert first.lines() == [
+        f"sys.a.0@0 ({reason})",
+        "2 candidates",
+        f"held back: sys.b.0@7 ({reason})",
+        f"gate closed, {reason}",
+    ]
     assert held_at(chooser, last) == {"b.0": reason}
     assert (held(chooser), chooser.explain(last).gate) == ({}, "")
 
@@ -266,7 +304,9 @@ def test_a_closed_gate_says_what_it_waits_for_even_when_nothing_is_there() -> No
 
 
 def test_what_the_gate_holds_is_held_by_the_streams_whose_turn_it_is() -> None:
-    chooser = _gate({A: {0: until(0)}, B: {0: until(0)}, C: {0: until(0)}}, "a.0", "b.0", "c.0", priorities={C: 1})
+    chooser = _gate(
+        {A: {0: until(0)}, B: {0: until(0)}, C: {0: until(0)}}, "a.0", "b.0", "c.0", priorities={C: 1}
+    )
     put(chooser, "c.0@0")
     assert held(chooser) == {"c.0": "bootstrap: sys.a and sys.b still have to catch up"}
     put(chooser, "b.0@0")

@@ -17,10 +17,11 @@ from tests.chooser.reference import ReferenceChooser, Rules
 
 @dataclass
 class Scenario:
-    """A container's inputs, its configuration, and what happens: a number offers the next message of that partition, None chooses.
+    """A container's inputs, its configuration, and what happens: a number offers the next message of that
+    partition, None chooses.
 
-    ``offsets``: per partition all that will ever be read, with gaps where compaction took some. ``metadata`` has partitions of other
-    containers, too.
+    ``offsets``: per partition all that will ever be read, with gaps where compaction took some. ``metadata``
+    has partitions of other containers, too.
     """
 
     offsets: dict[SystemStreamPartition, list[int]]
@@ -41,7 +42,9 @@ def scenarios(draw: st.DrawFn, *, plain: bool = False) -> Scenario:
             _draw_partition(draw, scenario, SystemStreamPartition("sys", stream.stream, number))
     if not plain:
         _draw_configuration(draw, scenario, streams)
-    happens = st.one_of(st.none(), st.integers(0, len(scenario.offsets) - 1)) if scenario.offsets else st.none()
+    happens = (
+        st.one_of(st.none(), st.integers(0, len(scenario.offsets) - 1)) if scenario.offsets else st.none()
+    )
     scenario.events = draw(st.lists(happens, max_size=60))
     return scenario
 
@@ -58,7 +61,9 @@ def _draw_partition(draw: st.DrawFn, scenario: Scenario, ssp: SystemStreamPartit
         following = offsets[there] if there < len(offsets) else upcoming + 3
         newest = draw(st.integers(offsets[there - 1], following - 1))
     scenario.metadata[ssp.system_stream][ssp.partition] = PartitionMetadata(
-        None if newest is None else "0", None if newest is None else str(newest), str(0 if newest is None else newest + 1)
+        None if newest is None else "0",
+        None if newest is None else str(newest),
+        str(0 if newest is None else newest + 1),
     )
     if draw(st.booleans()) or not scenario.offsets:
         first = draw(st.integers(0, len(offsets)))
@@ -84,7 +89,8 @@ def _draw_configuration(draw: st.DrawFn, scenario: Scenario, streams: list[Syste
 
 
 class Play:
-    """Plays a scenario to a wired chooser and to the reference, as a container would: one message of each partition at a time."""
+    """Plays a scenario to a wired chooser and to the reference, as a container would: one message of each
+    partition at a time."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
@@ -106,7 +112,9 @@ class Play:
 
     def choose(self) -> SystemStreamPartition | None:
         stands = self.chooser.explain(None)
-        assert {each.ssp: each.offset for each in stands.waiting} == {ssp: str(offset) for ssp, offset in self.inside.items()}
+        assert {each.ssp: each.offset for each in stands.waiting} == {
+            ssp: str(offset) for ssp, offset in self.inside.items()
+        }
         assert len(stands.waiting) == len(self.inside)
         assert bool(stands.gate) == bool(self.reference.lagging())
         expected = self.reference.choose(self.inside)
@@ -132,7 +140,8 @@ class Play:
         return ssp
 
     def heads(self) -> bool:
-        """Tell of the partitions that are read to their end; whether there is one that was not yet known to be."""
+        """Tell of the partitions that are read to their end; whether there is one that was not yet known to
+        be."""
         heads = {ssp for ssp, left in self.left.items() if not left and ssp not in self.inside}
         news = heads - self.reference.done
         for ssp in sorted(heads):
@@ -153,7 +162,11 @@ class Play:
 
 def _wired(scenario: Scenario) -> MessageChooser:
     chooser = wire_chooser(
-        Config(scenario.config), list(scenario.metadata), scenario.metadata, MetricsRegistry(), lambda one, other: int(one) - int(other)
+        Config(scenario.config),
+        list(scenario.metadata),
+        scenario.metadata,
+        MetricsRegistry(),
+        lambda one, other: int(one) - int(other),
     )
     for ssp, start in sorted(scenario.starts.items()):
         chooser.register(ssp, str(start))
@@ -179,7 +192,9 @@ def test_every_message_is_chosen_once_and_each_partition_in_its_order(scenario: 
 
 
 @given(scenarios())
-def test_the_gate_lets_nothing_else_pass_and_no_priority_is_passed_over_except_by_a_batch(scenario: Scenario) -> None:
+def test_the_gate_lets_nothing_else_pass_and_no_priority_is_passed_over_except_by_a_batch(
+    scenario: Scenario,
+) -> None:
     play = Play(scenario)
     rules = scenario.rules
 
@@ -189,7 +204,11 @@ def test_the_gate_lets_nothing_else_pass_and_no_priority_is_passed_over_except_b
     choose = play.choose
 
     def checked() -> SystemStreamPartition | None:
-        before, lagging, last = set(play.inside), play.reference.lagging(), play.choices[-1] if play.choices else None
+        before, lagging, last = (
+            set(play.inside),
+            play.reference.lagging(),
+            play.choices[-1] if play.choices else None,
+        )
         ssp = choose()
         if ssp is not None:
             assert not lagging or ssp in lagging

@@ -47,7 +47,10 @@ def test_it_tells_in_which_order_the_others_follow() -> None:
     chooser = started(RoundRobinChooser(), "a.0", "b.0", "c.0")
     put(chooser, "c.0@4", "a.0@0", "b.0@7")
     explanation = chooser.explain(chooser.choose())
-    assert explanation.lines() == ["sys.c.0@4 (round robin: it has waited longest)", "3 candidates, next sys.a.0@0, sys.b.0@7"]
+    assert explanation.lines() == [
+        "sys.c.0@4 (round robin: it has waited longest)",
+        "3 candidates, next sys.a.0@0, sys.b.0@7",
+    ]
     assert queue(chooser) == ["a.0@0", "b.0@7"]
 
 

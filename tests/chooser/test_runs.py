@@ -7,7 +7,14 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streambench.chooser import BatchingChooser, BootstrappingChooser, MessageChooser, RoundRobinChooser, TieredPriorityChooser
+from streambench.chooser import (
+    BatchingChooser,
+    BootstrappingChooser,
+    MessageChooser,
+    RoundRobinChooser,
+    TieredPriorityChooser,
+)
+from streambench.chooser.fast_paths import take_batch
 from streambench.model import IncomingMessageEnvelope
 from tests.chooser.messages import A, B, put, started, take, until
 
@@ -32,33 +39,37 @@ def offsets(start: int, stop: int) -> Sequence[str]:
 
 
 def test_a_chooser_that_says_nothing_decides_message_by_message() -> None:
-    assert OneByOne().take_run(offsets(0, 5)) == 1
-    assert Choosy().take_run(offsets(0, 5)) == 1
+    assert take_batch(OneByOne(), offsets(0, 5)) == 1
+    assert take_batch(Choosy(), offsets(0, 5)) == 1
 
 
 def test_for_round_robin_a_run_is_a_turn() -> None:
     chooser = started(RoundRobinChooser(), "a.0", "b.0")
     put(chooser, "a.0@0", "b.0@0")
     assert take(chooser) == "a.0@0"
-    assert chooser.take_run(offsets(0, 5)) == 5
+    assert take_batch(chooser, offsets(0, 5)) == 5
     put(chooser, "a.0@5")
     assert take(chooser) == "b.0@0"
 
 
 def test_with_priorities_the_chooser_of_the_tier_is_asked() -> None:
-    chooser = started(TieredPriorityChooser({A: 1}, {1: RoundRobinChooser()}, BatchingChooser(RoundRobinChooser(), 3)), "a.0", "b.0")
-    assert chooser.take_run(offsets(0, 5)) == 1
+    chooser = started(
+        TieredPriorityChooser({A: 1}, {1: RoundRobinChooser()}, BatchingChooser(RoundRobinChooser(), 3)),
+        "a.0",
+        "b.0",
+    )
+    assert take_batch(chooser, offsets(0, 5)) == 1
     put(chooser, "a.0@0", "b.0@0")
-    assert (take(chooser), chooser.take_run(offsets(0, 5))) == ("a.0@0", 5)
-    assert (take(chooser), chooser.take_run(offsets(0, 5))) == ("b.0@0", 3)
+    assert (take(chooser), take_batch(chooser, offsets(0, 5))) == ("a.0@0", 5)
+    assert (take(chooser), take_batch(chooser, offsets(0, 5))) == ("b.0@0", 3)
 
 
 def test_a_run_is_at_most_what_is_left_of_the_batch() -> None:
     chooser = started(BatchingChooser(RoundRobinChooser(), 4), "a.0", "b.0")
     put(chooser, "a.0@0", "b.0@0")
-    assert (take(chooser), chooser.take_run(offsets(0, 2))) == ("a.0@0", 2)
+    assert (take(chooser), take_batch(chooser, offsets(0, 2))) == ("a.0@0", 2)
     put(chooser, "a.0@2")
-    assert (take(chooser), chooser.take_run(offsets(2, 9))) == ("a.0@2", 2)
+    assert (take(chooser), take_batch(chooser, offsets(2, 9))) == ("a.0@2", 2)
     put(chooser, "a.0@4")
     assert take(chooser) == "b.0@0"
 
@@ -66,9 +77,9 @@ def test_a_run_is_at_most_what_is_left_of_the_batch() -> None:
 def test_the_last_message_of_a_batch_is_a_run_by_itself() -> None:
     chooser = started(BatchingChooser(RoundRobinChooser(), 2), "a.0")
     put(chooser, "a.0@0")
-    assert (take(chooser), chooser.take_run(offsets(0, 1))) == ("a.0@0", 1)
+    assert (take(chooser), take_batch(chooser, offsets(0, 1))) == ("a.0@0", 1)
     put(chooser, "a.0@1")
-    assert (take(chooser), chooser.take_run(offsets(1, 9))) == ("a.0@1", 1)
+    assert (take(chooser), take_batch(chooser, offsets(1, 9))) == ("a.0@1", 1)
 
 
 @given(st.integers(0, 8), st.integers(1, 10), st.booleans())
@@ -79,7 +90,7 @@ def test_a_run_of_a_bootstrap_stream_ends_where_it_has_caught_up(newest: int, th
     put(chooser, "a.0@0", "b.0@0")
     assert take(chooser) == "a.0@0"
     reached = [at for at, number in enumerate(numbers, start=1) if int(number) >= newest]
-    count = chooser.take_run(numbers)
+    count = take_batch(chooser, numbers)
     assert count == (reached[0] if reached else len(numbers))
     put(chooser, f"a.0@{there}")
     assert take(chooser) == ("b.0@0" if reached else f"a.0@{there}")
@@ -88,12 +99,14 @@ def test_a_run_of_a_bootstrap_stream_ends_where_it_has_caught_up(newest: int, th
 def test_once_the_gate_is_open_runs_are_as_long_as_the_wrapped_chooser_allows() -> None:
     chooser = started(BootstrappingChooser(RoundRobinChooser(), {A: {0: until(0)}}), "a.0", "b.0")
     put(chooser, "a.0@0", "b.0@0")
-    assert (take(chooser), chooser.take_run(offsets(0, 4))) == ("a.0@0", 1)
-    assert (take(chooser), chooser.take_run(offsets(0, 4))) == ("b.0@0", 4)
+    assert (take(chooser), take_batch(chooser, offsets(0, 4))) == ("a.0@0", 1)
+    assert (take(chooser), take_batch(chooser, offsets(0, 4))) == ("b.0@0", 4)
 
 
 def test_a_batch_and_the_gate_each_bound_the_run() -> None:
     for size, newest, expected in ((3, 9, 3), (9, 3, 4)):
-        chooser = started(BootstrappingChooser(BatchingChooser(RoundRobinChooser(), size), {B: {0: until(newest)}}), "b.0")
+        chooser = started(
+            BootstrappingChooser(BatchingChooser(RoundRobinChooser(), size), {B: {0: until(newest)}}), "b.0"
+        )
         put(chooser, "b.0@0")
-        assert (take(chooser), chooser.take_run(offsets(0, 8))) == ("b.0@0", expected)
+        assert (take(chooser), take_batch(chooser, offsets(0, 8))) == ("b.0@0", expected)

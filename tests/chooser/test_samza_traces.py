@@ -1,4 +1,5 @@
-"""The choosers give the answers that Apache Samza 1.8.0 gave, wherever the two mean to do the same (tests/data/samza-traces/README.md)."""
+"""The choosers give the answers that Apache Samza 1.8.0 gave, wherever the two mean to do the same
+(tests/data/samza-traces/README.md)."""
 
 from __future__ import annotations
 
@@ -31,12 +32,16 @@ Trace = dict[str, Any]
 def _tiers(trace: Trace) -> MessageChooser:
     priorities = {SystemStream.parse(stream): number for stream, number in trace["priorities"].items()}
     choosers = {number: RoundRobinChooser() for number in priorities.values()}
-    return TieredPriorityChooser(priorities, choosers, RoundRobinChooser() if trace.get("default", True) else None)
+    return TieredPriorityChooser(
+        priorities, choosers, RoundRobinChooser() if trace.get("default", True) else None
+    )
 
 
 def _metadata(trace: Trace) -> dict[SystemStream, dict[int, PartitionMetadata]]:
     return {
-        SystemStream.parse(stream): {int(number): PartitionMetadata(**offsets) for number, offsets in partitions.items()}
+        SystemStream.parse(stream): {
+            int(number): PartitionMetadata(**offsets) for number, offsets in partitions.items()
+        }
         for stream, partitions in trace["metadata"].items()
     }
 
@@ -60,10 +65,17 @@ BUILD: dict[str, Callable[[Trace], MessageChooser]] = {
 
 
 HOW_MANY = {
-    "roundrobin": (100, 100), "tiered": (100, 100), "batching": (120, 100), "batching_size1": (20, 7), "batching_tiered": (80, 67),
-    "gate_roundrobin": (134, 67), "gate_tiered": (167, 100), "stack": (200, 117),
-}  # fmt: skip
-"""Per kind, how many traces there are and of how many all answers must be equal: none is passed over unseen."""
+    "roundrobin": (100, 100),
+    "tiered": (100, 100),
+    "batching": (120, 100),
+    "batching_size1": (20, 7),
+    "batching_tiered": (80, 67),
+    "gate_roundrobin": (134, 67),
+    "gate_tiered": (167, 100),
+    "stack": (200, 117),
+}
+"""Per kind, how many traces there are and of how many all answers must be equal: none is passed over unseen.
+"""
 
 
 def _read(kind: str) -> list[Trace]:
@@ -78,7 +90,9 @@ def _operations_that_agree(trace: Trace) -> tuple[int, str]:
         if name == "register":
             chooser.register(SystemStreamPartition.parse(arguments[0]), arguments[1])
         elif name == "update":
-            chooser.update(IncomingMessageEnvelope(SystemStreamPartition.parse(arguments[0]), arguments[1], None, None))
+            chooser.update(
+                IncomingMessageEnvelope(SystemStreamPartition.parse(arguments[0]), arguments[1], None, None)
+            )
         elif name == "choose":
             envelope = chooser.choose()
             chosen = None if envelope is None else f"{envelope.ssp}@{envelope.offset}"
@@ -116,7 +130,11 @@ def test_the_same_partitions_hold_the_gate_as_in_samza(kind: str) -> None:
             if name == "register":
                 chooser.register(SystemStreamPartition.parse(arguments[0]), arguments[1])
             elif name == "update":
-                chooser.update(IncomingMessageEnvelope(SystemStreamPartition.parse(arguments[0]), arguments[1], None, None))
+                chooser.update(
+                    IncomingMessageEnvelope(
+                        SystemStreamPartition.parse(arguments[0]), arguments[1], None, None
+                    )
+                )
             elif name == "choose":
                 chooser.choose()
             elif name == "start":

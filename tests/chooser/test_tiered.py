@@ -7,7 +7,20 @@ import pytest
 from streambench.chooser import MessageChooser, RoundRobinChooser, TieredPriorityChooser
 from streambench.errors import ConfigError
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
-from tests.chooser.messages import A, B, C, held, held_at, put, queue, rule_of, started, take, take_all, waiting
+from tests.chooser.messages import (
+    A,
+    B,
+    C,
+    held,
+    held_at,
+    put,
+    queue,
+    rule_of,
+    started,
+    take,
+    take_all,
+    waiting,
+)
 
 
 class Recorder(MessageChooser):
@@ -37,7 +50,9 @@ class Recorder(MessageChooser):
 
 def _tiers() -> MessageChooser:
     choosers: dict[int, MessageChooser] = {2: RoundRobinChooser(), 0: RoundRobinChooser()}
-    return started(TieredPriorityChooser({A: 2, B: 0}, choosers, RoundRobinChooser()), "a.0", "a.1", "b.0", "c.0")
+    return started(
+        TieredPriorityChooser({A: 2, B: 0}, choosers, RoundRobinChooser()), "a.0", "a.1", "b.0", "c.0"
+    )
 
 
 def test_a_higher_priority_goes_first_whatever_arrived_first() -> None:
@@ -48,7 +63,9 @@ def test_a_higher_priority_goes_first_whatever_arrived_first() -> None:
 
 def test_a_stream_without_a_priority_comes_after_an_explicit_zero_and_below() -> None:
     choosers: dict[int, MessageChooser] = {0: RoundRobinChooser(), -3: RoundRobinChooser()}
-    chooser = started(TieredPriorityChooser({A: 0, B: -3}, choosers, RoundRobinChooser()), "a.0", "b.0", "c.0")
+    chooser = started(
+        TieredPriorityChooser({A: 0, B: -3}, choosers, RoundRobinChooser()), "a.0", "b.0", "c.0"
+    )
     put(chooser, "c.0@0", "b.0@0", "a.0@0")
     assert take_all(chooser) == ["a.0@0", "b.0@0", "c.0@0"]
 
@@ -117,7 +134,9 @@ def test_who_is_of_a_lower_tier_is_held_even_by_a_chooser_that_tells_nothing() -
     chooser = started(TieredPriorityChooser({A: 1}, {1: RoundRobinChooser()}, Recorder()), "a.0", "b.0")
     put(chooser, "b.0@0", "a.0@0")
     explanation = chooser.explain(chooser.choose())
-    assert {str(ssp): reason for ssp, reason in explanation.held.items()} == {"sys.b.0": "no priority: after priority 1"}
+    assert {str(ssp): reason for ssp, reason in explanation.held.items()} == {
+        "sys.b.0": "no priority: after priority 1"
+    }
     assert explanation.rule == "round robin: nothing else was there"
 
 
@@ -141,7 +160,9 @@ def test_the_winner_of_the_last_choice_stays_ahead_until_the_next_choice() -> No
 
 
 def test_streams_of_one_priority_take_turns() -> None:
-    chooser = started(TieredPriorityChooser({A: 1, B: 1, C: 1}, {1: RoundRobinChooser()}), "a.0", "b.0", "c.0")
+    chooser = started(
+        TieredPriorityChooser({A: 1, B: 1, C: 1}, {1: RoundRobinChooser()}), "a.0", "b.0", "c.0"
+    )
     put(chooser, "b.0@0", "c.0@0", "a.0@0")
     assert take(chooser) == "b.0@0"
     put(chooser, "b.0@1")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from streambench import load
+from streambench import imports as load
 from streambench.chooser import (
     BatchingChooser,
     BootstrappingChooser,
@@ -74,10 +74,17 @@ class Unfinished(MessageChooser):
 
 
 def _wire(
-    config: dict[str, Any], inputs: Collection[SystemStream] = (A, B), metrics: MetricsRegistry | None = None, directory: Path | None = None
+    config: dict[str, Any],
+    inputs: Collection[SystemStream] = (A, B),
+    metrics: MetricsRegistry | None = None,
+    directory: Path | None = None,
 ) -> MessageChooser:
-    made_of = Config.from_text("\n".join(f"{key}={value}" for key, value in config.items()), directory=directory)
-    return wire_chooser(made_of, inputs, METADATA, metrics or MetricsRegistry(), lambda one, other: int(one) - int(other))
+    made_of = Config.from_text(
+        "\n".join(f"{key}={value}" for key, value in config.items()), directory=directory
+    )
+    return wire_chooser(
+        made_of, inputs, METADATA, metrics or MetricsRegistry(), lambda one, other: int(one) - int(other)
+    )
 
 
 def _users(chooser: MessageChooser) -> type[MessageChooser]:
@@ -99,7 +106,10 @@ def _name(what: type) -> str:
         {"systems.sys.streams.a.samza.priority": -1, "systems.sys.streams.b.samza.priority": -7},
         {"systems.sys.streams.a.samza.priority": 3, "systems.sys.streams.b.samza.priority": 3},
         {"systems.sys.streams.a.samza.bootstrap": "false"},
-        {"systems.sys.streams.elsewhere.samza.bootstrap": "true", "systems.sys.streams.elsewhere.samza.priority": 1},
+        {
+            "systems.sys.streams.elsewhere.samza.bootstrap": "true",
+            "systems.sys.streams.elsewhere.samza.priority": 1,
+        },
     ],
 )
 def test_without_need_there_is_nothing_around_the_round_robin(config: dict[str, Any]) -> None:
@@ -130,7 +140,9 @@ def test_batches_go_over_priorities_and_the_gate_over_batches() -> None:
     put(chooser, "a.0@0")
     assert chooser.choose() is not None
     put(chooser, "a.0@1")
-    assert take_all(chooser) == ["a.0@1", "b.0@0"], "the batch of a goes on although b has the higher priority"
+    assert take_all(chooser) == ["a.0@1", "b.0@0"], (
+        "the batch of a goes on although b has the higher priority"
+    )
     put(chooser, "a.0@2", "b.0@1")
     assert take_all(chooser) == ["b.0@1", "a.0@2"]
 
@@ -153,7 +165,9 @@ def test_a_chooser_class_replaces_the_round_robin() -> None:
 
 
 def test_a_chooser_may_stand_in_a_file_beside_the_configuration(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text("from streambench.chooser import RoundRobinChooser\nclass Mine(RoundRobinChooser): pass\n")
+    (tmp_path / "mine.py").write_text(
+        "from streambench.chooser import RoundRobinChooser\nclass Mine(RoundRobinChooser): pass\n"
+    )
     assert _users(_wire({"task.chooser.class": "mine.py:Mine"}, directory=tmp_path)).__name__ == "Mine"
 
 
@@ -169,7 +183,10 @@ def test_each_priority_has_a_chooser_of_its_own_from_the_factory(monkeypatch: py
     config = {"task.chooser.class": _name(NewestFirstFactory), "systems.sys.streams.a.samza.priority": 2}
     chooser = started(_wire(config, metrics=metrics), "a.0", "a.1", "b.0", "b.1")
     assert len({id(made) for made, _, _ in NewestFirstFactory.made}) == len(NewestFirstFactory.made) == 2
-    assert all(given is metrics and given_config["task.chooser.class"] for _, given_config, given in NewestFirstFactory.made)
+    assert all(
+        given is metrics and given_config["task.chooser.class"]
+        for _, given_config, given in NewestFirstFactory.made
+    )
     put(chooser, "a.0@0", "b.0@0", "a.1@0", "b.1@0")
     assert take_all(chooser) == ["a.1@0", "a.0@0", "b.1@0", "b.0@0"]
 
@@ -187,7 +204,10 @@ def test_no_chooser_is_made_that_is_not_needed(monkeypatch: pytest.MonkeyPatch) 
         ("no-such", "there is no 'no-such'; there are round-robin"),
         ("tests.chooser.test_wiring.NoSuch", "has no 'NoSuch'"),
         (_name(SystemStream), "neither a MessageChooser class nor a MessageChooserFactory class"),
-        ("tests.chooser.test_wiring.METADATA", "neither a MessageChooser class nor a MessageChooserFactory class"),
+        (
+            "tests.chooser.test_wiring.METADATA",
+            "neither a MessageChooser class nor a MessageChooserFactory class",
+        ),
         (_name(NoChooserFactory), "NoChooserFactory.get_chooser gave a str, not a MessageChooser"),
         (_name(NeedsMore), "cannot make a chooser: TypeError: .*'more'"),
         (_name(Unfinished), "cannot make a chooser: TypeError: .*abstract"),
@@ -228,7 +248,9 @@ def test_offsets_are_compared_by_what_the_container_hands_over() -> None:
         return int(one) - int(other)
 
     config = Config({"systems.sys.streams.a.samza.bootstrap": "true"})
-    chooser = wire_chooser(config, [A, B], {A: {0: PartitionMetadata("0", "4", "5")}}, MetricsRegistry(), compare)
+    chooser = wire_chooser(
+        config, [A, B], {A: {0: PartitionMetadata("0", "4", "5")}}, MetricsRegistry(), compare
+    )
     put(started(chooser, "a.0@3", "b.0"), "a.0@3")
     chooser.choose()
     assert compared == [("3", "4"), ("3", "4")]
