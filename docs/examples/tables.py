@@ -1,6 +1,6 @@
 """Tables of SQLite as streams: every row is a message, and its id the offset.
 
-    CREATE TABLE clicks (id INTEGER PRIMARY KEY AUTOINCREMENT, key BLOB, message BLOB)
+CREATE TABLE clicks (id INTEGER PRIMARY KEY AUTOINCREMENT, key BLOB, message BLOB)
 """
 
 import sqlite3
@@ -52,7 +52,9 @@ class TableSystem(PullSystemFactory):
 
     def partitions(self, system, stream, config):
         db = sqlite3.connect(config.path(f"systems.{system}.path"))
-        (found,) = db.execute("SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?", (stream,)).fetchone()
+        (found,) = db.execute(
+            "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?", (stream,)
+        ).fetchone()
         db.close()
         return found
 

@@ -1,14 +1,15 @@
 """The plug-in contract: what a system of streams must bring to be read from and written to.
 
-A *system* is a place that holds streams: a directory, a Kafka cluster, this process's memory. A plug-in is a SystemFactory that
-makes the three parts: a SystemConsumer to read, a SystemProducer to write, and a SystemAdmin to ask and create. A plug-in deals
-in bytes as they are (or in objects, where it never leaves the process); serdes are applied above it.
+A *system* is a place that holds streams: a directory, a Kafka cluster, this process's memory. A plug-in is a
+SystemFactory that makes the three parts: a SystemConsumer to read, a SystemProducer to write, and a
+SystemAdmin to ask and create. A plug-in deals in bytes as they are (or in objects, where it never leaves the
+process); serdes are applied above it.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from streambench.chunk import Chunk as Chunk  # plug-ins look for it here
@@ -33,36 +34,44 @@ if TYPE_CHECKING:
 class SystemConsumer(ABC):
     """Reads partitions of one system for one container.
 
-    The life of a consumer: ``register`` for each partition, ``start``, ``poll`` again and again, ``stop``. All of this happens on
-    one thread: a reader thread of this consumer, or, where ``polled_by_loop`` is true, the event loop's own.
+    The life of a consumer: ``register`` for each partition, ``start``, ``poll`` again and again, ``stop``.
+    All of this happens on one thread: a reader thread of this consumer, or, where ``polled_by_loop`` is true,
+    the event loop's own.
 
-    Offsets: ``register`` names the first message that is wanted, inclusively. The consumer keeps its own position from there on,
-    delivers the messages of a partition in order, each once, and never asks what became of them.
+    Offsets: ``register`` names the first message that is wanted, inclusively. The consumer keeps its own
+    position from there on, delivers the messages of a partition in order, each once, and never asks what
+    became of them.
 
-    Back-pressure: ``poll`` names the partitions that have room and how many messages each may return at most. A partition that is not
-    named must return nothing, must lose nothing, and must not hold up the others, for however long it is not asked for.
+    Back-pressure: ``poll`` names the partitions that have room and how many messages each may return at most.
+    A partition that is not named must return nothing, must lose nothing, and must not hold up the others, for
+    however long it is not asked for.
     """
 
     polled_by_loop: ClassVar[bool] = False
-    """True where a poll never waits for a network: the event loop then polls the consumer itself, which spares a thread and makes
-    the order of arrival repeatable. Such a consumer is given a ``timeout_ms`` of 0."""
+    """True where a poll never waits for a network: the event loop then polls the consumer itself, which
+    spares a thread and makes the order of arrival repeatable. Such a consumer is given a ``timeout_ms`` of 0.
+    """
 
     at_once: ClassVar[int] = 1000
-    """How many messages of a partition the event loop asks for at most, where it polls the consumer and tasks take them one by one: enough
-    to be worth a poll, and few enough not to be forgotten by the processor's cache before they are processed."""
+    """How many messages of a partition the event loop asks for at most, where it polls the consumer and tasks
+    take them one by one: enough to be worth a poll, and few enough not to be forgotten by the processor's
+    cache before they are processed."""
 
     acknowledge_within_ms: int | None = None
-    """How long those who sent a message may be left without an acknowledgement, where they wait for it: the container then commits at
-    least that often, unless ``task.commit.ms`` is 0 or less. Set before ``start``; None: they can wait."""
+    """How long those who sent a message may be left without an acknowledgement, where they wait for it: the
+    container then commits at least that often, unless ``task.commit.ms`` is 0 or less. Set before ``start``;
+    None: they can wait."""
 
     @abstractmethod
     def register(self, ssp: SystemStreamPartition, offset: str) -> None:
         """Want this partition from ``offset`` on (the first message to deliver). Called before ``start``."""
 
-    def look_only(self, at_most: int | None) -> None:  # noqa: B027 - where messages stay anyway, a look is as good as any reading
-        """Called before ``start`` of a consumer that only looks at what is there, at most at so many messages of a partition (None: at all
-        that will ever come), and acknowledges nothing. Where reading takes messages from others, take no more than these, and give them
-        back at the end; raise StreamSystemError where that cannot be."""
+    # Where messages stay anyway, a look is as good as any reading.
+    def look_only(self, at_most: int | None) -> None:  # noqa: B027
+        """Called before ``start`` of a consumer that only looks at what is there, at most at so many messages
+        of a partition (None: at all that will ever come), and acknowledges nothing. Where reading takes
+        messages from others, take no more than these, and give them back at the end; raise StreamSystemError
+        where that cannot be."""
 
     @abstractmethod
     def start(self) -> None:
@@ -73,69 +82,69 @@ class SystemConsumer(ABC):
         """Disconnect; may be called more than once, and without ``start``."""
 
     @abstractmethod
-    def poll(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[IncomingMessageEnvelope]:
+    def poll(
+        self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int
+    ) -> list[IncomingMessageEnvelope]:
         """The next messages of the wanted partitions, at most as many of each as stands there.
 
-        Returns as soon as there is anything, else an empty list after ``timeout_ms`` (0: at once). Messages of different partitions
-        may be mixed. Raises a StreambenchError where a partition cannot be read any more; the container then stops.
+        Returns as soon as there is anything, else an empty list after ``timeout_ms`` (0: at once). Messages
+        of different partitions may be mixed. Raises a StreambenchError where a partition cannot be read any
+        more; the container then stops.
         """
 
     @abstractmethod
     def at_head(self, ssp: SystemStreamPartition) -> bool:
-        """Whether everything that was there at the last ``poll`` of this partition has been returned. False as long as nobody knows."""
+        """True where everything that was there at the last ``poll`` of this partition has been returned.
+        False while that is unknown.
 
-    def at_end(self, ssp: SystemStreamPartition) -> bool:
-        """Whether nothing will ever come behind what was returned. False, unless a system has partitions that end, as files do that are
-        not followed. Asked where ``at_head`` is true; what was once at its end stays there."""
-        return False
-
-    def acknowledge(self, offsets: Mapping[SystemStreamPartition, str]) -> None:  # noqa: B027 - most have nobody to tell
-        """Everything up to and including these offsets is safe: processed by all tasks that read it, and in a durable checkpoint; or
-        landed in a log, durably. Whoever sent it may forget it now, and only now. What was delivered and not acknowledged when the
-        consumer stops, or dies, is the sender's or the broker's to send again.
-
-        Called after commits, from another thread than the one that polls; must be quick, and may be called until ``stop``. An offset may
-        be told again. Who wants to be told overrides it."""
+        It decides when a bootstrap stream lets others go, and when ``run(until="caught-up")`` ends, also
+        against ``SystemAdmin.metadata``: the newest offset of then may have been removed since. That a poll
+        brought nothing is not enough to say it."""
 
     def poll_chunks(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[Chunk]:
-        """As ``poll``, by the column. Override it where messages are read in columns anyway; the container calls only this one.
+        """As ``poll``, by the column. Override it where messages are read in columns anyway; the container
+        calls only this one.
 
-        A message that the consumer itself cannot make sense of comes as ``Unreadable``, with its bytes and the error, which is not raised:
-        the configuration says what becomes of it."""
+        A message that the consumer itself cannot make sense of comes as ``Unreadable``, with its bytes and
+        the error, which is not raised: the configuration says what becomes of it."""
         by_ssp: dict[SystemStreamPartition, list[IncomingMessageEnvelope]] = {}
         for envelope in self.poll(wanted, timeout_ms):
             by_ssp.setdefault(envelope.ssp, []).append(envelope)
         return [Chunk.of(ssp, envelopes) for ssp, envelopes in by_ssp.items()]
 
     def poll_runs(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> Sequence[Messages]:
-        """As ``poll_chunks``, for tasks that take batches: override it where messages are read as Arrow batches (``ArrowChunk``), which
-        then reach the task as they are. A container calls either this or ``poll_chunks``."""
+        """As ``poll_chunks``, for tasks that take batches: override it where messages are read as Arrow
+        batches (``ArrowChunk``), which then reach the task as they are. A container calls either this or
+        ``poll_chunks``."""
         return self.poll_chunks(wanted, timeout_ms)
 
 
 def nothing_to_look_at(system: str) -> StreamSystemError:
-    """What ``look_only`` raises where what comes is kept by nobody."""
+    """The error of ``look_only`` where messages are not stored."""
     return StreamSystemError(
-        f"'{system}' keeps nothing that could be looked at: land it in a log (systems.{system}.samza.landing) and look there; or "
+        f"'{system}' keeps nothing that could be looked at: land it in a log "
+        f"(systems.{system}.samza.landing) and look there; or "
         "receive what comes from now on in place of the job (streambench peek --follow)"
     )
 
 
 Sender = Callable[[str, OutgoingMessageEnvelope, Any, Any, int], None]
-"""Takes a message for one stream: source, the envelope as the task sent it, key and message as encoded, and the partition."""
+"""Takes a message for one stream: source, the envelope as the task sent it, key and message as encoded, and
+the partition."""
 
 
 Append = Callable[[tuple[Any, Any, None]], object]
 """Takes a message for one partition, as (key, message, None)."""
 
 
-class Appends(NamedTuple):
-    """The quick way of plain messages to one stream: per partition, what takes a message with neither timestamp nor headers, whose key is
-    bytes or None and whose message is bytes. Key and message together must not be longer than ``largest`` bytes.
+class PartitionAppenders(NamedTuple):
+    """The quick way of plain messages to one stream: per partition, what takes a message with neither
+    timestamp nor headers, whose key is bytes or None and whose message is bytes. Key and message together
+    must not be longer than ``largest`` bytes.
 
-    Nothing is done with a message but to keep it. Whoever appends calls ``settle`` from time to time, at the latest after a thousand of
-    them, and before a ``flush``: it sees to the limits of a batch, in size and in time.
-    """
+    Nothing is done with a message but to keep it. The appending side calls ``settle`` from time to time, at
+    the latest after a thousand of them, and before a ``flush``: it applies the limits of a batch, in size and
+    in time."""
 
     partitions: Sequence[Append]
     largest: int
@@ -143,12 +152,12 @@ class Appends(NamedTuple):
 
 
 def nothing_to_settle() -> None:
-    """The ``settle`` of those who see to everything at once."""
+    """The ``settle`` of appenders that have no limits to apply."""
 
 
 SendColumns = Callable[[str, int, "pa.RecordBatch"], None]
-"""Takes encoded messages for one partition of one stream: source, partition, and the columns key and message (binary), timestamp (int64,
-in ms) and headers."""
+"""Takes encoded messages for one partition of one stream: source, partition, and the columns key and message
+(binary), timestamp (int64, in ms) and headers."""
 
 
 def row_by_row(stream: SystemStream, send: Sender) -> SendColumns:
@@ -158,7 +167,13 @@ def row_by_row(stream: SystemStream, send: Sender) -> SendColumns:
         keys, messages, timestamps, headers = (column.to_pylist() for column in columns.columns)
         for key, message, timestamp, named in zip(keys, messages, timestamps, headers, strict=True):
             kept = None if named is None else dict(named)
-            send(source, OutgoingMessageEnvelope(stream, message, key, None, partition, timestamp, kept), key, message, partition)
+            send(
+                source,
+                OutgoingMessageEnvelope(stream, message, key, None, partition, timestamp, kept),
+                key,
+                message,
+                partition,
+            )
 
     return send_columns
 
@@ -166,16 +181,12 @@ def row_by_row(stream: SystemStream, send: Sender) -> SendColumns:
 class SystemProducer(ABC):
     """Writes to the streams of one system for one container.
 
-    Called on the container's thread only. Envelopes arrive with bytes (or what the system takes), and with ``partition`` set
-    for every stream whose partitions the admin reports.
+    Called on the container's thread only. Envelopes arrive with bytes (or what the system takes), and with
+    ``partition`` set for every stream whose partitions the admin reports.
 
-    **Exactly once.** A producer whose ``atomic`` is not None can be part of a container's atomic commit, together with checkpoints of
-    the same kind (``CheckpointManager.atomic``). It is told to ``hold`` all that is sent to it; at a commit the container ``take``s that,
-    and the checkpoint manager writes it: to a commit journal, from where it is appended by ``append_once``, which may happen again after a
-    crash; or, where a system has transactions, in one of these, which needs no ``append_once``. Other producers need none of this.
+    What only some producers can do, such as taking part in an atomic commit, is in
+    ``streambench.system.capabilities``.
     """
-
-    atomic: str | None = None
 
     @abstractmethod
     def start(self) -> None:
@@ -183,8 +194,8 @@ class SystemProducer(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """Disconnect without a flush: what was sent since the last ``flush`` may be lost. May be called more than once, and without
-        ``start``."""
+        """Disconnect without a flush: what was sent since the last ``flush`` may be lost. May be called more
+        than once, and without ``start``."""
 
     @abstractmethod
     def register(self, source: str) -> None:
@@ -192,148 +203,141 @@ class SystemProducer(ABC):
 
     @abstractmethod
     def send(self, source: str, envelope: OutgoingMessageEnvelope) -> None:
-        """Take a message; it may be kept back to be written with others until ``flush``. Raises MessageTooLargeError,
-        UnknownStreamError."""
+        """Take a message; it may be kept back to be written with others until ``flush``. Raises
+        MessageTooLargeError, UnknownStreamError."""
 
     @abstractmethod
     def flush(self, source: str) -> None:
         """Return when everything that this source sent is durable; raise where any of it failed."""
 
     def sender(self, stream: SystemStream) -> Sender:
-        """What takes the messages for one stream from now on: ``send``, unless a producer has a quicker way once the stream is known."""
+        """The call that takes the messages for one stream from now on: ``send``, unless a producer has a
+        quicker way once the stream is known."""
 
-        def send(source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int) -> None:
-            self.send(source, OutgoingMessageEnvelope(stream, message, key, None, partition, envelope.timestamp, envelope.headers))
+        def send(
+            source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int
+        ) -> None:
+            self.send(
+                source,
+                OutgoingMessageEnvelope(
+                    stream, message, key, None, partition, envelope.timestamp, envelope.headers
+                ),
+            )
 
         return send
 
-    def appends(self, stream: SystemStream) -> Appends | None:
-        """The quick way of plain messages to a stream, if there is one and it is all the same who sent them; None (the default) where not.
-        What is sent in another way keeps its place among them. Asked for after ``fence``."""
+    def appends(self, stream: SystemStream) -> PartitionAppenders | None:
+        """The quick way of plain messages to a stream, if there is one and it is all the same who sent them;
+        None (the default) where not. What is sent in another way keeps its place among them. Asked for after
+        ``fence``."""
         return None
 
-    def sender_of_columns(self, stream: SystemStream) -> SendColumns:
-        """What takes columns of encoded messages for one stream from now on, in order with what ``sender`` takes: override it where they
-        are written as columns anyway. Where one of the messages is too large, it raises MessageTooLargeError and takes none of them."""
-        return row_by_row(stream, self.sender(stream))
-
-    def fence(self, source: str, partitions: Collection[SystemStreamPartition], generation: int, epoch: int) -> None:  # noqa: B027
-        """Take what ``source`` writes to these partitions only from this holder on: writes of one with a lower generation (or, in the
-        same generation, a lower epoch) fail with FencedError. Used for changelogs. Systems that cannot fence do nothing."""
-
-    def ends(self, partitions: Collection[SystemStreamPartition]) -> Mapping[SystemStreamPartition, str]:
-        """The upcoming offsets of partitions that were fenced, behind what was sent and flushed here, and behind nothing else. For systems
-        that cannot fence: raises StreamSystemError where somebody else has written since. What is left out is asked of the admin."""
-        return {}
-
-    def hold(self) -> None:
-        """Check what is sent from now on as ever, but keep it back until it is taken. Called before ``start``."""
-        raise self._not_atomic()
-
-    def take(self) -> list[Rows]:
-        """Hand over what is held, in order of sending within each partition; each partition once."""
-        raise self._not_atomic()
-
-    def check_sizes(self, rows: Rows) -> None:  # noqa: B027 - not every system has a limit that is known before
-        """Raise MessageTooLargeError where one of these rows, which were not sent but go into an atomic commit, is larger than the system
-        takes: as ``send`` would."""
-
-    def append_once(self, rows: Rows, producer: str, generation: int, sequence: int) -> None:
-        """Append rows, unless ``producer`` has appended this (generation, sequence) or a later one to the partition already.
-
-        All of them become visible together. ``flush`` makes them durable. Raises StreamSystemError."""
-        raise self._not_atomic()
-
-    def last_once(self, ssp: SystemStreamPartition, producer: str) -> tuple[int, int] | None:
-        """The last (generation, sequence) that ``producer`` appended to a partition; None where it never did."""
-        raise self._not_atomic()
-
-    def _not_atomic(self) -> StreamSystemError:
-        return StreamSystemError(f"{type(self).__name__} cannot be part of an atomic commit")
+    # Not every system has a limit that is known before.
+    def check_sizes(self, rows: Rows) -> None:  # noqa: B027
+        """Raise MessageTooLargeError where one of these rows, which were not sent but go into an atomic
+        commit, is larger than the system takes: as ``send`` would."""
 
 
 class SystemAdmin(ABC):
     """Answers questions about the streams of one system, and creates them."""
 
     replayable: bool = True
-    """Whether what was read can be read again, from an offset. Where not (a socket, a queue), the metadata of every partition is
-    ``PartitionMetadata(None, None, "0")``; a consumer counts what it delivers of a partition from "0"; a container begins there whatever a
-    checkpoint says, and relies on ``SystemConsumer.acknowledge`` alone: a message that is not acknowledged comes again. Nobody can go
-    back in such a stream, and it is no input of an exactly-once job nor of a batch, unless it is landed in a log."""
+    """Whether what was read can be read again, from an offset. Where not (a socket, a queue), the metadata of
+    every partition is ``PartitionMetadata(None, None, "0")``; a consumer counts what it delivers of a
+    partition from "0"; a container begins there whatever a checkpoint says, and relies on
+    ``Acknowledging.acknowledge`` alone: a message that is not acknowledged comes again. Such a
+    stream cannot be rewound, and it is no input of an exactly-once job nor of a batch, unless it is landed in
+    a log."""
 
     offset_default: str = "upcoming"
     """Where a task begins in a stream of which it knows nothing, unless ``samza.offset.default`` says it."""
 
     identity_grows: bool = False
-    """Whether ``identity`` depends on the position. It is then asked for with every commit, else once by each container."""
+    """Whether ``identity`` depends on the position. It is then asked for with every commit, else once by each
+    container."""
 
     @abstractmethod
     def metadata(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
-        """Per stream and partition, the oldest, newest and upcoming offset as of now. Raises UnknownStreamError for a stream that is not
-        there."""
+        """Per stream and partition, the oldest, newest and upcoming offset as of now. Raises
+        UnknownStreamError for a stream that is not there."""
+
+    def metadata_of(
+        self, partitions: Iterable[SystemStreamPartition]
+    ) -> dict[SystemStream, dict[int, PartitionMetadata]]:
+        """``metadata`` of these partitions; of others of their streams it may be left out."""
+        return self.metadata(sorted({ssp.system_stream for ssp in partitions}))
+
+    def partition_count(self, stream: SystemStream) -> int:
+        """The number of partitions of a stream. Raises UnknownStreamError."""
+        return len(self.metadata([stream])[stream])
 
     def glance(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
-        """``metadata`` of streams that were there, for a picture of who reads them: that must not hold up what it shows. Where the system
-        does not answer within moments, StreamSystemError."""
+        """``metadata`` of streams that were there, for a picture of who reads them: that must not hold up
+        what it shows. Where the system does not answer within moments, StreamSystemError."""
         return self.metadata(streams)
 
     @abstractmethod
     def create(self, stream: SystemStream, partitions: int, **settings: Any) -> bool:
-        """Create a stream, durably; False where it is there already with as many partitions. Raises StreamExistsError where with others."""
+        """Create a stream, durably; False where it is there already with as many partitions. Raises
+        StreamExistsError where with others."""
 
     @abstractmethod
     def compare(self, offset: str, other: str) -> int | None:
-        """-1, 0 or 1: how ``offset`` stands to ``other`` in one partition; None where they cannot be compared."""
+        """-1, 0 or 1: how ``offset`` stands to ``other`` in one partition; None where they cannot be
+        compared."""
 
     @abstractmethod
     def after(self, offset: str) -> str:
         """The offset that follows ``offset``: where to go on after having processed it."""
 
     def identity(self, ssp: SystemStreamPartition, position: str) -> str | None:
-        """What tells a partition from any other that later stands in its place: that of a stream which is deleted and created again under
-        its name, a file that replaces another one. Checkpoints remember it, so that their offsets are not used in the wrong one.
+        """The identity of a partition, other than that of any that later takes its place: that of a stream
+        which is deleted and created again under its name, a file that replaces another one. Checkpoints
+        remember it, so that their offsets are not used in the wrong one.
 
-        It stays the same whatever is appended, and whatever retention and compaction remove. ``position``: the first offset that was not
-        processed; what stands there and behind it must not matter. Asked for after the stream's ``metadata``. None: nobody can tell."""
+        It stays the same whatever is appended, and whatever retention and compaction remove. ``position``:
+        the first offset that was not processed; what stands there and behind it must not matter. Asked for
+        after the stream's ``metadata``. None: not known."""
         return None
 
     def grow(self, stream: SystemStream, partitions: int) -> None:
-        """Give a stream so many partitions, durably; what is there stays as it is, and nothing happens where it has as many or more.
+        """Give a stream so many partitions, durably; what is there stays as it is, and nothing happens where
+        it has as many or more.
 
-        Who has the stream open goes on with the partitions that it knows. Raises UnknownStreamError; a system that cannot raises
-        StreamSystemError."""
-        raise StreamSystemError(f"{stream}: partitions cannot be added to a stream of this kind of system by streambench")
+        Who has the stream open goes on with the partitions that it knows. Raises UnknownStreamError; a system
+        that cannot raises StreamSystemError."""
+        raise StreamSystemError(
+            f"{stream}: partitions cannot be added to a stream of this kind of system by streambench"
+        )
 
     def streams(self) -> list[SystemStream]:
-        """All streams of the system, sorted. Systems that cannot tell return nothing."""
+        """All streams of the system, sorted. Systems that do not know them return nothing."""
         return []
 
     def delete(self, stream: SystemStream) -> None:
-        """Delete a stream with all it holds. Raises UnknownStreamError; a system that cannot raises StreamSystemError."""
+        """Delete a stream with all it holds. Raises UnknownStreamError; a system that cannot raises
+        StreamSystemError."""
         raise StreamSystemError(f"{stream}: this kind of system cannot delete streams")
 
     def compacted_to(self, ssp: SystemStreamPartition) -> str | None:
-        """The first offset of a partition that compaction has not looked at: of what stands before it, only the last message of each key is
-        sure to be there. None: nothing was compacted, or the system cannot tell."""
+        """The first offset of a partition that compaction has not looked at: of what stands before it, only
+        the last message of each key is sure to be there. None: nothing was compacted, or the system does
+        not know."""
         return None
 
-    def keep_from(self, offsets: Mapping[SystemStreamPartition, str]) -> None:  # noqa: B027 - not every system compacts
-        """From these offsets on compaction must leave everything as it is, until it is told later ones. Used for changelogs: a checkpoint
-        that is kept may want any state from there on. Systems that do not compact, or do it elsewhere, do nothing."""
-
-    def close(self) -> None:  # noqa: B027 - most have nothing to let go of
-        """Let go of connections; may be called more than once."""
+    def close(self) -> None:  # noqa: B027 - most have nothing to close
+        """Close connections; may be called more than once."""
 
 
 class SystemFactory(ABC):
     """Makes the parts of a system from its configuration (the keys below ``systems.<system>.``)."""
 
     keys: ClassVar[frozenset[str] | None] = None
-    """The keys below ``systems.<system>.`` that this kind of system knows, apart from ``samza.*`` and ``streams.*``; an unknown one is
-    reported with a suggestion. None: it checks them itself."""
+    """The keys below ``systems.<system>.`` that this kind of system knows, apart from ``samza.*`` and
+    ``streams.*``; an unknown one is reported with a suggestion. None: it checks them itself."""
 
     settings: ClassVar[tuple[Key, ...]] = ()
-    """What ``streambench keys`` tells of these keys."""
+    """What ``streambench keys`` lists of these keys."""
 
     @abstractmethod
     def get_consumer(self, system: str, config: Config, metrics: MetricsRegistry) -> SystemConsumer:
@@ -344,5 +348,5 @@ class SystemFactory(ABC):
         """A new producer. Raises ConfigError."""
 
     @abstractmethod
-    def get_admin(self, system: str, config: Config) -> SystemAdmin:
-        """A new admin. Raises ConfigError."""
+    def get_admin(self, system: str, config: Config, metrics: MetricsRegistry) -> SystemAdmin:
+        """A new admin. Raises ConfigError. One that takes no metrics is called without."""

@@ -1,7 +1,8 @@
-"""What streams there are, without waiting for systems that do not answer."""
+"""Listings of streams that do not wait for systems which do not answer."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -21,13 +22,16 @@ class Listing(NamedTuple):
 
 
 def listing(config: Config, systems: Sequence[str] | None = None, *, patience_s: float) -> Listing:
-    """The streams of these systems, else of all that the configuration defines; of a system that cannot list its streams, those that the
-    configuration names as inputs, whether they are there or not. All systems together are given so many seconds."""
+    """The streams of these systems, else of all that the configuration defines; of a system that cannot list
+    its streams, those that the configuration names as inputs, whether they are there or not. All systems
+    together are given so many seconds."""
     asked = systems if systems is not None else config.names_below("systems.")
     named = named_inputs(config)
     streams: set[SystemStream] = set()
     problems = []
-    for system, answer in zip(asked, streams_of([(config, system) for system in asked], patience_s=patience_s), strict=True):
+    for system, answer in zip(
+        asked, streams_of([(config, system) for system in asked], patience_s=patience_s), strict=True
+    ):
         if isinstance(answer, StreambenchError):
             problems.append(answer)
         else:
@@ -36,9 +40,12 @@ def listing(config: Config, systems: Sequence[str] | None = None, *, patience_s:
 
 
 def named_inputs(config: Config) -> list[SystemStream]:
-    """The streams that the configuration names as inputs, as far as they are well-formed."""
+    """The streams that the configuration names as inputs, where they are well-formed."""
     found = []
-    for name in (*config.names("task.inputs"), *(each.split("#")[0] for each in config.names("task.broadcast.inputs"))):
+    for name in (
+        *config.names("task.inputs"),
+        *(each.split("#")[0] for each in config.names("task.broadcast.inputs")),
+    ):
         try:
             found.append(SystemStream.parse(name))
         except ConfigError:
@@ -46,14 +53,21 @@ def named_inputs(config: Config) -> list[SystemStream]:
     return found
 
 
-def streams_of(wanted: Iterable[tuple[Config, str]], *, patience_s: float) -> list[list[SystemStream] | StreambenchError]:
-    """What each system answers to the question for its streams: all are asked at once, and who has not answered in time is left behind."""
+def streams_of(
+    wanted: Iterable[tuple[Config, str]], *, patience_s: float
+) -> list[list[SystemStream] | StreambenchError]:
+    """Ask all systems for their streams at once: the answer of each, an error where it comes too late.
+
+    To import what a system needs does not count: on a busy machine that takes longer than to answer."""
     asked = [_Question(config, system) for config, system in wanted]
     until = time.monotonic() + patience_s
     for question in asked:
         question.join(max(0.0, until - time.monotonic()))
-    late = "the system '{}' did not tell its streams within {:g} seconds"
-    return [each.answer if each.answer is not None else StreamSystemError(late.format(each.system, patience_s)) for each in asked]
+    late = "the system '{}' did not list its streams within {:g} seconds"
+    return [
+        each.answer if each.answer is not None else StreamSystemError(late.format(each.system, patience_s))
+        for each in asked
+    ]
 
 
 class _Question(threading.Thread):
@@ -63,16 +77,20 @@ class _Question(threading.Thread):
         super().__init__(name=f"streams of {system}", daemon=True)
         self.system = system
         self.answer: list[SystemStream] | StreambenchError | None = None
-        self._config = config
+        self._systems = Systems(config)
+        with contextlib.suppress(Exception):  # it comes again, as the answer
+            self._systems.factory(system)
         self.start()
 
     def run(self) -> None:
-        systems = Systems(self._config)
+        systems = self._systems
         try:
             self.answer = systems.admin(self.system).streams()
         except StreambenchError as error:
             self.answer = error
         except Exception as error:
-            self.answer = StreamSystemError(f"the system '{self.system}' cannot tell its streams: {described(error)}")
+            self.answer = StreamSystemError(
+                f"the system '{self.system}' cannot list its streams: {described(error)}"
+            )
         finally:
             systems.close()

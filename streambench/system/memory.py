@@ -1,7 +1,7 @@
 """Streams in this process's memory: for tests, and for trying things out in a notebook.
 
-A memory system exists once per process and system name, so that what one job wrote another one (or the next cell) can read. Messages
-are kept as they were sent; the offset of a message is its index in its partition.
+A memory system exists once per process and system name, so that what one job wrote another one (or the next
+cell) can read. Messages are kept as they were sent; the offset of a message is its index in its partition.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from streambench.model import (
     SystemStreamPartition,
 )
 from streambench.system.api import (
-    Appends,
     Chunk,
+    PartitionAppenders,
     Sender,
     SystemConsumer,
     SystemFactory,
     SystemProducer,
     nothing_to_settle,
 )
+from streambench.system.copying import are_immutable, detached, is_immutable
 from streambench.system.numbered import NumberedAdmin, to_number
 from streambench.system.rows import Rows
 
@@ -38,35 +39,51 @@ _FIELDS = 3
 
 
 class Partition:
-    """One partition: key, message, and what few messages have (timestamp and headers, else None), one after the other in one flat list.
+    """One partition: key, message, and what few messages have (timestamp and headers, else None), one after
+    the other in one flat list.
 
-    A message is appended in one step, which other threads see whole or not at all. ``identity``: no other partition has the same.
+    A message is appended in one step, which other threads see whole or not at all. ``identity``: no other
+    partition has the same. Objects that can change are kept and returned as copies: of bytes, which is what
+    serdes give, none are needed.
     """
 
-    __slots__ = ("_has_extras", "fields", "identity")
+    __slots__ = ("_has_extras", "_has_objects", "fields", "identity")
 
     def __init__(self) -> None:
         self.fields: list[Any] = []
         self.identity = os.urandom(8).hex()
-        self._has_extras = False
+        self._has_extras = self._has_objects = False
 
     def __len__(self) -> int:
         return len(self.fields) // _FIELDS
 
     def append(self, envelope: OutgoingMessageEnvelope, key: Any, message: Any) -> None:
-        """Append a message; timestamp and headers are those of the envelope."""
+        """Append a message; timestamp and headers are those of the envelope. Raises SerdeError where it
+        cannot be copied."""
         extra = None
         if envelope.timestamp is not None or envelope.headers is not None:
-            extra, self._has_extras = (envelope.timestamp, envelope.headers), True
-        # Some encoders (orjson) return bytes from a buffer of 4 kB that lives as long as they do: keep a copy of the right size.
+            extra, self._has_extras = (envelope.timestamp, detached(envelope.headers)), True
+        if not (is_immutable(key) and is_immutable(message)):
+            key, message, self._has_objects = detached(key), detached(message), True
+        # Some encoders (orjson) return bytes from a buffer of 4 kB that lives as long as they do: keep a copy
+        # of the right size.
         self.fields.extend((key, b"%b" % message if type(message) is bytes else message, extra))
 
+    def put(self, key: Any, message: Any, extra: tuple[int | None, Any] | None) -> None:
+        """Append a message of another partition, as it stands there."""
+        self._has_extras = self._has_extras or extra is not None
+        self.fields.extend((key, message, extra))
+
     def extend(self, rows: Rows) -> None:
-        """Append messages, all in one step."""
+        """Append messages, all in one step. They are the partition's from now on."""
         fields: list[Any] = []
+        if not (are_immutable(rows.keys) and are_immutable(rows.messages)):
+            self._has_objects = True
         timestamps = rows.timestamps or [None] * len(rows)
         headers = rows.headers or [None] * len(rows)
-        for key, message, timestamp, header in zip(rows.keys, rows.messages, timestamps, headers, strict=True):
+        for key, message, timestamp, header in zip(
+            rows.keys, rows.messages, timestamps, headers, strict=True
+        ):
             extra = None
             if timestamp is not None or header is not None:
                 extra, self._has_extras = (timestamp, header), True
@@ -76,46 +93,54 @@ class Partition:
     def copy(self) -> Partition:
         """The same partition, to be continued on its own."""
         other = Partition()
-        other.fields, other._has_extras, other.identity = list(self.fields), self._has_extras, self.identity
+        other.fields, other.identity = list(self.fields), self.identity
+        other._has_extras, other._has_objects = self._has_extras, self._has_objects
         return other
 
     def entries(self) -> list[tuple[Any, Any]]:
         """Key and message of all messages."""
-        fields = list(self.fields)
+        fields = [detached(each) for each in self.fields] if self._has_objects else list(self.fields)
         return list(zip(fields[0::_FIELDS], fields[1::_FIELDS], strict=True))
 
     def chunk(self, ssp: SystemStreamPartition, start: int, at_most: int) -> Chunk:
         """The messages from index ``start`` on."""
         fields = self.fields[start * _FIELDS : (start + at_most) * _FIELDS]
+        if self._has_objects:
+            fields = [detached(each) for each in fields]
         messages = fields[1::_FIELDS]
         chunk = Chunk(ssp, numbered(start, start + len(messages)), fields[0::_FIELDS], messages)
         if self._has_extras:
             extras = [extra or (None, None) for extra in fields[2::_FIELDS]]
             chunk.timestamps = [timestamp for timestamp, _ in extras]
-            chunk.headers = [headers for _, headers in extras]
+            chunk.headers = [None if headers is None else dict(headers) for _, headers in extras]
         return chunk
 
 
 class MemoryStreams:
-    """The streams of one memory system: per stream, its partitions; per partition, what was sent to it."""
+    """The streams of one memory system: per stream, its partitions; per partition, what was sent to it.
+    ``kind``: what partitions are."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: type[Partition] = Partition) -> None:
+        self._kind = kind
         self.partitions: dict[SystemStream, list[Partition]] = {}
 
     def create(self, stream: SystemStream, partitions: int) -> bool:
-        """Create a stream; False where it is there with as many partitions, StreamExistsError where with others."""
-        made = [Partition() for _ in range(partitions)]
+        """Create a stream; False where it is there with as many partitions, StreamExistsError where with
+        others."""
+        made = [self._kind() for _ in range(partitions)]
         present = self.partitions.setdefault(stream, made)
         if present is made:
             return True
         if len(present) != partitions:
-            raise StreamExistsError(f"{stream} is there already, with {len(present)} partitions and not {partitions}")
+            raise StreamExistsError(
+                f"{stream} is there already, with {len(present)} partitions and not {partitions}"
+            )
         return False
 
     def grow(self, stream: SystemStream, partitions: int) -> None:
         """Add partitions to a stream until it has so many. Raises UnknownStreamError."""
         present = self.of(stream)
-        present.extend(Partition() for _ in range(partitions - len(present)))
+        present.extend(self._kind() for _ in range(partitions - len(present)))
 
     def of(self, stream: SystemStream) -> list[Partition]:
         """The partitions of a stream. Raises UnknownStreamError."""
@@ -166,7 +191,9 @@ class MemoryConsumer(SystemConsumer):
     def stop(self) -> None:
         pass
 
-    def poll(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[IncomingMessageEnvelope]:
+    def poll(
+        self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int
+    ) -> list[IncomingMessageEnvelope]:
         return [envelope for chunk in self.poll_chunks(wanted, timeout_ms) for envelope in chunk.envelopes()]
 
     def poll_chunks(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[Chunk]:
@@ -209,7 +236,8 @@ class MemoryProducer(SystemProducer):
         return list(held.values())
 
     def append_once(self, rows: Rows, producer: str, generation: int, sequence: int) -> None:
-        # A process has no crash from which its memory comes back: what was appended here once is never to be appended again.
+        # A process has no crash from which its memory comes back: what was appended here once is never to be
+        # appended again.
         self._streams.partition(rows.ssp.system_stream, rows.ssp.partition).extend(rows)
 
     def last_once(self, ssp: SystemStreamPartition, producer: str) -> tuple[int, int] | None:
@@ -224,29 +252,41 @@ class MemoryProducer(SystemProducer):
         if self._held is not None:
             return self._hold_for(stream)
 
-        def send(source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int) -> None:
+        def send(
+            source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int
+        ) -> None:
             partitions[partition].append(envelope, key, message)
 
         return send
 
     def _hold_for(self, stream: SystemStream) -> Sender:
-        def send(source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int) -> None:
+        def send(
+            source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int
+        ) -> None:
             assert self._held is not None
             ssp = SystemStreamPartition(stream.system, stream.stream, partition)
-            row = Rows(ssp, [key], [message])
+            row = Rows(ssp, [detached(key)], [detached(message)])
             if envelope.timestamp is not None:
                 row.timestamps = [envelope.timestamp]
             if envelope.headers is not None:
-                row.headers = [envelope.headers]
+                row.headers = [detached(envelope.headers)]
             self._held.setdefault(ssp, Rows(ssp, [], [])).extend(row)
 
         return send
 
-    def appends(self, stream: SystemStream) -> Appends | None:
+    def appends(self, stream: SystemStream) -> PartitionAppenders | None:
         kind = type(self)
-        if self._held is not None or kind.send is not MemoryProducer.send or kind.sender is not MemoryProducer.sender:
-            return None  # whoever sends in another way wants to see each message
-        return Appends([partition.fields.extend for partition in self._streams.of(stream)], sys.maxsize, nothing_to_settle)
+        if (
+            self._held is not None
+            or kind.send is not MemoryProducer.send
+            or kind.sender is not MemoryProducer.sender
+        ):
+            return None  # a subclass that sends in another way gets each message
+        return PartitionAppenders(
+            [partition.fields.extend for partition in self._streams.of(stream)],
+            sys.maxsize,
+            nothing_to_settle,
+        )
 
     def flush(self, source: str) -> None:
         pass
@@ -279,7 +319,8 @@ class MemoryAdmin(NumberedAdmin):
 
 
 class MemorySystemFactory(SystemFactory):
-    """The factory of memory systems. With ``streams`` it serves those instead of the ones this process keeps by system name."""
+    """The factory of memory systems. With ``streams`` it serves those instead of the ones this process keeps
+    by system name."""
 
     def __init__(self, streams: MemoryStreams | None = None) -> None:
         self._own = streams
@@ -293,7 +334,7 @@ class MemorySystemFactory(SystemFactory):
     def get_producer(self, system: str, config: Config, metrics: MetricsRegistry) -> MemoryProducer:
         return MemoryProducer(self._streams(system))
 
-    def get_admin(self, system: str, config: Config) -> MemoryAdmin:
+    def get_admin(self, system: str, config: Config, metrics: MetricsRegistry | None = None) -> MemoryAdmin:
         return MemoryAdmin(self._streams(system))
 
 

@@ -20,9 +20,13 @@ class NumberedAdmin(SystemAdmin):
 
 
 def to_number(offset: str, where: object = None) -> int:
-    """An offset as a number. ``where``: of which partition, for the error. Raises OffsetError where it is none."""
+    """An offset as a number. ``where``: of which partition, for the error. Raises OffsetError where it is
+    none."""
     if not _is_number(offset):
-        raise OffsetError(f"{'' if where is None else f'{where}: '}'{offset}' is no offset of it; they are whole numbers from 0 on")
+        raise OffsetError(
+            f"{'' if where is None else f'{where}: '}'{offset}' is no offset of it; they are whole numbers "
+            "from 0 on"
+        )
     return int(offset)
 
 

@@ -1,6 +1,8 @@
-"""The partitioner: from a key to a partition, the same on every machine, in every process, and in Kafka's Java client.
+"""The partitioner: from a key to a partition, the same on every machine, in every process, and in Kafka's
+Java client.
 
-The hash is murmur2 with Kafka's seed. In plain Python it costs about a microsecond per key, so what it gave is remembered.
+The hash is murmur2 with Kafka's seed. In plain Python it costs about a microsecond per key, so what it gave
+is remembered.
 """
 
 from __future__ import annotations
@@ -18,14 +20,16 @@ def partition_for(key: bytes, partitions: int) -> int:
     positive = _known.get(key)
     if positive is None:
         if len(_known) >= _REMEMBERED:
-            # Whoever has so many keys sees few of them again soon; beginning anew is cheaper than keeping an order of use.
+            # Of so many keys few come again soon; beginning again is cheaper than keeping an
+            # order of use.
             _known.clear()
         positive = _known[key] = murmur2(key) & 0x7FFFFFFF
     return positive % partitions
 
 
 def key_bytes(key: Any) -> bytes:
-    """The bytes that a partition key is hashed by: bytes as they are, str as UTF-8, int as 8 bytes big-endian.
+    """The bytes that a partition key is hashed by: bytes as they are, str as UTF-8, int as 8 bytes
+    big-endian.
 
     Raises SerdeError for anything else (and for an int beyond 64 bits)."""
     if isinstance(key, bytes):
@@ -37,11 +41,14 @@ def key_bytes(key: Any) -> bytes:
             return key.to_bytes(8, "big", signed=True)
         except OverflowError:
             raise SerdeError(f"the partition key {key} does not fit into 64 bits; use a str") from None
-    raise SerdeError(f"a partition key must be bytes, str or int, not {type(key).__name__}; give a partition_key that is")
+    raise SerdeError(
+        f"a partition key must be bytes, str or int, not {type(key).__name__}; give a partition_key that is"
+    )
 
 
 def murmur2(data: bytes) -> int:
-    """The 32-bit murmur2 hash of Kafka (org.apache.kafka.common.utils.Utils.murmur2), as an unsigned number."""
+    """The 32-bit murmur2 hash of Kafka (org.apache.kafka.common.utils.Utils.murmur2), as an unsigned
+    number."""
     length = len(data)
     h = 0x9747B28C ^ length
     whole = length & ~3

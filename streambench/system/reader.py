@@ -1,9 +1,9 @@
-"""Reading from outside of a container: a look into streams that moves nobody's position."""
+"""Reading from outside of a container: a look into streams that moves no position."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 
 from streambench.errors import OffsetError, StreamSystemError
@@ -19,12 +19,17 @@ Found = dict[SystemStreamPartition, list[IncomingMessageEnvelope]]
 
 
 def read_to_head(
-    consumer: SystemConsumer, starts: Mapping[SystemStreamPartition, str], *, at_most: int | None = None, patience_s: float | None = None
+    consumer: SystemConsumer,
+    starts: Mapping[SystemStreamPartition, str],
+    *,
+    at_most: int | None = None,
+    patience_s: float | None = None,
 ) -> Found:
-    """What is in partitions of one system, each from its start (inclusively) up to its head, or ``at_most`` messages of each.
+    """The messages of partitions of one system, each from its start (inclusively) up to its head, or
+    ``at_most`` messages of each.
 
-    The consumer is new, and is stopped afterwards. ``patience_s``: StreamSystemError where it takes longer than so many seconds; else there
-    is no end to the waiting. Raises what the consumer raises.
+    The consumer is new, and is stopped afterwards. ``patience_s``: StreamSystemError where it takes longer
+    than so many seconds; else there is no end to the waiting. Raises what the consumer raises.
     """
     found: Found = {ssp: [] for ssp in starts}
     began = time.monotonic()
@@ -40,25 +45,62 @@ def read_to_head(
     return found
 
 
-def start_in(admin: SystemAdmin, ssp: SystemStreamPartition, here: PartitionMetadata, start: str, *, exactly: bool) -> str | None:
-    """Where to begin in a partition, for ``oldest``, ``newest`` (its last message) or an offset; None where the partition ends before it.
-    Raises OffsetError for what is no offset of it; with ``exactly`` also for one that it does not hold."""
+def count_between(
+    consumer: SystemConsumer,
+    ssp: SystemStreamPartition,
+    start: str,
+    end: str,
+    compare: Callable[[str, str], int | None],
+) -> int:
+    """Count the messages of a partition from ``start`` (inclusively) up to, but not, ``end``.
+
+    The consumer is new, and is stopped afterwards. Raises what the consumer raises."""
+    count = 0
+    with _started(consumer, {ssp: start}, None) as wait_ms:
+        while True:
+            for chunk in consumer.poll_chunks({ssp: _AT_ONCE}, wait_ms):
+                offsets = [chunk.offset(at) for at in range(len(chunk))]
+                before = [each for each in offsets if (compare(each, end) or 0) < 0 and each != end]
+                count += len(before)
+                if len(before) < len(offsets):
+                    return count
+            if consumer.at_head(ssp):
+                return count
+
+
+def start_in(
+    admin: SystemAdmin, ssp: SystemStreamPartition, here: PartitionMetadata, start: str, *, exactly: bool
+) -> str | None:
+    """The starting offset in a partition, for ``oldest``, ``newest`` (its last message) or an offset; None
+    where the partition ends before it. Raises OffsetError for what is no offset of it; with ``exactly`` also
+    for one that it does not hold."""
     oldest = here.oldest or here.upcoming or "0"
     if not admin.replayable and start not in ("oldest", "newest"):
-        raise OffsetError(f"{ssp}: this kind of system keeps nothing, reading begins with what comes next: leave out --from {start}")
+        raise OffsetError(
+            f"{ssp}: this kind of system keeps nothing, reading begins with what comes next: leave out "
+            f"--from {start}"
+        )
     held = f"{oldest} to {here.upcoming}"
     if start in ("oldest", "newest"):
         return (here.newest if start == "newest" else None) or oldest
-    before, after = admin.compare(start, oldest), 0 if here.upcoming is None else admin.compare(start, here.upcoming)
+    before, after = (
+        admin.compare(start, oldest),
+        0 if here.upcoming is None else admin.compare(start, here.upcoming),
+    )
     if before is None or after is None:
-        raise OffsetError(f"{ssp}: '{start}' is no offset of it; it holds {held}. Write oldest, newest or such an offset")
+        raise OffsetError(
+            f"{ssp}: '{start}' is no offset of it; it holds {held}. Write oldest, newest or such an offset"
+        )
     if exactly and (before < 0 or after > 0):
         raise OffsetError(f"{ssp}: {start} is outside of what it holds: {held} (the next)")
     return oldest if before < 0 else None if after > 0 else start
 
 
-def follow(consumer: SystemConsumer, starts: Mapping[SystemStreamPartition, str]) -> Generator[list[IncomingMessageEnvelope], None, None]:
-    """What arrives in partitions of one system, each from its start (inclusively) on, without end: list by list, some of them empty.
+def follow(
+    consumer: SystemConsumer, starts: Mapping[SystemStreamPartition, str]
+) -> Generator[list[IncomingMessageEnvelope], None, None]:
+    """The messages that arrive in partitions of one system, each from its start (inclusively) on, without
+    end: list by list, some of them empty.
 
     The consumer is new, and is stopped when the generator is closed. Raises what the consumer raises.
     """
@@ -73,7 +115,9 @@ def follow(consumer: SystemConsumer, starts: Mapping[SystemStreamPartition, str]
 
 
 @contextmanager
-def _started(consumer: SystemConsumer, starts: Mapping[SystemStreamPartition, str], at_most: int | None) -> Iterator[int]:
+def _started(
+    consumer: SystemConsumer, starts: Mapping[SystemStreamPartition, str], at_most: int | None
+) -> Iterator[int]:
     """The consumer at work; how many milliseconds a poll of it may wait."""
     try:
         consumer.look_only(at_most)

@@ -12,11 +12,12 @@ from streambench.model import SystemStream, SystemStreamPartition
 
 
 class Rows(Struct):
-    """Encoded messages for one partition, as columns of one length; ``timestamps`` and ``headers`` are None where none has any.
+    """Encoded messages for one partition, as columns of one length; ``timestamps`` and ``headers`` are None
+    where none has any.
 
-    ``base``: where the partition ended when that was last known, if nobody else writes to it and offsets are derived from it; None: any.
-    Where every message takes one offset, it is the one that the first of them must get.
-    """
+    ``base``: where the partition ended when that was last known, if no other process writes to it and offsets
+    are derived from it; None: any. Where every message takes one offset, it is the one that the first of them
+    must get."""
 
     ssp: SystemStreamPartition
     keys: list[Any]
@@ -63,14 +64,18 @@ def ends_of(rows: Iterable[Rows]) -> dict[SystemStreamPartition, str]:
 
 
 def check_headers(where: SystemStream | SystemStreamPartition, headers: Mapping[str, bytes] | None) -> int:
-    """How many bytes the names and values of headers take. Raises SerdeError where these are not text and bytes."""
+    """The number of bytes that the names and values of headers take. Raises SerdeError where these are not
+    text and bytes."""
     if not headers:
         return 0
     size = 0
     try:
         for name, value in headers.items():
             if type(name) is not str or type(value) is not bytes:
-                raise SerdeError(f"{where}: the header {shortened(name)} must map a name (str) to bytes, not to {type(value).__name__}")
+                raise SerdeError(
+                    f"{where}: the header {shortened(name)} must map a name (str) to bytes, not to "
+                    f"{type(value).__name__}"
+                )
             size += len(name.encode()) + len(value)
     except (AttributeError, UnicodeEncodeError) as error:
         raise SerdeError(f"{where}: headers must map names (str) to bytes: {error}") from error

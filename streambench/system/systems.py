@@ -1,23 +1,23 @@
-"""The systems of one job: from ``systems.<s>.*`` to factories, admins, consumers and producers, each made when first asked for."""
+"""The systems of one job: from ``systems.<s>.*`` to factories, admins, consumers and producers, each made
+when first asked for."""
 
 from __future__ import annotations
 
-import difflib
 import logging
 import pkgutil
+import re
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING
 
-from streambench import load
+from streambench import config_keys
+from streambench import imports as load
 from streambench.config import Config
 from streambench.config_keys import Key
 from streambench.errors import ConfigError, StreamSystemError, UnknownStreamError, do_all
 from streambench.metrics.registry import MetricsRegistry
-from streambench.model import PartitionMetadata, SystemStream
+from streambench.model import PartitionMetadata, SystemStream, SystemStreamPartition
+from streambench.suggestions import suggest
 from streambench.system.api import SystemAdmin, SystemConsumer, SystemFactory, SystemProducer
-
-if TYPE_CHECKING:
-    from streambench.system.landing import LandedSystemFactory, Receiver
+from streambench.system.capabilities import Receiving
 
 log = logging.getLogger(__name__)
 
@@ -36,12 +36,18 @@ BUILTIN = {
 }
 
 
-# A file is there or not, and the rest is as configured: to create such a stream would hide that something else is wrong.
+WRAPPERS = {"samza.landing": "streambench.system.landing:landed"}
+"""Settings of any system, and the function ``(systems, config, system, factory)`` that returns the factory to
+use in place of the system's own. It is imported where the setting stands."""
+
+# A file is there or not, and the rest is as configured: to create such a stream would hide that something
+# else is wrong.
 _MADE_BY_OTHERS = ("file", "tcp", "udp", "webhook")
 
 
 def builtin_kind(config: Config, system: str) -> str | None:
-    """The kind of a system that comes with streambench (``log``, ...), named by name or by path; None for any other."""
+    """The kind of a system that comes with streambench (``log``, ...), named by name or by path; None for any
+    other."""
     named = (config.text(f"systems.{system}.samza.factory") or "").replace(":", ".")
     return next((kind for kind, path in BUILTIN.items() if named in (kind, path.replace(":", "."))), None)
 
@@ -52,55 +58,88 @@ def builtin_settings() -> list[Key]:
     return [key for factory in factories for key in factory.settings]
 
 
+def settings_of(config: Config, system: str) -> list[Key]:
+    """The settings of one system of a kind that comes with streambench, under its own name; else none."""
+    kind = builtin_kind(config, system)
+    settings = pkgutil.resolve_name(BUILTIN[kind]).settings if kind is not None else ()
+    return [key._replace(pattern=key.pattern.replace("<s>", system)) for key in settings]
+
+
+def known_key(config: Config, key: str) -> Key | None:
+    """The description of a key: one of the table, or a setting of the system that it belongs to."""
+    known = config_keys.find(key)
+    if known is not None or not key.startswith("systems."):
+        return known
+    patterns = ((each, re.escape(each.pattern)) for each in settings_of(config, key.split(".")[1]))
+    return next((each for each, text in patterns if re.fullmatch(text.replace("<t>", ".+"), key)), None)
+
+
 def log_systems(config: Config) -> list[str]:
     """The names of the log systems that the configuration defines, sorted."""
     return [system for system in config.names_below("systems.") if builtin_kind(config, system) == "log"]
 
 
 def keepers(config: Config) -> list[str]:
-    """The names of the systems that may keep what a job has to remember, its checkpoints and changelogs, sorted: the log systems, or where
-    there are none, those of other kinds that keep checkpoints (their factories have a ``get_checkpoint_manager``)."""
-    return log_systems(config) or [system for system in config.names_below("systems.") if _keeps_checkpoints(config, system)]
+    """The names of the systems that may keep what a job has to remember, its checkpoints and changelogs,
+    sorted: the log systems, or where there are none, those of other kinds that keep checkpoints (their
+    factories have a ``get_checkpoint_manager``)."""
+    return log_systems(config) or [
+        system for system in config.names_below("systems.") if _keeps_checkpoints(config, system)
+    ]
 
 
 def _keeps_checkpoints(config: Config, system: str) -> bool:
     setting = f"systems.{system}.samza.factory"
-    return config.text(setting) is not None and hasattr(load.named(config, setting, group=GROUP, builtin=BUILTIN), "get_checkpoint_manager")
+    return config.text(setting) is not None and hasattr(
+        load.resolve(config, setting, group=GROUP, builtin=BUILTIN), "get_checkpoint_manager"
+    )
 
 
 class Systems:
-    """What a job's configuration says of its systems. ``fallback`` is the factory of those that name none (or ``memory``)."""
+    """The systems of a job's configuration. ``fallback`` is the factory of those that name none (or
+    ``memory``)."""
 
     def __init__(self, config: Config, fallback: SystemFactory | None = None) -> None:
         self._config = config
+        self.metrics = MetricsRegistry()
+        """Those of the admins; a container has them among its own."""
         self._fallback = fallback
         self._factories: dict[str, SystemFactory] = {}
         self._admins: dict[str, SystemAdmin] = {}
-        self._landings: dict[str, LandedSystemFactory] = {}
 
     def names(self) -> list[str]:
         """The systems that the configuration defines, sorted."""
         return self._config.names_below("systems.")
 
     def factory(self, system: str, *, key: str | None = None) -> SystemFactory:
-        """The factory of a system. Raises ConfigError naming ``key`` (where the system was mentioned) if there is no such system."""
+        """The factory of a system. Raises ConfigError naming ``key`` (where the system was mentioned) if
+        there is no such system."""
         if system not in self._factories:
             setting = f"systems.{system}.samza.factory"
-            if self._fallback is not None and self._config.get(setting, "memory") == "memory":
+            if self._fallback is not None and (self._config.text(setting) or "memory") == "memory":
                 return self._fallback
             if setting not in self._config:
                 raise self._missing(system, key)
-            factory = load.named(self._config, setting, group=GROUP, builtin=BUILTIN)
+            factory = load.resolve(self._config, setting, group=GROUP, builtin=BUILTIN)
             if isinstance(factory, type):
-                factory = load.called(self._config, setting, factory)
+                factory = load.instantiate(self._config, setting, factory)
             if not isinstance(factory, SystemFactory):
                 raise self._config.error(setting, f"{self._config[setting]} is not a SystemFactory")
             self._check_keys(system, factory)
-            self._factories[system] = self._landed(system, factory)
+            self._factories[system] = self._wrapped(system, factory)
         return self._factories[system]
 
+    def has(self, system: str) -> bool:
+        """True where the factory of a system is known already, because it was asked for or added."""
+        return system in self._factories
+
+    def add(self, system: str, factory: SystemFactory) -> None:
+        """Define a system that the configuration does not name."""
+        self._factories[system] = factory
+
     def check_names(self) -> None:
-        """Raise ConfigError at the first key of a system that nothing defines: what it says would be left out in silence."""
+        """Raise ConfigError at the first key of a system that nothing defines: what it says would be left out
+        in silence."""
         if self._fallback is not None:
             return
         defined = {name for name in self.names() if f"systems.{name}.samza.factory" in self._config}
@@ -113,44 +152,45 @@ class Systems:
     def admin(self, system: str) -> SystemAdmin:
         """The admin of a system, the same at each call."""
         if system not in self._admins:
-            self._admins[system] = self.factory(system).get_admin(system, self._config)
+            make = self.factory(system).get_admin
+            self._admins[system] = load.call_promised(make, 2, system, self._config, self.metrics)
         return self._admins[system]
 
     def consumer(self, system: str, metrics: MetricsRegistry) -> SystemConsumer:
         """A new consumer of a system."""
-        return self.factory(system).get_consumer(system, self._config, metrics)
+        made: SystemConsumer = load.call_promised(
+            self.factory(system).get_consumer, 2, system, self._config, metrics
+        )
+        return made
 
-    def input(self, system: str, metrics: MetricsRegistry, streams: Collection[SystemStream], who: str) -> SystemConsumer:
-        """A new consumer of a system for a container, which also brings what is only there while somebody receives it (where the system is
-        landed). ``streams``: the inputs of the job; ``who``: the job."""
-        self.factory(system)
-        landing = self._landings.get(system)
-        if landing is None:
+    def input(
+        self, system: str, metrics: MetricsRegistry, streams: Collection[SystemStream], who: str
+    ) -> SystemConsumer:
+        """A new consumer of a system for a container, which also receives what is only there while it is
+        received. ``streams``: the inputs of the job; ``who``: the job."""
+        factory = self.factory(system)
+        if not isinstance(factory, Receiving):
             return self.consumer(system, metrics)
-        return landing.get_input(system, self._config, metrics, [each for each in streams if each.system == system], who)
-
-    def receiver(self, system: str, metrics: MetricsRegistry, streams: Collection[SystemStream], who: str) -> Receiver:
-        """What receives streams of a system that is landed. Raises ConfigError where it is not."""
-        self.factory(system)
-        landing = self._landings.get(system)
-        if landing is None:
-            key = f"systems.{system}.samza.landing"
-            raise self._config.error(key, f"is missing: '{system}' is not landed; name the log system that is to keep what is received")
-        return landing.get_receiver(system, self._config, metrics, streams, who)
+        own = [each for each in streams if each.system == system]
+        return factory.get_input(system, self._config, metrics, own, who)
 
     def producer(self, system: str, metrics: MetricsRegistry) -> SystemProducer:
         """A new producer of a system."""
-        return self.factory(system).get_producer(system, self._config, metrics)
+        made: SystemProducer = load.call_promised(
+            self.factory(system).get_producer, 2, system, self._config, metrics
+        )
+        return made
 
     def metadata(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
-        """What ``SystemAdmin.metadata`` says of streams of any systems."""
+        """The ``SystemAdmin.metadata`` of streams of any systems."""
         found: dict[SystemStream, dict[int, PartitionMetadata]] = {}
         for system, wanted in _by_system(streams).items():
             found.update(self.admin(system).metadata(wanted))
         return found
 
     def glance(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
-        """What ``SystemAdmin.glance`` says of streams of any systems; nothing of those whose system does not answer."""
+        """The ``SystemAdmin.glance`` of streams of any systems; nothing of those whose system does not
+        answer."""
         found: dict[SystemStream, dict[int, PartitionMetadata]] = {}
         for system, wanted in _by_system(streams).items():
             try:
@@ -161,25 +201,58 @@ class Systems:
                 log.debug("%s does not answer: %s", system, error)
         return found
 
-    def inputs(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
-        """``metadata`` of the inputs of the job: that one is not there is told with the key, and with what makes it."""
+    def metadata_of(
+        self, partitions: Iterable[SystemStreamPartition]
+    ) -> dict[SystemStream, dict[int, PartitionMetadata]]:
+        """The ``SystemAdmin.metadata_of`` of partitions of any systems."""
+        of_systems: dict[str, list[SystemStreamPartition]] = {}
+        for ssp in partitions:
+            of_systems.setdefault(ssp.system, []).append(ssp)
+        found: dict[SystemStream, dict[int, PartitionMetadata]] = {}
+        for system, wanted in of_systems.items():
+            found.update(self.admin(system).metadata_of(wanted))
+        return found
+
+    def inputs(
+        self,
+        streams: Iterable[SystemStream],
+        of: Collection[SystemStreamPartition] | None = None,
+    ) -> dict[SystemStream, dict[int, PartitionMetadata]]:
+        """``metadata`` of the inputs of the job: that one is not there is reported with the key, and with
+        what makes it. ``of``: only these partitions are needed."""
         found: dict[SystemStream, dict[int, PartitionMetadata]] = {}
         for system, wanted in _by_system(streams).items():
             try:
-                found.update(self.admin(system).metadata(wanted))
+                admin = self.admin(system)
+                own = None if of is None else [ssp for ssp in of if ssp.system_stream in wanted]
+                found.update(admin.metadata(wanted) if own is None else admin.metadata_of(own))
             except UnknownStreamError as error:
-                keys = [key for key in ("task.inputs", "task.broadcast.inputs") if self._config.text(key)]
-                raise UnknownStreamError(f"{' or '.join(keys)}: {error}{self.remedy(system)}") from None
+                raise self._unknown_input(wanted, error) from None
         return found
 
-    def remedy(self, system: str, stream: str = "SYSTEM.STREAM") -> str:
-        """How a stream of a system is made that is not there, for the end of an error; empty where that is not for streambench to do."""
+    def _unknown_input(self, wanted: Iterable[SystemStream], error: UnknownStreamError) -> UnknownStreamError:
+        """The error for the first of these inputs that is not there, with the key that names it; ``error`` is
+        of one of them."""
+        for stream in wanted:
+            try:
+                self.admin(stream.system).metadata([stream])
+            except UnknownStreamError as found:
+                named = [name.partition("#")[0] for name in self._config.names("task.inputs")]
+                key = "task.inputs" if str(stream) in named else "task.broadcast.inputs"
+                return UnknownStreamError(f"{key}: {found}{self.remedy(stream.system, str(stream))}")
+        return UnknownStreamError(f"task.inputs: {error}")  # it has come meanwhile
+
+    def remedy(self, system: str, stream: str) -> str:
+        """The command that creates a missing stream of a system, for the end of an error; empty where
+        streambench does not create it."""
         if builtin_kind(self._config, system) in _MADE_BY_OTHERS:
             return ""
-        return f"; 'streambench streams create {stream}' makes one, in a notebook '%stream streams create {stream}'"
+        command = self._config.command(f"streams create {stream}")
+        return f"; '{command}' makes one, in a notebook '%stream streams create {stream}'"
 
     def create(self, stream: SystemStream, partitions: int | None = None) -> bool:
-        """Create a stream with so many partitions, else with as many as the configuration says for it (1 if it does not)."""
+        """Create a stream with so many partitions, else with as many as the configuration says for it (1 if
+        it does not)."""
         key = f"systems.{stream.system}.streams.{stream.stream}.partitions"
         number = self._config.integer(key) if partitions is None else partitions
         if number < 1:
@@ -194,35 +267,27 @@ class Systems:
     def _missing(self, system: str, key: str | None) -> ConfigError:
         setting = f"systems.{system}.samza.factory"
         others = [name for name in self.names() if f"systems.{name}.samza.factory" in self._config]
-        near = difflib.get_close_matches(system, others, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"define it with {setting}=log (or {', '.join(sorted(BUILTIN))}, ...)"
+        hint = suggest(system, others, f"define it with {setting}=log (or {', '.join(sorted(BUILTIN))}, ...)")
         what = f"there is no system '{system}'; {hint}"
         return self._config.error(key, what) if key else ConfigError(what, key=setting)
 
-    def _landed(self, system: str, factory: SystemFactory) -> SystemFactory:
-        """The factory, or one of what was landed where the configuration has the system landed."""
-        key = f"systems.{system}.samza.landing"
-        target = self._config.text(key)
-        if target is None:
-            return factory
-        from streambench.system.landing import LandedSystemFactory  # it needs the log, as few jobs do
-
-        if self._config.text(f"systems.{target}.samza.landing") is not None:
-            raise self._config.error(key, f"'{target}' is landed itself: name a log system that is not")
-        self.factory(target, key=key)
-        if builtin_kind(self._config, target) != "log":
-            raise self._config.error(key, f"'{target}' is no log system: landing needs one, to be read from again")
-        landing = self._landings[system] = LandedSystemFactory(factory, target)
-        return landing
+    def _wrapped(self, system: str, factory: SystemFactory) -> SystemFactory:
+        """The factory, or one around it where a setting of the system asks for that."""
+        for name, path in WRAPPERS.items():
+            if self._config.text(f"systems.{system}.{name}") is not None:
+                factory = pkgutil.resolve_name(path)(self, self._config, system, factory)
+        return factory
 
     def _check_keys(self, system: str, factory: SystemFactory) -> None:
         if factory.keys is None:
             return
         for name in self._config.below(f"systems.{system}."):
             if not name.startswith(("samza.", "streams.")) and name not in factory.keys:
-                near: Collection[str] = difflib.get_close_matches(name, factory.keys, n=1)
-                hint = f"; did you mean systems.{system}.{next(iter(near))}?" if near else ""
-                raise self._config.error(f"systems.{system}.{name}", f"is not a setting of this kind of system{hint}")
+                hint = suggest(name, factory.keys, prefix=f"systems.{system}.")
+                raise self._config.error(
+                    f"systems.{system}.{name}",
+                    f"is not a setting of this kind of system{hint and '; '}{hint}",
+                )
 
 
 def _by_system(streams: Iterable[SystemStream]) -> dict[str, list[SystemStream]]:

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 def as_milliseconds(given: pa.Array | Sequence[Any]) -> pa.Array:
     """Timestamps as int64: milliseconds since 1970 (UTC), null where there is none.
 
-    ``given``, an Arrow array or a list, holds such numbers (also as floats without a fraction, which pandas makes of numbers with gaps), or
-    times: Arrow timestamps of any unit, datetimes. A time without a time zone is UTC; what is finer than a millisecond is cut off. Raises
-    SerdeError for anything else, and for what does not fit into int64."""
+    ``given``, an Arrow array or a list, holds such numbers (also as floats without a fraction, which pandas
+    makes of numbers with gaps), or times: Arrow timestamps of any unit, datetimes. A time without a time zone
+    is UTC; what is finer than a millisecond is cut off. Raises SerdeError for anything else, and for what
+    does not fit into int64."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -53,6 +54,7 @@ def _array(given: Sequence[Any]) -> pa.Array:
 
 def _wrong(found: str) -> SerdeError:
     return SerdeError(
-        "timestamps must be either whole numbers of milliseconds since 1970 (UTC) or times (datetimes, Arrow timestamps), "
+        "timestamps must be either whole numbers of milliseconds since 1970 (UTC) or times (datetimes, "
+        "Arrow timestamps), "
         f"not {found}: cast them to one of these"
     )

@@ -22,7 +22,9 @@ class Files:
     def __init__(self, path: Path, **settings: str) -> None:
         named = {name.replace("__", "."): value for name, value in settings.items()}
         self.config = Config({"systems.files.samza.factory": "file", "systems.files.path": path})
-        self.config = self.config.with_values({f"systems.files.{name}": value for name, value in named.items()})
+        self.config = self.config.with_values(
+            {f"systems.files.{name}": value for name, value in named.items()}
+        )
 
     def consumer(self, offset: str = "0", ssp: SystemStreamPartition = SSP) -> SystemConsumer:
         consumer = FileSystemFactory().get_consumer("files", self.config, MetricsRegistry())
@@ -41,7 +43,9 @@ class Files:
     def metadata(self, stream: SystemStream = STREAM) -> dict[int, PartitionMetadata]:
         return self.admin().metadata([stream])[stream]
 
-    def read(self, offset: str = "0", at_most: int = 1000, ssp: SystemStreamPartition = SSP) -> list[IncomingMessageEnvelope]:
+    def read(
+        self, offset: str = "0", at_most: int = 1000, ssp: SystemStreamPartition = SSP
+    ) -> list[IncomingMessageEnvelope]:
         """All messages from an offset on, so many at a time."""
         consumer = self.consumer(offset, ssp)
         read = []

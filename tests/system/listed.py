@@ -70,7 +70,9 @@ class Opaque(PullSystemFactory):
     def partitions(self, system: str, stream: str, config: Config) -> int:
         return len(streams.get(stream, ()))
 
-    def consumer(self, system: str, stream: str, partition: int, offset: str | None, config: Config) -> StreamConsumer:
+    def consumer(
+        self, system: str, stream: str, partition: int, offset: str | None, config: Config
+    ) -> StreamConsumer:
         messages = streams[stream][partition]
         return ListConsumer(messages, 0 if offset is None else self.index(messages, offset))
 
@@ -86,7 +88,11 @@ class Bounded(Opaque):
 
     def bounds(self, system: str, stream: str, partition: int, config: Config) -> PartitionMetadata:
         messages = streams[stream][partition]
-        return PartitionMetadata(messages[0].offset_id, messages[-1].offset_id, None) if messages else PartitionMetadata(None, None, None)
+        return (
+            PartitionMetadata(messages[0].offset_id, messages[-1].offset_id, None)
+            if messages
+            else PartitionMetadata(None, None, None)
+        )
 
 
 class Compared(Bounded):
@@ -108,7 +114,10 @@ class Numbered(Bounded):
         return str(2 * at + 1)
 
     def index(self, partition: list[StreamMessage], offset: str) -> int:
-        return next((at for at, message in enumerate(partition) if int(message.offset_id) >= int(offset)), len(partition))
+        return next(
+            (at for at, message in enumerate(partition) if int(message.offset_id) >= int(offset)),
+            len(partition),
+        )
 
     def create(self, system: str, stream: str, partitions: int, config: Config) -> None:
         streams[stream] = [[] for _ in range(partitions)]

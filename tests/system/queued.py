@@ -1,4 +1,5 @@
-"""A system of queues in memory, such as a broker has: what is delivered is gone once it is acknowledged, and comes again if it is not."""
+"""A system of queues in memory, such as a broker has: what is delivered is gone once it is acknowledged, and
+comes again if it is not."""
 
 from __future__ import annotations
 
@@ -10,7 +11,13 @@ from typing import Any, NamedTuple
 from streambench.config import Config
 from streambench.errors import OffsetError, StreamExistsError, UnknownStreamError
 from streambench.metrics.registry import MetricsRegistry
-from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, PartitionMetadata, SystemStream, SystemStreamPartition
+from streambench.model import (
+    IncomingMessageEnvelope,
+    OutgoingMessageEnvelope,
+    PartitionMetadata,
+    SystemStream,
+    SystemStreamPartition,
+)
 from streambench.system.api import SystemAdmin, SystemConsumer, SystemFactory, SystemProducer
 
 
@@ -79,12 +86,18 @@ class QueueConsumer(SystemConsumer):
         with broker.changed:
             for ssp, messages in self.unacknowledged.items():
                 if (ssp.stream, ssp.partition) in broker.queues:
-                    broker.queues[ssp.stream, ssp.partition].extendleft(message for _, message in reversed(messages))
+                    broker.queues[ssp.stream, ssp.partition].extendleft(
+                        message for _, message in reversed(messages)
+                    )
                 messages.clear()
 
-    def poll(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[IncomingMessageEnvelope]:
+    def poll(
+        self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int
+    ) -> list[IncomingMessageEnvelope]:
         with broker.changed:
-            broker.changed.wait_for(lambda: any(broker.queues[ssp.stream, ssp.partition] for ssp in wanted), timeout_ms / 1000)
+            broker.changed.wait_for(
+                lambda: any(broker.queues[ssp.stream, ssp.partition] for ssp in wanted), timeout_ms / 1000
+            )
             return [envelope for ssp, at_most in wanted.items() for envelope in self._taken(ssp, at_most)]
 
     def _taken(self, ssp: SystemStreamPartition, at_most: int) -> Iterable[IncomingMessageEnvelope]:
@@ -94,7 +107,9 @@ class QueueConsumer(SystemConsumer):
             number = self.delivered[ssp]
             self.delivered[ssp] += 1
             self.unacknowledged[ssp].append((number, taken))
-            yield IncomingMessageEnvelope(ssp, str(number), taken.key, taken.message, taken.timestamp, taken.headers)
+            yield IncomingMessageEnvelope(
+                ssp, str(number), taken.key, taken.message, taken.timestamp, taken.headers
+            )
 
     def at_head(self, ssp: SystemStreamPartition) -> bool:
         return not broker.queues[ssp.stream, ssp.partition]
@@ -137,7 +152,12 @@ class QueueAdmin(SystemAdmin):
     replayable = False
 
     def metadata(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
-        return {stream: {number: PartitionMetadata(None, None, "0") for number in range(broker.partitions(stream))} for stream in streams}
+        return {
+            stream: {
+                number: PartitionMetadata(None, None, "0") for number in range(broker.partitions(stream))
+            }
+            for stream in streams
+        }
 
     def create(self, stream: SystemStream, partitions: int, **settings: Any) -> bool:
         try:
@@ -146,7 +166,9 @@ class QueueAdmin(SystemAdmin):
             broker.create(stream.stream, partitions)
             return True
         if present != partitions:
-            raise StreamExistsError(f"{stream} is there already, with {present} partitions and not {partitions}")
+            raise StreamExistsError(
+                f"{stream} is there already, with {present} partitions and not {partitions}"
+            )
         return False
 
     def compare(self, offset: str, other: str) -> int:
@@ -171,5 +193,5 @@ class QueueSystem(SystemFactory):
     def get_producer(self, system: str, config: Config, metrics: MetricsRegistry) -> QueueProducer:
         return QueueProducer()
 
-    def get_admin(self, system: str, config: Config) -> QueueAdmin:
+    def get_admin(self, system: str, config: Config, metrics: MetricsRegistry | None = None) -> QueueAdmin:
         return QueueAdmin()

@@ -1,6 +1,8 @@
-"""A queue in a directory, for several processes: who sends puts files there, and a file is gone once its message is acknowledged.
+"""A queue in a directory, for several processes: who sends puts files there, and a file is gone once its
+message is acknowledged.
 
-``spool/<stream>/<partition>/<number>`` is a message that nobody has acknowledged; its name is kept in ``acked`` when it is.
+``spool/<stream>/<partition>/<number>`` is a message that nobody has acknowledged; its name is kept in
+``acked`` when it is.
 """
 
 from __future__ import annotations
@@ -15,7 +17,13 @@ from typing import Any
 from streambench.config import Config
 from streambench.errors import StreamSystemError, UnknownStreamError
 from streambench.metrics.registry import MetricsRegistry
-from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, PartitionMetadata, SystemStream, SystemStreamPartition
+from streambench.model import (
+    IncomingMessageEnvelope,
+    OutgoingMessageEnvelope,
+    PartitionMetadata,
+    SystemStream,
+    SystemStreamPartition,
+)
 from streambench.system.api import SystemAdmin, SystemConsumer, SystemFactory, SystemProducer
 
 
@@ -63,7 +71,9 @@ class SpoolConsumer(SystemConsumer):
     def stop(self) -> None:
         self.lanes.clear()
 
-    def poll(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[IncomingMessageEnvelope]:
+    def poll(
+        self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int
+    ) -> list[IncomingMessageEnvelope]:
         found = []
         for ssp, at_most in wanted.items():
             delivered = {path.name for _, path in self.lanes[ssp]}
@@ -117,7 +127,10 @@ class SpoolAdmin(SystemAdmin):
         self.spool = spool
 
     def metadata(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
-        return {stream: dict.fromkeys(range(self._partitions(stream)), PartitionMetadata(None, None, "0")) for stream in streams}
+        return {
+            stream: dict.fromkeys(range(self._partitions(stream)), PartitionMetadata(None, None, "0"))
+            for stream in streams
+        }
 
     def _partitions(self, stream: SystemStream) -> int:
         directory = self.spool.directory / stream.stream
@@ -145,5 +158,5 @@ class SpoolSystem(SystemFactory):
     def get_producer(self, system: str, config: Config, metrics: MetricsRegistry) -> SpoolProducer:
         return SpoolProducer()
 
-    def get_admin(self, system: str, config: Config) -> SpoolAdmin:
+    def get_admin(self, system: str, config: Config, metrics: MetricsRegistry | None = None) -> SpoolAdmin:
         return SpoolAdmin(Spool(config.path(f"systems.{system}.path")))

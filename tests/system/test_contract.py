@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import textwrap
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -61,12 +62,17 @@ class TestTables(_Pulled):
     most_partitions = 1
 
     def settings(self, directory: Path) -> Mapping[str, Any]:
-        return {"samza.factory": f"{CHECKOUT}/docs/examples/tables.py:TableSystem", "path": directory / "tables.db"}
+        return {
+            "samza.factory": f"{CHECKOUT}/docs/examples/tables.py:TableSystem",
+            "path": directory / "tables.db",
+        }
 
     def create(self, system: SystemUnderTest, name: str, partitions: int) -> None:
         assert partitions == 1
         with sqlite3.connect(system.directory / "tables.db") as db:
-            db.execute(f'CREATE TABLE "{name}" (id INTEGER PRIMARY KEY AUTOINCREMENT, key BLOB, message BLOB)')
+            db.execute(
+                f'CREATE TABLE "{name}" (id INTEGER PRIMARY KEY AUTOINCREMENT, key BLOB, message BLOB)'
+            )
         db.close()
 
 
@@ -77,8 +83,12 @@ class TestTablesWithBounds(TestTables):
 
     def settings(self, directory: Path) -> Mapping[str, Any]:
         example = (CHECKOUT / "docs" / "examples" / "tables.py").read_text()
-        (snippet,) = re.findall(r"```python\n(    def bounds.*?)```", (CHECKOUT / "docs" / "plugin.md").read_text(), re.DOTALL)
-        (directory / "bounded.py").write_text(f"{example}\n{snippet}\n\nfrom streambench import PartitionMetadata\n")
+        (snippet,) = re.findall(
+            r"```python\n(def bounds.*?)```", (CHECKOUT / "docs" / "plugin.md").read_text(), re.DOTALL
+        )
+        (directory / "bounded.py").write_text(
+            f"{example}\n{textwrap.indent(snippet, '    ')}\n\nfrom streambench import PartitionMetadata\n"
+        )
         return {"samza.factory": f"{directory}/bounded.py:TableSystem", "path": directory / "tables.db"}
 
 
@@ -132,7 +142,8 @@ class TestQueues(SystemContract):
 
 
 class TestWebhook(SystemContract):
-    """A webhook that posts to itself, several messages in one request. A key is an HTTP header, which cannot be any bytes."""
+    """A webhook that posts to itself, several messages in one request. A key is an HTTP header, which cannot
+    be any bytes."""
 
     replayable = keys = timestamps = tombstones = empty_messages = any_bytes = False
     chooses_partitions = creates = deletes = grows = False

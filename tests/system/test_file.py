@@ -96,8 +96,11 @@ def decoded(ending: str, message: Any) -> Any:
 
 
 @given(file=files(), at_most=st.integers(1, 4))
-def test_whatever_is_in_a_file_offsets_lead_to_it(tmp_path_factory: pytest.TempPathFactory, file: Any, at_most: int) -> None:
-    """From each message's own offset reading begins with it, from the following one with the next; and the admin says the same."""
+def test_whatever_is_in_a_file_offsets_lead_to_it(
+    tmp_path_factory: pytest.TempPathFactory, file: Any, at_most: int
+) -> None:
+    """From each message's own offset reading begins with it, from the following one with the next; and the
+    admin says the same."""
     ending, data, wanted = file
     path = tmp_path_factory.mktemp("files")
     written(path / f"flights{ending}", data)
@@ -109,12 +112,18 @@ def test_whatever_is_in_a_file_offsets_lead_to_it(tmp_path_factory: pytest.TempP
         assert (here.oldest, here.newest) == (None, None)
         assert files.read(here.upcoming or "") == []
         return
-    assert (here.oldest, here.newest, here.upcoming) == (read[0].offset, read[-1].offset, admin.after(read[-1].offset))
+    assert (here.oldest, here.newest, here.upcoming) == (
+        read[0].offset,
+        read[-1].offset,
+        admin.after(read[-1].offset),
+    )
     for at, envelope in enumerate(read):
         assert files.read(envelope.offset, at_most) == read[at:]
         assert files.read(admin.after(envelope.offset), at_most) == read[at + 1 :]
     offsets = [envelope.offset for envelope in read]
-    assert [admin.compare(one, other) for one, other in zip(offsets, offsets[1:], strict=False)] == [-1] * (len(offsets) - 1)
+    assert [admin.compare(one, other) for one, other in zip(offsets, offsets[1:], strict=False)] == [-1] * (
+        len(offsets) - 1
+    )
 
 
 def test_a_position_inside_a_line_means_that_line(tmp_path: Path) -> None:
@@ -160,11 +169,17 @@ def test_partitions_are_read_apart_and_one_that_is_not_wanted_loses_nothing(tmp_
 @pytest.mark.parametrize(
     ("ending", "data", "keys"),
     [
-        (".jsonl", b'{"id":"a"}\n{"id":5}\n{"x":1}\nno json\n[1]\n{"id":null}\n', [b"a", b"5", None, None, None, None]),
+        (
+            ".jsonl",
+            b'{"id":"a"}\n{"id":5}\n{"x":1}\nno json\n[1]\n{"id":null}\n',
+            [b"a", b"5", None, None, None, None],
+        ),
         (".csv", b"id,x\na,1\n,2\n", [b"a", b""]),
     ],
 )
-def test_a_key_can_be_taken_from_a_field(tmp_path: Path, ending: str, data: bytes, keys: list[bytes | None]) -> None:
+def test_a_key_can_be_taken_from_a_field(
+    tmp_path: Path, ending: str, data: bytes, keys: list[bytes | None]
+) -> None:
     written(tmp_path / f"flights{ending}", data)
     assert [envelope.key for envelope in Files(tmp_path, key__field="id").read()] == keys
 
@@ -197,20 +212,27 @@ def test_a_broken_row_is_a_message_of_its_own_with_its_bytes_and_an_error_that_n
     first, broken, next_one = read[:3]
     assert isinstance(broken, Undecodable)
     assert (broken.key, broken.message) == (None, raw)
-    assert re.search(rf"files\.flights\.0@{broken.offset}: .*flights{re.escape(ending)}, line {line}: .*{what}", str(broken.error))
+    assert re.search(
+        rf"files\.flights\.0@{broken.offset}: .*flights{re.escape(ending)}, line {line}: .*{what}",
+        str(broken.error),
+    )
     assert [first.key[:1], orjson.loads(next_one.message)] == [b"2", {"a\n": "5", "b": "6"}]
     here, admin = files.metadata()[0], files.admin()
     assert (here.oldest, here.newest) == (read[0].offset, read[-1].offset)
     for at, each in enumerate(read):
         again = files.read(admin.after(each.offset), at_most)
-        assert [(one.offset, one.message) for one in again] == [(one.offset, one.message) for one in read[at + 1 :]]
+        assert [(one.offset, one.message) for one in again] == [
+            (one.offset, one.message) for one in read[at + 1 :]
+        ]
         inside = files.read(each.offset, at_most)
         assert [one.offset for one in inside] == [one.offset for one in read[at:]]
         if at == 1:
             assert str(inside[0].error) == str(broken.error)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(("header", "what"), [(b"a,b,a\n", "column 'a' stands twice"), (b"a,b\n", "no column 'id'")])
+@pytest.mark.parametrize(
+    ("header", "what"), [(b"a,b,a\n", "column 'a' stands twice"), (b"a,b\n", "no column 'id'")]
+)
 def test_a_wrong_header_is_an_error(tmp_path: Path, header: bytes, what: str) -> None:
     written(tmp_path / "flights.csv", header + b"1,2\n")
     with pytest.raises(CorruptDataError, match=f"line 1: .*{what}"):
@@ -246,7 +268,9 @@ def test_a_file_is_a_stream_by_itself(tmp_path: Path) -> None:
     files, stream = Files(path), SystemStream("files", "access.2024")
     assert files.admin().streams() == [stream]
     assert files.messages(ssp=SystemStreamPartition("files", "access.2024", 0)) == [b"GET"]
-    with pytest.raises(UnknownStreamError, match=r"access\.2024\.log\.gz is one file, and its stream is files\.access\.2024"):
+    with pytest.raises(
+        UnknownStreamError, match=r"access\.2024\.log\.gz is one file, and its stream is files\.access\.2024"
+    ):
         files.metadata()
 
 
@@ -289,7 +313,9 @@ def test_a_partition_that_is_not_there_is_an_error(tmp_path: Path) -> None:
 def test_several_files_of_one_name_are_an_error_that_names_the_choice(tmp_path: Path) -> None:
     written(tmp_path / "flights.jsonl", b"")
     written(tmp_path / "flights.csv.gz", b"")
-    with pytest.raises(StreamSystemError, match=r"flights\.jsonl, flights\.csv\.gz.*systems\.files\.streams\.flights\.path"):
+    with pytest.raises(
+        StreamSystemError, match=r"flights\.jsonl, flights\.csv\.gz.*systems\.files\.streams\.flights\.path"
+    ):
         Files(tmp_path).metadata()
 
 
@@ -310,13 +336,19 @@ def test_a_gap_in_the_partitions_is_an_error(tmp_path: Path) -> None:
     ("settings", "key", "what"),
     [
         ({"format": "xml"}, "systems.files.format", "not one of jsonl, csv, text"),
-        ({"streams.flights.follow": "perhaps"}, "systems.files.streams.flights.follow", "neither true nor false"),
+        (
+            {"streams.flights.follow": "perhaps"},
+            "systems.files.streams.flights.follow",
+            "neither true nor false",
+        ),
         ({"streams.flights.follw": "true"}, "systems.files.streams.flights.follw", "did you mean follow"),
         ({"format": "text", "key.field": "id"}, "systems.files.key.field", "have no fields"),
-        ({"streams.flights.path": "data.dat"}, "systems.files.format", "does not tell"),
+        ({"streams.flights.path": "data.dat"}, "systems.files.format", "does not show"),
     ],
 )
-def test_wrong_settings_are_reported_under_their_key(tmp_path: Path, settings: dict[str, str], key: str, what: str) -> None:
+def test_wrong_settings_are_reported_under_their_key(
+    tmp_path: Path, settings: dict[str, str], key: str, what: str
+) -> None:
     written(tmp_path / "flights.jsonl", b"1\n")
     written(tmp_path / "data.dat", b"1\n")
     if "streams.flights.path" in settings:
@@ -392,7 +424,10 @@ def test_a_followed_csv_file_may_begin_empty_and_gives_whole_rows(tmp_path: Path
     assert consumer.at_head(SSP)
     assert admin.metadata([STREAM])[STREAM][0].newest is None
     append(path, b'y"\n2,z\n')
-    assert [orjson.loads(message) for message in poll(consumer)] == [{"a": "1", "b": "x\ny"}, {"a": "2", "b": "z"}]
+    assert [orjson.loads(message) for message in poll(consumer)] == [
+        {"a": "1", "b": "x\ny"},
+        {"a": "2", "b": "z"},
+    ]
     assert admin.metadata([STREAM])[STREAM][0] == PartitionMetadata("11", "15", "16")
 
 
@@ -420,7 +455,9 @@ def test_a_file_that_was_cut_is_an_error(tmp_path: Path, follow: str) -> None:
     consumer = Files(tmp_path, follow=follow).consumer()
     consumer.poll({SSP: 10}, 0)
     os.truncate(path, 4)
-    with pytest.raises(OffsetError, match=r"files\.flights\.0: .*flights\.jsonl was cut to 4 bytes.*samza\.reset\.offset"):
+    with pytest.raises(
+        OffsetError, match=r"files\.flights\.0: .*flights\.jsonl was cut to 4 bytes.*samza\.reset\.offset"
+    ):
         while True:
             assert consumer.poll({SSP: 100_000}, 0)
 
@@ -440,11 +477,34 @@ def test_a_followed_file_that_was_rotated_is_an_error(tmp_path: Path) -> None:
 # Writing
 
 
-def test_real_files_are_read_to_their_end(shared_data: Path) -> None:
-    files = Files(shared_data)
+def test_real_files_are_read_to_their_end(real_streams: Path) -> None:
+    files = Files(real_streams)
     for stream in ("flights", "airports", "weather", "weblog"):
         here = files.metadata(SystemStream("files", stream))[0]
         read = files.read(ssp=SystemStreamPartition("files", stream, 0))
         assert (read[0].offset, read[-1].offset) == (here.oldest, here.newest)
         if stream != "weblog":
             assert all(isinstance(orjson.loads(envelope.message), dict) for envelope in read)
+
+
+@pytest.mark.parametrize("pattern", ["data/*.jsonl", "data/flight?.jsonl", "da[t]a/flights.jsonl"])
+def test_a_pattern_is_no_path_and_its_error_names_the_key_and_the_directory(
+    tmp_path: Path, pattern: str
+) -> None:
+    written(tmp_path / "data" / "flights.jsonl", b"{}\n")
+    given = str(tmp_path / pattern)
+    for key, files in (
+        ("path", Files(Path(given))),
+        ("streams.flights.path", Files(tmp_path / "data", streams__flights__path=given)),
+    ):
+        with pytest.raises(
+            ConfigError, match=rf"systems\.files\.{key}: .* is a pattern, .*: write the directory, {tmp_path}"
+        ) as told:
+            files.metadata()
+        assert told.value.key == f"systems.files.{key}"
+
+
+def test_a_path_with_the_signs_of_a_pattern_that_is_there_is_a_path(tmp_path: Path) -> None:
+    written(tmp_path / "data [1]" / "flights.jsonl", b"{}\n")
+    assert Files(tmp_path / "data [1]").messages() == [b"{}"]
+    assert Files(tmp_path / "data [1]" / "other.jsonl").admin().create(SystemStream("files", "other"), 1)

@@ -46,7 +46,11 @@ def test_partitions_are_files_of_a_directory(tmp_path: Path) -> None:
     producer = files.producer()
     send(producer, b"x", partition=2)
     producer.flush("Partition 0")
-    assert [path.name for path in sorted((tmp_path / "new" / "flights").iterdir())] == ["0.txt", "1.txt", "2.txt"]
+    assert [path.name for path in sorted((tmp_path / "new" / "flights").iterdir())] == [
+        "0.txt",
+        "1.txt",
+        "2.txt",
+    ]
     assert files.messages(ssp=SystemStreamPartition("files", "flights", 2)) == [b"x"]
 
 
@@ -108,7 +112,13 @@ def test_a_write_that_fails_leaves_no_half_line(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    ("message", "what"), [({"a": 1}, r"systems\.files\.samza\.msg\.serde=json"), (None, "NoneType"), (b"a\nb", "newline"), (b"", "empty")]
+    ("message", "what"),
+    [
+        ({"a": 1}, r"systems\.files\.samza\.msg\.serde=json"),
+        (None, "tombstone"),
+        (b"a\nb", "newline"),
+        (b"", "empty"),
+    ],
 )
 def test_what_is_no_line_is_refused(tmp_path: Path, message: Any, what: str) -> None:
     written(tmp_path / "flights.jsonl", b"")
@@ -116,8 +126,12 @@ def test_what_is_no_line_is_refused(tmp_path: Path, message: Any, what: str) -> 
         send(Files(tmp_path).producer(), message)
 
 
-@pytest.mark.parametrize(("name", "what"), [("flights.csv", "CSV files"), ("flights.jsonl.gz", "compressed files")])
-def test_csv_and_compressed_files_cannot_be_written_and_the_error_says_what_can(tmp_path: Path, name: str, what: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "what"), [("flights.csv", "CSV files"), ("flights.jsonl.gz", "compressed files")]
+)
+def test_csv_and_compressed_files_cannot_be_written_and_the_error_says_what_can(
+    tmp_path: Path, name: str, what: str
+) -> None:
     written(tmp_path / name, b"")
     with pytest.raises(StreamSystemError, match=f"{what} can only be read.*JSON lines"):
         send(Files(tmp_path).producer(), b"1")

@@ -36,19 +36,24 @@ def few_streams() -> object:
 
 
 def config(**kinds: str) -> Config:
-    return Config({f"systems.{name}.samza.factory": f"tests.system.{kind}" for name, kind in kinds.items()} | {"task.inputs": "o.named"})
+    return Config(
+        {f"systems.{name}.samza.factory": f"tests.system.{kind}" for name, kind in kinds.items()}
+        | {"task.inputs": "o.named"}
+    )
 
 
 def test_one_that_does_not_answer_is_left_behind_and_named() -> None:
     found = listing(config(slow="test_listing.Slow", well="listed.Numbered"), patience_s=0.3)
     assert SystemStream("well", "there") in found.streams
-    assert [str(problem) for problem in found.problems] == ["the system 'slow' did not tell its streams within 0.3 seconds"]
+    assert [str(problem) for problem in found.problems] == [
+        "the system 'slow' did not list its streams within 0.3 seconds"
+    ]
 
 
 def test_what_a_plug_in_raises_is_told_with_its_system() -> None:
     (problem,) = streams_of([(config(bad="test_listing.Broken"), "bad")], patience_s=30)
     assert isinstance(problem, StreamSystemError)
-    assert "'bad' cannot tell its streams" in str(problem) and "no such luck" in str(problem)
+    assert "'bad' cannot list its streams" in str(problem) and "no such luck" in str(problem)
 
 
 def test_of_a_system_that_tells_none_the_inputs_are_known() -> None:

@@ -13,7 +13,14 @@ from streambench.config import Config
 from streambench.errors import OffsetError, UnknownStreamError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, PartitionMetadata, SystemStream, SystemStreamPartition
-from streambench.system.memory import MemoryAdmin, MemoryConsumer, MemoryProducer, MemoryStreams, MemorySystemFactory, memory_streams
+from streambench.system.memory import (
+    MemoryAdmin,
+    MemoryConsumer,
+    MemoryProducer,
+    MemoryStreams,
+    MemorySystemFactory,
+    memory_streams,
+)
 
 CLICKS = SystemStream("mem", "clicks")
 P0, P1 = (SystemStreamPartition("mem", "clicks", number) for number in (0, 1))
@@ -42,8 +49,13 @@ def reading(streams: MemoryStreams, **starts: str) -> MemoryConsumer:
     return consumer
 
 
-def read(consumer: MemoryConsumer, *wanted: SystemStreamPartition, at_most: int = 100) -> list[tuple[int, str, Any]]:
-    return [(each.ssp.partition, each.offset, each.message) for each in consumer.poll(dict.fromkeys(wanted, at_most), 0)]
+def read(
+    consumer: MemoryConsumer, *wanted: SystemStreamPartition, at_most: int = 100
+) -> list[tuple[int, str, Any]]:
+    return [
+        (each.ssp.partition, each.offset, each.message)
+        for each in consumer.poll(dict.fromkeys(wanted, at_most), 0)
+    ]
 
 
 def test_what_was_sent_is_read_in_order_with_its_index_as_offset(streams: MemoryStreams) -> None:
@@ -57,8 +69,12 @@ def test_what_was_sent_is_read_in_order_with_its_index_as_offset(streams: Memory
 def test_timestamp_and_headers_come_with_their_message(streams: MemoryStreams) -> None:
     producer = MemoryProducer(streams)
     producer.send("test", OutgoingMessageEnvelope(CLICKS, "plain", partition=0))
-    producer.send("test", OutgoingMessageEnvelope(CLICKS, "dated", partition=0, timestamp=7, headers={"h": b"1"}))
-    producer.sender(CLICKS)("test", OutgoingMessageEnvelope(CLICKS, "x", headers={"i": b"2"}), "k", "headed", 0)
+    producer.send(
+        "test", OutgoingMessageEnvelope(CLICKS, "dated", partition=0, timestamp=7, headers={"h": b"1"})
+    )
+    producer.sender(CLICKS)(
+        "test", OutgoingMessageEnvelope(CLICKS, "x", headers={"i": b"2"}), "k", "headed", 0
+    )
     found = reading(streams, p0="0").poll({P0: 10}, 0)
     assert [(each.key, each.message, each.timestamp, each.headers) for each in found] == [
         (None, "plain", None, None),
@@ -67,10 +83,13 @@ def test_timestamp_and_headers_come_with_their_message(streams: MemoryStreams) -
     ]
 
 
-def test_objects_stay_the_objects_they_are(streams: MemoryStreams) -> None:
+def test_objects_that_can_change_are_copied_both_ways(streams: MemoryStreams) -> None:
     message = {"n": [1]}
     send(streams, 0, message)
-    assert reading(streams, p0="0").poll({P0: 1}, 0)[0].message is message
+    message["n"].append(2)
+    first = reading(streams, p0="0").poll({P0: 1}, 0)[0].message
+    first["n"].append(3)
+    assert reading(streams, p0="0").poll({P0: 1}, 0)[0].message == {"n": [1]}
 
 
 def test_what_is_appended_by_partition_is_what_was_sent(streams: MemoryStreams) -> None:
@@ -80,7 +99,10 @@ def test_what_is_appended_by_partition_is_what_was_sent(streams: MemoryStreams) 
     appends.partitions[1](("k", "plain", None))
     producer.send("test", OutgoingMessageEnvelope(CLICKS, "stamped", partition=1, timestamp=7))
     appends.partitions[1]((None, "last", None))
-    seen = [(envelope.key, envelope.message, envelope.timestamp) for envelope in reading(streams, p1="0").poll({P1: 9}, 0)]
+    seen = [
+        (envelope.key, envelope.message, envelope.timestamp)
+        for envelope in reading(streams, p1="0").poll({P1: 9}, 0)
+    ]
     assert seen == [("k", "plain", None), (None, "stamped", 7), (None, "last", None)]
 
 
@@ -122,15 +144,21 @@ def test_offsets_go_on_past_those_that_are_kept_ready(streams: MemoryStreams) ->
 
 
 def test_a_stream_that_is_not_there_is_reported_with_those_that_are(streams: MemoryStreams) -> None:
-    with pytest.raises(UnknownStreamError, match=r"there is no stream mem\.nothing in memory; there are: mem\.clicks"):
+    with pytest.raises(
+        UnknownStreamError, match=r"there is no stream mem\.nothing in memory; there are: mem\.clicks"
+    ):
         MemoryAdmin(streams).metadata([SystemStream("mem", "nothing")])
     with pytest.raises(UnknownStreamError, match="there are: none at all"):
         MemoryAdmin(MemoryStreams()).metadata([CLICKS])
 
 
 @pytest.mark.parametrize("partition", [2, -1])
-def test_a_partition_that_is_not_there_is_an_error_and_nothing_is_written(streams: MemoryStreams, partition: int) -> None:
-    with pytest.raises(UnknownStreamError, match=rf"mem\.clicks has no partition {partition}; it has 2, numbered from 0"):
+def test_a_partition_that_is_not_there_is_an_error_and_nothing_is_written(
+    streams: MemoryStreams, partition: int
+) -> None:
+    with pytest.raises(
+        UnknownStreamError, match=rf"mem\.clicks has no partition {partition}; it has 2, numbered from 0"
+    ):
         send(streams, partition, "m")
     with pytest.raises(UnknownStreamError, match="numbered from 0"):
         reading(streams, **{f"p{partition}": "0"})
@@ -172,7 +200,9 @@ def test_a_system_is_one_per_process_and_name(shared_system: str) -> None:
     factory, config = MemorySystemFactory(), Config()
     stream = SystemStream(shared_system, "s")
     factory.get_admin(shared_system, config).create(stream, 1)
-    factory.get_producer(shared_system, config, MetricsRegistry()).send("test", OutgoingMessageEnvelope(stream, "m"))
+    factory.get_producer(shared_system, config, MetricsRegistry()).send(
+        "test", OutgoingMessageEnvelope(stream, "m")
+    )
     consumer = MemorySystemFactory().get_consumer(shared_system, config, MetricsRegistry())
     ssp = SystemStreamPartition(shared_system, "s", 0)
     consumer.register(ssp, "0")

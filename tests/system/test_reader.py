@@ -9,7 +9,12 @@ from typing import ClassVar
 import pytest
 
 from streambench.errors import OffsetError, StreamSystemError
-from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
+from streambench.model import (
+    IncomingMessageEnvelope,
+    OutgoingMessageEnvelope,
+    SystemStream,
+    SystemStreamPartition,
+)
 from streambench.system.memory import MemoryConsumer, MemoryProducer, MemoryStreams
 from streambench.system.reader import follow, read_to_head
 
@@ -29,7 +34,9 @@ class Told(MemoryConsumer):
     def stop(self) -> None:
         self.stopped += 1
 
-    def poll(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[IncomingMessageEnvelope]:
+    def poll(
+        self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int
+    ) -> list[IncomingMessageEnvelope]:
         self.timeouts.append(timeout_ms)
         self.wanted.append({ssp.partition: number for ssp, number in wanted.items()})
         return super().poll({ssp: min(2, number) for ssp, number in wanted.items()}, 0)
@@ -80,7 +87,9 @@ def test_a_partition_that_holds_nothing_further_gives_an_empty_list(streams: Mem
 
 
 @pytest.mark.parametrize(("kind", "waits"), [(Told, False), (Remote, True)])
-def test_a_consumer_may_wait_unless_it_is_polled_by_the_loop(streams: MemoryStreams, kind: type[Told], waits: bool) -> None:
+def test_a_consumer_may_wait_unless_it_is_polled_by_the_loop(
+    streams: MemoryStreams, kind: type[Told], waits: bool
+) -> None:
     consumer = kind(streams)
     read_to_head(consumer, starts("0", "0"))
     assert {timeout > 0 for timeout in consumer.timeouts} == {waits}
@@ -100,7 +109,9 @@ def test_a_consumer_that_does_not_start_is_stopped(streams: MemoryStreams) -> No
     assert consumer.stopped == 1
 
 
-def test_whoever_follows_gets_what_comes_later_and_stops_the_consumer_by_closing(streams: MemoryStreams) -> None:
+def test_whoever_follows_gets_what_comes_later_and_stops_the_consumer_by_closing(
+    streams: MemoryStreams,
+) -> None:
     consumer = Remote(streams)
     with closing(follow(consumer, starts("4"))) as arrivals:
         assert [each.message for each in next(arrivals)] == [4]

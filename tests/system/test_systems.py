@@ -23,9 +23,9 @@ class Mine(MemorySystemFactory):
 class Counting(MemorySystemFactory):
     made: ClassVar[list[str]] = []
 
-    def get_admin(self, system: str, config: Config) -> MemoryAdmin:
+    def get_admin(self, system: str, config: Config, metrics: MetricsRegistry | None = None) -> MemoryAdmin:
         self.made.append(system)
-        return super().get_admin(system, config)
+        return super().get_admin(system, config, metrics)
 
 
 class Demanding(MemorySystemFactory):
@@ -34,12 +34,19 @@ class Demanding(MemorySystemFactory):
 
 
 def of(system: str, factory: object, **keys: str) -> Systems:
-    return Systems(Config({f"systems.{system}.samza.factory": factory} | {f"systems.{system}.{key}": value for key, value in keys.items()}))
+    return Systems(
+        Config(
+            {f"systems.{system}.samza.factory": factory}
+            | {f"systems.{system}.{key}": value for key, value in keys.items()}
+        )
+    )
 
 
 def test_a_system_is_made_by_the_factory_that_the_configuration_names() -> None:
     assert isinstance(of("m", "memory").factory("m"), MemorySystemFactory)
-    assert isinstance(of("m", "streambench.system.memory.MemorySystemFactory").factory("m"), MemorySystemFactory)
+    assert isinstance(
+        of("m", "streambench.system.memory.MemorySystemFactory").factory("m"), MemorySystemFactory
+    )
     assert isinstance(of("m", Mine).factory("m"), Mine)
 
 
@@ -61,12 +68,17 @@ def test_a_system_that_is_not_defined_is_reported_with_the_one_that_was_meant() 
 
 
 def test_a_system_that_is_like_no_other_is_reported_with_how_to_define_it() -> None:
-    with pytest.raises(ConfigError, match=r"there is no system 'kafka'; define it with systems\.kafka\.samza\.factory=log \(or .*file, "):
+    with pytest.raises(
+        ConfigError,
+        match=r"there is no system 'kafka'; define it with systems\.kafka\.samza\.factory=log \(or .*file, ",
+    ):
         of("m", "memory").factory("kafka")
 
 
 def test_a_system_that_is_configured_but_for_its_kind_is_not_offered_as_what_was_meant() -> None:
-    with pytest.raises(ConfigError, match=r"there is no system 'log'; define it with systems\.log\.samza\.factory="):
+    with pytest.raises(
+        ConfigError, match=r"there is no system 'log'; define it with systems\.log\.samza\.factory="
+    ):
         Systems(Config({"systems.log.path": "x"})).factory("log")
 
 
@@ -93,7 +105,8 @@ def test_a_factory_that_is_none_is_an_error_that_names_the_key(factory: object, 
 
 def test_a_setting_that_a_kind_of_system_does_not_know_is_an_error_with_a_suggestion() -> None:
     with pytest.raises(
-        ConfigError, match=r"systems\.m\.timeuot\.ms: is not a setting of this kind of system; did you mean systems\.m\.timeout\.ms\?"
+        ConfigError,
+        match=r"systems\.m\.timeuot\.ms: is not a setting of this kind of system; did you mean systems\.m\.timeout\.ms\?",
     ):
         of("m", Mine, **{"timeuot.ms": "5"}).factory("m")
     of("m", Mine, **{"timeout.ms": "5", "streams.a.partitions": "3", "samza.msg.serde": "json"}).factory("m")
@@ -101,7 +114,9 @@ def test_a_setting_that_a_kind_of_system_does_not_know_is_an_error_with_a_sugges
 
 def test_systems_without_a_kind_are_those_of_the_fallback() -> None:
     streams = MemoryStreams()
-    systems = Systems(Config({"systems.a.samza.factory": "memory", "systems.b.path": "x"}), MemorySystemFactory(streams))
+    systems = Systems(
+        Config({"systems.a.samza.factory": "memory", "systems.b.path": "x"}), MemorySystemFactory(streams)
+    )
     for name in ("a", "b", "c"):
         systems.create(SystemStream(name, "s"), 1)
     assert sorted(map(str, streams.partitions)) == ["a.s", "b.s", "c.s"]
@@ -112,7 +127,9 @@ def test_metadata_may_be_asked_of_several_systems_at_once() -> None:
     wanted = [SystemStream("b", "s"), SystemStream("a", "s"), SystemStream("b", "t")]
     for stream in wanted:
         systems.create(stream, 2)
-    assert {stream: list(partitions) for stream, partitions in systems.metadata(wanted).items()} == dict.fromkeys(wanted, [0, 1])
+    assert {
+        stream: list(partitions) for stream, partitions in systems.metadata(wanted).items()
+    } == dict.fromkeys(wanted, [0, 1])
     with pytest.raises(UnknownStreamError, match=r"no stream a\.nothing"):
         systems.metadata([*wanted, SystemStream("a", "nothing")])
 
@@ -120,7 +137,13 @@ def test_metadata_may_be_asked_of_several_systems_at_once() -> None:
 def test_a_stream_gets_the_partitions_that_are_asked_for_or_configured_or_one() -> None:
     config = Config({"systems.m.streams.configured.partitions": 4, "systems.m.streams.a.b.partitions": 5})
     systems = Systems(config, MemorySystemFactory(MemoryStreams()))
-    for name, asked, there in [("asked", 3, 3), ("configured", None, 4), ("a.b", None, 5), ("neither", None, 1), ("configured2", 2, 2)]:
+    for name, asked, there in [
+        ("asked", 3, 3),
+        ("configured", None, 4),
+        ("a.b", None, 5),
+        ("neither", None, 1),
+        ("configured2", 2, 2),
+    ]:
         stream = SystemStream("m", name)
         assert systems.create(stream, asked) is True
         assert len(systems.metadata([stream])[stream]) == there
@@ -128,7 +151,9 @@ def test_a_stream_gets_the_partitions_that_are_asked_for_or_configured_or_one() 
 
 def test_a_stream_has_at_least_one_partition() -> None:
     systems = Systems(Config({"systems.m.streams.s.partitions": 0}), MemorySystemFactory(MemoryStreams()))
-    with pytest.raises(ConfigError, match=r"systems\.m\.streams\.s\.partitions: 0 is too small: give 1 or more"):
+    with pytest.raises(
+        ConfigError, match=r"systems\.m\.streams\.s\.partitions: 0 is too small: give 1 or more"
+    ):
         systems.create(SystemStream("m", "s"))
 
 
@@ -145,3 +170,64 @@ def test_admins_are_closed_and_made_anew_when_they_are_needed_again() -> None:
     systems.close()
     systems.admin("m")
     assert Counting.made == ["m", "m"]
+
+
+class Promised(MemorySystemFactory):
+    """Written to the promise: every part is given its metrics."""
+
+    given: ClassVar[list[MetricsRegistry]] = []
+
+    def get_admin(self, system, config, metrics):  # type: ignore[no-untyped-def]
+        self.given.append(metrics)
+        return super().get_admin(system, config, metrics)
+
+
+class Shorter(MemorySystemFactory):
+    """Takes no metrics."""
+
+    def get_consumer(self, system, config):  # type: ignore[no-untyped-def, override]
+        return super().get_consumer(system, config, MetricsRegistry())
+
+    def get_producer(self, system, config):  # type: ignore[no-untyped-def, override]
+        return super().get_producer(system, config, MetricsRegistry())
+
+    def get_admin(self, system, config):  # type: ignore[no-untyped-def, override]
+        return super().get_admin(system, config)
+
+
+class Failing(MemorySystemFactory):
+    def get_admin(self, system, config, metrics):  # type: ignore[no-untyped-def]
+        raise TypeError("of its own")
+
+
+@pytest.mark.parametrize("kind", [Promised, Shorter])
+def test_the_parts_of_a_system_are_asked_for_with_what_is_promised(kind: type[MemorySystemFactory]) -> None:
+    systems, metrics = of("m", kind), MetricsRegistry()
+    assert systems.admin("m").streams() == []
+    assert systems.consumer("m", metrics) is not None
+    assert systems.producer("m", metrics) is not None
+    if kind is Promised:
+        assert Promised.given.pop() is systems.metrics
+
+
+def test_a_type_error_of_a_factory_itself_is_not_taken_for_the_shorter_form() -> None:
+    with pytest.raises(TypeError, match="of its own"):
+        of("m", Failing).admin("m")
+
+
+def test_an_input_that_is_not_there_is_named_with_its_key_and_what_makes_it() -> None:
+    inputs = {"task.inputs": "m.here,m.away", "task.broadcast.inputs": "m.all#0"}
+    systems = Systems(
+        Config({"systems.m.samza.factory": "memory", **inputs}), MemorySystemFactory(MemoryStreams())
+    )
+    systems.create(SystemStream("m", "here"))
+    with pytest.raises(
+        UnknownStreamError,
+        match=r"^task\.inputs: there is no stream m\.away .*'streambench streams create m\.away -c JOB",
+    ):
+        systems.inputs([SystemStream("m", "here"), SystemStream("m", "away")])
+    with pytest.raises(
+        UnknownStreamError,
+        match=r"^task\.broadcast\.inputs: there is no stream m\.all .*streams create m\.all -c JOB",
+    ):
+        systems.inputs([SystemStream("m", "here"), SystemStream("m", "all")])

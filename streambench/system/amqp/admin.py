@@ -13,7 +13,8 @@ from streambench.system.numbered import NumberedAdmin
 
 
 class AmqpAdmin(NumberedAdmin):
-    """Asks the broker, each time on a connection of its own: there is none that would have to be kept alive."""
+    """Asks the broker, each time on a connection of its own: there is none that would have to be kept
+    alive."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -30,11 +31,14 @@ class AmqpAdmin(NumberedAdmin):
             if not self._settings.keeps and partitions != configured:
                 kind = StreamExistsError if there else StreamSystemError
                 raise kind(
-                    f"{stream} is a queue, and has as many partitions as tasks are to compete for it: {configured}, not {partitions} "
+                    f"{stream} is a queue, and has as many partitions as tasks are to compete for it: "
+                    f"{configured}, not {partitions} "
                     f"(systems.{stream.system}.streams.{stream.stream}.partitions)"
                 )
             if there and there != partitions:
-                raise StreamExistsError(f"{stream} is there already, with {there} partitions and not {partitions}")
+                raise StreamExistsError(
+                    f"{stream} is there already, with {there} partitions and not {partitions}"
+                )
             declare(self._settings, open_channel, self._settings.place(stream.stream, partitions))
         return not there
 
@@ -43,8 +47,8 @@ class AmqpAdmin(NumberedAdmin):
         return [SystemStream(self._settings.system, name) for name in self._settings.streams()]
 
     def delete(self, stream: SystemStream) -> None:
-        """Delete the queues of a stream. Of one that an exchange passes on, the exchange and the queue of this group: those of other
-        groups stay with what they hold."""
+        """Delete the queues of a stream. Of one that an exchange passes on, the exchange and the queue of
+        this group: those of other groups stay with what they hold."""
         with channel_to(self._settings) as open_channel:
             place = self._settings.place(stream.stream, self._present(open_channel, stream))
             channel = open_channel()
@@ -56,7 +60,9 @@ class AmqpAdmin(NumberedAdmin):
     def _of(self, open_channel: Open, stream: SystemStream) -> dict[int, PartitionMetadata]:
         place = self._settings.place(stream.stream, self._present(open_channel, stream))
         if not self._settings.keeps:
-            return dict.fromkeys(range(self._settings.partitions(stream.stream)), PartitionMetadata(None, None, "0"))
+            return dict.fromkeys(
+                range(self._settings.partitions(stream.stream)), PartitionMetadata(None, None, "0")
+            )
         found = {}
         for number, queue in enumerate(place.queues):
             oldest, upcoming = bounds(open_channel, queue)

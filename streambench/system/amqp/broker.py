@@ -1,4 +1,5 @@
-"""The broker as one asks it: how to connect, what its refusals mean, and short questions on a connection of their own."""
+"""The broker as one asks it: how to connect, what its refusals mean, and short questions on a connection of
+their own."""
 
 from __future__ import annotations
 
@@ -11,14 +12,24 @@ from urllib.parse import urlsplit
 import pika
 from pika import exceptions
 from pika.adapters.blocking_connection import BlockingChannel
-from pika.adapters.utils.connection_workflow import AMQPConnectionWorkflowFailed, AMQPConnectorException, AMQPConnectorStackTimeout
+from pika.adapters.utils.connection_workflow import (
+    AMQPConnectionWorkflowFailed,
+    AMQPConnectorException,
+    AMQPConnectorStackTimeout,
+)
 
 from streambench.config import masked
-from streambench.errors import StreambenchError, StreamExistsError, StreamSystemError, UnknownStreamError, described
+from streambench.errors import (
+    StreambenchError,
+    StreamExistsError,
+    StreamSystemError,
+    UnknownStreamError,
+    described,
+)
 from streambench.system.amqp.frames import Connection
 from streambench.system.amqp.settings import MOST_AHEAD, Place, Settings
 
-# Everything that it tells of on the way to an error, at length, stands in the error.
+# What it logs on the way to an error, at length, stands in the error.
 if logging.getLogger("pika").level == logging.NOTSET:
     logging.getLogger("pika").setLevel(logging.CRITICAL)
 
@@ -33,21 +44,26 @@ STREAM_OFFSET = "x-stream-offset"
 
 
 class Bounds(NamedTuple):
-    """What a stream queue holds: the first offset, and the one that the next message will get; no first one: it is empty."""
+    """Bounds of a stream queue: the first offset, and the one that the next message will get; no first one:
+    it is empty."""
 
     oldest: int | None
     upcoming: int
 
 
 def parameters(settings: Settings) -> pika.ConnectionParameters:
-    """How to connect. Raises ConfigError."""
+    """The parameters of the connection. Raises ConfigError."""
     context = settings.tls()
     try:
         found = pika.URLParameters(settings.url)
     except Exception as error:
         shown = masked("url", settings.url)
         # Where the options have a secret among them, what pika says of them may have it, too.
-        why = described(error) if urlsplit(settings.url).query in shown else f"pika does not take its options ({type(error).__name__})"
+        why = (
+            described(error)
+            if urlsplit(settings.url).query in shown
+            else f"pika does not take its options ({type(error).__name__})"
+        )
         raise settings.error("url", f"{shown}: {why}") from None
     if context is not None and "ssl_options" not in urlsplit(settings.url).query:
         found.ssl_options = pika.SSLOptions(context, settings.tls_name)
@@ -58,10 +74,19 @@ def parameters(settings: Settings) -> pika.ConnectionParameters:
 
 
 def explained(settings: Settings, error: BaseException) -> StreambenchError:
-    """What pika raised, as an error that says what is wrong and where."""
+    """Translate an error of pika into one that says what is wrong and where."""
     while True:
-        inner = error.exceptions[-1] if isinstance(error, AMQPConnectionWorkflowFailed) else getattr(error, "exception", None)
-        if isinstance(error, exceptions.AMQPConnectionError) and not inner and error.args and isinstance(error.args[0], BaseException):
+        inner = (
+            error.exceptions[-1]
+            if isinstance(error, AMQPConnectionWorkflowFailed)
+            else getattr(error, "exception", None)
+        )
+        if (
+            isinstance(error, exceptions.AMQPConnectionError)
+            and not inner
+            and error.args
+            and isinstance(error.args[0], BaseException)
+        ):
             inner = error.args[0]
         if not isinstance(inner, BaseException):
             break
@@ -78,24 +103,35 @@ def explained(settings: Settings, error: BaseException) -> StreambenchError:
         return StreamSystemError(f"{where} refuses the user or the password that the url gives")
     if isinstance(error, exceptions.ConnectionClosedByBroker):
         if error.reply_code in (_NOT_ALLOWED, _ACCESS_REFUSED):
-            return StreamSystemError(f"{where} refuses the virtual host that the url gives: {error.reply_text}")
+            return StreamSystemError(
+                f"{where} refuses the virtual host that the url gives: {error.reply_text}"
+            )
         return StreamSystemError(f"{where} has closed the connection: {error.reply_code} {error.reply_text}")
     if isinstance(error, (AMQPConnectorStackTimeout, exceptions.ConnectionOpenAborted)):
         limit = f"systems.{settings.system}.connect.timeout.ms"
-        return StreamSystemError(f"{where} cannot be reached: it did not answer within {settings.connect_s:g} seconds ({limit})")
+        return StreamSystemError(
+            f"{where} cannot be reached: it did not answer within {settings.connect_s:g} seconds ({limit})"
+        )
     if isinstance(error, exceptions.ProbableAccessDeniedError):
         return StreamSystemError(f"{where} refuses the virtual host that the url gives: {described(error)}")
     if isinstance(error, exceptions.ChannelClosedByBroker):
-        hint = f": it is no stream queue: set systems.{settings.system}.queue.type" if STREAM_OFFSET in error.reply_text else ""
+        hint = (
+            f": it is no stream queue: set systems.{settings.system}.queue.type"
+            if STREAM_OFFSET in error.reply_text
+            else ""
+        )
         return StreamSystemError(f"{where} refuses: {error.reply_code} {error.reply_text}{hint}")
-    if isinstance(error, (OSError, exceptions.AMQPError, AMQPConnectorException, AMQPConnectionWorkflowFailed)):
+    if isinstance(
+        error, (OSError, exceptions.AMQPError, AMQPConnectorException, AMQPConnectionWorkflowFailed)
+    ):
         return StreamSystemError(f"{where} cannot be reached: {described(error)}. Is it running?")
     return StreamSystemError(f"{where}: {described(error)}")
 
 
 @contextmanager
 def channel_to(settings: Settings) -> Iterator[Callable[[], BlockingChannel]]:
-    """A connection for some questions; what it gives opens another channel (a refusal closes one). Raises StreamSystemError."""
+    """A connection for some questions; what it gives opens another channel (a refusal closes one). Raises
+    StreamSystemError."""
     try:
         connection = pika.BlockingConnection(parameters(settings), _impl_class=Connection)
     except (exceptions.AMQPError, AMQPConnectorException, OSError) as error:
@@ -105,7 +141,9 @@ def channel_to(settings: Settings) -> Iterator[Callable[[], BlockingChannel]]:
     except (exceptions.AMQPError, OSError) as error:
         raise explained(settings, error) from error
     finally:
-        with suppress(exceptions.AMQPError, OSError):  # it is lost now, which makes no difference to what was answered
+        with suppress(
+            exceptions.AMQPError, OSError
+        ):  # it is lost now, which makes no difference to what was answered
             if connection.is_open:
                 connection.close()
 
@@ -114,12 +152,12 @@ Open = Callable[[], BlockingChannel]
 
 
 def has_queue(open_channel: Open, queue: str) -> bool:
-    """Whether there is a queue of this name."""
+    """True if there is a queue of this name."""
     return _is_there(open_channel, lambda channel: channel.queue_declare(queue, passive=True))
 
 
 def has_exchange(open_channel: Open, exchange: str) -> bool:
-    """Whether there is an exchange of this name."""
+    """True if there is an exchange of this name."""
     return _is_there(open_channel, lambda channel: channel.exchange_declare(exchange, passive=True))
 
 
@@ -130,14 +168,14 @@ def _is_there(open_channel: Open, ask: Callable[[BlockingChannel], object]) -> b
     except exceptions.ChannelClosedByBroker as error:
         if error.reply_code == NOT_FOUND:
             return False
-        # Somebody else's queue, and for itself: it is there, but no stream for us.
+        # An exclusive queue of another program: it is there, but no stream for us.
         raise
     channel.close()
     return True
 
 
 def present(settings: Settings, open_channel: Open, stream: str) -> int:
-    """How many partitions a stream has; 0: it is not there."""
+    """The number of partitions a stream has; 0: it is not there."""
     place = settings.place(stream, 1)
     if place.exchange:
         return settings.partitions(stream) if has_exchange(open_channel, place.exchange) else 0
@@ -150,16 +188,23 @@ def present(settings: Settings, open_channel: Open, stream: str) -> int:
 
 
 def place_of(settings: Settings, open_channel: Open, stream: str) -> Place:
-    """What a stream is in the broker; of a stream queue, with as many partitions as there are."""
-    return settings.place(stream, present(settings, open_channel, stream) or None) if settings.keeps else settings.place(stream)
+    """The stream in the broker; of a stream queue, with as many partitions as there are."""
+    return (
+        settings.place(stream, present(settings, open_channel, stream) or None)
+        if settings.keeps
+        else settings.place(stream)
+    )
 
 
 def check(settings: Settings, open_channel: Open, place: Place, *, reads: bool = False) -> None:
-    """Raise UnknownStreamError unless the stream is there. ``reads``: of one that an exchange passes on, make the queue of its group."""
+    """Raise UnknownStreamError unless the stream is there. ``reads``: of one that an exchange passes on, make
+    the queue of its group."""
     name = f"{settings.system}.{place.stream}"
     if place.exchange:
         if not has_exchange(open_channel, place.exchange):
-            raise UnknownStreamError(f"there is no stream {name}: the broker at {settings.name} has no exchange {place.exchange}")
+            raise UnknownStreamError(
+                f"there is no stream {name}: the broker at {settings.name} has no exchange {place.exchange}"
+            )
         if reads:
             if not place.queues:
                 raise settings.no_group(place.stream)
@@ -167,11 +212,14 @@ def check(settings: Settings, open_channel: Open, place: Place, *, reads: bool =
         return
     for queue in dict.fromkeys(place.queues):
         if not has_queue(open_channel, queue):
-            raise UnknownStreamError(f"there is no stream {name}: the broker at {settings.name} has no queue {queue}")
+            raise UnknownStreamError(
+                f"there is no stream {name}: the broker at {settings.name} has no queue {queue}"
+            )
 
 
 def declare(settings: Settings, open_channel: Open, place: Place) -> None:
-    """Make what a stream consists of, durably, as far as it is not there. Raises StreamExistsError where it is, but made otherwise."""
+    """Make what a stream consists of, durably, where it is not there. Raises StreamExistsError where it
+    is, but made otherwise."""
     name = f"{settings.system}.{place.stream}"
     channel = open_channel()
     try:
@@ -188,7 +236,8 @@ def declare(settings: Settings, open_channel: Open, place: Place) -> None:
     except exceptions.ChannelClosedByBroker as error:
         if error.reply_code == _OTHERWISE:
             raise StreamExistsError(
-                f"{name} is there already, but was made with other settings: {error.reply_text}. Set them alike, or delete it"
+                f"{name} is there already, but was made with other settings: {error.reply_text}. Set them "
+                "alike, or delete it"
             ) from None
         raise
     channel.close()
@@ -199,31 +248,39 @@ def _without_limit(channel: BlockingChannel, arguments: dict[str, Any]) -> dict[
 
 
 def without_limit(arguments: Mapping[str, Any], server: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments with which this server (as it describes itself) makes such a queue, and keeps what is in it.
+    """The arguments with which this server (as it describes itself) makes such a queue, and keeps what is in
+    it.
 
-    RabbitMQ 4 drops what was delivered 20 times from a quorum queue, unless the queue says -1. One older than that has no such limit, and
-    drops at the second delivery what is in a queue that says -1.
+    RabbitMQ 4 drops what was delivered 20 times from a quorum queue, unless the queue says -1. One older than
+    that has no such limit, and drops at the second delivery what is in a queue that says -1.
     """
     found = dict(arguments)
     version = str(server.get("version", "")).partition(".")[0]
-    is_limited = server.get("product") == "RabbitMQ" and version.isdigit() and int(version) >= _LIMITS_DELIVERIES
-    if is_limited and found["x-queue-type"] == "quorum" and not {"x-delivery-limit", "x-dead-letter-exchange"} & found.keys():
+    is_limited = (
+        server.get("product") == "RabbitMQ" and version.isdigit() and int(version) >= _LIMITS_DELIVERIES
+    )
+    if (
+        is_limited
+        and found["x-queue-type"] == "quorum"
+        and not {"x-delivery-limit", "x-dead-letter-exchange"} & found.keys()
+    ):
         found["x-delivery-limit"] = -1
     return found
 
 
 def bounds(open_channel: Open, queue: str) -> Bounds:
-    """What a stream queue holds."""
+    """The bounds of a stream queue."""
     oldest = _probed(open_channel, queue, "first")
     newest = _probed(open_channel, queue, "last")
     return Bounds(None, 0) if oldest is None or newest is None else Bounds(oldest[0], newest[-1] + 1)
 
 
 def _probed(open_channel: Open, queue: str, where: str) -> list[int] | None:
-    """The offsets of the messages at one end of a stream queue (of a whole chunk of them at least); None where it is empty.
+    """The offsets of the messages at one end of a stream queue (of a whole chunk of them at least); None
+    where it is empty.
 
-    The protocol cannot ask for it. But a reader gets a chunk as a whole; and the answer to a second reader, who has to ask the log as the
-    first one did, comes behind what the first one got.
+    The protocol cannot ask for it. But a reader gets a chunk as a whole; and the answer to a second reader,
+    who has to ask the log as the first one did, comes behind what the first one got.
     """
     channel = open_channel()
     found: list[int] = []

@@ -14,7 +14,15 @@ from msgspec.structs import replace
 from streambench.errors import OffsetError, StreambenchError, StreamSystemError, UnknownStreamError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
-from streambench.system.amqp.broker import NOT_FOUND, STREAM_OFFSET, Bounds, bounds, channel_to, check, place_of
+from streambench.system.amqp.broker import (
+    NOT_FOUND,
+    STREAM_OFFSET,
+    Bounds,
+    bounds,
+    channel_to,
+    check,
+    place_of,
+)
 from streambench.system.amqp.link import Link
 from streambench.system.amqp.messages import REDELIVERED, ROUTING_KEY, received
 from streambench.system.amqp.probe import probe_end
@@ -28,8 +36,9 @@ _LONGEST_ANSWER_S = 1.0
 class AmqpConsumer(SystemConsumer):
     """Reads queues, each on a channel of its own, over one connection.
 
-    The broker sends ahead, at most ``prefetch`` messages of each partition that are not acknowledged yet. What of them was not returned by
-    a poll is dropped when the connection is lost: the broker sends it again to whoever is there, with all else that was not acknowledged.
+    The broker sends ahead, at most ``prefetch`` messages of each partition that are not acknowledged yet.
+    What of them was not returned by a poll is dropped when the connection is lost: the broker sends it again
+    to another consumer, with all else that was not acknowledged.
     """
 
     def __init__(self, settings: Settings, metrics: MetricsRegistry) -> None:
@@ -43,7 +52,11 @@ class AmqpConsumer(SystemConsumer):
         self._redelivered = metrics.counter(f"{settings.system}-messages-redelivered", "amqp")
         self._reconnected = metrics.counter(f"{settings.system}-reconnects", "amqp")
         self._link = Link(
-            settings, f"AMQP consumer of {settings.system}", opened=self._on_opened, lost=self._on_lost, failed=self._on_failed
+            settings,
+            f"AMQP consumer of {settings.system}",
+            opened=self._on_opened,
+            lost=self._on_lost,
+            failed=self._on_failed,
         )
         self._most: int | None = None
         self._is_waiting = False
@@ -54,11 +67,16 @@ class AmqpConsumer(SystemConsumer):
             return
         if at_most is None:
             raise StreamSystemError(
-                f"{self._settings.system}: who follows a queue takes its messages from those who are to process them. Look at some of them "
-                "(--limit), or give a group of its own to whoever is to see all of them (systems.<s>.streams.<t>.exchange)"
+                f"{self._settings.system}: who follows a queue takes its messages from those who are to "
+                "process them. Look at some of them "
+                "(--limit), or give a group of its own to a reader that is to see all of them "
+                "(systems.<s>.streams.<t>.exchange)"
             )
         if at_most > MOST_AHEAD:
-            raise StreamSystemError(f"{self._settings.system}: of a queue, no more than {MOST_AHEAD} messages can be looked at in one go")
+            raise StreamSystemError(
+                f"{self._settings.system}: of a queue, no more than {MOST_AHEAD} messages can be looked at "
+                "in one go"
+            )
         self._most = at_most
 
     def register(self, ssp: SystemStreamPartition, offset: str) -> None:
@@ -71,7 +89,9 @@ class AmqpConsumer(SystemConsumer):
                 place = place_of(self._settings, open_channel, ssp.stream)
                 check(self._settings, open_channel, place, reads=True)
                 if ssp.partition >= len(place.queues):
-                    raise UnknownStreamError(f"there is no partition {ssp}: {ssp.system_stream} has {len(place.queues)}")
+                    raise UnknownStreamError(
+                        f"there is no partition {ssp}: {ssp.system_stream} has {len(place.queues)}"
+                    )
                 reader.place = place if self._most is None else replace(place, prefetch=self._most)
                 if self._settings.keeps:
                     reader.check_start(bounds(open_channel, reader.queue))
@@ -80,7 +100,9 @@ class AmqpConsumer(SystemConsumer):
     def stop(self) -> None:
         self._link.stop()
 
-    def poll(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[IncomingMessageEnvelope]:
+    def poll(
+        self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int
+    ) -> list[IncomingMessageEnvelope]:
         until = time.monotonic() + timeout_ms / 1000
         readers = [(self._readers[ssp], at_most) for ssp, at_most in wanted.items() if at_most > 0]
         for reader, _ in readers:
@@ -89,14 +111,20 @@ class AmqpConsumer(SystemConsumer):
             while True:
                 if self._failure is not None:
                     raise self._failure
-                taken = [envelope for reader, at_most in readers if reader.buffer for envelope in reader.take(at_most)]
+                taken = [
+                    envelope
+                    for reader, at_most in readers
+                    if reader.buffer
+                    for envelope in reader.take(at_most)
+                ]
                 if taken:
                     self._read.inc(len(taken))
                     return taken
                 self._is_waiting = True
                 left = until - time.monotonic()
                 if left <= 0 and timeout_ms and any(reader.is_asking for reader, _ in readers):
-                    # Were the answer not waited for, polls shorter than a broker takes for it would never find out about the head.
+                    # Were the answer not waited for, polls shorter than a broker takes for it would never
+                    # find out about the head.
                     left += _LONGEST_ANSWER_S
                 # A message may have come before anybody knew that it is waited for.
                 if left > 0 and not any(reader.buffer for reader, _ in readers):
@@ -117,7 +145,7 @@ class AmqpConsumer(SystemConsumer):
         """Have the link's thread do something."""
         self._link.call(what)
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """There is something new for a poll that waits. For the link's thread, with every message."""
         if self._is_waiting:
             with self._news:
@@ -125,7 +153,11 @@ class AmqpConsumer(SystemConsumer):
 
     def give_up(self, reader: _Reader, error: Exception) -> None:
         """A partition cannot be read any more. For the link's thread."""
-        self._link.abort(error if isinstance(error, StreambenchError) else StreamSystemError(f"{reader.ssp} cannot be read: {error}"))
+        self._link.abort(
+            error
+            if isinstance(error, StreambenchError)
+            else StreamSystemError(f"{reader.ssp} cannot be read: {error}")
+        )
 
     def count_redelivered(self) -> None:
         """Of those that came, whether or not a poll has returned them. For the link's thread."""
@@ -150,10 +182,11 @@ class AmqpConsumer(SystemConsumer):
 
 
 class _Reader:
-    """One partition. What is called ``on_`` runs on the link's thread; ``take`` and ``lose`` with the consumer's lock held.
+    """One partition. What is called ``on_`` runs on the link's thread; ``take`` and ``lose`` with the
+    consumer's lock held.
 
-    Messages become envelopes as they come, on the link's thread: pika's objects are many and large, and while thousands of them wait, the
-    garbage collector walks them over and over.
+    Messages become envelopes as they come, on the link's thread: pika's objects are many and large, and while
+    thousands of them wait, the garbage collector walks them over and over.
     """
 
     place: Place
@@ -177,12 +210,12 @@ class _Reader:
 
     @property
     def is_at_head(self) -> bool:
-        """Whether the broker had nothing more when it was asked, after the last poll began."""
+        """True if the broker had nothing more when it was asked, after the last poll began."""
         return not self.buffer and self._answered == self._asked and self._is_empty
 
     @property
     def is_asking(self) -> bool:
-        """Whether the answer is on its way that the last poll is about."""
+        """True if the answer is on its way that the last poll is about."""
         return self._channel is not None and self._answered != self._asked and not self.buffer
 
     def check_start(self, here: Bounds) -> None:
@@ -246,16 +279,19 @@ class _Reader:
         self._answered = asked
         if asked != self._asked and not self.buffer:
             self._on_ask()
-        self._consumer.tell()
+        self._consumer.notify()
 
     def _on_channel_closed(self, channel: Any, reason: Exception) -> None:
         if channel is self._channel and channel.connection.is_open:
             code, text = getattr(reason, "reply_code", 0), getattr(reason, "reply_text", str(reason))
             if code == NOT_FOUND and "no queue" not in text:
-                channel.connection.close()  # it is there, but its broker has only just begun to live: try again
+                # It is there, but its broker has only just begun to live: try again.
+                channel.connection.close()
                 return
             kind = UnknownStreamError if code == NOT_FOUND else StreamSystemError
-            self._consumer.give_up(self, kind(f"{self.ssp} cannot be read: the broker refuses queue {self.queue}: {code} {text}"))
+            self._consumer.give_up(
+                self, kind(f"{self.ssp} cannot be read: the broker refuses queue {self.queue}: {code} {text}")
+            )
 
     def _on_cancelled(self, _: Any) -> None:
         text = f"{self.ssp} cannot be read any more: its queue {self.queue} was deleted, or lost its leader"
@@ -263,8 +299,9 @@ class _Reader:
 
 
 class _QueueReader(_Reader):
-    """Offsets count what was returned. Those of one connection stand for its delivery tags, which count too: ``_base`` is the offset of
-    the first of them. What was returned before belongs to a connection that is gone, and can no longer be acknowledged."""
+    """Offsets count what was returned. Those of one connection stand for its delivery tags, which count too:
+    ``_base`` is the offset of the first of them. What was returned before belongs to a connection that is
+    gone, and can no longer be acknowledged."""
 
     def __init__(self, ssp: SystemStreamPartition, start: int, consumer: AmqpConsumer) -> None:
         super().__init__(ssp, 0, consumer)
@@ -290,14 +327,20 @@ class _QueueReader(_Reader):
             if frame.method.message_count:
                 self._on_answer(channel, asked, False)
             else:
-                # The broker may count before it has passed on what it has taken from the queue. A second answer comes behind that.
-                channel.queue_declare(self.queue, passive=True, callback=lambda _: self._on_answer(channel, asked, True))
+                # The broker may count before it has passed on what it has taken from the queue. A second
+                # answer comes behind that.
+                channel.queue_declare(
+                    self.queue, passive=True, callback=lambda _: self._on_answer(channel, asked, True)
+                )
 
         channel.queue_declare(self.queue, passive=True, callback=counted)
 
     def _on_message(self, channel: Any, method: Any, properties: pika.BasicProperties, body: bytes) -> None:
         if properties.headers and STREAM_OFFSET in properties.headers:
-            text = f"{self.ssp} cannot be read: {self.queue} is a stream queue: set systems.{self.ssp.system}.queue.type=stream"
+            text = (
+                f"{self.ssp} cannot be read: {self.queue} is a stream queue: set "
+                f"systems.{self.ssp.system}.queue.type=stream"
+            )
             self._consumer.give_up(self, StreamSystemError(text))
             return
         key, message, timestamp, headers = received(properties, body, self._key_header)
@@ -305,14 +348,19 @@ class _QueueReader(_Reader):
             headers[REDELIVERED] = b"true"
             self._consumer.count_redelivered()
         if method.routing_key != self._expected and method.routing_key:
-            headers[ROUTING_KEY] = method.routing_key.encode() if isinstance(method.routing_key, str) else method.routing_key
+            headers[ROUTING_KEY] = (
+                method.routing_key.encode() if isinstance(method.routing_key, str) else method.routing_key
+            )
         offset = str(self._base + method.delivery_tag - 1)
-        self.buffer.append(IncomingMessageEnvelope(self.ssp, offset, key, message, timestamp, headers or None))
-        self._consumer.tell()
+        self.buffer.append(
+            IncomingMessageEnvelope(self.ssp, offset, key, message, timestamp, headers or None)
+        )
+        self._consumer.notify()
 
 
 class _StreamReader(_Reader):
-    """Offsets are the broker's. What a poll has returned is acknowledged at once: that only lets the broker send more.
+    """Offsets are the broker's. What a poll has returned is acknowledged at once: that only lets the broker
+    send more.
 
     ``_tags``: the delivery tags of what is in the buffer. ``_wanted``: the next offset to come.
     """
@@ -324,7 +372,10 @@ class _StreamReader(_Reader):
 
     def check_start(self, here: Bounds) -> None:
         if self._next > here.upcoming or (here.oldest is not None and self._next < here.oldest):
-            raise OffsetError(f"{self.ssp}: {self._next} is outside of what it holds: {here.oldest} to {here.upcoming} (the next)")
+            raise OffsetError(
+                f"{self.ssp}: {self._next} is outside of what it holds: {here.oldest} to {here.upcoming} "
+                "(the next)"
+            )
 
     def take(self, at_most: int) -> list[IncomingMessageEnvelope]:
         taken = super().take(at_most)
@@ -348,7 +399,10 @@ class _StreamReader(_Reader):
 
     def _on_message(self, channel: Any, method: Any, properties: pika.BasicProperties, body: bytes) -> None:
         if not properties.headers or STREAM_OFFSET not in properties.headers:
-            text = f"{self.ssp} cannot be read: {self.queue} is no stream queue: set systems.{self.ssp.system}.queue.type=quorum or classic"
+            text = (
+                f"{self.ssp} cannot be read: {self.queue} is no stream queue: set "
+                f"systems.{self.ssp.system}.queue.type=quorum or classic"
+            )
             self._consumer.give_up(self, StreamSystemError(text))
             return
         offset = int(properties.headers.pop(STREAM_OFFSET))
@@ -358,8 +412,10 @@ class _StreamReader(_Reader):
         self._wanted = offset + 1
         key, message, timestamp, headers = received(properties, body, self._key_header)
         self._tags.append(method.delivery_tag)
-        self.buffer.append(IncomingMessageEnvelope(self.ssp, str(offset), key, message, timestamp, headers or None))
-        self._consumer.tell()
+        self.buffer.append(
+            IncomingMessageEnvelope(self.ssp, str(offset), key, message, timestamp, headers or None)
+        )
+        self._consumer.notify()
 
     def _on_look(self, channel: Any, asked: int) -> None:
         def answer(newest: int | None) -> None:

@@ -17,8 +17,8 @@ _NO_HEADERS = 0xFFFF ^ spec.BasicProperties.FLAG_HEADERS
 
 
 class Connection(pika.SelectConnection):  # type: ignore[misc]
-    """As pika's, but for the headers of messages: pika makes whole numbers of all numbers, and loses the connection over a time that is
-    beyond the calendar, and gets it again over the next one."""
+    """As pika's, but for the headers of messages: pika makes whole numbers of all numbers, and loses the
+    connection over a time that is beyond the calendar, and gets it again over the next one."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self._remembered: dict[bytes, Any] = {}
@@ -36,7 +36,8 @@ class Connection(pika.SelectConnection):  # type: ignore[misc]
         properties = self._remembered.get(encoded)
         if properties is None:
             properties = _properties(encoded)
-            # The messages of a stream mostly have the same ones. Not those with headers: whoever reads these may change them.
+            # The messages of a stream mostly have the same ones. Not those with headers: a reader of these
+            # may change them.
             if properties.headers is None and size <= _SHORT:
                 if len(self._remembered) >= _REMEMBERED:
                     self._remembered.clear()
@@ -44,7 +45,7 @@ class Connection(pika.SelectConnection):  # type: ignore[misc]
         return end + spec.FRAME_END_SIZE, frame.Header(channel, body_size, properties)
 
     def _process_callbacks(self, frame_value: Any) -> Any:
-        # Nobody is called back for any of these, and pika takes a tenth of all its time to find that out.
+        # None of these has a callback, and pika takes a tenth of all its time to find that out.
         if not isinstance(frame_value, frame.Method) or isinstance(frame_value.method, spec.Basic.Deliver):
             return False
         return super()._process_callbacks(frame_value)

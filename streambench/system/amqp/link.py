@@ -1,5 +1,5 @@
-"""A connection that lives on a thread of its own: it answers the broker's heartbeats however long a task takes, and comes back when the
-broker does."""
+"""A connection that lives on a thread of its own: it answers the broker's heartbeats however long a task
+takes, and comes back when the broker does."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ _AROUND_FRAME = 8
 class Link:
     """Keeps one connection to a broker.
 
-    ``opened(connection)`` is called on the link's thread whenever there is a new connection, ``lost()`` whenever that is gone, and
-    ``failed(error)`` once, when it does not come back (``patience.ms``), or never for long; nothing is called after that.
+    ``opened(connection)`` is called on the link's thread whenever there is a new connection, ``lost()``
+    whenever that is gone, and ``failed(error)`` once, when it does not come back (``patience.ms``), or never
+    for long; nothing is called after that.
     """
 
     def __init__(
@@ -56,9 +57,9 @@ class Link:
         self._is_open = False
         self._opened_at: float | None = None
         self.is_blocked = False
-        """Whether the broker takes no messages for now: it lacks memory or disk."""
+        """True if the broker takes no messages for now: it lacks memory or disk."""
         self.frame_bytes = _SMALLEST_FRAME
-        """How much the properties of a message may have, as it was agreed with the broker."""
+        """The size limit for the properties of a message, as agreed with the broker."""
 
     def start(self) -> None:
         """Return when there is a connection. Raises StreamSystemError where there is none."""
@@ -68,24 +69,35 @@ class Link:
             raise self._start_error
 
     def call(self, what: Callable[[], None]) -> None:
-        """Have ``what`` called on the link's thread, soon and in order; without a connection nothing is called."""
+        """Have ``what`` called on the link's thread, soon and in order; without a connection nothing is
+        called."""
         with self._lock:
             if self._connection is not None and self._is_open:
                 self._connection.ioloop.add_callback_threadsafe(what)
 
     def stop(self) -> None:
-        """Close the connection, after what was asked for by ``call``; may be called more than once, and without ``start``.
+        """Close the connection, after what was asked for by ``call``; may be called more than once, and
+        without ``start``.
 
-        A broker that does not answer in time is left behind. Raises StreamSystemError where even that takes too long.
+        A broker that does not answer in time is left behind. Raises StreamSystemError where even that takes
+        too long.
         """
         self._stopping.set()
         self._soon(self._close)
         if self._thread.ident is None or self._thread is threading.current_thread():
             return
-        limit = f"within {self._settings.connect_s:g} seconds (systems.{self._settings.system}.connect.timeout.ms)"
+        limit = (
+            f"within {self._settings.connect_s:g} seconds "
+            f"(systems.{self._settings.system}.connect.timeout.ms)"
+        )
         self._thread.join(self._settings.connect_s)
         if self._thread.is_alive():
-            log.warning("%s: the broker at %s did not answer %s; the connection is cut", self._thread.name, self._settings.name, limit)
+            log.warning(
+                "%s: the broker at %s did not answer %s; the connection is cut",
+                self._thread.name,
+                self._settings.name,
+                limit,
+            )
             self._soon(self._cut)
             self._thread.join(self._settings.connect_s)
         if self._thread.is_alive():
@@ -105,7 +117,9 @@ class Link:
     def _cut(self) -> None:
         connection = self._connection
         if connection is not None and not connection.is_closed:
-            connection._terminate_stream(ConnectionError("it did not answer"))  # as pika itself does when no heartbeat comes
+            connection._terminate_stream(
+                ConnectionError("it did not answer")
+            )  # as pika itself does when no heartbeat comes
 
     def _soon(self, what: Callable[[], None]) -> None:
         with self._lock:
@@ -191,4 +205,6 @@ class Link:
     def _set_blocked(self, is_blocked: bool) -> None:
         self.is_blocked = is_blocked
         if is_blocked:
-            log.warning("%s: the broker lacks memory or disk, and takes no messages for now", self._thread.name)
+            log.warning(
+                "%s: the broker lacks memory or disk, and takes no messages for now", self._thread.name
+            )

@@ -1,11 +1,12 @@
 """Messages as AMQP has them: properties and a body, from and to envelopes.
 
-What AMQP has no place for goes into headers: the key into one that is configured; the timestamp, which AMQP counts in seconds, in
-milliseconds into ``timestamp_in_ms``, where RabbitMQ itself puts it. Headers are bytes here. What comes with a message beside its
-headers is among them: ``amqp.routing.key`` (of an exchange), ``amqp.content.type``, ``amqp.correlation.id``, ``amqp.reply.to``,
-``amqp.message.id``, ``amqp.type``, ``amqp.app.id``, and ``amqp.redelivered`` of a message that was delivered before; a message that is
-sent with one of the first seven has it so. What another program sends as a time and is none stays a header: ``timestamp_in_ms``,
-``amqp.timestamp``.
+What AMQP has no place for goes into headers: the key into one that is configured; the timestamp, which AMQP
+counts in seconds, in milliseconds into ``timestamp_in_ms``, where RabbitMQ itself puts it. Headers are bytes
+here. What comes with a message beside its headers is among them: ``amqp.routing.key`` (of an exchange),
+``amqp.content.type``, ``amqp.correlation.id``, ``amqp.reply.to``, ``amqp.message.id``, ``amqp.type``,
+``amqp.app.id``, and ``amqp.redelivered`` of a message that was delivered before; a message that is sent with
+one of the first seven has it so. What another program sends as a time and is none stays a header:
+``timestamp_in_ms``, ``amqp.timestamp``.
 """
 
 from __future__ import annotations
@@ -87,16 +88,20 @@ def to_send(
     key_header: str,
     most: int,
 ) -> tuple[pika.BasicProperties, bytes, int]:
-    """What goes to the broker, and how many bytes that is about. ``most``: so many of them may stand beside the body.
+    """A message for the broker, and its approximate size in bytes. ``most``: so many of them may stand beside
+    the body.
 
-    Raises SerdeError for all that AMQP cannot express: were it found out when it is sent, there would be no connection any more.
+    Raises SerdeError for all that AMQP cannot express: were it found out when it is sent, there would be no
+    connection any more.
     """
     table: dict[str, Any] = {}
     size = _AROUND_HEADERS
     properties: Any = pika.BasicProperties(delivery_mode=_PERSISTENT)
     for name, value in (headers or {}).items():
         if type(name) is not str or type(value) is not bytes:
-            raise SerdeError(f"{stream}: the header '{name}' must map a name to bytes, not to {type(value).__name__}")
+            raise SerdeError(
+                f"{stream}: the header '{name}' must map a name to bytes, not to {type(value).__name__}"
+            )
         if not name.startswith(_OURS):
             table[name] = value
             size += _AROUND_HEADER + short(stream, "the name of a header", name) + len(value)
@@ -111,11 +116,17 @@ def to_send(
         table[_NONE] = True
     if timestamp is not None:
         if type(timestamp) is not int or not -_LARGEST <= timestamp <= _LARGEST:
-            raise SerdeError(f"{stream}: the timestamp {timestamp!r} is not a number of milliseconds (a whole one, of 64 bits)")
+            raise SerdeError(
+                f"{stream}: the timestamp {timestamp!r} is not a number of milliseconds (a whole one, of 64 "
+                "bits)"
+            )
         table[_MILLISECONDS] = timestamp
         properties.timestamp = max(0, timestamp // 1000)
     if size > most:
-        raise SerdeError(f"{stream}: key and headers have about {size:,} bytes, and the broker takes no more than {most:,} of them")
+        raise SerdeError(
+            f"{stream}: key and headers have about {size:,} bytes, and the broker takes no more than "
+            f"{most:,} of them"
+        )
     if table:
         properties.headers = table
     body = b"" if message is None else _checked(stream, message, "msg")
@@ -129,15 +140,19 @@ def short(stream: SystemStream, what: str, text: str) -> int:
     except UnicodeEncodeError as error:
         raise SerdeError(f"{stream}: {what} cannot be encoded: {error.reason}") from None
     if length > _LONGEST_NAME:
-        raise SerdeError(f"{stream}: {what} has {length:,} bytes, and AMQP allows no more than {_LONGEST_NAME} there")
+        raise SerdeError(
+            f"{stream}: {what} has {length:,} bytes, and AMQP allows no more than {_LONGEST_NAME} there"
+        )
     return length
 
 
 def _checked(stream: SystemStream, value: Any, part: str) -> bytes:
     if type(value) is not bytes:
         raise SerdeError(
-            f"{stream}: what goes to a broker must be bytes, and this {'key' if part == 'key' else 'message'} is a "
-            f"{type(value).__name__}: set a serde, for example systems.{stream.system}.samza.{part}.serde=json"
+            f"{stream}: what goes to a broker must be bytes, and this "
+            f"{'key' if part == 'key' else 'message'} is a "
+            f"{type(value).__name__}: set a serde, for example "
+            f"systems.{stream.system}.samza.{part}.serde=json"
         )
     return value
 
@@ -148,7 +163,11 @@ def _timestamp(value: Any) -> int | None:
         value = round(value.timestamp() * 1000)
     elif isinstance(value, (str, bytes)) and value.isdigit() and len(value) < len(str(_LARGEST)):
         value = int(value)
-    return int(value) if isinstance(value, (int, float)) and type(value) is not bool and -_LARGEST <= value <= _LARGEST else None
+    return (
+        int(value)
+        if isinstance(value, (int, float)) and type(value) is not bool and -_LARGEST <= value <= _LARGEST
+        else None
+    )
 
 
 def as_name(name: str | bytes) -> str:
@@ -175,4 +194,10 @@ def _as_bytes(value: Any) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    return int(value) if isinstance(value, int) else value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    return (
+        int(value)
+        if isinstance(value, int)
+        else value.decode(errors="replace")
+        if isinstance(value, bytes)
+        else str(value)
+    )

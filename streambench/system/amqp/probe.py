@@ -1,4 +1,4 @@
-"""Where a stream queue ends, asked on a connection that is at work."""
+"""The end of a stream queue, requested on a connection that is in use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from streambench.system.amqp.settings import MOST_AHEAD
 
 
 def probe_end(connection: Any, queue: str, answer: Callable[[int | None], None]) -> None:
-    """Have ``answer`` called with the offset of the last message, None where there is none; why this is so is told by ``bounds``."""
+    """Have ``answer`` called with the offset of the last message, None where there is none; ``bounds`` says
+    why this is so."""
     newest: list[int] = []
     steps = 2
 

@@ -8,7 +8,13 @@ from collections import deque
 from itertools import takewhile
 from typing import Any
 
-from streambench.errors import MessageTooLargeError, StreambenchError, StreamSystemError, UnknownStreamError, no_partition
+from streambench.errors import (
+    MessageTooLargeError,
+    StreambenchError,
+    StreamSystemError,
+    UnknownStreamError,
+    no_partition,
+)
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream
 from streambench.system.amqp.broker import channel_to, check, place_of
@@ -27,7 +33,14 @@ class _Message:
     __slots__ = ("body", "exchange", "mandatory", "properties", "routing_key", "size", "stream")
 
     def __init__(
-        self, stream: SystemStream, exchange: str, routing_key: str, mandatory: bool, properties: Any, body: bytes, size: int
+        self,
+        stream: SystemStream,
+        exchange: str,
+        routing_key: str,
+        mandatory: bool,
+        properties: Any,
+        body: bytes,
+        size: int,
     ) -> None:
         self.stream = stream
         self.exchange = exchange
@@ -41,10 +54,11 @@ class _Message:
 class AmqpProducer(SystemProducer):
     """Publishes persistent messages over one connection, in the order in which they were sent.
 
-    What the broker has not confirmed when a connection is lost is sent again, with the header ``amqp.resent``: the broker may have it
-    already. A message that it refuses, or that no queue takes, is an error of the next ``send`` or ``flush``, and of all that follow: a
-    producer that has lost a message is never again taken for one that has written everything. ``send`` waits once 10,000 messages, or as
-    much as ``send.buffer.bytes``, are not confirmed.
+    What the broker has not confirmed when a connection is lost is sent again, with the header
+    ``amqp.resent``: the broker may have it already. A message that it refuses, or that no queue takes, is an
+    error of the next ``send`` or ``flush``, and of all that follow: a producer that has lost a message is
+    never again taken for one that has written everything. ``send`` waits once 10,000 messages, or as much as
+    ``send.buffer.bytes``, are not confirmed.
     """
 
     def __init__(self, settings: Settings, metrics: MetricsRegistry) -> None:
@@ -64,7 +78,11 @@ class AmqpProducer(SystemProducer):
         self._senders: dict[SystemStream, Sender] = {}
         self._openings = 0
         self._link = Link(
-            settings, f"AMQP producer of {settings.system}", opened=self._on_opened, lost=self._on_lost, failed=self._on_failed
+            settings,
+            f"AMQP producer of {settings.system}",
+            opened=self._on_opened,
+            lost=self._on_lost,
+            failed=self._on_failed,
         )
 
     def start(self) -> None:
@@ -77,7 +95,9 @@ class AmqpProducer(SystemProducer):
         pass
 
     def send(self, source: str, envelope: OutgoingMessageEnvelope) -> None:
-        self.sender(envelope.system_stream)(source, envelope, envelope.key, envelope.message, envelope.partition or 0)
+        self.sender(envelope.system_stream)(
+            source, envelope, envelope.key, envelope.message, envelope.partition or 0
+        )
 
     def sender(self, stream: SystemStream) -> Sender:
         if stream not in self._senders:
@@ -95,22 +115,38 @@ class AmqpProducer(SystemProducer):
             self._raise_failure()
 
     def _sender(self, stream: SystemStream, place: Place) -> Sender:
-        queues, exchange, fixed, mandatory, key_header = place.queues, place.exchange, place.routing_key, place.mandatory, place.key_header
+        queues, exchange, fixed, mandatory, key_header = (
+            place.queues,
+            place.exchange,
+            place.routing_key,
+            place.mandatory,
+            place.key_header,
+        )
         most, most_beside = self._settings.max_bytes, self._link.frame_bytes
 
-        def send(source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int) -> None:
+        def send(
+            source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int
+        ) -> None:
             headers = envelope.headers
-            properties, body, size = to_send(stream, key, message, envelope.timestamp, headers, key_header, most_beside)
+            properties, body, size = to_send(
+                stream, key, message, envelope.timestamp, headers, key_header, most_beside
+            )
             if len(body) > most:
                 limit = f"systems.{stream.system}.max.message.bytes={most}"
-                raise MessageTooLargeError(f"{stream}: a message of {len(body):,} bytes is larger than {limit}")
+                raise MessageTooLargeError(
+                    f"{stream}: a message of {len(body):,} bytes is larger than {limit}"
+                )
             if not exchange:
                 if partition >= len(queues):
                     raise no_partition(stream, partition, len(queues))
                 routing_key = queues[partition]
             else:
                 routing_key = _routing_key(fixed, headers.get(ROUTING_KEY) if headers else None, key)
-                short(stream, "the routing key (the message's key, unless something else is configured)", routing_key)
+                short(
+                    stream,
+                    "the routing key (the message's key, unless something else is configured)",
+                    routing_key,
+                )
             self._put(_Message(stream, exchange, routing_key, mandatory, properties, body, size))
 
         return send
@@ -139,10 +175,16 @@ class AmqpProducer(SystemProducer):
     def _wait(self, until: float) -> None:
         left = until - time.monotonic()
         if left <= 0:
-            why = "it lacks memory or disk and takes nothing" if self._link.is_blocked else "it has not confirmed what was sent"
+            why = (
+                "it lacks memory or disk and takes nothing"
+                if self._link.is_blocked
+                else "it has not confirmed what was sent"
+            )
             raise StreamSystemError(
-                f"the AMQP broker at {self._settings.name}: {why} within {self._settings.patience_s:g} seconds "
-                f"(systems.{self._settings.system}.patience.ms); {len(self._unconfirmed) + len(self._outgoing)} messages wait"
+                f"the AMQP broker at {self._settings.name}: {why} within {self._settings.patience_s:g} "
+                "seconds "
+                f"(systems.{self._settings.system}.patience.ms); "
+                f"{len(self._unconfirmed) + len(self._outgoing)} messages wait"
             )
         self._changed.wait(left)
 
@@ -186,7 +228,13 @@ class AmqpProducer(SystemProducer):
             self._unconfirmed[self._number] = message
             # Only now: a flush that saw it nowhere would return.
             self._outgoing.popleft()
-            channel.basic_publish(message.exchange, message.routing_key, message.body, message.properties, mandatory=message.mandatory)
+            channel.basic_publish(
+                message.exchange,
+                message.routing_key,
+                message.body,
+                message.properties,
+                mandatory=message.mandatory,
+            )
         channel.connection.ioloop.add_callback_threadsafe(self._on_push)
 
     def _on_confirmed(self, frame: Any) -> None:
@@ -198,7 +246,11 @@ class AmqpProducer(SystemProducer):
                 message = self._unconfirmed.pop(number)
                 self._settled_bytes += message.size
                 if is_refused:
-                    self._fail(StreamSystemError(f"{message.stream}: the broker refuses a message: its queue is full, or was lost"))
+                    self._fail(
+                        StreamSystemError(
+                            f"{message.stream}: the broker refuses a message: its queue is full, or was lost"
+                        )
+                    )
                 elif self._returned and message.stream in self._returned:
                     self._fail(UnknownStreamError(f"{message.stream}: {self._returned.pop(message.stream)}"))
             self._changed.notify_all()
@@ -206,10 +258,15 @@ class AmqpProducer(SystemProducer):
     def _on_return(self, _: Any, method: Any, __: Any, ___: bytes) -> None:
         """No queue takes a message. Its confirmation follows."""
         message = next(
-            each for each in self._unconfirmed.values() if (each.exchange, each.routing_key) == (method.exchange, method.routing_key)
+            each
+            for each in self._unconfirmed.values()
+            if (each.exchange, each.routing_key) == (method.exchange, method.routing_key)
         )
         if message.exchange:
-            what = f"no queue takes what exchange {method.exchange} is sent with routing key {method.routing_key!r}"
+            what = (
+                f"no queue takes what exchange {method.exchange} is sent with routing key "
+                f"{method.routing_key!r}"
+            )
             key = f"systems.{message.stream.system}.streams.{message.stream.stream}.mandatory"
             self._returned[message.stream] = f"{what}; with {key}=false, such messages are dropped"
         else:
@@ -218,7 +275,9 @@ class AmqpProducer(SystemProducer):
     def _on_channel_closed(self, channel: Any, reason: Exception) -> None:
         if channel.connection.is_open:
             code, text = getattr(reason, "reply_code", 0), getattr(reason, "reply_text", str(reason))
-            self._link.abort(StreamSystemError(f"{self._settings.system}: the broker refuses what is sent: {code} {text}"))
+            self._link.abort(
+                StreamSystemError(f"{self._settings.system}: the broker refuses what is sent: {code} {text}")
+            )
 
     def _on_lost(self) -> None:
         with self._changed:

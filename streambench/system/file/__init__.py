@@ -1,4 +1,5 @@
-"""Files as streams: JSON lines, CSV and text, one file or a directory of partitions, complete or still growing."""
+"""Files as streams: JSON lines, CSV and text, one file or a directory of partitions, complete or still
+growing."""
 
 from streambench.system.file.factory import FileSystemFactory
 

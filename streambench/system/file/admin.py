@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from streambench.durable import make_durable
 from streambench.errors import StreamExistsError, StreamSystemError
+from streambench.fsync import fsync_directory
 from streambench.model import PartitionMetadata, SystemStream, SystemStreamPartition
 from streambench.system.file.producer import check_writable
 from streambench.system.file.reader import Reader, reader_of
@@ -24,7 +24,8 @@ _HEAD = 4096  # checkpoints hold what comes of it: with another number, every fi
 
 
 class _Scan:
-    """What reading a partition from its beginning has found so far; where a file only grows, the next look begins where this one ended."""
+    """Findings of reading a partition from its beginning; where a file only grows, the next look
+    begins where this one ended."""
 
     def __init__(self, reader: Reader, stamp: tuple[int, ...]) -> None:
         self.reader = reader
@@ -43,7 +44,8 @@ class _Scan:
 class FileAdmin(NumberedAdmin):
     """Knows the files of one file system. It deletes none: they are not its own.
 
-    A file is told from another one by how it begins, as far as that was processed: so it may grow, be copied, and be edited behind that.
+    A file is known by its beginning, up to what was processed: so it may grow, be copied,
+    and be edited behind that.
     """
 
     identity_grows = True
@@ -58,7 +60,12 @@ class FileAdmin(NumberedAdmin):
         found = {}
         for stream in streams:
             places = self._streams.partitions(stream.stream)
-            self._places.update({SystemStreamPartition(stream.system, stream.stream, number): place for number, place in enumerate(places)})
+            self._places.update(
+                {
+                    SystemStreamPartition(stream.system, stream.stream, number): place
+                    for number, place in enumerate(places)
+                }
+            )
             found[stream] = dict(enumerate(map(self._of, places)))
         return found
 
@@ -75,7 +82,9 @@ class FileAdmin(NumberedAdmin):
                 return True
         present = len(self._streams.partitions(stream.stream))
         if present != partitions:
-            raise StreamExistsError(f"{stream} is there already, with {present} partitions and not {partitions}: {path}")
+            raise StreamExistsError(
+                f"{stream} is there already, with {present} partitions and not {partitions}: {path}"
+            )
         return False
 
     def streams(self) -> list[SystemStream]:
@@ -87,7 +96,8 @@ class FileAdmin(NumberedAdmin):
         self._scans.clear()
 
     def _head(self, place: Place, length: int) -> bytes:
-        """So many of the first bytes of a file: of the one that was there when this was first asked, should it be replaced meanwhile."""
+        """So many of the first bytes of a file: of the one that was there when this was first asked, should
+        it be replaced meanwhile."""
         known = self._heads.get(place)
         if known is None or len(known) < length:
             source = source_of(place)
@@ -99,20 +109,26 @@ class FileAdmin(NumberedAdmin):
         return (known or b"")[:length]
 
     def _of(self, place: Place) -> PartitionMetadata:
-        oldest, newest = self._scanned(place) if place.format == "csv" or place.compressed else _looked_up(place)
+        oldest, newest = (
+            self._scanned(place) if place.format == "csv" or place.compressed else _looked_up(place)
+        )
         if oldest is None or newest is None:
             return PartitionMetadata(None, None, "0")
         return PartitionMetadata(str(oldest), str(newest), str(newest + 1))
 
     def _scanned(self, place: Place) -> tuple[int | None, int | None]:
-        """First and last message, by reading all of the file: only that tells where rows end, or what was compressed."""
+        """First and last message, by reading all of the file: only that shows where rows end, or what was
+        compressed."""
         try:
             status = os.stat(place.path)
         except OSError as error:
             raise StreamSystemError(f"{place.name}: cannot read {place.path}: {error.strerror}") from None
         stamp = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
         scan = self._scans.get(place)
-        if scan is None or (scan.stamp != stamp and not (place.follow and scan.stamp[:2] == stamp[:2] and scan.stamp[2] <= stamp[2])):
+        if scan is None or (
+            scan.stamp != stamp
+            and not (place.follow and scan.stamp[:2] == stamp[:2] and scan.stamp[2] <= stamp[2])
+        ):
             scan = self._scans[place] = _Scan(reader_of(place, 0), ())
         if scan.stamp != stamp:
             scan.go_on()
@@ -152,7 +168,7 @@ def _make(path: Path, partitions: int, ending: str) -> bool:
         return False
     except OSError as error:
         raise StreamSystemError(f"cannot create {path}: {error.strerror}") from error
-    make_durable(path.parent)
+    fsync_directory(path.parent)
     return True
 
 
@@ -162,7 +178,7 @@ def _make_directory(path: Path, partitions: int, ending: str) -> None:
     try:
         for number in range(partitions):
             (new / f"{number}{ending}").touch()
-        make_durable(new)
+        fsync_directory(new)
         try:
             new.rename(path)
         except OSError as error:

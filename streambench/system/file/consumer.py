@@ -28,7 +28,10 @@ class FileConsumer(SystemConsumer):
         self._wanted[ssp] = to_number(offset, ssp)
 
     def start(self) -> None:
-        places = {stream: self._streams.partitions(stream) for stream in sorted({ssp.stream for ssp in self._wanted})}
+        places = {
+            stream: self._streams.partitions(stream)
+            for stream in sorted({ssp.stream for ssp in self._wanted})
+        }
         for ssp, position in self._wanted.items():
             if ssp.partition >= len(places[ssp.stream]):
                 raise no_partition(ssp.system_stream, ssp.partition, len(places[ssp.stream]))
@@ -39,7 +42,9 @@ class FileConsumer(SystemConsumer):
             reader.close()
         self._readers.clear()
 
-    def poll(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[IncomingMessageEnvelope]:
+    def poll(
+        self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int
+    ) -> list[IncomingMessageEnvelope]:
         return [envelope for chunk in self.poll_chunks(wanted, timeout_ms) for envelope in chunk.envelopes()]
 
     def poll_chunks(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[Chunk]:

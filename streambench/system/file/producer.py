@@ -8,10 +8,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-import orjson
-
-from streambench.errors import SerdeError, StreamSystemError, UnknownStreamError
+from streambench.errors import SerdeError, StreamSystemError, UnknownStreamError, no_tombstone
 from streambench.model import OutgoingMessageEnvelope, SystemStream
+from streambench.serde.json_text import json_value
 from streambench.system.api import Sender, SystemProducer
 from streambench.system.file.source import PlainSource
 from streambench.system.file.streams import FileStreams, Place
@@ -26,13 +25,15 @@ def check_writable(system: str, stream: str, path: Path) -> None:
     if path.name.endswith((".csv", ".gz")):
         what = "CSV files" if path.name.endswith(".csv") else "compressed files"
         raise StreamSystemError(
-            f"{system}.{stream}: {what} can only be read, not written ({path}); write JSON lines: name the file .jsonl, and convert it "
+            f"{system}.{stream}: {what} can only be read, not written ({path}); write JSON lines: name the "
+            "file .jsonl, and convert it "
             "when it is complete"
         )
 
 
 class FileProducer(SystemProducer):
-    """Appends messages to files, one per line. A line has no key, time or headers: what is to be kept of them belongs into the message.
+    """Appends messages to files, one per line. A line has no key, time or headers: what is to be kept of them
+    belongs into the message.
 
     Lines are kept back until ``flush``, or until there are enough of them; they are always written whole.
     """
@@ -59,7 +60,9 @@ class FileProducer(SystemProducer):
     def sender(self, stream: SystemStream) -> Sender:
         writers = self._of(stream)
 
-        def send(source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int) -> None:
+        def send(
+            source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int
+        ) -> None:
             writers[partition].append(message)
 
         return send
@@ -75,7 +78,9 @@ class FileProducer(SystemProducer):
             for place in places:
                 check_writable(stream.system, stream.stream, place.path)
                 if place.format == "csv":
-                    raise StreamSystemError(f"{stream}: CSV can only be read, not written: set format=jsonl for this stream")
+                    raise StreamSystemError(
+                        f"{stream}: CSV can only be read, not written: set format=jsonl for this stream"
+                    )
             self._writers[stream.stream] = [_Writer(place) for place in places]
         return self._writers[stream.stream]
 
@@ -91,13 +96,19 @@ class _Writer:
         self._unsynced = False
 
     def append(self, message: Any) -> None:
+        if message is None:
+            raise SerdeError(no_tombstone(self._place.name, "a file"))
         if type(message) is not bytes:
             raise SerdeError(
-                f"{self._place.name}: a line of a file is bytes, and this message is a {type(message).__name__}: set a serde, for "
+                f"{self._place.name}: a line of a file is bytes, and this message is a "
+                f"{type(message).__name__}: set a serde, for "
                 f"example systems.{self._place.name.partition('.')[0]}.samza.msg.serde=json"
             )
         if b"\n" in message:
-            raise SerdeError(f"{self._place.name}: this message holds a newline, and would be several lines of {self._place.path}")
+            raise SerdeError(
+                f"{self._place.name}: this message holds a newline, and would be several lines of "
+                f"{self._place.path}"
+            )
         if not message and self._place.format == "jsonl":
             raise SerdeError(f"{self._place.name}: an empty message is no line of JSON")
         self._pending.append(message)
@@ -149,7 +160,8 @@ class _Writer:
         return self._handle
 
     def _mend(self, handle: int) -> None:
-        """See that the file ends with a newline. A last line of JSON that is not complete was torn by a crash: it is cut off."""
+        """See that the file ends with a newline. A last line of JSON that is not complete was torn by a
+        crash: it is cut off."""
         source = PlainSource(self._place.name, self._place.path)
         size = source.size()
         if size == 0 or source.read(size - 1, 1) == b"\n":
@@ -157,7 +169,12 @@ class _Writer:
         start = source.line_start(size)
         torn = source.read(start, size - start)
         if self._place.format == "jsonl" and not _is_json(torn):
-            log.warning("%s: the last line of %s was not complete and is cut off: %r", self._place.name, self._place.path, torn[:200])
+            log.warning(
+                "%s: the last line of %s was not complete and is cut off: %r",
+                self._place.name,
+                self._place.path,
+                torn[:200],
+            )
             os.ftruncate(handle, start)
         else:
             os.write(handle, b"\n")
@@ -168,7 +185,7 @@ class _Writer:
 
 def _is_json(line: bytes) -> bool:
     try:
-        orjson.loads(line)
-    except ValueError:
+        json_value(line)
+    except (ValueError, SerdeError):
         return False
     return True

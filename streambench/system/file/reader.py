@@ -12,19 +12,21 @@ import orjson
 from msgspec import Struct
 
 from streambench.errors import CorruptDataError, OffsetError, SerdeError
+from streambench.serde.json_text import json_bytes, json_value
 from streambench.system.file.source import BLOCK, PlainSource, source_of
 from streambench.system.file.streams import Place
 
 _INCOMPLETE = "unexpected end of data"
-"""What csv says where its input ends inside quotes."""
+"""The error of csv where its input ends inside quotes."""
 _FEWEST, _MOST = 16, 1 << 16
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class Broken(Struct, frozen=True):
-    """What is wrong with a row, and in which line.
+    """A defect of a row, and its line.
 
-    ``error`` makes the error of it: to count lines takes time, and many a row is only looked at to find where it ends."""
+    ``error`` makes the error of it: to count lines takes time, and many a row is only looked at to find where
+    it ends."""
 
     what: str
     end: int
@@ -38,8 +40,8 @@ class Broken(Struct, frozen=True):
 
 
 class Messages(Struct):
-    """What was read at once: the position of each message's last byte, the keys, the messages. ``broken``: this is one row that cannot be
-    read, as it stands there."""
+    """The result of one read: the position of each message's last byte, the keys, the messages. ``broken``:
+    this is one row that cannot be read, as it stands there."""
 
     ends: list[int]
     keys: list[Any]
@@ -50,32 +52,37 @@ class Messages(Struct):
 class Reader:
     """Reads one partition from a position on; whole lines (in a CSV file: whole rows) only.
 
-    Where the file is not followed, it is read up to where it ended when reading began, and its last line needs no newline.
+    Where the file is not followed, it is read up to where it ended when reading began, and its last line
+    needs no newline.
     """
 
     def __init__(self, place: Place, position: int) -> None:
-        """``position``: the message that holds this byte is the first. Raises OffsetError where it lies behind the end of the file."""
+        """``position``: the message that holds this byte is the first. Raises OffsetError where it lies
+        behind the end of the file."""
         self._place = place
         self._source = source_of(place)
-        self._limit = self._source.size() if isinstance(self._source, PlainSource) and not place.follow else None
+        self._limit = (
+            self._source.size() if isinstance(self._source, PlainSource) and not place.follow else None
+        )
         self._text = b""
         self._ended = False
         self._dry = False
         self.position = self._find(position)
-        """Where the message begins that is read next."""
+        """The beginning of the message that is read next."""
 
     @property
     def at_head(self) -> bool:
-        """Whether everything that was there at the last ``read`` has been returned."""
+        """True if everything that was there at the last ``read`` has been returned."""
         return self._ended and (self._dry or not self._text)
 
     @property
     def is_bounded(self) -> bool:
-        """Whether reading ends where the file ended when it began."""
+        """True if reading ends where the file ended when it began."""
         return not self._place.follow
 
     def read(self, at_most: int) -> Messages | None:
-        """The next messages, at most so many, None where there are none. Raises CorruptDataError that names file and line."""
+        """The next messages, at most so many, None where there are none. Raises CorruptDataError that names
+        file and line."""
         lines = self._peek(at_most)
         messages = self._messages(lines) if lines else None
         while messages is not None and not messages.ends:
@@ -98,10 +105,13 @@ class Reader:
             ends = [end for end, line in zip(ends, lines, strict=True) if line]
             lines = [line for line in lines if line]
         field = self._place.key_field
-        return Messages(ends, [None] * len(lines) if field is None else [_json_key(line, field) for line in lines], lines)
+        return Messages(
+            ends, [None] * len(lines) if field is None else [_json_key(line, field) for line in lines], lines
+        )
 
     def _ends(self, lines: list[bytes]) -> list[int]:
-        """The positions of the last bytes of the next lines: of their newlines, which only the last line of a file may lack."""
+        """The positions of the last bytes of the next lines: of their newlines, which only the last line of a
+        file may lack."""
         ends = list(map(add, accumulate(map(len, lines)), count(self.position)))
         ends[-1] = min(ends[-1], self.position + len(self._text) - 1)
         return ends
@@ -112,7 +122,8 @@ class Reader:
             self._ended = self.position + len(self._text) >= self._source.size()
 
     def _peek(self, at_most: int, more_than: int = 0) -> list[bytes]:
-        """Whole lines without their newlines, at most ``at_most``; more than ``more_than``, unless the file ends."""
+        """Whole lines without their newlines, at most ``at_most``; more than ``more_than``, unless the file
+        ends."""
         while True:
             lines = self._text.split(b"\n", at_most)
             rest = lines.pop()
@@ -133,7 +144,9 @@ class Reader:
             size = min(size, end - at)
             block = source.read(at, size) if size > 0 else b""
             if len(block) < size:
-                raise OffsetError(f"{source.name}: {source.path} was cut to {at + len(block)} bytes while it was being read")
+                raise OffsetError(
+                    f"{source.name}: {source.path} was cut to {at + len(block)} bytes while it was being read"
+                )
             self._ended = at + len(block) >= end
         else:
             block = source.read(at, size)
@@ -149,7 +162,7 @@ class Reader:
         self.position = position
 
     def _find(self, position: int) -> int:
-        """Where the message begins that holds the byte at ``position``."""
+        """The beginning of the message that holds the byte at ``position``."""
         if position == 0:
             return 0
         self._check(position)
@@ -157,18 +170,20 @@ class Reader:
 
     def _check(self, position: int) -> None:
         if not self._source.read(position - 1, 1):
-            raise OffsetError(f"{self._source.name}: offset {position} lies behind the end of {self._source.path}")
+            raise OffsetError(
+                f"{self._source.name}: offset {position} lies behind the end of {self._source.path}"
+            )
 
     def _is_done(self, position: int) -> bool:
-        """Whether this is the end of the file, and its last line is to be taken as complete."""
+        """True if this is the end of the file, and its last line is to be taken as complete."""
         return not self._place.follow and not self._source.read(position, 1)
 
 
 class CsvReader(Reader):
     """Reads rows; lines of a file belong to one row where a quoted field holds newlines.
 
-    A row that cannot be read comes by itself. Where its quotes are wrong nobody knows where it ends: then only its first line is taken for
-    it, lest a single quote too many take along all that follows.
+    A row that cannot be read comes by itself. Where its quotes are wrong its end is not known: then
+    only its first line is taken for it, lest a single quote too many take along all that follows.
     """
 
     def __init__(self, place: Place, position: int) -> None:
@@ -243,7 +258,9 @@ class CsvReader(Reader):
             rows, ends = self._rows(min(at_most, self._at_once))
             odd = next((at for at, row in enumerate(rows) if len(row) != width), None)
             if odd == 0:
-                raise _BrokenRow(f"{len(rows[0])} fields, but the header has {width} columns", ends[0], ends[0])
+                raise _BrokenRow(
+                    f"{len(rows[0])} fields, but the header has {width} columns", ends[0], ends[0]
+                )
         except _BrokenRow as broken:
             self._at_once = _FEWEST
             return self._broken(broken)
@@ -255,16 +272,22 @@ class CsvReader(Reader):
         column = None if self._place.key_field is None else header.index(self._place.key_field)
         keys: list[Any] = [None] * len(rows) if column is None else [row[column].encode() for row in rows]
         # Copies of the right size: what orjson returns holds 4 KiB for as long as it lives.
-        return Messages(ends, keys, [b"%b" % orjson.dumps(dict(zip(header, row, strict=True))) for row in rows])
+        return Messages(
+            ends, keys, [b"%b" % orjson.dumps(dict(zip(header, row, strict=True))) for row in rows]
+        )
 
     def _broken(self, row: _BrokenRow) -> Messages:
-        text = self._text[: row.end + 1 - self.position].lstrip(b"\r\n").removesuffix(b"\n").removesuffix(b"\r")
+        text = (
+            self._text[: row.end + 1 - self.position].lstrip(b"\r\n").removesuffix(b"\n").removesuffix(b"\r")
+        )
         lines = self._lines + self._text.count(b"\n", 0, row.at - self.position)
         self._consume(row.end + 1)
         if row.read_on:
             # All of the rest was read for it.
             self._forget()
-        return Messages([row.end], [None], [text], Broken(row.what, row.end, lines, self._first_line, self._place))
+        return Messages(
+            [row.end], [None], [text], Broken(row.what, row.end, lines, self._first_line, self._place)
+        )
 
     def _first_line(self) -> int:
         """The number of the line at which reading began."""
@@ -273,8 +296,8 @@ class CsvReader(Reader):
         return self._begin_line
 
     def _rows(self, at_most: int) -> tuple[list[list[str]], list[int]]:
-        """The next rows, at most so many, and where they end. Raises _BrokenRow where the first one is; what is wrong behind it is left for
-        the next call."""
+        """The next rows, at most so many, and where they end. Raises _BrokenRow where the first one is; what
+        is wrong behind it is left for the next call."""
         lines = self._peek(at_most)
         while lines:
             rows: list[list[str]] = []
@@ -307,13 +330,19 @@ class CsvReader(Reader):
                 raise _BrokenRow(wrong[1], ends[first], ends[wrong[0]])
             more = self._peek(2 * len(lines), more_than=len(lines))
             if not more and not self._place.follow:
-                raise _BrokenRow("a quoted field begins in this row and does not end", ends[first], ends[first], read_on=True)
+                raise _BrokenRow(
+                    "a quoted field begins in this row and does not end",
+                    ends[first],
+                    ends[first],
+                    read_on=True,
+                )
             lines = more
         return [], []
 
 
 class _BrokenRow(Exception):
-    """The next row cannot be read: what is wrong, where the row ends, and a position in the line that is to blame."""
+    """The next row cannot be read: what is wrong, where the row ends, and a position in the line that is to
+    blame."""
 
     def __init__(self, what: str, end: int, at: int, *, read_on: bool = False) -> None:
         super().__init__(what)
@@ -324,7 +353,7 @@ class _BrokenRow(Exception):
 
 
 def reader_of(place: Place, position: int) -> Reader:
-    """What reads a partition, by its format."""
+    """Return the reader of a partition, by its format."""
     return CsvReader(place, position) if place.format == "csv" else Reader(place, position)
 
 
@@ -346,7 +375,7 @@ def _is_utf8(text: str) -> bool:
 
 
 def _not_utf8(lines: list[bytes]) -> tuple[int, str]:
-    """Which of these lines is the first that is no UTF-8, and why."""
+    """The first of these lines that is no UTF-8, and the reason."""
     for at, line in enumerate(lines):
         try:
             line.decode()
@@ -356,12 +385,13 @@ def _not_utf8(lines: list[bytes]) -> tuple[int, str]:
 
 
 def _json_key(line: bytes, field: str) -> bytes | None:
-    """The key of a JSON line; None where it has none. What is no JSON is for the serde to report, with its own rules for such messages."""
+    """The key of a JSON line; None where it has none. What is no JSON is for the serde to report, with its
+    own rules for such messages."""
     try:
-        value: Any = orjson.loads(line)
-    except ValueError:
+        value = json_value(line)
+    except (ValueError, SerdeError):
         return None
     value = value.get(field) if isinstance(value, dict) else None
     if value is None:
         return None
-    return value.encode() if isinstance(value, str) else orjson.dumps(value)
+    return value.encode() if isinstance(value, str) else json_bytes(value)

@@ -28,10 +28,10 @@ class Source(ABC):
         """So many bytes from a position on, fewer only where the file ends. Raises a StreamSystemError."""
 
     def close(self) -> None:  # noqa: B027 - not every source holds something
-        """Let go of the file; may be called more than once."""
+        """Close the file; may be called more than once."""
 
     def line_start(self, position: int) -> int:
-        """Where the line begins that holds the byte at ``position``."""
+        """The beginning of the line that holds the byte at ``position``."""
         back = _LOOK_BACK
         while position > 0:
             start = max(0, position - back)
@@ -56,7 +56,8 @@ class Source(ABC):
 
 
 class PlainSource(Source):
-    """A file as it is. It is opened for each block and not kept open, so that a thousand partitions need no thousand handles."""
+    """A file as it is. It is opened for each block and not kept open, so that a thousand partitions need no
+    thousand handles."""
 
     def __init__(self, name: str, path: Path) -> None:
         super().__init__(name, path)
@@ -64,7 +65,8 @@ class PlainSource(Source):
         self._read_up_to = 0
 
     def size(self) -> int:
-        """The present size. Raises OffsetError where the file is not the one it was, or has become shorter than what was read."""
+        """The present size. Raises OffsetError where the file is not the one it was, or has become shorter
+        than what was read."""
         try:
             return self._checked(os.stat(self.path))
         except OSError as error:
@@ -86,10 +88,13 @@ class PlainSource(Source):
         if self._identity is None:
             self._identity = identity
         if identity != self._identity:
-            raise OffsetError(f"{self.name}: {self.path} was replaced by another file while it was being read; {_REMEDY}")
+            raise OffsetError(
+                f"{self.name}: {self.path} was replaced by another file while it was being read; {_REMEDY}"
+            )
         if status.st_size < self._read_up_to:
             raise OffsetError(
-                f"{self.name}: {self.path} was cut to {status.st_size} bytes, of which {self._read_up_to} had been read; {_REMEDY}"
+                f"{self.name}: {self.path} was cut to {status.st_size} bytes, of which {self._read_up_to} "
+                f"had been read; {_REMEDY}"
             )
         return status.st_size
 
@@ -102,7 +107,7 @@ class PlainSource(Source):
 
 
 class GzipSource(Source):
-    """The contents of a compressed file. To go back means to read it anew from its beginning."""
+    """The contents of a compressed file. To go back means to read it again from its beginning."""
 
     def __init__(self, name: str, path: Path) -> None:
         super().__init__(name, path)
@@ -117,7 +122,9 @@ class GzipSource(Source):
         except FileNotFoundError:
             raise UnknownStreamError(f"{self.name}: there is no file {self.path}") from None
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise CorruptDataError(f"{self.name}: {self.path} is damaged, or not complete yet: {error}") from error
+            raise CorruptDataError(
+                f"{self.name}: {self.path} is damaged, or not complete yet: {error}"
+            ) from error
         except OSError as error:
             raise StreamSystemError(f"{self.name}: cannot read {self.path}: {error.strerror}") from error
 
@@ -128,9 +135,12 @@ class GzipSource(Source):
             self._file = None
 
 
-_REMEDY = "its offsets mean nothing any more: start with samza.reset.offset=true, or read a directory of files that only grow"
+_REMEDY = (
+    "its offsets mean nothing any more: start with samza.reset.offset=true, or read a directory of "
+    "files that only grow"
+)
 
 
 def source_of(place: Place) -> Source:
-    """What reads the file of a partition."""
+    """Return the reader of the file of a partition."""
     return (GzipSource if place.compressed else PlainSource)(place.name, place.path)

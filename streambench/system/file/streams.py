@@ -1,43 +1,43 @@
-"""Which files a stream is made of, and how they are to be read."""
+"""The files that a stream is made of, and their formats."""
 
 from __future__ import annotations
 
-import difflib
 import os
 from pathlib import Path
-from typing import Literal, cast
+from typing import Annotated, Literal
 
 from msgspec import Struct
 
-from streambench import config_keys
 from streambench.config import Config
-from streambench.config_keys import Key
 from streambench.errors import ConfigError, StreamSystemError, UnknownStreamError
+from streambench.suggestions import suggest
+from streambench.system.settings import SettingsTable, SystemSettings, doc
 
 PATH = "a file, or the directory with the files of all streams"
 
-_OF_SYSTEMS = (
-    Key("systems.<s>.path", "path", None, f"of a file system: {PATH}"),
-    Key("systems.<s>.format", "text", None, "of a file system: what messages are. Default: by the file name", ("jsonl", "csv", "text")),
-    Key("systems.<s>.follow", "boolean", "false", "of a file system: read what is appended as it comes; false: end where the file ended"),
-    Key("systems.<s>.key.field", "text", None, "of a file system: the field of jsonl or csv that is the key. Default: there are no keys"),
-)
-
-KEYS = (
-    *_OF_SYSTEMS,
-    *(
-        each._replace(pattern=each.pattern.replace("<s>", "<s>.streams.<t>"), default=None, meaning="as for the file system")
-        for each in _OF_SYSTEMS
-    ),
-)
-"""All settings, for people."""
-
-STREAM_KEYS = frozenset(each.pattern.removeprefix("systems.<s>.") for each in _OF_SYSTEMS)
-"""What can be set for the system, and for a stream of its own."""
-
 Format = Literal["jsonl", "csv", "text"]
 
-FORMATS: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".txt": "text", ".log": "text"}
+
+class FileSettings(SystemSettings, frozen=True):
+    """The settings of a file system, which each of its streams may have for itself."""
+
+    path: Annotated[Path | None, doc(PATH)] = None
+    format: Annotated[Format | None, doc("what messages are. Default: by the file name")] = None
+    follow: Annotated[bool, doc("read what is appended as it comes; false: end where the file ended")] = False
+    key_field: Annotated[
+        str | None, doc("the field of jsonl or csv that is the key. Default: there are no keys")
+    ] = None
+
+
+SETTINGS = SettingsTable("file", both=(FileSettings,))
+
+FORMATS: dict[str, Format] = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv": "csv",
+    ".txt": "text",
+    ".log": "text",
+}
 ENDINGS = tuple(ending + zipped for ending in FORMATS for zipped in ("", ".gz"))
 
 
@@ -56,27 +56,26 @@ class Place(Struct, frozen=True):
 
 
 class FileStreams:
-    """The streams of one file system, as they are on the disk at the moment of asking. Raises ConfigError for settings that are wrong."""
+    """The streams of one file system, as they are on the disk at the moment of asking. Raises ConfigError for
+    settings that are wrong."""
 
     def __init__(self, system: str, config: Config) -> None:
         self.system = system
         self._config = config
-        prefix = f"systems.{system}.streams."
-        for rest in config.below(prefix):
-            key = prefix + rest
-            if config_keys.find(key) is None and ".samza." not in rest and not any(rest.endswith("." + known) for known in STREAM_KEYS):
-                near = difflib.get_close_matches(rest.rpartition(".")[2], STREAM_KEYS, n=1)
-                known = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(STREAM_KEYS))}"
-                raise config.error(key, f"is no setting of a stream of files; {known}")
+        list(SETTINGS.of_streams(config, system))
 
     def partitions(self, stream: str) -> list[Place]:
-        """The files of a stream, in the order of its partitions. Raises UnknownStreamError that names the path."""
+        """The files of a stream, in the order of its partitions. Raises UnknownStreamError that names the
+        path."""
         path = self.path(stream)
         if path is None or not path.exists():
             raise self._unknown(stream, path)
         files = _numbered(path) if path.is_dir() else [path]
         if not files:
-            raise UnknownStreamError(f"there is no stream {self.system}.{stream}: {path} holds no partitions (0.jsonl, 1.jsonl, ...)")
+            raise UnknownStreamError(
+                f"there is no stream {self.system}.{stream}: {path} holds no partitions (0.jsonl, 1.jsonl, "
+                "...)"
+            )
         return [self._place(stream, number, file) for number, file in enumerate(files)]
 
     def path(self, stream: str) -> Path | None:
@@ -89,7 +88,11 @@ class FileStreams:
             return root if stream == _stem(root.name) else None
         if not _is_name(stream):
             return None
-        there = [path for path in (root / stream, *(root / (stream + ending) for ending in ENDINGS)) if path.exists()]
+        there = [
+            path
+            for path in (root / stream, *(root / (stream + ending) for ending in ENDINGS))
+            if path.exists()
+        ]
         there = [path for path in there if path.name != stream or path.is_dir()]
         if len(there) > 1:
             raise StreamSystemError(
@@ -99,7 +102,7 @@ class FileStreams:
         return there[0] if there else None
 
     def new_path(self, stream: str, partitions: int) -> Path:
-        """Where a stream is to be created: a file, or a directory for several partitions."""
+        """The place to create a stream at: a file, or a directory for several partitions."""
         own = self._own_path(stream)
         if own is None and _is_file(self._root()):
             if stream != _stem(self._root().name):
@@ -107,16 +110,21 @@ class FileStreams:
             own = self._root()
         if own is not None:
             if partitions > 1 and _is_file(own):
-                raise StreamSystemError(f"{self.system}.{stream}: {own} is one file, and can only be one partition, not {partitions}")
+                raise StreamSystemError(
+                    f"{self.system}.{stream}: {own} is one file, and can only be one partition, not "
+                    f"{partitions}"
+                )
             return own
         if not _is_name(stream):
-            raise StreamSystemError(f"{self.system}.{stream}: a stream of files is named without '/', and does not begin with '.'")
+            raise StreamSystemError(
+                f"{self.system}.{stream}: a stream of files is named without '/', and does not begin with '.'"
+            )
         return self._root() / (stream if partitions > 1 else stream + self.ending(stream))
 
     def ending(self, stream: str) -> str:
-        """How the names of a new stream's files end."""
-        key = self._config.stream_key(self.system, stream, "format")
-        return ".txt" if self._config.text(key) == "text" else ".jsonl"
+        """The suffix of the files of a new stream."""
+        found = FileSettings.read(self._config, self.system, stream)
+        return ".txt" if found.format == "text" else ".jsonl"
 
     def names(self) -> list[str]:
         """The names of all streams, sorted."""
@@ -128,41 +136,54 @@ class FileStreams:
                 names |= {_stem(root.name)} if root.exists() else set()
             elif root.is_dir():
                 for entry in os.scandir(root):
-                    if _is_name(entry.name) and (_numbered(Path(entry.path)) if entry.is_dir() else entry.name.endswith(ENDINGS)):
+                    if _is_name(entry.name) and (
+                        _numbered(Path(entry.path)) if entry.is_dir() else entry.name.endswith(ENDINGS)
+                    ):
                         names.add(entry.name if entry.is_dir() else _stem(entry.name))
         return sorted(names)
 
     def _root(self) -> Path:
-        return self._config.path(f"systems.{self.system}.path", f"{PATH}, such as systems.{self.system}.path=data")
+        key = f"systems.{self.system}.path"
+        return self._no_pattern(
+            key, self._config.path(key, f"{PATH}, such as systems.{self.system}.path=data")
+        )
 
     def _own_path(self, stream: str) -> Path | None:
         key = f"systems.{self.system}.streams.{stream}.path"
-        return self._config.path(key) if self._config.text(key) is not None else None
+        return self._no_pattern(key, self._config.path(key)) if self._config.text(key) is not None else None
+
+    def _no_pattern(self, key: str, path: Path) -> Path:
+        """The path. Raises ConfigError where it is a pattern, which only a shell would fill in."""
+        there = next((each for each in path.parents if each.exists()), path)
+        if not path.exists() and set(str(path.relative_to(there))) & set("*?["):
+            raise self._config.error(
+                key,
+                f"{path} is a pattern, and not the path of a file or directory: write the directory, "
+                f"{there}; each file in it "
+                "is a stream by its name, and a directory in it whose files are 0.jsonl, 1.jsonl, ... is "
+                "one of several partitions",
+            )
+        return path
 
     def _place(self, stream: str, number: int, path: Path) -> Place:
-        config = self._config
-        follow_key = config.stream_key(self.system, stream, "follow")
-        follow = config.text(follow_key) is not None and config.boolean(follow_key)
-        if follow and path.suffix == ".gz":
-            raise config.error(follow_key, f"{path} is compressed, and what is appended to such a file cannot be followed")
-        key_field_key = config.stream_key(self.system, stream, "key.field")
-        key_field = config.text(key_field_key)
-        form = self._format(stream, path)
-        if form == "text" and key_field is not None:
-            raise config.error(key_field_key, f"{path} is read as text, and lines of text have no fields; set format=jsonl or format=csv")
-        return Place(f"{self.system}.{stream}.{number}", path, form, follow, key_field)
-
-    def _format(self, stream: str, path: Path) -> Format:
-        key = self._config.stream_key(self.system, stream, "format")
-        named = self._config.text(key)
-        if named is None:
-            form = FORMATS.get(Path(path.name.removesuffix(".gz")).suffix)
-            if form is None:
-                raise self._config.error(key, f"is missing: the name of {path} does not tell whether it is jsonl, csv or text")
-            return form
-        if named not in FORMATS.values():
-            raise self._config.error(key, f"'{named}' is not one of jsonl, csv, text")
-        return cast(Format, named)
+        config, found = self._config, FileSettings.read(self._config, self.system, stream)
+        if found.follow and path.suffix == ".gz":
+            raise config.error(
+                config.stream_key(self.system, stream, "follow"),
+                f"{path} is compressed, and what is appended to such a file cannot be followed",
+            )
+        form = found.format or FORMATS.get(Path(path.name.removesuffix(".gz")).suffix)
+        if form is None:
+            raise config.error(
+                config.stream_key(self.system, stream, "format"),
+                f"is missing: the name of {path} does not show whether it is jsonl, csv or text",
+            )
+        if form == "text" and found.key_field is not None:
+            raise config.error(
+                config.stream_key(self.system, stream, "key.field"),
+                f"{path} is read as text, and lines of text have no fields; set format=jsonl or format=csv",
+            )
+        return Place(f"{self.system}.{stream}.{number}", path, form, found.follow, found.key_field)
 
     def _unknown(self, stream: str, path: Path | None) -> UnknownStreamError:
         name = f"{self.system}.{stream}"
@@ -173,12 +194,15 @@ class FileStreams:
         except ConfigError as error:
             return UnknownStreamError(f"there is no stream {name}: {error}")
         if _is_file(root):
-            return UnknownStreamError(f"there is no stream {name}: {root} is one file, and its stream is {self.system}.{_stem(root.name)}")
-        near = difflib.get_close_matches(stream, known, n=1)
+            return UnknownStreamError(
+                f"there is no stream {name}: {root} is one file, and its stream is "
+                f"{self.system}.{_stem(root.name)}"
+            )
         others = ", ".join(f"{self.system}.{each}" for each in known) or "none at all"
-        hint = f"did you mean {self.system}.{near[0]}?" if near else f"there are: {others}"
+        hint = suggest(stream, known, f"there are: {others}", prefix=f"{self.system}.")
         return UnknownStreamError(
-            f"there is no stream {name}: no file {root / stream}.jsonl (or .csv, .txt, .log, also with .gz, or a directory); {hint}"
+            f"there is no stream {name}: no file {root / stream}.jsonl (or .csv, .txt, .log, also with .gz, "
+            f"or a directory); {hint}"
         )
 
 
@@ -192,18 +216,31 @@ def _is_file(path: Path) -> bool:
 
 def _stem(name: str) -> str:
     """The name of the stream in a file of this name."""
-    return next((name.removesuffix(ending) for ending in sorted(ENDINGS, key=len, reverse=True) if name.endswith(ending)), name)
+    return next(
+        (
+            name.removesuffix(ending)
+            for ending in sorted(ENDINGS, key=len, reverse=True)
+            if name.endswith(ending)
+        ),
+        name,
+    )
 
 
 def _numbered(directory: Path) -> list[Path]:
-    """The partitions in a directory: 0.jsonl, 1.jsonl, ... Empty where it has none; raises StreamSystemError where one is missing."""
+    """The partitions in a directory: 0.jsonl, 1.jsonl, ... Empty where it has none; raises StreamSystemError
+    where one is missing."""
     found: dict[int, Path] = {}
     for path in directory.iterdir():
         if path.name.endswith(ENDINGS) and _stem(path.name).isdecimal():
             other = found.setdefault(int(_stem(path.name)), path)
             if other != path:
-                raise StreamSystemError(f"{directory}: {other.name} and {path.name} are both partition {_stem(path.name)}")
+                raise StreamSystemError(
+                    f"{directory}: {other.name} and {path.name} are both partition {_stem(path.name)}"
+                )
     missing = next((number for number in range(len(found)) if number not in found), None)
     if missing is not None:
-        raise StreamSystemError(f"{directory}: there is no file of partition {missing}; the files are numbered from 0 on, without a gap")
+        raise StreamSystemError(
+            f"{directory}: there is no file of partition {missing}; the files are numbered from 0 on, "
+            "without a gap"
+        )
     return [found[number] for number in sorted(found)]

@@ -14,7 +14,7 @@ from kafka.admin import OffsetSpec
 
 from streambench.errors import ConfigError, StreamExistsError, StreamSystemError, UnknownStreamError
 from streambench.model import PartitionMetadata, SystemStream, SystemStreamPartition
-from streambench.system.kafka.clients import LookUps, new_admin, told, translated, unreachable
+from streambench.system.kafka.clients import LookUps, new_admin, slow_logged, translated, unreachable
 from streambench.system.kafka.hanging import Open, find_open, still
 from streambench.system.kafka.settings import CHECKPOINTS, Settings
 from streambench.system.numbered import NumberedAdmin
@@ -24,7 +24,8 @@ _AGAIN_S = 0.1
 _GLANCE_MS = 2_000
 _REST_S = 10.0
 _LOOK_AGAIN_S = 3.0
-# Of a broker that leads a partition this client may not have heard; it has the number -1 where there is none at the moment.
+# Of a broker that leads a partition this client may not have heard; it has the number -1 where there is none
+# at the moment.
 _PASSING = (kafka_errors.RetriableError, kafka_errors.UnknownBrokerIdError)
 _NO_ID = str(uuid.UUID(int=0))  # of brokers before 2.8
 _INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
@@ -33,8 +34,8 @@ _INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_gro
 class KafkaAdmin(NumberedAdmin):
     """Answers for one Kafka cluster; a stream is a topic.
 
-    What of a topic was compacted Kafka does not tell, so that ``compacted_to`` knows nothing: how far back the state of a job can be
-    brought is what a changelog's ``min.compaction.lag.ms`` promises.
+    Kafka does not say how much of a topic was compacted, so that ``compacted_to`` knows nothing: how far back
+    the state of a job can be brought is what a changelog's ``min.compaction.lag.ms`` promises.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -53,7 +54,9 @@ class KafkaAdmin(NumberedAdmin):
         there = self.partitions([stream.stream for stream in wanted])
         for stream in wanted:
             if stream.stream not in there:
-                raise UnknownStreamError(f"{stream}: there is no such topic at {','.join(self._settings.servers)}")
+                raise UnknownStreamError(
+                    f"{stream}: there is no such topic at {','.join(self._settings.servers)}"
+                )
         self._numbers.update(there)
         return self._ends(wanted, there)
 
@@ -64,7 +67,9 @@ class KafkaAdmin(NumberedAdmin):
         if time.monotonic() < self._away_until:
             raise unreachable(self._settings)
         try:
-            return self._ends(wanted, {stream.stream: self._numbers[stream.stream] for stream in wanted}, _GLANCE_MS)
+            return self._ends(
+                wanted, {stream.stream: self._numbers[stream.stream] for stream in wanted}, _GLANCE_MS
+            )
         except StreamSystemError:
             # To wait in vain again and again would hold up everything else as well.
             self._away_until = time.monotonic() + _REST_S
@@ -73,7 +78,9 @@ class KafkaAdmin(NumberedAdmin):
     def _ends(
         self, wanted: list[SystemStream], there: Mapping[str, list[int]], timeout_ms: int | None = None
     ) -> dict[SystemStream, dict[int, PartitionMetadata]]:
-        all_of_them = [TopicPartition(topic, number) for topic, numbers in there.items() for number in numbers]
+        all_of_them = [
+            TopicPartition(topic, number) for topic, numbers in there.items() for number in numbers
+        ]
         oldest = self._look_ups.oldest(all_of_them, timeout_ms=timeout_ms)
         upcoming = self._look_ups.upcoming(all_of_them, timeout_ms=timeout_ms)
         found: dict[SystemStream, dict[int, PartitionMetadata]] = {}
@@ -83,7 +90,7 @@ class KafkaAdmin(NumberedAdmin):
         return found
 
     def exists(self, stream: SystemStream) -> bool:
-        """Whether there is such a stream."""
+        """True where there is such a stream."""
         return stream.stream in self.partitions([stream.stream])
 
     def create(self, stream: SystemStream, partitions: int, **settings: Any) -> bool:
@@ -92,11 +99,21 @@ class KafkaAdmin(NumberedAdmin):
         if not copies.lstrip("-").isdecimal():
             key = f"systems.{stream.system}.streams.{stream.stream}.replication.factor"
             raise ConfigError(f"{key}: '{copies}' is not a whole number", key=key)
-        wanted = {stream.stream: {"num_partitions": partitions, "replication_factor": int(copies), "configs": configs}}
-        if self._is_there(stream, partitions):  # so that who starts again needs none of those brokers that make topics
+        wanted = {
+            stream.stream: {
+                "num_partitions": partitions,
+                "replication_factor": int(copies),
+                "configs": configs,
+            }
+        }
+        if self._is_there(
+            stream, partitions
+        ):  # so that who starts again needs none of those brokers that make topics
             return False
         try:
-            self._asked(f"creating {stream}", lambda: self._admin().create_topics(wanted, wait_for_metadata=True))
+            self._asked(
+                f"creating {stream}", lambda: self._admin().create_topics(wanted, wait_for_metadata=True)
+            )
         except StreamSystemError as error:
             if not isinstance(error.__cause__, kafka_errors.TopicAlreadyExistsError):
                 raise
@@ -108,7 +125,9 @@ class KafkaAdmin(NumberedAdmin):
     def _is_there(self, stream: SystemStream, partitions: int) -> bool:
         present = len(self.partitions([stream.stream]).get(stream.stream, ()))
         if present not in (0, partitions):
-            raise StreamExistsError(f"{stream} is there already, with {present} partitions and not {partitions}") from None
+            raise StreamExistsError(
+                f"{stream} is there already, with {present} partitions and not {partitions}"
+            ) from None
         return present > 0
 
     def grow(self, stream: SystemStream, partitions: int) -> None:
@@ -118,7 +137,10 @@ class KafkaAdmin(NumberedAdmin):
         if present < partitions:
             with self._asking(f"adding partitions to {stream}"):
                 self._admin().create_partitions({stream.stream: partitions})
-            self._wait_until(lambda: len(self.partitions([stream.stream]).get(stream.stream, ())) >= partitions, f"{stream} to grow")
+            self._wait_until(
+                lambda: len(self.partitions([stream.stream]).get(stream.stream, ())) >= partitions,
+                f"{stream} to grow",
+            )
 
     def identity(self, ssp: SystemStreamPartition, position: str) -> str | None:
         topic_id = self._topic_ids.get(ssp.stream)
@@ -131,6 +153,11 @@ class KafkaAdmin(NumberedAdmin):
             for each in sorted(topics)
             if each not in _INTERNAL and not each.startswith(CHECKPOINTS)
         ]
+
+    def checkpoint_topics(self) -> list[str]:
+        """The topics that hold the checkpoints of jobs."""
+        topics = self._asked("listing topics", lambda: self._admin().list_topics())
+        return [each for each in topics if each.startswith(CHECKPOINTS)]
 
     def delete(self, stream: SystemStream) -> None:
         with self._asking(f"deleting {stream}"):
@@ -149,7 +176,8 @@ class KafkaAdmin(NumberedAdmin):
         wanted = [ConfigResource("TOPIC", topic)]
         try:
             described = self._asked(
-                f"asking for the settings of {topic}", lambda: self._admin().describe_configs(wanted, config_filter="all")
+                f"asking for the settings of {topic}",
+                lambda: self._admin().describe_configs(wanted, config_filter="all"),
             )
             return int(described["topic"][topic]["max.message.bytes"]["value"])
         except StreamSystemError as error:
@@ -160,9 +188,10 @@ class KafkaAdmin(NumberedAdmin):
             return None
 
     def identities(self, topics: Iterable[str]) -> dict[str, str | None]:
-        """Of each topic what tells it from one of the same name that is made after it is deleted; None: there is certainly no such topic.
+        """The id of each topic, which one of the same name that is made later does not have; None: there
+        is certainly no such topic.
 
-        Nothing of those of which that cannot be told now."""
+        Those for which that is not known now are left out."""
         try:
             described = self._admin().describe_topics(sorted(topics))
         except (kafka_errors.KafkaError, StreamSystemError):
@@ -190,7 +219,7 @@ class KafkaAdmin(NumberedAdmin):
         return oldest, end
 
     def open_at(self, partition: TopicPartition) -> list[Open]:
-        """The transactions that are open at a partition; none where nobody can tell."""
+        """The transactions that are open at a partition; none where that is not known."""
         try:
             return find_open(self._admin(), [partition])
         except (kafka_errors.KafkaError, StreamSystemError, KeyError, ValueError):
@@ -198,21 +227,27 @@ class KafkaAdmin(NumberedAdmin):
             return []
 
     def hanging(self, partition: TopicPartition) -> list[Open]:
-        """The transactions that hang at a partition, as far as anybody can tell: those that the look before has found, too."""
+        """The transactions that hang at a partition, so far as that is known: those that the look before
+        has found, too."""
         now = self.open_at(partition)
         before, self._seen[partition] = self._seen.get(partition, []), now
         return still(before, now)
 
     def abort_hanging(self, stream: SystemStream, *, force: bool = False) -> tuple[list[Open], list[Open]]:
-        """End the transactions that hang in a stream. Which they were; and those that no coordinator tells of, which are let alone unless
-        ``force``: whether somebody will end them is not known. Takes some seconds where there may be any."""
+        """End the transactions that hang in a stream. Which they were; and those that no coordinator knows
+        of, which are let alone unless ``force``: whether they will be ended is not known. Takes some
+        seconds where there may be any."""
         numbers = self.partitions([stream.stream]).get(stream.stream)
         if numbers is None:
-            raise UnknownStreamError(f"{stream}: there is no such topic at {','.join(self._settings.servers)}")
+            raise UnknownStreamError(
+                f"{stream}: there is no such topic at {','.join(self._settings.servers)}"
+            )
         partitions = [TopicPartition(stream.stream, number) for number in numbers]
 
         def look() -> list[Open]:
-            found: list[Open] = self._asked(f"looking for transactions in {stream}", lambda: find_open(self._admin(), partitions))
+            found: list[Open] = self._asked(
+                f"looking for transactions in {stream}", lambda: find_open(self._admin(), partitions)
+            )
             return found
 
         before = look()
@@ -227,7 +262,8 @@ class KafkaAdmin(NumberedAdmin):
         return ended, [each for each in hanging if each not in ended]
 
     def is_settled(self, identity: str) -> bool:
-        """Whether the last transaction of an identity has reached all its partitions, as far as anybody can tell."""
+        """True where the last transaction of an identity has reached all its partitions, or where that is not
+        known."""
         try:
             state = self._admin().describe_transactions([identity])[identity].state
         except (kafka_errors.KafkaError, KeyError, ValueError):
@@ -246,10 +282,11 @@ class KafkaAdmin(NumberedAdmin):
         return self._client
 
     def _asked(self, doing: str, ask: Callable[[], Any]) -> Any:
-        """The answer to a question, as soon as a broker gives one: one that was there may be away for a while."""
+        """The answer to a question, as soon as a broker gives one: one that was there may be away for a
+        while."""
         began = time.monotonic()
         end, known = began + self._settings.patience_ms / 1000, began + _UNTIL_KNOWN_S
-        with told(self._settings, doing):
+        with slow_logged(self._settings, doing):
             while True:
                 try:
                     with self._asking(doing):
@@ -263,8 +300,9 @@ class KafkaAdmin(NumberedAdmin):
                 time.sleep(_AGAIN_S)
 
     def _forget(self) -> None:
-        """Have the client ask which brokers there are, and which of them to send changes to: by itself it does the one every five minutes,
-        so that it knows no leader that has come since, and the other never again, though that broker has died."""
+        """Have the client ask which brokers there are, and which of them to send changes to: by itself it
+        does the one every five minutes, so that it knows no leader that has come since, and the other never
+        again, though that broker has died."""
         if self._client is not None:
             self._client._controller_id = None
             self._client._manager.cluster.request_update()
@@ -281,7 +319,9 @@ class KafkaAdmin(NumberedAdmin):
     def partitions(self, topics: list[str]) -> dict[str, list[int]]:
         """The partitions of those of the topics that there are."""
         described = self._asked("asking for topics", lambda: self._admin().describe_topics(topics))
-        self._topic_ids.update({each["name"]: str(each["topic_id"]) for each in described if not each["error_code"]})
+        self._topic_ids.update(
+            {each["name"]: str(each["topic_id"]) for each in described if not each["error_code"]}
+        )
         return {
             each["name"]: sorted(partition["partition_index"] for partition in each["partitions"])
             for each in described

@@ -1,4 +1,4 @@
-"""Checkpoints in a topic of Kafka: one for each job, with one partition, whose order decides who may commit."""
+"""Checkpoints in a topic of Kafka: one for each job, with one partition. Its order decides who may commit."""
 
 from __future__ import annotations
 
@@ -15,16 +15,35 @@ from kafka import TopicPartition
 from kafka import errors as kafka_errors
 from msgspec import Struct
 
-from streambench.checkpoint import rules
+from streambench.checkpoint import validation as rules
 from streambench.checkpoint.api import Checkpoint, CheckpointManager, Generation
-from streambench.checkpoint.records import packed
+from streambench.checkpoint.records import encode_checkpoint
 from streambench.errors import CheckpointError, ConfigError, StreambenchError, do_all
 from streambench.model import SystemStream
 from streambench.system.kafka.admin import KafkaAdmin
-from streambench.system.kafka.clients import as_ours, in_place_of, let_go, new_consumer, new_producer, patiently, told, unreachable
-from streambench.system.kafka.fold import Claimed, Closing, Committed, Entry, Fold, Opened, as_text, read, written
-from streambench.system.kafka.progress import Progress
+from streambench.system.kafka.checkpoint_topic import (
+    CheckpointTopicState,
+    Claimed,
+    Closing,
+    Committed,
+    Entry,
+    Opened,
+    as_text,
+    read,
+    written,
+)
+from streambench.system.kafka.clients import (
+    as_ours,
+    in_place_of,
+    let_go,
+    new_consumer,
+    new_producer,
+    patiently,
+    slow_logged,
+    unreachable,
+)
 from streambench.system.kafka.settings import CHECKPOINTS, Settings
+from streambench.system.kafka.stall_detector import StallDetector
 from streambench.system.kafka.transactions import fence
 
 log = logging.getLogger(__name__)
@@ -33,10 +52,12 @@ _LARGEST = 16 << 20
 TRIM_EVERY = 2_000
 _CHECK_EVERY_S = 1.0
 _SUSPECT_S = 3.0
-_ENDED_S = 30.0  # brokers look for transactions that were open for too long every ten seconds, unless they are set otherwise
+# Brokers look for transactions that were open for too long every ten seconds, unless they are set otherwise.
+_ENDED_S = 30.0
 _POLL_MS = 20
 _TRIES = 20
 _OTHER = re.compile(r"[^a-zA-Z0-9.-]")
+_CODED = re.compile(r"_([0-9a-f]+)_")
 
 
 class Claim(Struct, frozen=True):
@@ -51,30 +72,35 @@ class Claim(Struct, frozen=True):
 class KafkaCheckpointManager(CheckpointManager):
     """Keeps the checkpoints of ``job`` in a topic of its own. ``keep``: how many of each task to keep.
 
-    Kafka has no "write this if nobody else has written since". But a partition has one order, and what a record means follows from
-    what stands before it (see ``fold``): so a record is written, read back, and counts or does not. A holder that was replaced writes in
-    vain, and learns of it at that moment; a commit is one record, so it counts as a whole. Nothing needs a transaction, and a record that
-    arrives late, after its writer gave up, does no harm: it counts only as long as nobody else has claimed the container. So one that is
-    not acknowledged for long is written again, by another producer; of a commit that is there twice the first counts.
+    Kafka has no "write this if no other process has written since". But a partition has one order, and what a
+    record means follows from what stands before it (see ``fold``): so a record is written, read back, and
+    counts or does not. A holder that was replaced writes in vain, and learns of it at that moment; a commit
+    is one record, so it counts as a whole. Nothing needs a transaction, and a record that arrives late, after
+    its writer gave up, does no harm: it counts only until another process has claimed the container. So one
+    that is not acknowledged for long is written again, by another producer; of a commit that is there twice
+    the first counts.
 
-    Records are deleted when a snapshot of what they come to stands behind them. Compaction could not do that: it keeps the last record
-    of a key, even where that is one that does not count.
+    Records are deleted when a snapshot of what they come to stands behind them. Compaction could not do that:
+    it keeps the last record of a key, even where that is one that does not count.
     """
 
     def __init__(self, settings: Settings, job: str, *, keep: int, trim_every: int = TRIM_EVERY) -> None:
         if keep < 1:
-            raise ConfigError(f"task.checkpoint.history: {keep} is too few; the last commit is always kept", key="task.checkpoint.history")
+            raise ConfigError(
+                f"task.checkpoint.history: {keep} is too few; the last commit is always kept",
+                key="task.checkpoint.history",
+            )
         self._settings = settings
         self._job = job
         self._keep = keep
         self._trim_every = trim_every
-        self._stream = SystemStream(settings.system, CHECKPOINTS + _OTHER.sub(lambda found: f"_{ord(found[0]):x}_", job))
+        self._stream = SystemStream(settings.system, topic_of(job))
         self._partition = TopicPartition(self._stream.stream, 0)
         self._admin = KafkaAdmin(settings)
         self._consumer: Any = None
         self._producer: Any = None
         self._exists = False
-        self._fold = Fold(job, keep)
+        self._fold = CheckpointTopicState(job, keep)
         self._next = self._begun = self._known = 0
         self._claim: Claim | None = None
         self._checked = 0.0
@@ -98,12 +124,19 @@ class KafkaCheckpointManager(CheckpointManager):
         self._catch_up()
         rules.check_claim(self._job, self._fold.generation, generation, container)
         holder = uuid.uuid4().hex
-        offset, counts = self._append(Claimed(generation=generation, container=container, holder=holder, who=who(now_ms)))
+        offset, counts = self._append(
+            Claimed(generation=generation, container=container, holder=holder, who=who(now_ms))
+        )
         last = self._fold.generation
         assert last is not None
         if not counts and self._fold.holder(container) != holder:
             raise rules.superseded(self._job, container, last.number, who=self._fold.opened_by)
-        self._claim = Claim(generation, container, holder, tuple(last.assignment[container]) if last.number == generation else ())
+        self._claim = Claim(
+            generation,
+            container,
+            holder,
+            tuple(last.assignment[container]) if last.number == generation else (),
+        )
         self._fold.check(generation, container, holder)
         return offset + 1
 
@@ -119,18 +152,27 @@ class KafkaCheckpointManager(CheckpointManager):
         if claim is None:
             raise rules.unclaimed(self._job)
         rules.check_tasks(self._job, claim.container, claim.tasks, checkpoints)
-        raw = {task: packed(checkpoint) for task, checkpoint in checkpoints.items()}
+        raw = {task: encode_checkpoint(checkpoint) for task, checkpoint in checkpoints.items()}
         self._number += 1
         entry = Committed(
-            generation=claim.generation, container=claim.container, holder=claim.holder, checkpoints=raw, number=self._number
+            generation=claim.generation,
+            container=claim.container,
+            holder=claim.holder,
+            checkpoints=raw,
+            number=self._number,
         )
-        # Whether a record whose writing failed is there nobody knows: the claim is gone until it has succeeded.
+        # It is not known if a record whose writing failed is there: the claim is gone until it has
+        # succeeded.
         self._claim = None
         _, counts = self._append(entry)
-        # Where another container has put a snapshot behind it already, and it was deleted before it was read back, the snapshot has it.
+        # Where another container has put a snapshot behind it already, and it was deleted before it was read
+        # back, the snapshot has it.
         if not counts and self._fold.commits.get(claim.container) != (claim.holder, self._number):
             self._fold.check(claim.generation, claim.container, claim.holder)
-            raise CheckpointError(f"{self._stream}: a commit of container {claim.container} does not count, and nobody has taken over")
+            raise CheckpointError(
+                f"{self._stream}: a commit of container {claim.container} does not count, and no process has "
+                "taken over"
+            )
         self._claim = claim
         self._trim()
 
@@ -143,7 +185,7 @@ class KafkaCheckpointManager(CheckpointManager):
         self._check_holds(claim)
 
     def _look(self, timeout_ms: int = 0) -> None:
-        """Take what has come meanwhile; where it had to begin anew, everything."""
+        """Take what has come meanwhile; where it had to begin again, everything."""
         self._take(self._poll(timeout_ms))
         self._read_to(self._known)
 
@@ -154,7 +196,7 @@ class KafkaCheckpointManager(CheckpointManager):
         self._claim = None
         consumer, producer = self._consumer, self._producer
         self._consumer = self._producer = None
-        self._fold, self._next, self._exists = Fold(self._job, self._keep), 0, False
+        self._fold, self._next, self._exists = CheckpointTopicState(self._job, self._keep), 0, False
         do_all(
             [
                 lambda: consumer is not None and consumer.close(autocommit=False, timeout_ms=0),
@@ -188,23 +230,28 @@ class KafkaCheckpointManager(CheckpointManager):
                 number=number,
                 assignment=None if assignment is None else as_text(assignment),
                 places=merged,
-                checkpoints={task: packed(checkpoint) for task, checkpoint in rewound.items()},
+                checkpoints={task: encode_checkpoint(checkpoint) for task, checkpoint in rewound.items()},
                 atomic=self._atomic,
                 who=who(now_ms),
             )
             offset, counts = self._append(entry)
             opened = self._fold.generation
-            trimmed = offset < self._begun and opened is not None and (opened.number, self._fold.opened_by) == (number, entry.who)
+            trimmed = (
+                offset < self._begun
+                and opened is not None
+                and (opened.number, self._fold.opened_by) == (number, entry.who)
+            )
             if opened is not None and (counts or trimmed):
                 self._trim()
                 return opened
         raise CheckpointError(
-            f"job {self._job}: {_TRIES} times another start of the job came first; is something starting it again and again?"
+            f"job {self._job}: {_TRIES} times another start of the job came first; is something starting it "
+            "again and again?"
         )
 
     def _close_last(self, now_ms: int) -> None:
-        """Read everything; where containers of the last generation commit in transactions, have the last of these come to its end first,
-        and see to it that no more begin."""
+        """Read everything; where containers of the last generation commit in transactions, have the last of
+        these end first, and have no more begin."""
         while True:
             last = self._fold.generation
             if last is not None and self._fold.atomic:
@@ -221,7 +268,12 @@ class KafkaCheckpointManager(CheckpointManager):
 
     def _create(self) -> None:
         if not self._exists:
-            forever = {"retention_ms": -1, "retention_bytes": -1, "cleanup_policy": "delete", "max_message_bytes": _LARGEST}
+            forever = {
+                "retention_ms": -1,
+                "retention_bytes": -1,
+                "cleanup_policy": "delete",
+                "max_message_bytes": _LARGEST,
+            }
             self._admin.create(self._stream, 1, **forever)
             self._exists = True
 
@@ -232,13 +284,16 @@ class KafkaCheckpointManager(CheckpointManager):
 
     def _write(self, entry: Entry) -> int:
         data, doing = written(entry), f"writing checkpoints to {self._stream}"
-        most_s, until = Progress(self._settings).most_s, time.monotonic() + self._settings.patience_ms / 1000
+        most_s, until = (
+            StallDetector(self._settings).most_s,
+            time.monotonic() + self._settings.patience_ms / 1000,
+        )
         largest = {"max_request_size": _LARGEST, "linger_ms": 0, "compression_type": "gzip"}
         if self._producer is None:
             self._producer = new_producer(self._settings, **largest)
         while True:
             try:
-                with told(self._settings, doing):
+                with slow_logged(self._settings, doing):
                     future = self._producer.send(self._partition.topic, data, partition=0)
                     offset: int = future.get(timeout=max(0.1, min(most_s, until - time.monotonic()))).offset
                 return offset
@@ -257,8 +312,8 @@ class KafkaCheckpointManager(CheckpointManager):
                 raise as_ours(self._settings, doing, error) from error
 
     def _catch_up(self) -> None:
-        """Read everything that is there now: also what stands behind the first open transaction, when that has come to its end. Whoever
-        stopped there would take an older checkpoint for the last."""
+        """Read everything that is there now: also what stands behind the first open transaction, when that
+        has ended. A reader that stopped there would take an older checkpoint for the last."""
         if not self._exists:
             if not self._admin.exists(self._stream):
                 return
@@ -269,15 +324,16 @@ class KafkaCheckpointManager(CheckpointManager):
         """Read up to an offset; whether the record at ``wanted`` counts, if it was there to be read."""
         if self._next >= max(end, self._known):
             return False
-        with told(self._settings, f"reading {self._stream}"):
+        with slow_logged(self._settings, f"reading {self._stream}"):
             return self._read_on(end, wanted)
 
     def _read_on(self, end: int, wanted: int) -> bool:
         counts = False
         began = now = time.monotonic()
         limit, look, warned = now + self._settings.patience_ms / 1000, now + _SUSPECT_S, False
-        progress = Progress(self._settings)
-        # Where records were deleted before they were read, reading has begun anew: at least up to what stood there then.
+        progress = StallDetector(self._settings)
+        # Where records were deleted before they were read, reading has begun again: at least up to what stood
+        # there then.
         while self._next < max(end, self._known):
             was = self._next
             counts = self._take(self._poll(_POLL_MS), wanted) or counts
@@ -289,7 +345,10 @@ class KafkaCheckpointManager(CheckpointManager):
                     raise self._gone()
                 for each in self._admin.hanging(self._partition):
                     if each.state is not None:
-                        raise CheckpointError(f"job {self._job}: its checkpoints cannot be read: {each.told(self._settings.system)}")
+                        raise CheckpointError(
+                            f"job {self._job}: its checkpoints cannot be read: "
+                            f"{each.described(self._settings.system)}"
+                        )
                 look = now + _SUSPECT_S
                 if progress.has_stalled(self._next):
                     self._give_up_reading()
@@ -298,27 +357,33 @@ class KafkaCheckpointManager(CheckpointManager):
                 opened = self._admin.open_at(self._partition)
                 if not opened:
                     raise unreachable(self._settings, f"reading {self._stream}")
-                told = opened[0].told(self._settings.system)
+                reason = opened[0].described(self._settings.system)
                 if now > began + self._longest_s():
-                    raise CheckpointError(f"job {self._job}: its checkpoints cannot be read: {told}")
+                    raise CheckpointError(f"job {self._job}: its checkpoints cannot be read: {reason}")
                 if not warned:
-                    log.warning("job %s: its checkpoints cannot be read yet, and are waited for: %s", self._job, told)
+                    log.warning(
+                        "job %s: its checkpoints cannot be read yet, and are waited for: %s",
+                        self._job,
+                        reason,
+                    )
                 limit, warned = now + _SUSPECT_S, True
         return counts
 
     def _longest_s(self) -> float:
-        """How long a transaction of another container may keep this one from reading: until brokers end it."""
+        """The time (s) for which a transaction of another container may keep this one from reading: until
+        brokers end it."""
         longest = int(self._settings.producer["transaction_timeout_ms"]) / 1000 + _ENDED_S
         return max(longest, self._settings.patience_ms / 1000)
 
     def _is_gone(self) -> bool:
-        """Whether the topic was deleted: Kafka tells that by silence, to who reads and to who writes."""
+        """True where the topic was deleted: Kafka gives neither reader nor writer an error then."""
         topic = self._stream.stream
         return self._admin.identities([topic]).get(topic, "") is None
 
     def _gone(self) -> CheckpointError:
         return CheckpointError(
-            f"job {self._job}: its checkpoints are gone: the topic {self._stream.stream} was deleted. The next start makes it anew, and "
+            f"job {self._job}: its checkpoints are gone: the topic {self._stream.stream} was deleted. The "
+            "next start makes it again, and "
             "begins without checkpoints, where systems.<s>.samza.offset.default says"
         )
 
@@ -326,7 +391,8 @@ class KafkaCheckpointManager(CheckpointManager):
         try:
             consumer = self._reading()
             records: list[Any] = consumer.poll(timeout_ms).get(self._partition, [])
-            if not records:  # only the position passes what is no message: the ends of transactions, and what was taken back
+            # Only the position passes what is no message: ends of transactions, and what was taken back.
+            if not records:
                 self._next = max(self._next, consumer.position(self._partition, timeout_ms=0) or 0)
         except kafka_errors.OffsetOutOfRangeError:
             # What stood here has been deleted, because a snapshot stands behind it.
@@ -341,7 +407,12 @@ class KafkaCheckpointManager(CheckpointManager):
 
     def _reading(self) -> Any:
         if self._consumer is None:
-            settings = {"isolation_level": "read_committed", "fetch_max_wait_ms": 20, "fetch_min_bytes": 1, "max_poll_records": 1000}
+            settings = {
+                "isolation_level": "read_committed",
+                "fetch_max_wait_ms": 20,
+                "fetch_min_bytes": 1,
+                "max_poll_records": 1000,
+            }
             until = time.monotonic() + self._settings.patience_ms / 1000
             self._consumer = patiently(lambda: new_consumer(self._settings, **settings), until)
             try:
@@ -359,7 +430,7 @@ class KafkaCheckpointManager(CheckpointManager):
 
     def _begin(self) -> None:
         """Read from the first record there is."""
-        self._fold = Fold(self._job, self._keep)
+        self._fold = CheckpointTopicState(self._job, self._keep)
         self._begun, self._known = self._admin.readable(self._partition)
         self._next = self._begun
         self._consumer.seek(self._partition, self._next)
@@ -372,7 +443,8 @@ class KafkaCheckpointManager(CheckpointManager):
             counts = self._fold.apply(record.offset, read(record.value, where))
             if record.offset == self._begun > 0 and not counts:
                 raise CheckpointError(
-                    f"{self._stream}: the records before offset {record.offset} are gone, and no snapshot tells what they were: was the "
+                    f"{self._stream}: the records before offset {record.offset} are gone, and no snapshot "
+                    "has what they were: was the "
                     "topic's retention changed? Delete the topic to begin without checkpoints"
                 )
             self._next = record.offset + 1
@@ -384,7 +456,7 @@ class KafkaCheckpointManager(CheckpointManager):
         if self._next - self._begun < self._trim_every:
             return
         offset, counts = self._append(self._fold.snapshot(self._next, _LARGEST // 2))
-        if counts:  # else somebody else has written meanwhile; the next commit tries again
+        if counts:  # else another process has written meanwhile; the next commit tries again
             self._begun = offset
             try:
                 self._admin.delete_before(self._stream, 0, offset)
@@ -392,6 +464,16 @@ class KafkaCheckpointManager(CheckpointManager):
                 log.warning("%s grows, as its old records cannot be deleted: %s", self._stream, error)
 
 
+def topic_of(job: str) -> str:
+    """The topic that holds the checkpoints of a job."""
+    return CHECKPOINTS + _OTHER.sub(lambda found: f"_{ord(found[0]):x}_", job)
+
+
+def job_of(topic: str) -> str:
+    """The job whose checkpoints are in a topic."""
+    return _CODED.sub(lambda found: chr(int(found[1], 16)), topic.removeprefix(CHECKPOINTS))
+
+
 def who(now_ms: int) -> str:
-    """Who did something, for the end of a sentence."""
+    """The process that did something, for the end of a sentence."""
     return f" ({socket.gethostname()}, process {os.getpid()}, at {rules.moment(now_ms)})"

@@ -14,26 +14,27 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka import errors as kafka_errors
 
 from streambench.errors import MessageTooLargeError, StreambenchError, StreamSystemError, UnknownStreamError
-from streambench.system.kafka import progress
+from streambench.system.kafka import stall_detector as progress
 from streambench.system.kafka.settings import Settings
 
 log = logging.getLogger(__name__)
 
-# kafka-python reports every attempt to connect; what comes of them is told by our own errors and warnings.
+# kafka-python reports every attempt to connect; our own errors and warnings name the outcome.
 _theirs = logging.getLogger("kafka")
 if _theirs.level == logging.NOTSET:
     _theirs.setLevel(logging.CRITICAL)
 
 _AGAIN_S = 0.1
-_TOLD_AFTER_S = 2.0
+_SLOW_AFTER_S = 2.0
 _LOST_MS = 20
-_TOLD_AGAIN_S = 10.0
+_SLOW_AGAIN_S = 10.0
 
 _CONNECT_MS = 10_000
 
 
 class _Heard(logging.Filter):
-    """Why the last attempt to connect failed: kafka-python only logs it, and then raises that it took too long."""
+    """Why the last attempt to connect failed: kafka-python only logs it, and then raises that it took too
+    long."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,13 +53,18 @@ _connecting = logging.getLogger("kafka.net.manager")
 _connecting.setLevel(logging.WARNING)
 _connecting.addFilter(_heard)
 
-# A refusal is told with all of the request and the answer; this is what the broker says in it.
+# A refusal is reported with all of the request and the answer; this is what the broker says in it.
 _SAID = re.compile(r"error_message=(['\"])(.+?)\1")
 
 
 def new_consumer(settings: Settings, **changes: Any) -> Any:
     """A consumer without a group. Raises StreamSystemError where no broker answers."""
-    ours = {"group_id": None, "enable_auto_commit": False, "auto_offset_reset": "none", "allow_auto_create_topics": False}
+    ours = {
+        "group_id": None,
+        "enable_auto_commit": False,
+        "auto_offset_reset": "none",
+        "allow_auto_create_topics": False,
+    }
     return _made(settings, KafkaConsumer, {**settings.consumer, **ours, **changes})
 
 
@@ -74,19 +80,25 @@ def new_admin(settings: Settings) -> Any:
 
 
 class LookUps:
-    """Asks where partitions begin and end, over connections of its own: on those of a consumer an answer waits behind its fetches."""
+    """Asks where partitions begin and end, over connections of its own: on those of a consumer an answer
+    waits behind its fetches."""
 
     def __init__(self, settings: Settings, **changes: Any) -> None:
         self._settings = settings
         self._changes = changes
         self._consumer: Any = None
 
-    def oldest(self, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None) -> dict[TopicPartition, int]:
+    def oldest(
+        self, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
         """The first offset of each partition."""
         return self._asked("beginning_offsets", partitions, timeout_ms)
 
-    def upcoming(self, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None) -> dict[TopicPartition, int]:
-        """The offset of each partition that cannot be read yet: behind the last message, or where an open transaction begins."""
+    def upcoming(
+        self, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset of each partition that cannot be read yet: behind the last message, or where an open
+        transaction begins."""
         return self._asked("end_offsets", partitions, timeout_ms)
 
     def close(self) -> None:
@@ -94,39 +106,56 @@ class LookUps:
         if consumer is not None:
             consumer.close(autocommit=False, timeout_ms=0)
 
-    def _asked(self, method: str, partitions: Iterable[TopicPartition], timeout_ms: int | None = None) -> dict[TopicPartition, int]:
+    def _asked(
+        self, method: str, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
         wanted = list(partitions)
         if not wanted:
             return {}
-        end, stalled = time.monotonic() + (self._settings.patience_ms if timeout_ms is None else timeout_ms) / 1000, False
+        end, stalled = (
+            time.monotonic() + (self._settings.patience_ms if timeout_ms is None else timeout_ms) / 1000,
+            False,
+        )
         while True:
             try:
                 if self._consumer is None:
                     self._consumer = new_consumer(self._settings, **self._changes)
                     _ask_for_leaders(self._consumer._fetcher)
                 doing = "asking for offsets"
-                with translated(self._settings, doing), told(self._settings, doing) if timeout_ms is None else nullcontext():
+                with (
+                    translated(self._settings, doing),
+                    slow_logged(self._settings, doing) if timeout_ms is None else nullcontext(),
+                ):
                     left_s = max(0.001, min(end - time.monotonic(), progress.STALLED_S))
-                    found: dict[TopicPartition, int] = getattr(self._consumer, method)(wanted, timeout_ms=int(left_s * 1000))
+                    found: dict[TopicPartition, int] = getattr(self._consumer, method)(
+                        wanted, timeout_ms=int(left_s * 1000)
+                    )
                 return found
             except StreamSystemError as error:
-                # A client that has not been answered by now may never be; but one that finds no broker at first is not to wait.
+                # A client that has not been answered by now may never be; but one that finds no broker at
+                # first is not to wait.
                 stalled = stalled or self._consumer is not None
-                if not stalled or not isinstance(error.__cause__, kafka_errors.KafkaTimeoutError) or time.monotonic() > end - _AGAIN_S:
+                if (
+                    not stalled
+                    or not isinstance(error.__cause__, kafka_errors.KafkaTimeoutError)
+                    or time.monotonic() > end - _AGAIN_S
+                ):
                     raise
                 self.close()
                 time.sleep(_AGAIN_S)
             except KeyError as error:
                 # A partition that is newer than what the client knows of its topic: it is simply left out.
                 if time.monotonic() > end:
-                    raise UnknownStreamError(f"{self._settings.system}: there is no partition {error}") from None
+                    raise UnknownStreamError(
+                        f"{self._settings.system}: there is no partition {error}"
+                    ) from None
                 self.close()
                 time.sleep(0.05)
 
 
 def _ask_for_leaders(fetcher: Any) -> None:
-    """Have a look-up ask who leads now when a broker says that it does not: kafka-python 3.0 asks the same one again, some thousand times
-    a second, until its time is over."""
+    """Have a look-up ask who leads now when a broker says that it does not: kafka-python 3.0 asks the same
+    one again, some thousand times a second, until its time is over."""
     send = fetcher._send_list_offsets_requests
 
     async def sent(timestamps: Any) -> Any:
@@ -139,17 +168,22 @@ def _ask_for_leaders(fetcher: Any) -> None:
 
 
 @contextmanager
-def told(settings: Settings, doing: str) -> Iterator[None]:
-    """Tell the user when something takes long, and that it still does."""
+def slow_logged(settings: Settings, doing: str) -> Iterator[None]:
+    """Log that something takes long, and that it still does."""
     done, began = threading.Event(), time.monotonic()
 
-    def tell() -> None:
-        rest = _TOLD_AFTER_S
+    def warn() -> None:
+        rest = _SLOW_AFTER_S
         while not done.wait(rest):
-            log.warning("%s: %s takes long (%.0f seconds now); it is waited for", settings.system, doing, time.monotonic() - began)
-            rest = _TOLD_AGAIN_S
+            log.warning(
+                "%s: %s takes long (%.0f seconds now); it is waited for",
+                settings.system,
+                doing,
+                time.monotonic() - began,
+            )
+            rest = _SLOW_AGAIN_S
 
-    threading.Thread(target=tell, name="kafka-told", daemon=True).start()
+    threading.Thread(target=warn, name="kafka-slow", daemon=True).start()
     try:
         yield
     finally:
@@ -157,7 +191,8 @@ def told(settings: Settings, doing: str) -> Iterator[None]:
 
 
 def let_go(producer: Any) -> None:
-    """Close a producer without waiting for what it has not sent yet, which a plain close does for however long that takes."""
+    """Close a producer without waiting for what it has not sent yet, which a plain close does for however
+    long that takes."""
     producer._sender.force_close()
     with suppress(kafka_errors.KafkaError):
         producer.close(timeout=0)
@@ -165,13 +200,18 @@ def let_go(producer: Any) -> None:
 
 
 def in_place_of(producer: Any, settings: Settings, until: float, **changes: Any) -> Any:
-    """Another producer for one that is given up; ``changes`` as that had them. Raises as ``patiently`` does."""
+    """Another producer for one that is given up; ``changes`` as that had them.
+
+    Raises as ``patiently`` does."""
     let_go(producer)
     return patiently(lambda: new_producer(settings, **changes), until)
 
 
 def patiently(make: Callable[[], Any], until: float) -> Any:
-    """What ``make`` makes. Raises StreamSystemError, where no broker answers only when it is later than ``until`` (of time.monotonic)."""
+    """The client that ``make`` makes.
+
+    Raises StreamSystemError, where no broker answers only when it is later than
+    ``until`` (of time.monotonic)."""
     while True:
         try:
             return make()
@@ -183,7 +223,8 @@ def patiently(make: Callable[[], Any], until: float) -> Any:
 
 @contextmanager
 def translated(settings: Settings, doing: str, **more: type[StreambenchError]) -> Iterator[None]:
-    """Raise what kafka-python raises as an error of ours. ``doing``: for the sentence; ``more``: other errors, by the names of its own."""
+    """Raise what kafka-python raises as an error of ours. ``doing``: for the sentence; ``more``: other
+    errors, by the names of its own."""
     try:
         yield
     except kafka_errors.KafkaError as error:
@@ -191,7 +232,10 @@ def translated(settings: Settings, doing: str, **more: type[StreambenchError]) -
 
 
 def as_ours(
-    settings: Settings, doing: str, error: BaseException, more: Mapping[str, type[StreambenchError]] | None = None
+    settings: Settings,
+    doing: str,
+    error: BaseException,
+    more: Mapping[str, type[StreambenchError]] | None = None,
 ) -> StreambenchError:
     """An error of kafka-python in our words."""
     name = type(error).__name__
@@ -206,7 +250,8 @@ def as_ours(
     doing = f"{doing}: " if doing else ""
     if isinstance(error, (kafka_errors.AuthorizationError, kafka_errors.SaslAuthenticationFailedError)):
         return StreamSystemError(
-            f"{doing}Kafka refuses it ({name}); see to the user's rights, or to systems.{settings.system}.consumer.sasl.*"
+            f"{doing}Kafka refuses it ({name}); check the user's rights, or "
+            f"systems.{settings.system}.consumer.sasl.*"
         )
     said = _SAID.search(str(error))
     return StreamSystemError(f"{doing}{name}: {said[2] if said else _without_secrets(settings, str(error))}")
@@ -218,13 +263,19 @@ def unreachable(settings: Settings, doing: str = "", *, why: str = "") -> Stream
     where = ",".join(settings.servers)
     doing = f"{doing}: " if doing else ""
     if "SSL" in why and "certificate" in why.lower():
-        return StreamSystemError(f"{doing}the certificate of {where} is not trusted: {why}; see to {key}.consumer.ssl.cafile")
+        return StreamSystemError(
+            f"{doing}the certificate of {where} is not trusted: {why}; check {key}.consumer.ssl.cafile"
+        )
     if "Sasl" in why or "SASL" in why:
-        return StreamSystemError(f"{doing}{where} refuses user, password or mechanism: {why}; see to {key}.consumer.sasl.*")
+        return StreamSystemError(
+            f"{doing}{where} refuses user, password or mechanism: {why}; check {key}.consumer.sasl.*"
+        )
     said = f" ({why})" if why else ""
     return StreamSystemError(
-        f"{doing}no Kafka broker answers at {where}; is it running (streambench kafka start), and is {key}.bootstrap.servers right? Where "
-        f"it wants TLS or a password, see to {key}.consumer.security.protocol, {key}.consumer.ssl.* and {key}.consumer.sasl.*{said}"
+        f"{doing}no Kafka broker answers at {where}; is it running (streambench kafka start), and is "
+        f"{key}.bootstrap.servers right? Where "
+        f"it wants TLS or a password, check {key}.consumer.security.protocol, {key}.consumer.ssl.* and "
+        f"{key}.consumer.sasl.*{said}"
     )
 
 
@@ -234,7 +285,11 @@ def _made(settings: Settings, kind: Any, options: Mapping[str, Any]) -> Any:
     def connected(**given: Any) -> Any:
         # To connect may take no longer than an answer: a broker that is silent takes connections, too.
         connecting_ms = min(_CONNECT_MS, given["request_timeout_ms"])
-        connections.append(kind.DEFAULT_CONFIG["kafka_client"](**{**given, "socket_connection_setup_timeout_ms": connecting_ms}))
+        connections.append(
+            kind.DEFAULT_CONFIG["kafka_client"](
+                **{**given, "socket_connection_setup_timeout_ms": connecting_ms}
+            )
+        )
         _ask_each(connections[-1]._manager, int(options["bootstrap_timeout_ms"]))
         _keep_requests(connections[-1])
         return connections[-1]
@@ -249,22 +304,28 @@ def _made(settings: Settings, kind: Any, options: Mapping[str, Any]) -> Any:
         if isinstance(error, kafka_errors.KafkaTimeoutError) and _heard.at >= began:
             said = _without_secrets(settings, str(_heard.why))
             raise unreachable(settings, f"connecting to {settings.system}", why=said) from error
-        if isinstance(error, kafka_errors.KafkaConfigurationError | AssertionError | ValueError | TypeError | OSError):
+        if isinstance(
+            error, kafka_errors.KafkaConfigurationError | AssertionError | ValueError | TypeError | OSError
+        ):
             what = _without_secrets(settings, f"{type(error).__name__}: {error}")
-            raise StreamSystemError(f"systems.{settings.system}.*: kafka-python does not take these settings: {what}") from None
+            raise StreamSystemError(
+                f"systems.{settings.system}.*: kafka-python does not take these settings: {what}"
+            ) from None
         if isinstance(error, kafka_errors.KafkaError):
             raise as_ours(settings, f"connecting to {settings.system}", error) from error
         raise
-    # What it asks for first it asks for after 100 ms, whatever retry_backoff_ms says, as it has just asked for the brokers.
+    # What it asks for first it asks for after 100 ms, whatever retry_backoff_ms says, as it has just asked
+    # for the brokers.
     manager = getattr(client, "_manager", None) or client._sender._client._manager
     manager.cluster.config["retry_backoff_ms"] = client.config["retry_backoff_ms"]
     return client
 
 
 def _keep_requests(client: Any) -> None:
-    """Have a producer keep what it was about to send to the coordinator of its transactions when that cannot be connected to.
-    kafka-python 3.0 asks for another coordinator then, and loses the request: it would keep it if ``await_ready`` returned False, and that
-    raises instead. To begin, to go on or to commit is then waited for in vain."""
+    """Have a producer keep what it was about to send to the coordinator of its transactions when that cannot
+    be connected to. kafka-python 3.0 asks for another coordinator then, and loses the request: it would keep
+    it if ``await_ready`` returned False, and that raises instead. To begin, to go on or to commit is then
+    waited for in vain."""
     await_ready = client.await_ready
 
     def is_ready(node: Any, timeout_ms: float = 30_000) -> bool:
@@ -278,8 +339,8 @@ def _keep_requests(client: Any) -> None:
 
 
 def _ask_each(manager: Any, timeout_ms: int) -> None:
-    """Have each server get its share of the time to find the cluster in. kafka-python 3.0 chooses one by chance and gives it all of it:
-    where one of three is silent, one client in three finds nobody."""
+    """Have each server get its share of the time to find the cluster in. kafka-python 3.0 chooses one by
+    chance and gives it all of it: where one of three is silent, one client in three finds no broker."""
     connect, brokers = manager.get_connection, manager.cluster.bootstrap_brokers
     share_ms = timeout_ms / max(1, len(brokers()))
 

@@ -16,7 +16,7 @@ from streambench.errors import OffsetError, StreamSystemError, UnknownStreamErro
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.system.api import SystemConsumer
-from streambench.system.kafka import progress
+from streambench.system.kafka import stall_detector as progress
 from streambench.system.kafka.admin import KafkaAdmin
 from streambench.system.kafka.clients import LookUps, as_ours, new_consumer, unreachable
 from streambench.system.kafka.settings import Settings
@@ -33,20 +33,24 @@ _CHECK_EVERY_S = 10.0
 class KafkaConsumer(SystemConsumer):
     """Reads partitions of one Kafka cluster.
 
-    One client reads all partitions of a container, without a consumer group. A client for each partition would mean a connection to every
-    broker, a thread and a metadata refresh each, and a fetch request per partition where one request asks for all of a broker's; and what
-    the container sees is the same, a queue for each partition: what one client fetched is handed over partition by partition, and one that
-    has no room is paused, which holds up no other and throws nothing away.
+    One client reads all partitions of a container, without a consumer group. A client for each partition
+    would mean a connection to every broker, a thread and a metadata refresh each, and a fetch request per
+    partition where one request asks for all of a broker's; and what the container sees is the same, a queue
+    for each partition: what one client fetched is handed over partition by partition, and one that has no
+    room is paused, which holds up no other and throws nothing away.
 
-    Where nothing is left to be read is asked over a connection of its own, after a poll: so ``at_head`` speaks of that moment and not of
-    some fetch before it. Of a partition with transactions only what is committed is read, and its head is where the first open one begins.
-    Brokers may be away for ``patience.ms``; then reading fails.
+    Where nothing is left to be read is asked over a connection of its own, after a poll: so ``at_head``
+    speaks of that moment and not of some fetch before it. Of a partition with transactions only what is
+    committed is read, and its head is where the first open one begins. Brokers may be away for
+    ``patience.ms``; then reading fails.
 
     Of headers with the same name the last one counts, as messages here have one of each.
     """
 
-    def __init__(self, settings: Settings, metrics: MetricsRegistry) -> None:
+    def __init__(self, settings: Settings, metrics: MetricsRegistry, rewind: str) -> None:
+        """``rewind``: the command that rewinds the job to its beginning, for errors."""
         self._settings = settings
+        self._rewind = rewind
         self._client: Any = None
         self._look_ups = LookUps(settings)
         self._wanted: dict[SystemStreamPartition, int] = {}
@@ -56,9 +60,15 @@ class KafkaConsumer(SystemConsumer):
         self._paused: set[SystemStreamPartition] = set()
         self._heads: set[SystemStreamPartition] = set()
         self._looked = self._answered = 0.0
-        # Nothing that it is asked is worth waiting for: not for a reader, and not for who wants the reader to stop.
-        hasty = {**settings.admin, "request_timeout_ms": min(_ASK_MS, settings.admin.get("request_timeout_ms", _ASK_MS))}
-        self._admin = KafkaAdmin(msgspec.structs.replace(settings, admin=hasty, patience_ms=min(_ASK_MS, settings.patience_ms)))
+        # Nothing that it is asked is worth waiting for: not for a reader, and not for who wants the reader to
+        # stop.
+        hasty = {
+            **settings.admin,
+            "request_timeout_ms": min(_ASK_MS, settings.admin.get("request_timeout_ms", _ASK_MS)),
+        }
+        self._admin = KafkaAdmin(
+            msgspec.structs.replace(settings, admin=hasty, patience_ms=min(_ASK_MS, settings.patience_ms))
+        )
         self._identities: dict[str, str | None] = {}
         self._checked = 0.0
         self._most = int(settings.consumer["max_poll_records"])
@@ -78,7 +88,9 @@ class KafkaConsumer(SystemConsumer):
         for partition, offset in self._next.items():
             # Behind the end of what can be read there may be messages of a transaction that is still open.
             if offset < oldest[partition] or (offset > upcoming[partition] and not self._is_read_committed()):
-                raise _outside(self._ssps[partition], offset, oldest[partition], upcoming[partition])
+                raise _outside(
+                    self._ssps[partition], offset, oldest[partition], upcoming[partition], self._rewind
+                )
         self._check_topics()
         self._assign()
         self._answered = time.monotonic()
@@ -96,7 +108,9 @@ class KafkaConsumer(SystemConsumer):
         if client is not None:
             client.close(autocommit=False, timeout_ms=0)
 
-    def poll(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[IncomingMessageEnvelope]:
+    def poll(
+        self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int
+    ) -> list[IncomingMessageEnvelope]:
         return [envelope for chunk in self.poll_chunks(wanted, timeout_ms) for envelope in chunk.envelopes()]
 
     def poll_chunks(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[Chunk]:
@@ -110,7 +124,8 @@ class KafkaConsumer(SystemConsumer):
         except kafka_errors.OffsetOutOfRangeError as error:
             raise self._out_of_range(error) from error
         except kafka_errors.UnknownBrokerIdError:
-            self._read_on()  # with a client that knows the brokers there are now: this one will ask that broker no more
+            # With a client that knows the brokers there are now: this one will ask that broker no more.
+            self._read_on()
             return []
         except kafka_errors.KafkaError as error:
             raise as_ours(self._settings, f"reading from {self._settings.system}", error) from error
@@ -147,8 +162,9 @@ class KafkaConsumer(SystemConsumer):
     def _bring_back(self, wanted: Mapping[SystemStreamPartition, int]) -> None:
         """Have what was fetched of a partition before it was paused come next.
 
-        kafka-python 3.0 lays it aside, and takes it up again only when nothing is in line; but what is in line stays there when all of it
-        was handed over. A partition that was paused in the middle of what was fetched of it would never be read again."""
+        kafka-python 3.0 lays it aside, and takes it up again only when nothing is in line; but what is in
+        line stays there when all of it was handed over. A partition that was paused in the middle of what was
+        fetched of it would never be read again."""
         fetcher = self._client._fetcher
         aside = fetcher._paused_partition_records
         partition = next((each for each in aside if self._ssps[each] in wanted), None)
@@ -177,7 +193,8 @@ class KafkaConsumer(SystemConsumer):
                 self._check_held({partition: upcoming[partition] for partition in partitions})
         for ssp, partition in zip(ssps, partitions, strict=True):
             end = upcoming[partition]
-            # Only the position passes holes behind the last message: compacted and aborted messages, ends of transactions.
+            # Only the position passes holes behind the last message: compacted and aborted messages, ends of
+            # transactions.
             if self._next[partition] >= end or (self._client.position(partition, timeout_ms=0) or 0) >= end:
                 self._heads.add(ssp)
             else:
@@ -185,10 +202,10 @@ class KafkaConsumer(SystemConsumer):
         if self._heads.issuperset(ssps):
             self._idle_since = float("inf")
         elif self._looked - self._idle_since > progress.STALLED_S:
-            self._begin_anew()
+            self._start_again()
 
-    def _begin_anew(self) -> None:
-        """Read on with another client: one that gets nothing although there is something may never do again."""
+    def _start_again(self) -> None:
+        """Read on with another client: one that gets nothing although there is something may stay so."""
         log.warning(
             "%s: nothing was read for %.0f seconds although there is something; another client reads on",
             self._settings.system,
@@ -209,27 +226,29 @@ class KafkaConsumer(SystemConsumer):
         self._idle_since = float("inf")
 
     def _check_topics(self) -> None:
-        """Raise UnknownStreamError where a topic is not the one any more that reading began with. Its offsets are then those of others; and
-        who asks for what was deleted gets no answer."""
+        """Raise UnknownStreamError where a topic is not the one any more that reading began with. Its offsets
+        are then those of others; and who asks for what was deleted gets no answer."""
         self._checked = time.monotonic()
         for topic, identity in self._admin.identities({partition.topic for partition in self._ssps}).items():
             before = self._identities.setdefault(topic, identity)
             if identity is None or identity != before:
-                again = "" if identity is None else " and made anew"
+                again = "" if identity is None else " and made again"
                 raise UnknownStreamError(
-                    f"{self._settings.system}.{topic} was deleted{again} while it was read; the positions in it are worth nothing now: "
-                    "start again without it, or rewind the job to where it is to begin (streambench checkpoints --rewind)"
+                    f"{self._settings.system}.{topic} was deleted{again} while it was read; the positions "
+                    "in it are worth nothing now: "
+                    "start again without it, or rewind the job to where it is to begin ("
+                    f"{self._rewind})"
                 )
 
     def _check_held(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Tell of transactions that nobody will ever end: what stands behind them is not read."""
+        """Report transactions that will never end: what stands behind them is not read."""
         try:
             marks = self._admin.high_watermarks(ends)
             for partition in [each for each, end in ends.items() if end < marks[each]]:
                 for hanging in self._admin.hanging(partition):
-                    log.warning("%s", hanging.told(self._settings.system))
+                    log.warning("%s", hanging.described(self._settings.system))
         except StreamSystemError as error:
-            log.warning("%s: whether transactions hang cannot be told: %s", self._settings.system, error)
+            log.warning("%s: it is not known if transactions hang: %s", self._settings.system, error)
 
     def _missed(self, error: StreamSystemError) -> None:
         self._check_topics()
@@ -240,7 +259,11 @@ class KafkaConsumer(SystemConsumer):
             raise unreachable(self._settings, f"reading failed for {away:.0f} seconds ({key})") from error
         if away > progress.STALLED_S:
             self._look_ups.close()  # the next look is another client's
-        log.warning("%s does not answer (for %.0f seconds now); reading goes on when it does", self._settings.system, away)
+        log.warning(
+            "%s does not answer (for %.0f seconds now); reading goes on when it does",
+            self._settings.system,
+            away,
+        )
         self._looked = now + 1
 
     def _check_partitions(self) -> None:
@@ -262,20 +285,31 @@ class KafkaConsumer(SystemConsumer):
         offsets = error.args[0] if error.args and isinstance(error.args[0], dict) else {}
         partition = next((each for each in offsets if each in self._ssps), None)
         if partition is None:
-            return OffsetError(f"{self._settings.system}: a position lies outside of what its partition holds: {error}")
+            return OffsetError(
+                f"{self._settings.system}: a position lies outside of what its partition holds: {error}"
+            )
         oldest, upcoming = self._look_ups.oldest([partition]), self._look_ups.upcoming([partition])
-        return _outside(self._ssps[partition], offsets[partition], oldest[partition], upcoming[partition])
+        return _outside(
+            self._ssps[partition], offsets[partition], oldest[partition], upcoming[partition], self._rewind
+        )
 
 
-def _outside(ssp: SystemStreamPartition, offset: int, oldest: int, upcoming: int) -> OffsetError:
-    why = "Kafka has deleted it (see the topic's retention.ms)" if offset < oldest else "the topic may have been made anew"
+def _outside(ssp: SystemStreamPartition, offset: int, oldest: int, upcoming: int, rewind: str) -> OffsetError:
+    why = (
+        "Kafka has deleted it (see the topic's retention.ms)"
+        if offset < oldest
+        else "the topic may have been made again"
+    )
     return OffsetError(
-        f"{ssp}: offset {offset} is outside of what the partition holds, {oldest} to {upcoming}: {why}; rewind the job to one of these"
+        f"{ssp}: offset {offset} is outside of what the partition holds, {oldest} to {upcoming}: {why}; "
+        f"rewind the job to one of these: {rewind}"
     )
 
 
 def _chunk(ssp: SystemStreamPartition, records: list[Any]) -> Chunk:
-    headers: list[Mapping[str, bytes] | None] = [dict(record.headers) if record.headers else None for record in records]
+    headers: list[Mapping[str, bytes] | None] = [
+        dict(record.headers) if record.headers else None for record in records
+    ]
     return Chunk(
         ssp,
         [str(record.offset) for record in records],

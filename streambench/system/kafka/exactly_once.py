@@ -7,14 +7,14 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 
-from streambench.checkpoint import rules
+from streambench.checkpoint import validation as rules
 from streambench.checkpoint.api import Checkpoint, Checkpoints
-from streambench.checkpoint.effects import Applier
-from streambench.checkpoint.records import packed
+from streambench.checkpoint.pending_writes import PendingWritesApplier
+from streambench.checkpoint.records import encode_checkpoint
 from streambench.errors import StreambenchError, StreamSystemError
 from streambench.model import SystemStreamPartition
+from streambench.system.kafka.checkpoint_topic import Claimed, Committed, written
 from streambench.system.kafka.checkpoints import TRIM_EVERY, Claim, KafkaCheckpointManager, who
-from streambench.system.kafka.fold import Claimed, Committed, written
 from streambench.system.kafka.settings import Settings
 from streambench.system.kafka.transactions import TRIES, DoubtError, Transactions
 from streambench.system.rows import Rows
@@ -29,20 +29,23 @@ _SETTLE_S = 10.0
 class TransactionalCheckpointManager(KafkaCheckpointManager):
     """The checkpoints of a job that is exactly once.
 
-    A commit is one Kafka transaction of a container: its outputs, the changes of its state, and behind them the record with its
-    checkpoints. It begins when all of that is there, so that nobody who reads has to wait for one that is open between two commits.
+    A commit is one Kafka transaction of a container: its outputs, the changes of its state, and behind them
+    the record with its checkpoints. It begins when all of that is there, so that no reader has to wait
+    for one that is open between two commits.
 
-    **Who may commit.** A container has the same ``transactional.id`` in every generation. Whoever claims it takes that over, which fences
-    the one before at the brokers, and *then* reads what was committed. Whoever opens a generation first writes that the last one is closed,
-    then takes over all its ids for a moment, and then reads: so he knows the last of its commits, and none can follow.
+    **Fencing.** A container has the same ``transactional.id`` in every generation. The process that claims it
+    takes that over, which fences the one before at the brokers, and *then* reads what was committed. A
+    process that opens a generation first writes that the last one is closed, then takes over all its ids for
+    a moment, and then reads: so it knows the last of its commits, and none can follow.
 
-    **One partition for a job**, not one for each task: that a generation was opened before or after a claim or a commit must be clear, and
-    only within a partition there is an order. The price is that who reads has to wait for the end of transactions of other containers; they
-    last milliseconds, and those of one who died end when he is started again, or after ``producer.transaction.timeout.ms``.
+    **One partition for a job**, not one for each task: that a generation was opened before or after a claim
+    or a commit must be clear, and only within a partition there is an order. The price is that who reads has
+    to wait for the end of transactions of other containers; they last milliseconds, and those of one who died
+    end when he is started again, or after ``producer.transaction.timeout.ms``.
 
-    **Doubt.** If it is not certain what came of a commit, a new producer takes over the id, and the topic tells: the record of the commit
-    is there, and so is all of it, or it is not, and the same is sent again.
-    """
+    **Doubt.** If it is not certain what came of a commit, a new producer takes over the id, and the topic
+    shows it: the record of the commit is there, and so is all of it, or it is not, and the same is sent
+    again."""
 
     def __init__(self, settings: Settings, job: str, *, keep: int, trim_every: int = TRIM_EVERY) -> None:
         super().__init__(settings, job, keep=keep, trim_every=trim_every)
@@ -56,7 +59,9 @@ class TransactionalCheckpointManager(KafkaCheckpointManager):
         if self._transactions is not None:
             self._transactions.let_go()
         place = SystemStreamPartition(self._stream.system, self._stream.stream, 0)
-        transactions = self._transactions = Transactions(self._settings, self._identity(container), place, self._admin)
+        transactions = self._transactions = Transactions(
+            self._settings, self._identity(container), place, self._admin
+        )
         holder = uuid.uuid4().hex
         entry = written(Claimed(generation=generation, container=container, holder=holder, who=who(now_ms)))
         doubts = _Doubts(self._settings)
@@ -71,7 +76,9 @@ class TransactionalCheckpointManager(KafkaCheckpointManager):
                 self._read_to(transactions.run((), lambda ends: entry, doubts.end) + 1)
             except DoubtError as doubt:
                 where = f"job {self._job}, container {container}"
-                log.warning("%s: it is not certain whether it is claimed, so that is tried again: %s", where, doubt)
+                log.warning(
+                    "%s: it is not certain whether it is claimed, so that is tried again: %s", where, doubt
+                )
                 doubts.add(doubt)
                 continue
             if self._fold.holder(container) == holder:
@@ -87,13 +94,20 @@ class TransactionalCheckpointManager(KafkaCheckpointManager):
             rules.check_tasks(self._job, self._claim.container, self._claim.tasks, checkpoints)
         self._in_transaction(lambda ends: checkpoints, ())
 
-    def commit(self, checkpoints: Checkpoints, rows: Sequence[Rows], applier: Applier) -> Mapping[str, Checkpoint]:
+    def commit(
+        self, checkpoints: Checkpoints, rows: Sequence[Rows], applier: PendingWritesApplier
+    ) -> Mapping[str, Checkpoint]:
         return self._in_transaction(checkpoints, rows)
 
-    def settle(self) -> None:
-        # Whoever looks for what was committed, now that nothing more comes, shall find it.
+    def finish_pending(self) -> None:
+        # A reader that looks for what was committed, now that nothing more comes, shall find it.
         end = time.monotonic() + _SETTLE_S
-        while self._transactions is not None and self._number and not self._transactions.settled() and time.monotonic() < end:
+        while (
+            self._transactions is not None
+            and self._number
+            and not self._transactions.settled()
+            and time.monotonic() < end
+        ):
             time.sleep(0.005)
 
     def close(self) -> None:
@@ -107,16 +121,22 @@ class TransactionalCheckpointManager(KafkaCheckpointManager):
         claim, transactions = self._claim, self._transactions
         if claim is None or transactions is None:
             raise rules.unclaimed(self._job)
-        # If this fails, nobody here knows what is committed.
+        # If this fails, it is not known here what is committed.
         self._claim = None
         made: dict[int, Mapping[str, Checkpoint]] = {}
 
         def record(ends: Mapping[SystemStreamPartition, str]) -> bytes:
             wanted = made[self._number] = checkpoints(ends)
             rules.check_tasks(self._job, claim.container, claim.tasks, wanted)
-            raw = {task: packed(checkpoint) for task, checkpoint in wanted.items()}
+            raw = {task: encode_checkpoint(checkpoint) for task, checkpoint in wanted.items()}
             return written(
-                Committed(generation=claim.generation, container=claim.container, holder=claim.holder, checkpoints=raw, number=self._number)
+                Committed(
+                    generation=claim.generation,
+                    container=claim.container,
+                    holder=claim.holder,
+                    checkpoints=raw,
+                    number=self._number,
+                )
             )
 
         doubts = _Doubts(self._settings)
@@ -128,7 +148,9 @@ class TransactionalCheckpointManager(KafkaCheckpointManager):
                 break
             except DoubtError as doubt:
                 where = f"job {self._job}, container {claim.container}"
-                log.warning("%s: it is not certain what came of a commit, so it is looked for: %s", where, doubt)
+                log.warning(
+                    "%s: it is not certain what came of a commit, so it is looked for: %s", where, doubt
+                )
                 done = self._resolved(claim, transactions, doubt, doubts.end)
                 if done in made:
                     log.warning("%s: the commit is there", where)
@@ -147,7 +169,7 @@ class TransactionalCheckpointManager(KafkaCheckpointManager):
         return made[done]
 
     def _resolved(self, claim: Claim, transactions: Transactions, doubt: DoubtError, end: float) -> int:
-        """The number of the last commit, when nobody can make another one any more. Raises FencedError."""
+        """The number of the last commit, when another one cannot be made any more. Raises FencedError."""
         if doubt.fenced:
             self._wait_for_successor(claim)
         while True:
@@ -164,7 +186,8 @@ class TransactionalCheckpointManager(KafkaCheckpointManager):
         return number if holder == claim.holder else 0
 
     def _wait_for_successor(self, claim: Claim) -> None:
-        """Leave it to him, if there is one, to say that he has taken over: else he would have to begin anew."""
+        """Leave it to the new holder, if there is one, to record that it has taken over: else it would have
+        to start again."""
         end = time.monotonic() + _SUCCESSOR_S
         while time.monotonic() < end:
             self._look(100)
@@ -175,7 +198,7 @@ class TransactionalCheckpointManager(KafkaCheckpointManager):
         self._fold.check_open(claim.generation, claim.container)
 
     def _take_back(self, transactions: Transactions) -> None:
-        """Have what was begun end now, so that nobody waits for it."""
+        """Have what was begun end now, so that no other process waits for it."""
         try:
             transactions.open()
         except StreambenchError as error:
@@ -184,7 +207,10 @@ class TransactionalCheckpointManager(KafkaCheckpointManager):
 
 
 class _Doubts:
-    """How often and until when the same may be tried: for all of it together brokers may be away no longer than for a part of it."""
+    """The number of tries, and the time until which the same may be tried.
+
+    For all of it together brokers may be away no longer
+    than for a part of it."""
 
     def __init__(self, settings: Settings) -> None:
         self.end = time.monotonic() + settings.patience_ms / 1000

@@ -10,20 +10,21 @@ from streambench.config_keys import Key
 from streambench.errors import MissingExtraError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.system.api import SystemAdmin, SystemConsumer, SystemFactory, SystemProducer
-from streambench.system.kafka.settings import KEYS, Settings
+from streambench.system.kafka.settings import SETTINGS, Settings
 
 
 class KafkaSystemFactory(SystemFactory):
-    """``systems.<s>.samza.factory=kafka``; ``systems.<s>.bootstrap.servers`` says where. Checkpoints may be kept there, too."""
+    """``systems.<s>.samza.factory=kafka``; ``systems.<s>.bootstrap.servers`` says where. Checkpoints may be
+    kept there, too."""
 
     keys: ClassVar[frozenset[str] | None] = None
-    settings: ClassVar[tuple[Key, ...]] = KEYS
+    settings: ClassVar[tuple[Key, ...]] = SETTINGS.keys
 
     def get_consumer(self, system: str, config: Config, metrics: MetricsRegistry) -> SystemConsumer:
         settings = _settings(system, config)
         from streambench.system.kafka.consumer import KafkaConsumer
 
-        return KafkaConsumer(settings, metrics)
+        return KafkaConsumer(settings, metrics, config.command("checkpoints --rewind oldest"))
 
     def get_producer(self, system: str, config: Config, metrics: MetricsRegistry) -> SystemProducer:
         settings = _settings(system, config)
@@ -31,7 +32,7 @@ class KafkaSystemFactory(SystemFactory):
 
         return KafkaProducer(settings, metrics)
 
-    def get_admin(self, system: str, config: Config) -> SystemAdmin:
+    def get_admin(self, system: str, config: Config, metrics: MetricsRegistry | None = None) -> SystemAdmin:
         settings = _settings(system, config)
         from streambench.system.kafka.admin import KafkaAdmin
 
@@ -43,8 +44,24 @@ class KafkaSystemFactory(SystemFactory):
         from streambench.system.kafka.checkpoints import KafkaCheckpointManager
         from streambench.system.kafka.exactly_once import TransactionalCheckpointManager
 
-        kind = TransactionalCheckpointManager if config.text("task.processing.guarantee") == "exactly-once" else KafkaCheckpointManager
+        kind = (
+            TransactionalCheckpointManager
+            if config.text("task.processing.guarantee") == "exactly-once"
+            else KafkaCheckpointManager
+        )
         return kind(settings, job, keep=config.integer("task.checkpoint.history"))
+
+    def get_jobs(self, system: str, config: Config) -> list[str]:
+        """The jobs that keep their checkpoints here, sorted. Raises StreamSystemError."""
+        settings = _settings(system, config)
+        from streambench.system.kafka.admin import KafkaAdmin
+        from streambench.system.kafka.checkpoints import job_of
+
+        admin = KafkaAdmin(settings)
+        try:
+            return sorted(map(job_of, admin.checkpoint_topics()))
+        finally:
+            admin.close()
 
 
 def _settings(system: str, config: Config) -> Settings:
@@ -53,4 +70,6 @@ def _settings(system: str, config: Config) -> Settings:
     except ModuleNotFoundError as error:
         if error.name != "kafka":
             raise
-        raise MissingExtraError(f"systems.{system}.samza.factory={config[f'systems.{system}.samza.factory']}", "kafka") from error
+        raise MissingExtraError(
+            f"systems.{system}.samza.factory={config[f'systems.{system}.samza.factory']}", "kafka"
+        ) from error

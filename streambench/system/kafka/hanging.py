@@ -1,8 +1,8 @@
-"""Transactions that are open at a partition, and those of them that hang: nobody will ever end them, and what stands behind them in the
-partition cannot be read as committed.
+"""Transactions that are open at a partition, and those of them that hang: they will never end, and what
+stands behind them in the partition cannot be read as committed.
 
-A broker that is killed while it ends a transaction may, where a partition has but one copy, come back with the transaction ended for
-whoever asks for it, and open at the partition.
+A broker that is killed while it ends a transaction may, where a partition has but one copy, come back with
+the transaction ended for every process that asks for it, and open at the partition.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ _LIVE = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFenc
 
 
 class Open(Struct, frozen=True):
-    """A transaction that is open at a partition, from offset ``start`` on, and what its coordinator says of its producer: ``identity`` (the
-    ``transactional.id``) and ``state``, both None where no broker tells of it."""
+    """A transaction that is open at a partition, from offset ``start`` on, and what its coordinator says of
+    its producer: ``identity`` (the ``transactional.id``) and ``state``, both None where no broker knows
+    it."""
 
     partition: TopicPartition
     start: int
@@ -31,49 +32,56 @@ class Open(Struct, frozen=True):
 
     @property
     def is_live(self) -> bool:
-        """Whether somebody will end it."""
+        """True where its coordinator or its producer will end it."""
         return self.state in _LIVE
 
     def is_same(self, other: Open) -> bool:
-        """Whether another look has found the same transaction."""
+        """True where another look has found the same transaction."""
         mine, others = ((each.partition, each.start, each.producer, each.epoch) for each in (self, other))
         return mine == others
 
-    def told(self, system: str) -> str:
-        """What is the matter, and what to do."""
+    def described(self, system: str) -> str:
+        """The state of it and the remedy, as one line."""
         topic, number = self.partition
         who, where = f"(producer {self.producer}, epoch {self.epoch})", f"{system}.{topic}.{number}"
         if self.is_live:
             return (
-                f"{where}: the transaction of {self.identity} is open from offset {self.start} on {who}: its producer has died, or takes "
+                f"{where}: the transaction of {self.identity} is open from offset {self.start} on {who}: "
+                "its producer has died, or takes "
                 f"long. What is behind it can be read when {self.identity} is started again, or after its "
                 "producer.transaction.timeout.ms, when Kafka ends it"
             )
         repair = (
-            f"streambench kafka repair {system}.{topic} -c JOB.properties, or kafka-transactions.sh abort --topic {topic} --partition "
+            f"streambench kafka repair {system}.{topic} -c JOB.properties, or kafka-transactions.sh abort "
+            f"--topic {topic} --partition "
             f"{number} --start-offset {self.start}"
         )
         if self.state is None:
             return (
-                f"{where}: a transaction is open at offset {self.start} {who}, and no broker tells whose it is: it hangs, or this user may "
-                "not describe its transactional id. What is behind it is not read before it ends. Look with a user who has the right "
+                f"{where}: a transaction is open at offset {self.start} {who}, and no broker says whose it "
+                "is: it hangs, or this user may "
+                "not describe its transactional id. What is behind it is not read before it ends. Look with "
+                "a user who has the right "
                 f"DESCRIBE on all transactional ids. If it hangs, end it: {repair} (the first with --force)"
             )
         return (
-            f"{where}: a transaction hangs at offset {self.start} {who}: a broker was killed while it ended it, and now nobody does. What "
-            f"is behind it is not read before somebody ends it: {repair}"
+            f"{where}: a transaction hangs at offset {self.start} {who}: a broker was killed while it ended "
+            "it, and now it does not end. What "
+            f"is behind it is not read before it is ended: {repair}"
         )
 
     def abort(self, admin: Any) -> None:
         """End it. ``admin``: kafka-python's, whose errors this raises."""
-        admin.abort_transaction(AbortTransactionSpec(self.partition, self.producer, self.epoch, self.coordinator_epoch))
+        admin.abort_transaction(
+            AbortTransactionSpec(self.partition, self.producer, self.epoch, self.coordinator_epoch)
+        )
 
 
 def find_open(admin: Any, partitions: Collection[TopicPartition]) -> list[Open]:
     """The transactions that are open at partitions. ``admin``: kafka-python's, whose errors this raises.
 
-    Partitions are looked at first and coordinators second, so that a transaction that has ended in between seems to be one that hangs: only
-    what two looks have found hangs (``still``)."""
+    Partitions are looked at first and coordinators second, so that a transaction that has ended in between
+    seems to be one that hangs: only what two looks have found hangs (``still``)."""
     described = admin.describe_producers(list(partitions)) if partitions else {}
     found = [
         (partition, each)
@@ -87,16 +95,22 @@ def find_open(admin: Any, partitions: Collection[TopicPartition]) -> list[Open]:
     known = {each.producer_id: each for of_broker in listed.values() for each in of_broker}
     return [
         Open(
-            partition, each.current_transaction_start_offset, each.producer_id, each.producer_epoch, each.coordinator_epoch,
-            None if (told := known.get(each.producer_id)) is None else told.transactional_id, None if told is None else told.state.value,
+            partition,
+            each.current_transaction_start_offset,
+            each.producer_id,
+            each.producer_epoch,
+            each.coordinator_epoch,
+            None if (open_one := known.get(each.producer_id)) is None else open_one.transactional_id,
+            None if open_one is None else open_one.state.value,
         )
         for partition, each in found
-    ]  # fmt: skip
+    ]
 
 
 def still(before: Iterable[Open], now: Iterable[Open]) -> list[Open]:
-    """Those transactions that an earlier look has found without anybody to end them, and this one has, too.
+    """Those transactions that an earlier look has found with no process to end them, and this one has, too.
 
-    That they had ended for their coordinator was known before the second look at the partition, where they must have ended before that."""
+    That they had ended for their coordinator was known before the second look at the partition, where they
+    must have ended before that."""
     suspected = [each for each in before if not each.is_live]
     return [each for each in now if not each.is_live and any(each.is_same(other) for other in suspected)]

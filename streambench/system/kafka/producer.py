@@ -11,15 +11,22 @@ from typing import Any, NamedTuple
 from kafka import TopicPartition
 from kafka import errors as kafka_errors
 
-from streambench.errors import ConfigError, SerdeError, StreamSystemError, UnknownStreamError, do_all, shortened
+from streambench.errors import (
+    ConfigError,
+    SerdeError,
+    StreamSystemError,
+    UnknownStreamError,
+    do_all,
+    shortened,
+)
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.system.api import Sender, SystemProducer
 from streambench.system.kafka.admin import KafkaAdmin
 from streambench.system.kafka.clients import as_ours, in_place_of, let_go, new_producer, unreachable
-from streambench.system.kafka.limits import Limits
-from streambench.system.kafka.progress import Progress
 from streambench.system.kafka.settings import Settings
+from streambench.system.kafka.size_limit import SizeLimits
+from streambench.system.kafka.stall_detector import StallDetector
 from streambench.system.rows import Rows
 
 log = logging.getLogger(__name__)
@@ -28,7 +35,8 @@ _Arguments = tuple[str, Any, Any, list[tuple[str, bytes]] | None, int, int | Non
 
 
 class _Waiting(NamedTuple):
-    """A message that is not known to be written. ``arguments``: of the client's ``send``, so that it can be sent again."""
+    """A message that is not known to be written. ``arguments``: of the client's ``send``, so that it can be
+    sent again."""
 
     future: Any
     size: int
@@ -38,32 +46,35 @@ class _Waiting(NamedTuple):
 
 
 class KafkaProducer(SystemProducer):
-    """Writes to one Kafka cluster, each message once and in order however often it has to be sent again (an idempotent producer).
+    """Writes to one Kafka cluster, each message once and in order however often it has to be sent again (an
+    idempotent producer).
 
-    **Memory is bounded here**: kafka-python takes whatever it is given. ``send`` waits as long as more than ``buffer.bytes`` are not
-    acknowledged. What fails is raised by the next ``send`` or ``flush``, and by every one after it: what comes behind a message that is
-    lost must not look as if all were well.
+    **Memory is bounded here**: kafka-python takes whatever it is given. ``send`` waits as long as more than
+    ``buffer.bytes`` are not acknowledged. What fails is raised by the next ``send`` or ``flush``, and by
+    every one after it: what comes behind a message that is lost must not look as if all were well.
 
-    **Where nothing at all is acknowledged for long**, a new client takes the place of the old one, and what is not acknowledged is sent
-    again, in its order: it may then be there twice.
+    **Where nothing at all is acknowledged for long**, a new client takes the place of the old one, and what
+    is not acknowledged is sent again, in its order: it may then be there twice.
 
-    **Sizes are checked before a message is sent**: one that the broker finds too large would make all that follow fail. Where a topic takes
-    less than a batch of the usual size, its messages go through a client with smaller batches.
+    **Sizes are checked before a message is sent**: one that the broker finds too large would make all that
+    follow fail. Where a topic takes less than a batch of the usual size, its messages go through a client
+    with smaller batches.
 
-    **Changelogs.** Kafka fences nobody who sends without transactions: an older container may still be writing changes of state when a
-    later one has restored it. So of the partitions that belong to one source alone it is known where each message is to stand, and where
-    they end; where one stands elsewhere, or more is there at a commit, somebody else has written, and the container must begin anew, which
-    sets the changelog right.
+    **Changelogs.** Kafka fences no producer that sends without transactions: an older container may still be
+    writing changes of state when a later one has restored it. So of the partitions that belong to one source
+    alone it is known where each message is to stand, and where they end; where one stands elsewhere, or more
+    is there at a commit, another process has written, and the container must start again, which sets the
+    changelog right.
 
-    A message needs a key or a value, headers are bytes, and a timestamp is not before 1970: else it is a SerdeError, as what cannot be
-    serialised is.
+    A message needs a key or a value, headers are bytes, and a timestamp is not before 1970: else it is a
+    SerdeError, as what cannot be serialised is.
     """
 
     def __init__(self, settings: Settings, metrics: MetricsRegistry) -> None:
         self.atomic = settings.cluster
         self._settings = settings
         self._admin = KafkaAdmin(settings)
-        self._limits = Limits(settings, self._admin)
+        self._limits = SizeLimits(settings, self._admin)
         self._held: dict[SystemStreamPartition, Rows] | None = None
         self._clients: dict[int, Any] = {}
         self._senders: dict[SystemStream, Sender] = {}
@@ -96,16 +107,23 @@ class KafkaProducer(SystemProducer):
     def sender(self, stream: SystemStream) -> Sender:
         topic = stream.stream
         if not self._admin.exists(stream):
-            raise UnknownStreamError(f"{stream}: there is no such topic at {','.join(self._settings.servers)}")
+            raise UnknownStreamError(
+                f"{stream}: there is no such topic at {','.join(self._settings.servers)}"
+            )
         limit = self._limits.of(topic)
         held = self._held
-        batch_size, clients = min(int(self._settings.producer["batch_size"]), max(1, limit // 2)), self._clients
+        batch_size, clients = (
+            min(int(self._settings.producer["batch_size"]), max(1, limit // 2)),
+            self._clients,
+        )
         if held is None:
             self._client(batch_size)
         ssps: dict[int, SystemStreamPartition] = {}
         waiting, most, size_of = self._waiting, self._settings.buffer_bytes, self._limits.size
 
-        def send(source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int) -> None:
+        def send(
+            source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int
+        ) -> None:
             ssp = ssps.get(partition)
             if ssp is None:
                 ssp = ssps[partition] = SystemStreamPartition(stream.system, topic, partition)
@@ -122,7 +140,8 @@ class KafkaProducer(SystemProducer):
                 raise self._limits.too_large(ssp, size)
             if key is None and message is None:
                 raise SerdeError(
-                    f"{ssp}: a message with neither a key nor a value cannot be sent to Kafka from here; give it an empty value"
+                    f"{ssp}: a message with neither a key nor a value cannot be sent to Kafka from here; "
+                    "give it an empty value"
                 )
             if held is not None:
                 rows = held.get(ssp)
@@ -144,26 +163,38 @@ class KafkaProducer(SystemProducer):
 
         return send
 
-    def fence(self, source: str, partitions: Collection[SystemStreamPartition], generation: int, epoch: int) -> None:
+    def fence(
+        self, source: str, partitions: Collection[SystemStreamPartition], generation: int, epoch: int
+    ) -> None:
         if self._held is None:
-            ends = self._admin.high_watermarks([TopicPartition(ssp.stream, ssp.partition) for ssp in partitions])
+            ends = self._admin.high_watermarks(
+                [TopicPartition(ssp.stream, ssp.partition) for ssp in partitions]
+            )
             self._ends.update({ssp: ends[TopicPartition(ssp.stream, ssp.partition)] for ssp in partitions})
 
     def ends(self, partitions: Collection[SystemStreamPartition]) -> Mapping[SystemStreamPartition, str]:
         own = {ssp: self._ends[ssp] for ssp in partitions if ssp in self._ends}
-        there = self._admin.high_watermarks([TopicPartition(ssp.stream, ssp.partition) for ssp in own]) if own else {}
+        there = (
+            self._admin.high_watermarks([TopicPartition(ssp.stream, ssp.partition) for ssp in own])
+            if own
+            else {}
+        )
         for ssp, end in own.items():
             upcoming = there[TopicPartition(ssp.stream, ssp.partition)]
             if upcoming > end:
-                raise self._not_alone(ssp, f"the changes of state here end at offset {end}, and the partition at {upcoming}")
+                raise self._not_alone(
+                    ssp, f"the changes of state here end at offset {end}, and the partition at {upcoming}"
+                )
         return {ssp: str(end) for ssp, end in own.items()}
 
     def hold(self) -> None:
         isolation = self._settings.consumer["isolation_level"]
         if str(isolation).lower() != "read_committed":
             raise ConfigError(
-                f"systems.{self._settings.system}.consumer.isolation.level={isolation}: exactly-once reads its changelogs from here, and "
-                "must not see what was never committed; leave it away (an input that is to be read so can have a system of its own)",
+                f"systems.{self._settings.system}.consumer.isolation.level={isolation}: exactly-once reads "
+                "its changelogs from here, and "
+                "must not see what was never committed; leave it away (an input that is to be read so can "
+                "have a system of its own)",
                 key=f"systems.{self._settings.system}.consumer.isolation.level",
             )
         self._held = {}
@@ -177,7 +208,7 @@ class KafkaProducer(SystemProducer):
     def flush(self, source: str) -> None:
         if not self._waiting and self._failure is None:
             return
-        progress, until = Progress(self._settings), self._until()
+        progress, until = StallDetector(self._settings), self._until()
         while self._failure is None:
             try:
                 for client in self._clients.values():
@@ -201,12 +232,15 @@ class KafkaProducer(SystemProducer):
 
     def _make_room(self, size: int) -> None:
         """Wait until so many bytes more may be kept."""
-        progress, until = Progress(self._settings), self._until()
-        while self._waiting and (self._bytes + size > self._settings.buffer_bytes or self._waiting[0].future.is_done):
+        progress, until = StallDetector(self._settings), self._until()
+        while self._waiting and (
+            self._bytes + size > self._settings.buffer_bytes or self._waiting[0].future.is_done
+        ):
             self._settle(progress, until)
 
-    def _settle(self, progress: Progress, until: float) -> None:
-        """Wait for what was sent first, and see what has become of it. Where it has failed, nothing else is worth waiting for."""
+    def _settle(self, progress: StallDetector, until: float) -> None:
+        """Wait for what was sent first, and see what has become of it. Where it has failed, nothing else is
+        worth waiting for."""
         while not self._waiting[0].future.is_done:
             try:
                 self._waiting[0].future.get(timeout=_slice(progress, until))
@@ -232,19 +266,25 @@ class KafkaProducer(SystemProducer):
         self._waiting.clear()
         self._bytes = 0
 
-    def _has_reason_to_wait(self, progress: Progress, until: float) -> bool:
-        """Whether what has not been acknowledged for a while may still be. Where nothing moves, it is sent again."""
+    def _has_reason_to_wait(self, progress: StallDetector, until: float) -> bool:
+        """True where what has not been acknowledged for a while may still be. Where nothing moves, it is sent
+        again."""
         waits = [each for each in self._waiting if not each.future.is_done]
-        failed = next((each for each in self._waiting if each.future.is_done and not each.future.succeeded()), None)
+        failed = next(
+            (each for each in self._waiting if each.future.is_done and not each.future.succeeded()), None
+        )
         if failed is not None:
             self._fail(failed.ssp, failed.future.exception)
         if failed is not None or time.monotonic() > until:
             return False
         if waits and progress.has_stalled(self._settled + len(self._waiting) - len(waits)):
             log.warning(
-                "%s: Kafka has acknowledged nothing for %.0f seconds: %d messages are sent again, and may be there twice",
-                self._settings.system, progress.most_s, len(waits),
-            )  # fmt: skip
+                "%s: Kafka has acknowledged nothing for %.0f seconds: %d messages are sent again, and may "
+                "be there twice",
+                self._settings.system,
+                progress.most_s,
+                len(waits),
+            )
             try:
                 self._send_again(waits, until)
                 progress.begin()
@@ -258,7 +298,11 @@ class KafkaProducer(SystemProducer):
             old = self._clients.pop(batch_size)
             self._clients[batch_size] = in_place_of(old, self._settings, until, batch_size=batch_size)
         # What has succeeded meanwhile stands before what has not, in each partition.
-        sent = [each._replace(future=self._clients[each.batch_size].send(*each.arguments)) for each in waits if not _is_written(each)]
+        sent = [
+            each._replace(future=self._clients[each.batch_size].send(*each.arguments))
+            for each in waits
+            if not _is_written(each)
+        ]
         again = {id(each.arguments): each for each in sent}
         self._resent.update(each.ssp for each in sent)
         for number, each in enumerate(self._waiting):
@@ -266,15 +310,24 @@ class KafkaProducer(SystemProducer):
 
     def _check_alone(self, ssp: SystemStreamPartition, offset: int) -> None:
         expected = self._ends[ssp]
-        self._ends[ssp] = (offset if offset >= 0 else expected) + 1  # of what was acknowledged twice Kafka may not tell it
+        self._ends[ssp] = (
+            offset if offset >= 0 else expected
+        ) + 1  # of what was acknowledged twice Kafka may not give it
         if offset not in (expected, -1) and self._failure is None:
-            self._failure = self._not_alone(ssp, f"a change of state was to get offset {expected} and got {offset}")
+            self._failure = self._not_alone(
+                ssp, f"a change of state was to get offset {expected} and got {offset}"
+            )
 
     def _not_alone(self, ssp: SystemStreamPartition, seen: str) -> StreamSystemError:
         return StreamSystemError(
-            f"{ssp}: {seen}: something else writes to this partition, which belongs to one task of one job alone. If it was an older run "
+            f"{ssp}: {seen}: something else writes to this partition, which belongs to one task of one job "
+            "alone. If it was an older run "
             "of the job, the next start sets it right"
-            + (", as it does where changes are there twice: they were not acknowledged and sent again" if ssp in self._resent else "")
+            + (
+                ", as it does where changes are there twice: they were not acknowledged and sent again"
+                if ssp in self._resent
+                else ""
+            )
         )
 
     def _refused(self, ssp: SystemStreamPartition, error: Exception) -> StreamSystemError:
@@ -284,14 +337,16 @@ class KafkaProducer(SystemProducer):
         if isinstance(error, kafka_errors.KafkaTimeoutError):
             if self._admin.identities([ssp.stream]).get(ssp.stream, "") is None:
                 return UnknownStreamError(f"{ssp.system_stream} was deleted while it was written to")
-            return unreachable(self._settings, f"{doing}: not acknowledged in time (systems.{ssp.system}.patience.ms)")
+            return unreachable(
+                self._settings, f"{doing}: not acknowledged in time (systems.{ssp.system}.patience.ms)"
+            )
         if isinstance(error, kafka_errors.KafkaError):
             ours = as_ours(self._settings, doing, error)
             return ours if isinstance(ours, StreamSystemError) else StreamSystemError(str(ours))
         return StreamSystemError(f"{doing}: Kafka does not take this message: {error}")
 
 
-def _slice(progress: Progress, until: float) -> float:
+def _slice(progress: StallDetector, until: float) -> float:
     return max(0.1, min(progress.look_s, until - time.monotonic()))
 
 
@@ -301,5 +356,6 @@ def _is_written(waiting: _Waiting) -> bool:
 
 def _no_bytes(ssp: SystemStreamPartition, what: str, value: object) -> SerdeError:
     return SerdeError(
-        f"{ssp}: Kafka takes bytes, and this {what} is a {type(value).__name__}; name its samza.key.serde or samza.msg.serde"
+        f"{ssp}: Kafka takes bytes, and this {what} is a {type(value).__name__}; name its samza.key.serde "
+        "or samza.msg.serde"
     )

@@ -1,39 +1,42 @@
 """Settings: from ``systems.<s>.*`` to what the clients of kafka-python take.
 
-``systems.<s>.bootstrap.servers`` says where the cluster is. ``consumer.*`` and ``producer.*`` take Kafka's own settings under their
-usual names (``consumer.fetch.max.bytes``, ``producer.compression.type``); what concerns the connection (``security.protocol``,
-``sasl.*``, ``ssl.*``) needs to be given only once, under either of the two. No value of theirs is ever put into an error or a log.
+``systems.<s>.bootstrap.servers`` says where the cluster is. ``consumer.*`` and ``producer.*`` take Kafka's
+own settings under their usual names (``consumer.fetch.max.bytes``, ``producer.compression.type``); what
+concerns the connection (``security.protocol``, ``sasl.*``, ``ssl.*``) needs to be given only once, under
+either of the two. No value of theirs is ever put into an error or a log.
 """
 
 from __future__ import annotations
 
-import difflib
 import logging
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from streambench.config import Config
-from streambench.config_keys import Key
 from streambench.errors import ConfigError
+from streambench.suggestions import suggest_or_list
+from streambench.system.settings import SettingsTable, SystemSettings, doc
 
 log = logging.getLogger(__name__)
 
 CHECKPOINTS = "__streambench_checkpoints_"
-"""How the names of the topics with the checkpoints of jobs begin."""
+"""The beginning of the names of topics with the checkpoints of jobs."""
 
-_PATIENCE_MS = 120_000
 _BOOTSTRAP_MS = 5_000
-_BACKOFF_MS = 20  # a client waits so long for what it does not know of a topic yet: by default five times as long
+_BACKOFF_MS = (
+    20  # a client waits so long for what it does not know of a topic yet: by default five times as long
+)
 _ADMIN_MS = 10_000  # what one broker does not answer in this time another may answer at once
 _FETCHED_MS = 500  # how much longer than a fetch may be held back its answer may take
 _BATCH_BYTES = 64 << 10
-_LINGER_MS = 20  # a container goes from partition to partition: with 5 batches are sent half empty; who flushes does not wait for it
+# A container goes from partition to partition: with 5 batches are sent half empty. A flush does not wait
+# for it.
+_LINGER_MS = 20
 _REQUEST_BYTES = 16 << 20  # how large a message may be is for its topic to say
 _LONGEST_TRANSACTION_MS = 900_000  # what brokers allow by default
-_BUFFER_BYTES = 32 << 20
 
 # What the plug-in sets itself, and why.
 _OURS = {
@@ -48,35 +51,69 @@ _OURS = {
     "acks": "it is always all: what is flushed must stay",
 }
 
-KEYS = (
-    Key("systems.<s>.bootstrap.servers", "text", None, "kafka: where the cluster is, as host:port, several separated by commas"),
-    Key("systems.<s>.patience.ms", "integer", str(_PATIENCE_MS), "kafka: how long brokers may be away before it fails", least=1),
-    Key("systems.<s>.buffer.bytes", "integer", str(_BUFFER_BYTES), "kafka: how much is kept that is not acknowledged yet", least=1),
-    Key("systems.<s>.replication.factor", "integer", "-1", "kafka: the copies of topics that are made here; -1: as the brokers say"),
-    Key("systems.<s>.consumer.<n>", "text", None, "kafka: a setting of its consumer, or of how to connect"),
-    Key("systems.<s>.producer.<n>", "text", None, "kafka: a setting of its producer, or of how to connect"),
-)
-_NUMBERS = {key.pattern.removeprefix("systems.<s>."): key for key in KEYS if key.kind == "integer"}
-_SYSTEM_KEYS = frozenset({"bootstrap.servers", *_NUMBERS})
+
+class Declared(SystemSettings, frozen=True):
+    """The settings of a system as they are written. The repr shows no values."""
+
+    bootstrap_servers: Annotated[
+        str | None, doc("where the cluster is, as host:port, several separated by commas")
+    ] = None
+    patience_ms: Annotated[int, doc("how long brokers may be away before it fails", least=1)] = 120_000
+    buffer_bytes: Annotated[int, doc("how much is kept that is not acknowledged yet", least=1)] = 32 << 20
+    replication_factor: Annotated[
+        int, doc("the copies of topics that are made here; -1: as the brokers say")
+    ] = -1
+    consumer: Annotated[
+        dict[str, str], doc("a setting of its consumer, or of how to connect; passwords by ${env:NAME}")
+    ] = field(default_factory=dict)
+    producer: Annotated[dict[str, str], doc("a setting of its producer, or of how to connect")] = field(
+        default_factory=dict
+    )
+
+    def __repr__(self) -> str:
+        return "<settings of a Kafka system>"
+
+
+SETTINGS = SettingsTable("kafka", system=(Declared,))
 
 _TOPIC_KEYS = frozenset(
     {
-        "cleanup.policy", "compression.type", "delete.retention.ms", "file.delete.delay.ms", "flush.messages", "flush.ms",
-        "index.interval.bytes", "max.compaction.lag.ms", "max.message.bytes", "message.timestamp.after.max.ms",
-        "message.timestamp.before.max.ms", "message.timestamp.type", "min.cleanable.dirty.ratio", "min.compaction.lag.ms",
-        "min.insync.replicas", "preallocate", "replication.factor", "retention.bytes", "retention.ms", "segment.bytes",
-        "segment.index.bytes", "segment.jitter.ms", "segment.ms", "unclean.leader.election.enable",
+        "cleanup.policy",
+        "compression.type",
+        "delete.retention.ms",
+        "file.delete.delay.ms",
+        "flush.messages",
+        "flush.ms",
+        "index.interval.bytes",
+        "max.compaction.lag.ms",
+        "max.message.bytes",
+        "message.timestamp.after.max.ms",
+        "message.timestamp.before.max.ms",
+        "message.timestamp.type",
+        "min.cleanable.dirty.ratio",
+        "min.compaction.lag.ms",
+        "min.insync.replicas",
+        "preallocate",
+        "replication.factor",
+        "retention.bytes",
+        "retention.ms",
+        "segment.bytes",
+        "segment.index.bytes",
+        "segment.jitter.ms",
+        "segment.ms",
+        "unclean.leader.election.enable",
     }
-)  # fmt: skip
+)
 
 _JAAS = re.compile(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """What is configured for one system. The repr shows no values: there may be passwords among them.
+    """The settings of one system. The repr shows no values: there may be passwords among them.
 
-    ``patience_ms``: how long brokers may be away before reading or writing gives up. ``buffer_bytes``: how much a producer keeps that is
-    not acknowledged yet. ``streams``: per stream, the settings that its topic is created with.
+    ``patience_ms``: how long brokers may be away before reading or writing gives up. ``buffer_bytes``: how
+    much a producer keeps that is not acknowledged yet. ``streams``: per stream, the settings that its topic
+    is created with.
     """
 
     system: str
@@ -94,12 +131,12 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """How the keys of its configuration begin."""
+        """The beginning of the keys of its configuration."""
         return f"systems.{self.system}"
 
     @property
     def cluster(self) -> str:
-        """What names the cluster: systems of one cluster can write in one transaction."""
+        """The name of the cluster: systems of one cluster can write in one transaction."""
         return f"Kafka at {','.join(sorted(self.servers))}"
 
     @classmethod
@@ -108,55 +145,87 @@ class Settings(Struct, frozen=True, kw_only=True):
         from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 
         prefix = f"systems.{system}."
-        given = {key: value for key, value in config.below(prefix).items() if not key.startswith("samza.") and value.strip()}
-        servers = given.get("bootstrap.servers") or given.get("producer.bootstrap.servers") or given.get("consumer.bootstrap.servers")
-        if servers is None:
-            raise config.error(prefix + "bootstrap.servers", "is missing: the brokers as host:port, separated by commas")
-        numbers = {
-            name: _whole(config, prefix + name, given.get(name, key.default or ""), least=-1 if key.least is None else key.least)
-            for name, key in _NUMBERS.items()
+        SETTINGS.check_system(config, system)
+        declared = Declared.read(config, system)
+        patience_ms = declared.patience_ms
+        given = {
+            key: value
+            for key, value in config.below(prefix).items()
+            if not key.startswith("samza.") and value.strip()
         }
+        servers = (
+            declared.bootstrap_servers
+            or given.get("producer.bootstrap.servers")
+            or given.get("consumer.bootstrap.servers")
+        )
+        if servers is None:
+            raise config.error(
+                prefix + "bootstrap.servers", "is missing: the brokers as host:port, separated by commas"
+            )
         streams: dict[str, dict[str, str]] = {}
         for key, value in given.items():
             if key.startswith("streams."):
                 _add_stream(config, prefix, key, value, streams)
-            elif not key.startswith(("consumer.", "producer.")) and key not in _SYSTEM_KEYS:
-                raise config.error(
-                    prefix + key, f"is no setting of a Kafka system; {_near(key, _SYSTEM_KEYS, 'consumer.* and producer.* too')}"
-                )
         consumer = _client(config, f"{prefix}consumer.", KafkaConsumer)
         producer = _client(config, f"{prefix}producer.", KafkaProducer)
-        shared = {key: value for key, value in {**producer, **consumer}.items() if key.startswith(("security_", "sasl_", "ssl_"))}
+        shared = {
+            key: value
+            for key, value in {**producer, **consumer}.items()
+            if key.startswith(("security_", "sasl_", "ssl_"))
+        }
         # What is asked of a broker that is silent must fail while there is time to ask another, or to say so.
-        request_ms = min(30_000, numbers["patience.ms"] // 2)
+        request_ms = min(30_000, patience_ms // 2)
         fetch_ms = int(consumer.get("fetch_max_wait_ms", KafkaConsumer.DEFAULT_CONFIG["fetch_max_wait_ms"]))
         answered = {"request_timeout_ms": max(request_ms, fetch_ms + _FETCHED_MS)}
-        of_admin = {key: value for key, value in {**shared, **consumer}.items() if key in KafkaAdminClient.DEFAULT_CONFIG}
-        quick = {"bootstrap_timeout_ms": _BOOTSTRAP_MS, "reconnect_backoff_max_ms": 1000, "retry_backoff_ms": _BACKOFF_MS}
+        of_admin = {
+            key: value
+            for key, value in {**shared, **consumer}.items()
+            if key in KafkaAdminClient.DEFAULT_CONFIG
+        }
+        quick = {
+            "bootstrap_timeout_ms": _BOOTSTRAP_MS,
+            "reconnect_backoff_max_ms": 1000,
+            "retry_backoff_ms": _BACKOFF_MS,
+        }
         return cls(
             system=system,
             servers=_servers(config, prefix + "bootstrap.servers", servers),
-            consumer={**quick, **answered, "isolation_level": "read_committed", "max_poll_records": 5000, **shared, **consumer},
+            consumer={
+                **quick,
+                **answered,
+                "isolation_level": "read_committed",
+                "max_poll_records": 5000,
+                **shared,
+                **consumer,
+            },
             producer={
-                **quick, "batch_size": _BATCH_BYTES, "linger_ms": min(_LINGER_MS, numbers["patience.ms"] // 4),
-                "max_request_size": _REQUEST_BYTES, "max_block_ms": 15_000,
-                "transaction_timeout_ms": min(numbers["patience.ms"], _LONGEST_TRANSACTION_MS),
-                "delivery_timeout_ms": numbers["patience.ms"], "request_timeout_ms": request_ms,
-                **shared, **producer,
+                **quick,
+                "batch_size": _BATCH_BYTES,
+                "linger_ms": min(_LINGER_MS, patience_ms // 4),
+                "max_request_size": _REQUEST_BYTES,
+                "max_block_ms": 15_000,
+                "transaction_timeout_ms": min(patience_ms, _LONGEST_TRANSACTION_MS),
+                "delivery_timeout_ms": patience_ms,
+                "request_timeout_ms": request_ms,
+                **shared,
+                **producer,
             },
             admin={**quick, "request_timeout_ms": min(request_ms, _ADMIN_MS), **of_admin},
-            patience_ms=numbers["patience.ms"],
-            buffer_bytes=numbers["buffer.bytes"],
-            replication_factor=numbers["replication.factor"],
+            patience_ms=patience_ms,
+            buffer_bytes=declared.buffer_bytes,
+            replication_factor=declared.replication_factor,
             streams=streams,
-        )  # fmt: skip
+        )
 
     def topic(self, stream: str, settings: Mapping[str, Any]) -> dict[str, str]:
-        """What a topic is created with: what the configuration says of it comes before ``settings``. Raises ConfigError."""
+        """The settings of a new topic: those of the configuration come before ``settings``. Raises
+        ConfigError."""
         wanted = {key.replace("_", "."): str(value) for key, value in settings.items() if value is not None}
         for key in wanted:
             if key not in _TOPIC_KEYS:
-                raise ConfigError(f"{key} is no setting of a topic; {_near(key, _TOPIC_KEYS)}", key=key)
+                raise ConfigError(
+                    f"{key} is no setting of a topic; {suggest_or_list(key, _TOPIC_KEYS)}", key=key
+                )
         return {**wanted, **self.streams.get(stream, {})}
 
 
@@ -169,13 +238,17 @@ def _servers(config: Config, key: str, text: str) -> tuple[str, ...]:
     return servers
 
 
-def _add_stream(config: Config, prefix: str, key: str, value: str, streams: dict[str, dict[str, str]]) -> None:
+def _add_stream(
+    config: Config, prefix: str, key: str, value: str, streams: dict[str, dict[str, str]]
+) -> None:
     rest = key.removeprefix("streams.")
     if ".samza." in rest or rest.endswith(".partitions"):
         return
     name = max((each for each in _TOPIC_KEYS if rest.endswith("." + each)), key=len, default=None)
     if name is None:
-        raise config.error(prefix + key, f"is no setting of a topic; {_near(rest.partition('.')[2], _TOPIC_KEYS)}")
+        raise config.error(
+            prefix + key, f"is no setting of a topic; {suggest_or_list(rest.partition('.')[2], _TOPIC_KEYS)}"
+        )
     streams.setdefault(rest[: -len(name) - 1], {})[name] = value.strip()
 
 
@@ -183,28 +256,45 @@ def _client(config: Config, prefix: str, kind: Any) -> dict[str, Any]:
     """The settings of one kind of client, as it takes them."""
     known: dict[str, Any] = {key: value for key, value in kind.DEFAULT_CONFIG.items() if _is_text(key, value)}
     found: dict[str, Any] = {}
-    for key, text in config.below(prefix).items():
+    for key in config.below(prefix):
         name = key.replace(".", "_")
-        if not text.strip() or name == "bootstrap_servers":
+        text = config.text(prefix + key)
+        if text is None or name == "bootstrap_servers":
             continue
         if name == "zookeeper_connect":
             log.warning("%s%s means nothing here: Kafka has no ZooKeeper any more", prefix, key)
         elif name == "sasl_jaas_config":
-            found.update({f"sasl_plain_{which}": re.sub(r"\\(.)", r"\1", value) for which, value in _JAAS.findall(text)})
+            found.update(
+                {
+                    f"sasl_plain_{which}": re.sub(r"\\(.)", r"\1", value)
+                    for which, value in _JAAS.findall(text)
+                }
+            )
         elif name in _OURS:
             raise config.error(prefix + key, f"cannot be set: {_OURS[name]}")
         elif name not in known:
             raise config.error(
-                prefix + key, f"is no setting of a {kind.__name__}; {_near(key, [each.replace('_', '.') for each in known])}"
+                prefix + key,
+                f"is no setting of a {kind.__name__}; "
+                f"{suggest_or_list(key, [each.replace('_', '.') for each in known])}",
             )
         else:
-            found[name] = _value(config, prefix + key, text.strip(), known[name])
+            found[name] = _value(config, prefix + key, text, known[name])
     return found
 
 
 def _is_text(key: str, default: Any) -> bool:
-    """Whether a setting can be written in a configuration."""
-    objects = ("serializer", "deserializer", "kafka_client", "selector", "partitioner", "socket_options", "metric_reporters", "ssl_context")
+    """True where a setting can be written in a configuration."""
+    objects = (
+        "serializer",
+        "deserializer",
+        "kafka_client",
+        "selector",
+        "partitioner",
+        "socket_options",
+        "metric_reporters",
+        "ssl_context",
+    )
     return (
         not key.endswith(objects)
         and not callable(default)
@@ -223,16 +313,11 @@ def _value(config: Config, key: str, text: str, default: Any) -> Any:
     return text
 
 
-def _whole(config: Config, key: str, text: str, *, least: int = 0) -> int:
+def _whole(config: Config, key: str, text: str) -> int:
     try:
         number = int(text)
     except ValueError:
         raise config.error(key, "must be a whole number") from None
-    if number < least:
-        raise config.error(key, f"must be {least} or more")
+    if number < 0:
+        raise config.error(key, "must be 0 or more")
     return number
-
-
-def _near(key: str, known: Any, otherwise: str = "") -> str:
-    near = difflib.get_close_matches(key, sorted(known), n=1)
-    return f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}" + (f", {otherwise}" if otherwise else "")

@@ -1,8 +1,9 @@
 """Transactions: messages to any partitions of a Kafka, all of them or none.
 
-What kafka-python says of the end of a transaction is not believed. It may return although messages were lost, raise although all of them
-are there, and wait for ever. So every message must be known to have been written before a commit is asked for, everything is bounded in
-time, and whatever else happens is a *doubt*: what came of it is told only by what can be read when a new producer has fenced this one.
+What kafka-python says of the end of a transaction is not believed. It may return although messages were lost,
+raise although all of them are there, and wait for ever. So every message must be known to have been written
+before a commit is asked for, everything is bounded in time, and whatever else happens is a *doubt*: what came
+of it is known only from what can be read when a new producer has fenced this one.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from kafka import errors as kafka_errors
 from streambench.errors import MessageTooLargeError, StreamSystemError, UnknownStreamError
 from streambench.model import SystemStreamPartition
 from streambench.system.kafka.admin import KafkaAdmin
-from streambench.system.kafka.clients import as_ours, let_go, new_producer, told
-from streambench.system.kafka.limits import Limits
-from streambench.system.kafka.progress import Progress
+from streambench.system.kafka.clients import as_ours, let_go, new_producer, slow_logged
 from streambench.system.kafka.settings import Settings
+from streambench.system.kafka.size_limit import SizeLimits
+from streambench.system.kafka.stall_detector import StallDetector
 from streambench.system.rows import Rows
 
 _AGAIN_S = 0.1
@@ -31,18 +32,25 @@ _IN_TURN = 2000
 _PER_FUTURE = 1000  # what kafka-python keeps for a message that is on its way
 
 TRIES = 4
-"""How often something is tried of which there is no reason to believe that it goes better the next time."""
+"""The number of tries where there is no reason to believe that the next one goes better."""
 
 _FENCED = (kafka_errors.ProducerFencedError, kafka_errors.InvalidProducerEpochError)
-_PASSING = (*_FENCED, kafka_errors.RetriableError, kafka_errors.KafkaTimeoutError, kafka_errors.KafkaConnectionError)
+_PASSING = (
+    *_FENCED,
+    kafka_errors.RetriableError,
+    kafka_errors.KafkaTimeoutError,
+    kafka_errors.KafkaConnectionError,
+)
 
 Last = Callable[[Mapping[SystemStreamPartition, str]], bytes]
-"""Makes the last message of a transaction, from the offsets behind the messages for those partitions whose rows have a base."""
+"""Makes the last message of a transaction, from the offsets behind the messages for those partitions whose
+rows have a base."""
 
 
 class DoubtError(StreamSystemError):
-    """Nobody knows what has become of a transaction. ``fenced``: Kafka says that another producer has taken its place, or that it was open
-    for too long, which it does not tell apart. ``may_pass``: it may well go better the next time."""
+    """It is not known what has become of a transaction. ``fenced``: Kafka says that another producer has
+    taken its place, or that it was open for too long, which it does not distinguish. ``may_pass``: it may
+    well go better the next time."""
 
     def __init__(self, message: str, *, fenced: bool = False, may_pass: bool = True) -> None:
         super().__init__(message)
@@ -51,29 +59,34 @@ class DoubtError(StreamSystemError):
 
 
 class Transactions:
-    """The transactions of one identity (``transactional.id``), one after the other. ``place``: where the last message of each goes."""
+    """The transactions of one identity (``transactional.id``), one after the other. ``place``: where the last
+    message of each goes."""
 
-    def __init__(self, settings: Settings, identity: str, place: SystemStreamPartition, admin: KafkaAdmin) -> None:
+    def __init__(
+        self, settings: Settings, identity: str, place: SystemStreamPartition, admin: KafkaAdmin
+    ) -> None:
         self.identity = identity
         self._settings = settings
         self._place = place
         self._admin = admin
-        self._limits = Limits(settings, admin)
+        self._limits = SizeLimits(settings, admin)
         self._producer: Any = None
         self._began = 0.0
         self._identities: dict[str, str | None] = {}
         self._batch_bytes = int(settings.producer["batch_size"])
-        self._watch_s = Progress(settings).most_s
+        self._watch_s = StallDetector(settings).most_s
 
     def open(self, until: float | None = None) -> None:
-        """Begin anew: whoever had this identity before is fenced, and his last transaction has come to its end. Raises StreamSystemError
-        where that has not been possible ``until`` then (of time.monotonic), or for as long as brokers may be away."""
+        """Start again: the process that had this identity before is fenced, and its last transaction has
+        ended. Raises StreamSystemError where that has not been possible ``until`` then (of time.monotonic),
+        or for as long as brokers may be away."""
         self.let_go()
         self._producer = opened(self._settings, self.identity, self._batch_bytes, until)
 
     def run(self, rows: Sequence[Rows], last: Last, until: float | None = None) -> int:
-        """Write rows, and behind them the last message; the offset of that. It waits as ``open`` does, and less where nothing at all is
-        acknowledged. Raises DoubtError; and where no retry can help, another error: nothing is written then."""
+        """Write rows, and behind them the last message; the offset of that. It waits as ``open`` does, and
+        less where nothing at all is acknowledged. Raises DoubtError; and where no retry can help, another
+        error: nothing is written then."""
         self._fit(rows)
         if self._producer is None:
             raise DoubtError(f"{self.identity} has no producer")
@@ -102,7 +115,8 @@ class Transactions:
             let_go(producer)
 
     def settled(self) -> bool:
-        """Whether the last transaction has reached all its partitions: it is committed before, and can be read only then."""
+        """True where the last transaction has reached all its partitions: it is committed before, and can be
+        read only then."""
         return self._admin.is_settled(self.identity)
 
     def fail(self, ssp: SystemStreamPartition | None, error: BaseException) -> NoReturn:
@@ -115,28 +129,38 @@ class Transactions:
         seconds = time.monotonic() - self._began
         if seconds * 1000 > int(self._settings.producer["transaction_timeout_ms"]):
             ours = StreamSystemError(
-                f"{ours}. The transaction was open for {seconds:.0f} seconds, and Kafka ends it after {self._settings.key}.producer."
+                f"{ours}. The transaction was open for {seconds:.0f} seconds, and Kafka ends it after "
+                f"{self._settings.key}.producer."
                 "transaction.timeout.ms: let that be more, or task.commit.max.output.mb less"
             )
         if isinstance(error, kafka_errors.AuthorizationError):
             raise ours from error
-        raise DoubtError(str(ours), fenced=isinstance(error, _FENCED), may_pass=isinstance(error, _PASSING)) from error
+        raise DoubtError(
+            str(ours), fenced=isinstance(error, _FENCED), may_pass=isinstance(error, _PASSING)
+        ) from error
 
     def check_topics(self, topics: Collection[str]) -> None:
-        """Raise UnknownStreamError where somebody has deleted a topic that is written to, which Kafka tells a producer by silence; and
-        DoubtError where it was made anew since, which it does not tell at all: what was written before is gone."""
+        """Raise UnknownStreamError where a topic that is written to was deleted, of which Kafka gives a
+        producer no error; and DoubtError where it was made again since, of which it says nothing at all: what
+        was written before is gone."""
         found = self._admin.identities(topics)
         known = {topic: self._identities.get(topic, identity) for topic, identity in found.items()}
         self._identities.update(found)
         for topic, identity in found.items():
             if identity is None:
-                raise UnknownStreamError(f"{self._settings.system}.{topic} was deleted while it was written to")
+                raise UnknownStreamError(
+                    f"{self._settings.system}.{topic} was deleted while it was written to"
+                )
             if identity != known[topic]:
-                raise DoubtError(f"{self._settings.system}.{topic} was deleted and made anew while it was written to")
+                raise DoubtError(
+                    f"{self._settings.system}.{topic} was deleted and created again while it was written to"
+                )
 
     def _fit(self, rows: Iterable[Rows]) -> None:
         """Have batches that all the topics take."""
-        fitting = min((max(1, self._limits.of(each.ssp.stream) // 2) for each in rows), default=self._batch_bytes)
+        fitting = min(
+            (max(1, self._limits.of(each.ssp.stream) // 2) for each in rows), default=self._batch_bytes
+        )
         if fitting < self._batch_bytes:
             self._batch_bytes = fitting
             self.open()
@@ -154,13 +178,15 @@ class Transactions:
         thread.start()
         thread.join(self._watch_s)
         if thread.is_alive():
-            raise DoubtError(f"Kafka has not answered a commit of {self.identity} for {self._watch_s:.0f} seconds")
+            raise DoubtError(
+                f"Kafka has not answered a commit of {self.identity} for {self._watch_s:.0f} seconds"
+            )
         if failures:
             self.fail(None, failures[0])
 
 
 class _Sent:
-    """What was sent in a transaction, bounded in how much of it is not known to be written yet."""
+    """The messages sent in a transaction, bounded in how much of it is not known to be written yet."""
 
     def __init__(self, transactions: Transactions, producer: Any, end: float) -> None:
         self._transactions = transactions
@@ -170,16 +196,17 @@ class _Sent:
         self._waiting: deque[tuple[Any, int, SystemStreamPartition]] = deque()
         self._bytes = 0
         self._settled = 0
-        self._progress = Progress(transactions._settings)
+        self._progress = StallDetector(transactions._settings)
         self._last: dict[SystemStreamPartition, Any] = {}
 
-    def rows(self, rows: Sequence[Rows], limits: Limits) -> None:
-        """Send rows, some of each partition in turn: only one batch of a partition is on its way at a time. Raises MessageTooLargeError."""
+    def rows(self, rows: Sequence[Rows], limits: SizeLimits) -> None:
+        """Send rows, some of each partition in turn: only one batch of a partition is on its way at a time.
+        Raises MessageTooLargeError."""
         for start in range(0, max(map(len, rows), default=0), _IN_TURN):
             for each in rows:
                 self._some(each, start, limits)
 
-    def _some(self, rows: Rows, start: int, limits: Limits) -> None:
+    def _some(self, rows: Rows, start: int, limits: SizeLimits) -> None:
         ssp, limit, some = rows.ssp, limits.of(rows.ssp.stream), slice(start, start + _IN_TURN)
         keys = rows.keys[some]
         times = rows.timestamps[some] if rows.timestamps else [None] * len(keys)
@@ -191,7 +218,13 @@ class _Sent:
             self.add(ssp, key, message, named, time_ms, size)
 
     def add(
-        self, ssp: SystemStreamPartition, key: Any, message: Any, headers: Mapping[str, bytes] | None, time_ms: int | None, size: int
+        self,
+        ssp: SystemStreamPartition,
+        key: Any,
+        message: Any,
+        headers: Mapping[str, bytes] | None,
+        time_ms: int | None,
+        size: int,
     ) -> None:
         """Send a message."""
         named = list(headers.items()) if headers else None
@@ -224,7 +257,9 @@ class _Sent:
         """The offset of the last message to a partition."""
         offset: int = self._last[ssp].value.offset
         if offset < 0:
-            raise DoubtError(f"Kafka does not tell the offset of a message to {ssp}, which was acknowledged twice")
+            raise DoubtError(
+                f"Kafka does not give the offset of a message to {ssp}, which was acknowledged twice"
+            )
         return offset
 
     def _settle_first(self) -> None:
@@ -249,17 +284,24 @@ class _Sent:
         """Nothing has happened for a while: is there still reason to wait?"""
         if self._progress.has_stalled(self._settled + sum(future.is_done for future, _, _ in self._waiting)):
             self._transactions.let_go()
-            raise DoubtError(f"Kafka has acknowledged nothing of a transaction for {self._progress.most_s:.0f} seconds")
+            raise DoubtError(
+                f"Kafka has acknowledged nothing of a transaction for {self._progress.most_s:.0f} seconds"
+            )
         self._transactions.check_topics({ssp.stream for _, _, ssp in self._waiting})
         if time.monotonic() > self._end:
-            raise DoubtError(f"Kafka has not acknowledged messages of a transaction for {self._transactions._settings.patience_ms} ms")
+            raise DoubtError(
+                "Kafka has not acknowledged messages of a transaction for "
+                f"{self._transactions._settings.patience_ms} ms"
+            )
 
 
-def opened(settings: Settings, identity: str, batch_bytes: int | None = None, until: float | None = None) -> Any:
+def opened(
+    settings: Settings, identity: str, batch_bytes: int | None = None, until: float | None = None
+) -> Any:
     """A producer that has fenced all others of this identity. Raises StreamSystemError."""
     changes = {} if batch_bytes is None else {"batch_size": batch_bytes}
     end, hopeless = until or _end(settings), 0
-    with told(settings, f"fencing {identity}, whose last transaction comes to its end first,"):
+    with slow_logged(settings, f"fencing {identity}, whose last transaction ends first,"):
         while True:
             try:
                 producer = new_producer(settings, transactional_id=identity, **changes)
@@ -273,7 +315,11 @@ def opened(settings: Settings, identity: str, batch_bytes: int | None = None, un
                 return producer
             except StreamSystemError as error:
                 hopeless += not isinstance(error.__cause__, _PASSING)
-                if hopeless >= TRIES or isinstance(error.__cause__, kafka_errors.AuthorizationError) or time.monotonic() > end:
+                if (
+                    hopeless >= TRIES
+                    or isinstance(error.__cause__, kafka_errors.AuthorizationError)
+                    or time.monotonic() > end
+                ):
                     raise
             time.sleep(_AGAIN_S)
 
@@ -283,7 +329,8 @@ def _end(settings: Settings) -> float:
 
 
 def fence(settings: Settings, identities: Sequence[str]) -> None:
-    """Have the transactions of all producers of these identities come to their end, and no more of them begin. Raises StreamSystemError."""
+    """End the transactions of all producers of these identities, and let no more of them
+    begin. Raises StreamSystemError."""
     if identities:
         with ThreadPoolExecutor(min(_FENCE_AT_ONCE, len(identities))) as pool:
             for producer in pool.map(lambda identity: opened(settings, identity), identities):

@@ -18,9 +18,10 @@ log = logging.getLogger(__name__)
 
 
 class LandedAdmin(LogAdmin):
-    """Answers for what was landed. A stream of which nothing was landed yet is as empty as one that has been created.
+    """Answers for what was landed. A stream of which nothing was landed yet is as empty as one that has been
+    created.
 
-    It begins at the oldest message by default: whoever sent it was told that it is safe."""
+    It begins at the oldest message by default: its sender has the answer that it is safe."""
 
     offset_default = "oldest"
 
@@ -36,8 +37,8 @@ class LandedAdmin(LogAdmin):
         return {stream: self._of(stream) for stream in streams}
 
     def prepare(self, stream: SystemStream) -> tuple[int, int]:
-        """Have a stream to land in, with as many partitions as are configured for it, else as the source has; how many the source has, and
-        how many there are to land in. Raises what the source's admin raises."""
+        """Have a stream to land in, with as many partitions as are configured for it, else as the source has;
+        how many the source has, and how many there are to land in. Raises what the source's admin raises."""
         sent = len(self._source.metadata([stream])[stream])
         wanted = self._configured(stream) or sent
         name = self._landed.landed_name(stream.stream)
@@ -46,7 +47,13 @@ class LandedAdmin(LogAdmin):
         except StreamExistsError:
             if self._landed.stream(stream.stream).partitions < wanted:
                 self._target.grow(name, wanted)
-                log.warning("%s.%s has %d partitions now, since %s has so many", self._target.name, name, wanted, stream)
+                log.warning(
+                    "%s.%s has %d partitions now, since %s has so many",
+                    self._target.name,
+                    name,
+                    wanted,
+                    stream,
+                )
         return sent, self._landed.stream(stream.stream).partitions
 
     def create(self, stream: SystemStream, partitions: int, **settings: Any) -> bool:
@@ -58,7 +65,9 @@ class LandedAdmin(LogAdmin):
 
     def delete(self, stream: SystemStream) -> None:
         where = f"{self._target.name}.{self._landed.landed_name(stream.stream)}"
-        raise StreamSystemError(f"{stream} is landed in {where}: delete that stream instead, with all that was received")
+        raise StreamSystemError(
+            f"{stream} is landed in {where}: delete that stream instead, with all that was received"
+        )
 
     def streams(self) -> list[SystemStream]:
         return sorted({*super().streams(), *self._source.streams()})

@@ -1,4 +1,5 @@
-"""The consumer of a landed system in a container: it reads the log, and receives into it on a thread of its own."""
+"""The consumer of a landed system in a container: it reads the log, and receives into it on a thread of its
+own."""
 
 from __future__ import annotations
 
@@ -17,13 +18,20 @@ from streambench.system.log.consumer import LogConsumer
 
 
 class LandedConsumer(LogConsumer):
-    """Reads what was landed. ``receiver`` works from ``start`` to ``stop``; what ends it ends the next poll. At its head a partition is
-    only when all is read of it and the receiver, too, has nothing more to bring."""
+    """Reads what was landed. ``receiver`` works from ``start`` to ``stop``; what ends it ends the next poll.
+    At its head a partition is only when all is read of it and the receiver, too, has nothing more to bring.
+    """
 
     polled_by_loop: ClassVar[bool] = True
 
     def __init__(
-        self, system: str, log: LandedLog, admin: LandedAdmin, metrics: MetricsRegistry, receiver: Receiver | None, stop_ms: int
+        self,
+        system: str,
+        log: LandedLog,
+        admin: LandedAdmin,
+        metrics: MetricsRegistry,
+        receiver: Receiver | None,
+        stop_ms: int,
     ) -> None:
         """``receiver`` None: others receive. ``stop_ms``: how long a stop waits for it."""
         super().__init__(system, log, metrics)
@@ -43,7 +51,9 @@ class LandedConsumer(LogConsumer):
             self._admin.close()
         super().start()
         if self._receiver is not None:
-            self._thread = threading.Thread(target=self._receive, name=f"receiver of {self._system}", daemon=True)
+            self._thread = threading.Thread(
+                target=self._receive, name=f"receiver of {self._system}", daemon=True
+            )
             self._thread.start()
 
     def stop(self) -> None:
@@ -53,7 +63,9 @@ class LandedConsumer(LogConsumer):
             thread.join(self._stop_ms / 1000)
         super().stop()
         if thread is not None and thread.is_alive():
-            raise StreambenchError(f"the {thread.name} did not stop within {self._stop_ms} ms (task.shutdown.ms)")
+            raise StreambenchError(
+                f"the {thread.name} did not stop within {self._stop_ms} ms (task.shutdown.ms)"
+            )
 
     def poll_chunks(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[Chunk]:
         self._look()

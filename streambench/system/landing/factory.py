@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 
+from streambench import imports as load
 from streambench.config import Config
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStream
-from streambench.system.api import SystemFactory, SystemProducer
+from streambench.system.api import SystemAdmin, SystemFactory, SystemProducer
 from streambench.system.landing.admin import LandedAdmin
 from streambench.system.landing.consumer import LandedConsumer
 from streambench.system.landing.log import LandedLog
 from streambench.system.landing.receiver import Receiver
 from streambench.system.log.consumer import LogConsumer
 from streambench.system.log.factory import log_of
+from streambench.system.systems import Systems, builtin_kind
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +29,8 @@ def landing_key(system: str) -> str:
 
 
 class LandedSystemFactory(SystemFactory):
-    """Makes consumers and admins of what was landed of a system. What is sent to it goes out as ever, through its own producer."""
+    """Makes consumers and admins of what was landed of a system. What is sent to it goes out as ever, through
+    its own producer."""
 
     def __init__(self, source: SystemFactory, target: str) -> None:
         """``target``: the log system."""
@@ -39,48 +42,123 @@ class LandedSystemFactory(SystemFactory):
         return LogConsumer(system, LandedLog(log_of(self.target, config), system), metrics)
 
     def get_input(
-        self, system: str, config: Config, metrics: MetricsRegistry, streams: Collection[SystemStream], who: str
+        self,
+        system: str,
+        config: Config,
+        metrics: MetricsRegistry,
+        streams: Collection[SystemStream],
+        who: str,
     ) -> LandedConsumer:
-        """The consumer of a container, which receives ``streams`` as well, unless the configuration leaves that to others. ``who``: its
-        job."""
-        receiver = self.get_receiver(system, config, metrics, streams, who) if config.boolean(f"{landing_key(system)}.receive") else None
-        admin = self.get_admin(system, config)
+        """The consumer of a container, which receives ``streams`` as well, unless the configuration leaves
+        that to others. ``who``: its job."""
+        receiver = (
+            self.get_receiver(system, config, metrics, streams, who)
+            if config.boolean(f"{landing_key(system)}.receive")
+            else None
+        )
+        admin = self.get_admin(system, config, metrics)
         log = LandedLog(log_of(self.target, config), system)
         return LandedConsumer(system, log, admin, metrics, receiver, config.integer("task.shutdown.ms"))
 
     def get_receiver(
-        self, system: str, config: Config, metrics: MetricsRegistry, streams: Collection[SystemStream], who: str
+        self,
+        system: str,
+        config: Config,
+        metrics: MetricsRegistry,
+        streams: Collection[SystemStream],
+        who: str,
     ) -> Receiver:
-        """What receives streams of the system. Raises ConfigError where the log would not keep what is acknowledged."""
+        """Return the receiver of the system. Raises ConfigError where the log would not keep what is
+        acknowledged."""
         key = f"systems.{self.target}.fsync"
         if log_of(self.target, config).settings.fsync == "never":
-            what = f"'never' forces nothing to the disk, but what is landed in '{self.target}' ({landing_key(system)}) is acknowledged"
-            raise config.error(key, f"{what} as durable, so that a loss of power would lose it for good: write flush or batch")
+            what = (
+                f"'never' forces nothing to the disk, but what is landed in '{self.target}' "
+                f"({landing_key(system)}) is acknowledged"
+            )
+            raise config.error(
+                key,
+                f"{what} as durable, so that a loss of power would lose it for good: write flush or batch",
+            )
         _compare_limits(system, self.target, self.source, config)
         return Receiver(system, streams, self.target, self.source, config, metrics, who=who)
 
     def get_producer(self, system: str, config: Config, metrics: MetricsRegistry) -> SystemProducer:
-        return self.source.get_producer(system, config, metrics)
+        made: SystemProducer = load.call_promised(self.source.get_producer, 2, system, config, metrics)
+        return made
 
-    def get_admin(self, system: str, config: Config) -> LandedAdmin:
+    def get_admin(self, system: str, config: Config, metrics: MetricsRegistry | None = None) -> LandedAdmin:
         """Raises ConfigError where there is nothing to be gained by landing."""
-        source = self.source.get_admin(system, config)
+        source: SystemAdmin = load.call_promised(
+            self.source.get_admin, 2, system, config, metrics or MetricsRegistry()
+        )
         if source.replayable:
             source.close()
-            raise config.error(landing_key(system), f"'{system}' keeps its messages itself: it need not be landed; leave this key out")
+            raise config.error(
+                landing_key(system),
+                f"'{system}' keeps its messages itself: it need not be landed; leave this key out",
+            )
         return LandedAdmin(system, log_of(self.target, config), source, config)
 
 
+def landed(systems: Systems, config: Config, system: str, factory: SystemFactory) -> LandedSystemFactory:
+    """Return the factory of a system that the configuration has landed; ``factory`` is its own.
+
+    Raises ConfigError where it is landed in what is no log."""
+    key = landing_key(system)
+    target = config.required(key)
+    if config.text(landing_key(target)) is not None:
+        raise config.error(key, f"'{target}' is landed itself: name a log system that is not")
+    systems.factory(target, key=key)
+    if builtin_kind(config, target) != "log":
+        raise config.error(key, f"'{target}' is no log system: landing needs one, to be read from again")
+    return LandedSystemFactory(factory, target)
+
+
+def receiver_of(
+    systems: Systems,
+    config: Config,
+    system: str,
+    metrics: MetricsRegistry,
+    streams: Collection[SystemStream],
+    who: str,
+) -> Receiver:
+    """Return the receiver of streams of a system that is landed. Raises ConfigError where it is not."""
+    factory = systems.factory(system)
+    if not isinstance(factory, LandedSystemFactory):
+        raise config.error(
+            landing_key(system),
+            f"is missing: '{system}' is not landed; name the log system that is to keep what is received",
+        )
+    return factory.get_receiver(system, config, metrics, streams, who)
+
+
 def _compare_limits(system: str, target: str, source: SystemFactory, config: Config) -> None:
-    """Warn where the configuration lets messages in that the log will not take, whose senders would be told better at once."""
+    """Warn where the configuration lets messages in that the log will not take, whose senders should be
+    refused at once."""
     own = f"systems.{target}.max.message.bytes"
     most = log_of(target, config).settings.max_message_bytes
     prefix = f"systems.{system}."
-    known = {name: key.default for key in source.settings if "<" not in (name := key.pattern.removeprefix("systems.<s>."))}
+    known = {
+        name: key.default
+        for key in source.settings
+        if "<" not in (name := key.pattern.removeprefix("systems.<s>."))
+    }
     for name, text in {**known, **config.below(prefix)}.items():
         is_said = prefix + name in config or own in config
-        if name.endswith(_LIMITS) and is_said and text is not None and text.strip().isdecimal() and int(text) > most:
+        if (
+            name.endswith(_LIMITS)
+            and is_said
+            and text is not None
+            and text.strip().isdecimal()
+            and int(text) > most
+        ):
             log.warning(
-                "%s%s=%s is more than %s=%d: what is larger than that is received, and cannot be landed; make them equal",
-                prefix, name, text, own, most,
-            )  # fmt: skip
+                "%s%s=%s is more than %s=%d: what is larger than that is received, and cannot be landed; "
+                "make them equal",
+                prefix,
+                name,
+                text,
+                own,
+                most,
+            )

@@ -1,66 +1,84 @@
-"""Who receives which streams: one receiver at a time for each, by locks beside the log that go with the process that has them."""
+"""One receiver at a time for each stream, by locks beside the log.
+
+They end with the process that has them, and are taken over from one that is frozen: a thread of each receiver
+shows signs of life.
+"""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable
 from pathlib import Path
 
 from streambench.errors import StreamSystemError
-from streambench.held import Held
-from streambench.system.log.handles import locked
+from streambench.locks import Beating, LeasedLock
 
 
 class Holds:
-    """The wish to receive some streams of one system. ``held``: those that are granted, until ``release`` or the end of the process."""
+    """The wish to receive some streams of one system. ``held``: those that are granted, until ``release`` or
+    the end of the process."""
 
-    def __init__(self, directory: Path, system: str, streams: Iterable[str], who: str) -> None:
-        """``directory``: of the log; ``who``: what to tell others that wait for the same streams."""
+    def __init__(
+        self, directory: Path, system: str, streams: Iterable[str], who: str, *, lease_s: float = 30.0
+    ) -> None:
+        """``directory``: of the log; ``who``: what is shown to others that wait for the same streams;
+        ``lease_s``: a receiver that shows no sign of life for so long is replaced."""
         self._directory = directory / ".landing"
         self._system = system
         self._wanted = sorted(streams)
-        self._who = who
-        self._handles: dict[str, Held] = {}
+        # Which of two gets what is decided in an instant; no receiver stays in it.
+        self._gate = LeasedLock(self._directory / f"{system}.lock", f"landing {system}", lease_s)
+        self._locks = {
+            stream: LeasedLock(
+                self._directory / f"{system}.{stream}.lock", f"landing {system}.{stream}", lease_s, note=who
+            )
+            for stream in self._wanted
+        }
+        self._lease_s = lease_s
+        self._beating: Beating | None = None
+        self.taken_over = False
+        """A stream that is held was taken from a frozen receiver."""
 
     @property
     def held(self) -> frozenset[str]:
-        return frozenset(self._handles)
+        return frozenset(stream for stream, lock in self._locks.items() if lock.is_held)
 
     @property
     def is_complete(self) -> bool:
-        """Whether all of them are held."""
-        return len(self._handles) == len(self._wanted)
+        """True if all of them are held."""
+        return len(self.held) == len(self._wanted)
 
     def take(self) -> bool:
-        """Take what nobody has; whether that was anything. All in one go: of two that want the same streams, one gets all of them, so that
-        never two of them listen in one place."""
+        """Take what is free; whether that was anything. All in one go: of two that want the same streams,
+        one gets all of them, so that never two of them listen in one place."""
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
-            with locked(self._directory / f"{self._system}.lock"):
-                return any([self._taken(stream) for stream in self._wanted if stream not in self._handles])
+            with self._gate:
+                taken = [lock for lock in self._locks.values() if not lock.is_held and lock.try_acquire()]
         except OSError as error:
-            raise StreamSystemError(f"{self._directory}: nobody can tell who receives '{self._system}': {error.strerror}") from error
+            raise StreamSystemError(
+                f"{self._directory}: it is not known who receives '{self._system}': {error.strerror}"
+            ) from error
+        if taken and self._beating is None:
+            self._beating = Beating(self._locks.values, self._lease_s)
+            self._beating.start()
+        self.taken_over = self.taken_over or any(lock.taken_over for lock in taken)
+        return bool(taken)
+
+    def check(self) -> None:
+        """Raise LockLostError where another receiver has taken over one of the streams."""
+        for lock in self._locks.values():
+            if lock.is_held:
+                lock.check()
 
     def holder(self, stream: str) -> str:
-        """Who says to receive a stream at present; empty where nobody has ever done so."""
-        with contextlib.suppress(OSError):
-            return self._path(stream).read_text(errors="replace").strip()
-        return ""
+        """The receiver of a stream at present; empty where there has never been one."""
+        return self._locks[stream].note()
 
     def release(self) -> None:
         """Leave them to others."""
-        handles, self._handles = self._handles, {}
-        for handle in handles.values():
-            handle.release()
-
-    def _taken(self, stream: str) -> bool:
-        try:
-            handle = Held.locked(self._path(stream))
-        except BlockingIOError:
-            return False
-        handle.write(self._who.encode())
-        self._handles[stream] = handle
-        return True
-
-    def _path(self, stream: str) -> Path:
-        return self._directory / f"{self._system}.{stream}.lock"
+        beating, self._beating = self._beating, None
+        if beating is not None:
+            beating.stop()
+        for lock in self._locks.values():
+            lock.release()
+        self.taken_over = False

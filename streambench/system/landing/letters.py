@@ -1,4 +1,5 @@
-"""What becomes of messages that the log does not take: whoever sends one must not stop all others, and it must not be gone silently."""
+"""Messages that the log does not take: the sender of one must not stop all others, and it
+must not be gone silently."""
 
 from __future__ import annotations
 
@@ -21,9 +22,10 @@ _DROP = "task.drop.deserialization.errors"
 
 
 class Letters:
-    """Dead letters of the streams of one system. A message goes to ``task.dead.letter.stream``; where there is none and
-    ``task.drop.deserialization.errors`` is set it is dropped and counted; otherwise it goes to the stream ``x.orders.dead-letters`` of the
-    log, beside ``x.orders``, as far as it fits. With ``samza.landing.strict`` it ends the receiver instead.
+    """Dead letters of the streams of one system. A message goes to ``task.dead.letter.stream``; where there
+    is none and ``task.drop.deserialization.errors`` is set it is dropped and counted; otherwise it goes to
+    the stream ``x.orders.dead-letters`` of the log, beside ``x.orders``, cut to what fits. With
+    ``samza.landing.strict`` it ends the receiver instead.
 
     A message that is too large for that stream, too, is cut: ``dead-letter.size`` says how many bytes it had.
     """
@@ -42,7 +44,8 @@ class Letters:
         self._warned: set[SystemStream] = set()
 
     def put(self, received: IncomingMessageEnvelope, error: MessageTooLargeError) -> None:
-        """See to a message that the log did not take. Raises ``error`` where that is to end the receiver. ``flush`` makes it durable."""
+        """Put a message that the log did not take elsewhere. Raises ``error`` where that is to end the
+        receiver. ``flush`` makes it durable."""
         if self._is_strict:
             raise error
         self.refused.inc()
@@ -50,8 +53,14 @@ class Letters:
         stream = self._stream or SystemStream(self._target, f"{source}.dead-letters")
         if source not in self._warned:
             self._warned.add(source)
-            fate = "is dropped" if self._drops else f"goes to {stream}, as far as it fits"
-            log.warning("%s cannot be landed: %s; it %s, as will others of %s, which are only counted", received.ssp, error, fate, source)
+            fate = "is dropped" if self._drops else f"goes to {stream}, cut to what fits"
+            log.warning(
+                "%s cannot be landed: %s; it %s, as will others of %s, which are only counted",
+                received.ssp,
+                error,
+                fate,
+                source,
+            )
         if not self._drops:
             self._send(stream, received, error)
 
@@ -64,9 +73,16 @@ class Letters:
         producers, self._producers = self._producers, {}
         systems, self._systems = self._systems, None
         self._partitions.clear()
-        do_all([*(producer.stop for producer in producers.values()), *([] if systems is None else [systems.close])])
+        do_all(
+            [
+                *(producer.stop for producer in producers.values()),
+                *([] if systems is None else [systems.close]),
+            ]
+        )
 
-    def _send(self, stream: SystemStream, received: IncomingMessageEnvelope, error: MessageTooLargeError) -> None:
+    def _send(
+        self, stream: SystemStream, received: IncomingMessageEnvelope, error: MessageTooLargeError
+    ) -> None:
         producer, number = self._opened(stream)
         key, message = received.key, received.message
         facts = {"direction": "in", "size": str(len(message or b"") + len(key or b""))}

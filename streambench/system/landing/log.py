@@ -1,4 +1,5 @@
-"""The log that a system is landed in, as that system's own: its streams, under the names that they have there."""
+"""The log that a system is landed in, as that system's own: its streams, under the names that they have
+there."""
 
 from __future__ import annotations
 
@@ -7,14 +8,15 @@ from streambench.system.log.streams import Log, LogStream
 
 
 class LandedLog(Log):
-    """A log of which only the streams of one landed system are seen: its ``orders`` is the stream ``x.orders`` of the log."""
+    """A log of which only the streams of one landed system are seen: its ``orders`` is the stream
+    ``x.orders`` of the log."""
 
     def __init__(self, log: Log, system: str) -> None:
         super().__init__(log.path, log.name, log.settings, log.streams_settings)
         self.system = system
 
     def landed_name(self, name: str) -> str:
-        """What a stream of the system is called in the log."""
+        """The name in the log of a stream of the system."""
         return f"{self.system}.{name}"
 
     def stream(self, name: str) -> LogStream:
@@ -23,7 +25,8 @@ class LandedLog(Log):
             return super().stream(self.landed_name(name))
         except UnknownStreamError:
             raise UnknownStreamError(
-                f"nothing of {self.system}.{name} has been landed yet in the log '{self.name}' ({self.path}): a job that reads it, or "
+                f"nothing of {self.system}.{name} has been landed yet in the log '{self.name}' "
+                f"({self.path}): a job that reads it, or "
                 "'streambench land', receives it"
             ) from None
 

@@ -1,4 +1,5 @@
-"""The receiver: from the consumer of a system that keeps nothing into the log, and only then an acknowledgement."""
+"""The receiver: from the consumer of a system that keeps nothing into the log, and only then an
+acknowledgement."""
 
 from __future__ import annotations
 
@@ -10,11 +11,25 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from streambench import imports as load
 from streambench.config import Config
-from streambench.errors import ConfigError, MessageTooLargeError, StreamSystemError, described, do_all
+from streambench.errors import (
+    ConfigError,
+    LockLostError,
+    MessageTooLargeError,
+    StreamSystemError,
+    described,
+    do_all,
+)
 from streambench.metrics.registry import MetricsRegistry
-from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
+from streambench.model import (
+    IncomingMessageEnvelope,
+    OutgoingMessageEnvelope,
+    SystemStream,
+    SystemStreamPartition,
+)
 from streambench.system.api import SystemConsumer, SystemFactory, SystemProducer
+from streambench.system.capabilities import Acknowledging
 from streambench.system.landing.admin import LandedAdmin
 from streambench.system.landing.holds import Holds
 from streambench.system.landing.letters import Letters
@@ -38,16 +53,18 @@ Standing = Mapping[str, str]
 
 
 class Receiver:
-    """Lands streams of one system, as far as nobody else does; from whoever ends it takes over.
+    """Lands those streams of one system that no other receiver lands; takes over where one ends.
 
-    ``run`` does everything on the calling thread: the consumer never learns that this is no container. Messages go to the log as they
-    come: key, message, headers and timestamp (that of their arrival where they have none), in the partition in which they were delivered;
-    only where another number of partitions is configured they are dealt by their keys, those without one in turn. One flush covers all
-    that was polled, and only what is on the disk is acknowledged. So nothing that was acknowledged is ever lost; what was on its way when
-    a receiver died is sent again, and may then be there twice. Of what the log does not take, ``Letters`` has care.
+    ``run`` does everything on the calling thread: the consumer never learns that this is no container.
+    Messages go to the log as they come: key, message, headers and timestamp (that of their arrival where they
+    have none), in the partition in which they were delivered; only where another number of partitions is
+    configured they are dealt by their keys, those without one in turn. One flush covers all that was polled,
+    and only what is on the disk is acknowledged. So nothing that was acknowledged is ever lost; what was on
+    its way when a receiver died is sent again, and may then be there twice. Of what the log does not take,
+    ``Letters`` has care.
 
-    ``heads``: the streams of which all is in the log that their source had when it was last asked, or that are received elsewhere. None as
-    long as nobody knows.
+    ``heads``: the streams of which all is in the log that their source had when it was last asked, or that
+    are received elsewhere. None as long as that is not known.
     """
 
     def __init__(
@@ -76,39 +93,75 @@ class Receiver:
         self._linger_s = config.integer(f"systems.{system}.samza.landing.linger.ms") / 1000
         named = f"{who}, " if who else ""
         who = f"{named}process {os.getpid()} on {socket.gethostname()}"
-        self._holds = Holds(log_of(target, config).path, system, [each.stream for each in self.streams], who)
+        target_log = log_of(target, config)
+        lease_s = target_log.settings.lock_lease_ms / 1000
+        self._holds = Holds(
+            target_log.path, system, [each.stream for each in self.streams], who, lease_s=lease_s
+        )
         self._on_standing: Callable[[Standing], object] | None = None
-        self._told: Standing = {}
+        self._reported: Standing = {}
 
-    def on_standing(self, tell: Callable[[Standing], object]) -> None:
-        """Call ``tell`` whenever it changes who receives what."""
-        self._on_standing = tell
+    def on_standing(self, report: Callable[[Standing], object]) -> None:
+        """Call ``report`` whenever it changes who receives what."""
+        self._on_standing = report
 
     def run(self, stop: threading.Event) -> None:
-        """Receive until ``stop`` is set. Raises StreamSystemError or ConfigError where that fails; everything is let go of then."""
+        """Receive until ``stop`` is set. Raises StreamSystemError or ConfigError where that fails; everything
+        is released then."""
         try:
             while not stop.is_set():
                 self._holds.take()
                 self._stand()
                 if self._holds.held:
-                    self._receive(stop)
+                    self._receive_or_stand_by(stop)
                 else:
                     stop.wait(_RETRY_S)
         except ConfigError:
             raise
         except Exception as error:
             names = ", ".join(map(str, self.streams))
-            raise StreamSystemError(f"{names} cannot be landed in {self.target}: {described(error)}") from error
+            raise StreamSystemError(
+                f"{names} cannot be landed in {self.target}: {described(error)}"
+            ) from error
         finally:
             self._holds.release()
+
+    def _receive_or_stand_by(self, stop: threading.Event) -> None:
+        """Land what is held. What another receiver took over, since this one was frozen, is left to it."""
+        try:
+            self._receive(stop)
+        except LockLostError as error:
+            log.warning("%s", error)
+            self._holds.release()
+        except ConfigError as error:
+            if not self._holds.taken_over:
+                raise
+            # A frozen process still has its port.
+            log.warning(
+                "%s was taken over from a frozen receiver, but not all of what that one has: end it. %s",
+                self.system,
+                error,
+            )
+            stop.wait(_RETRY_S)
+        except Exception as error:
+            # A source may fail because another receiver acknowledged the same messages meanwhile.
+            try:
+                self._holds.check()
+            except LockLostError as lost:
+                log.warning("%s (%s)", lost, described(error))
+                self._holds.release()
+            else:
+                raise
 
     def _stand(self) -> None:
         held = self._holds.held
         elsewhere = frozenset(each.stream for each in self.streams if each.stream not in held)
         self.heads = elsewhere
-        standing = {str(each): "" if each.stream in held else self._holds.holder(each.stream) for each in self.streams}
-        if standing != self._told:
-            self._told = standing
+        standing = {
+            str(each): "" if each.stream in held else self._holds.holder(each.stream) for each in self.streams
+        }
+        if standing != self._reported:
+            self._reported = standing
             for stream, holder in standing.items():
                 log.info("%s is received %s", stream, f"by {holder}" if holder else "here")
             if self._on_standing is not None:
@@ -118,26 +171,42 @@ class Receiver:
         """Land what is held until ``stop`` is set, or more could be had."""
         streams = [each for each in self.streams if each.stream in self._holds.held]
         elsewhere = frozenset(each.stream for each in self.streams if each not in streams)
-        source_admin = self._source.get_admin(self.system, self._config)
+        parts = self.system, self._config, self._metrics
+        source_admin = load.call_promised(self._source.get_admin, 2, *parts)
         admin = LandedAdmin(self.system, log_of(self.target, self._config), source_admin, self._config)
         try:
-            lanes = [lane for stream in streams for lane in self._lanes(stream, *admin.prepare(stream))]
+            partitions = [
+                partition
+                for stream in streams
+                for partition in self._partitions(stream, *admin.prepare(stream))
+            ]
         finally:
             admin.close()
-        consumer = self._source.get_consumer(self.system, self._config, self._metrics)
+        consumer = load.call_promised(self._source.get_consumer, 2, *parts)
         producer = LogSystemFactory().get_producer(self.target, self._config, self._metrics)
         try:
             producer.start()
-            landing = _Landing(consumer, producer, {lane.ssp: lane for lane in lanes}, self._letters, self._linger_s)
+            landing = _Landing(
+                consumer,
+                producer,
+                {partition.ssp: partition for partition in partitions},
+                self._letters,
+                self._linger_s,
+                self._holds,
+            )
             landing.start()
+            self._holds.taken_over = False
             look_at = time.monotonic() + _RETRY_S
             while not stop.is_set():
                 refused = self._letters.refused.count
+                self._holds.check()
                 count = landing.land()
                 if count:
                     self.landed.inc(count - (self._letters.refused.count - refused))
                     self._flushes.inc()
-                behind = {lane.ssp.stream for lane in lanes if not consumer.at_head(lane.ssp)}
+                behind = {
+                    partition.ssp.stream for partition in partitions if not consumer.at_head(partition.ssp)
+                }
                 self.heads = elsewhere.union(each.stream for each in streams if each.stream not in behind)
                 if not count and consumer.polled_by_loop:
                     stop.wait(_REST_S)
@@ -149,12 +218,12 @@ class Receiver:
             self.heads = None
             do_all([consumer.stop, producer.stop, self._letters.stop])
 
-    def _lanes(self, stream: SystemStream, sent: int, landed: int) -> list[_Lane]:
+    def _partitions(self, stream: SystemStream, sent: int, landed: int) -> list[_Partition]:
         target = SystemStream(self.target, f"{self.system}.{stream.stream}")
         key = f"systems.{self.system}.streams.{stream.stream}.partitions"
         deal = _Dealer(landed) if self._config.get(key, "").strip() and landed != sent else None
         ssps = [SystemStreamPartition(stream.system, stream.stream, number) for number in range(sent)]
-        return [_Lane(ssp, target, deal) for ssp in ssps]
+        return [_Partition(ssp, target, deal) for ssp in ssps]
 
 
 class _Dealer:
@@ -171,7 +240,7 @@ class _Dealer:
         return self._turn
 
 
-class _Lane:
+class _Partition:
     """The way of one partition into the log."""
 
     def __init__(self, ssp: SystemStreamPartition, target: SystemStream, deal: _Dealer | None) -> None:
@@ -185,34 +254,42 @@ class _Lane:
         timestamp, headers = envelope.timestamp, envelope.headers
         if timestamp is not None and not -_END_OF_TIME <= timestamp < _END_OF_TIME:
             timestamp, headers = None, {**(headers or {}), "timestamp": str(timestamp).encode()}
-        return OutgoingMessageEnvelope(self.target, envelope.message, envelope.key, None, partition, timestamp, headers)
+        return OutgoingMessageEnvelope(
+            self.target, envelope.message, envelope.key, None, partition, timestamp, headers
+        )
 
 
 class _Landing:
     """One consumer and one producer at work."""
 
     def __init__(
-        self, consumer: SystemConsumer, producer: SystemProducer, lanes: Mapping[SystemStreamPartition, _Lane], letters: Letters,
+        self,
+        consumer: SystemConsumer,
+        producer: SystemProducer,
+        partitions: Mapping[SystemStreamPartition, _Partition],
+        letters: Letters,
         linger_s: float,
-    ) -> None:  # fmt: skip
+        holds: Holds,
+    ) -> None:
         self._consumer = consumer
         self._producer = producer
-        self._lanes = lanes
+        self._partitions = partitions
         self._letters = letters
         self._linger_s = linger_s
+        self._holds = holds
         self._wait_ms = 0 if consumer.polled_by_loop else _WAIT_MS
         self._at_most = _FIRST
 
     def start(self) -> None:
         self._producer.register(_SOURCE)
-        for ssp in self._lanes:
+        for ssp in self._partitions:
             self._consumer.register(ssp, "0")
         self._consumer.start()
 
     def land(self) -> int:
-        """Wait a little for messages, and land them, or see to those that cannot be; how many. They are acknowledged when this
-        returns."""
-        wanted = dict.fromkeys(self._lanes, self._at_most)
+        """Wait a little for messages, and land them, or put elsewhere those that cannot be; how many. They
+        are acknowledged when this returns."""
+        wanted = dict.fromkeys(self._partitions, self._at_most)
         polled = self._consumer.poll(wanted, self._wait_ms)
         if not polled:
             return 0
@@ -222,7 +299,7 @@ class _Landing:
         while polled:
             for envelope in polled:
                 try:
-                    self._producer.send(_SOURCE, self._lanes[envelope.ssp].outgoing(envelope))
+                    self._producer.send(_SOURCE, self._partitions[envelope.ssp].outgoing(envelope))
                 except MessageTooLargeError as error:
                     self._letters.put(envelope, error)
                 last[envelope.ssp] = envelope.offset
@@ -232,11 +309,14 @@ class _Landing:
             if count >= _MOST or size >= _BUDGET or left <= 0:
                 break
             polled = self._consumer.poll(wanted, min(self._wait_ms, round(left * 1000)))
+        self._holds.check()
         self._producer.flush(_SOURCE)
         self._letters.flush()
-        self._consumer.acknowledge(last)
+        self._holds.check()
+        if isinstance(self._consumer, Acknowledging):
+            self._consumer.acknowledge(last)
         # Messages of this size: no more of them at once than memory is meant for.
-        self._at_most = max(1, min(_MOST, _BUDGET // max(1, size // count)) // len(self._lanes))
+        self._at_most = max(1, min(_MOST, _BUDGET // max(1, size // count)) // len(self._partitions))
         return count
 
 

@@ -7,12 +7,14 @@ from typing import Any
 
 from streambench.errors import UnknownStreamError
 from streambench.model import PartitionMetadata, SystemStream, SystemStreamPartition
+from streambench.system.log.repair import Loss
 from streambench.system.log.streams import Log
 from streambench.system.numbered import NumberedAdmin, to_number
 
 
 class LogAdmin(NumberedAdmin):
-    """Answers for one log. ``log`` is the log itself, for what is special to it: fences, sequences, reading as Arrow."""
+    """Answers for one log. ``log`` is the log itself, for what is special to it: fences, sequences, reading
+    as Arrow."""
 
     def __init__(self, system: str, log: Log) -> None:
         self._system = system
@@ -22,8 +24,28 @@ class LogAdmin(NumberedAdmin):
         found = {}
         for stream in streams:
             opened = self.log.stream(stream.stream)
-            found[stream] = {number: opened.partition(number).metadata() for number in range(opened.partitions)}
+            found[stream] = {
+                number: opened.partition(number).metadata() for number in range(opened.partitions)
+            }
         return found
+
+    def metadata_of(
+        self, partitions: Iterable[SystemStreamPartition]
+    ) -> dict[SystemStream, dict[int, PartitionMetadata]]:
+        if type(self).metadata is not LogAdmin.metadata:
+            return super().metadata_of(partitions)
+        found: dict[SystemStream, dict[int, PartitionMetadata]] = {}
+        for ssp in partitions:
+            opened = self.log.stream(ssp.stream)
+            of_stream = found.setdefault(ssp.system_stream, {})
+            if ssp.partition < opened.partitions:
+                of_stream[ssp.partition] = opened.partition(ssp.partition).metadata()
+        return found
+
+    def partition_count(self, stream: SystemStream) -> int:
+        if type(self).metadata is not LogAdmin.metadata:
+            return super().partition_count(stream)
+        return self.log.stream(stream.stream).partitions
 
     def create(self, stream: SystemStream, partitions: int, **settings: Any) -> bool:
         return self.log.create(stream.stream, partitions, **settings)
@@ -50,10 +72,20 @@ class LogAdmin(NumberedAdmin):
         self.log.partition(ssp.stream, ssp.partition).fence(producer, generation, epoch)
 
     def clean(self, stream: SystemStream) -> None:
-        """Delete or compact what is due in all partitions of a stream. It happens by itself whenever a segment is sealed."""
+        """Delete or compact what is due in all partitions of a stream. It happens by itself whenever a
+        segment is sealed."""
         opened = self.log.stream(stream.stream)
         for number in range(opened.partitions):
             opened.partition(number).clean()
+
+    def damage(self, ssp: SystemStreamPartition) -> list[Loss]:
+        """The damage in a partition, which cannot be read; nothing is changed."""
+        return self.log.partition(ssp.stream, ssp.partition).damage()
+
+    def repair(self, ssp: SystemStreamPartition) -> list[Loss]:
+        """Move what cannot be read aside, so that reading and writing go on without it; what was lost by
+        that."""
+        return self.log.partition(ssp.stream, ssp.partition).repair()
 
     def compacted_to(self, ssp: SystemStreamPartition) -> str | None:
         offset = self.log.partition(ssp.stream, ssp.partition).compacted_to()

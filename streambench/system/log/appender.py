@@ -1,7 +1,15 @@
 """The appender: the write side of one partition, for one of the several processes that may write to it.
 
-Everything happens with the partition's lock held. What other processes have appended in the meantime is found by the size of the
-file; what one of them left unfinished when it died is cut off, and nobody but a holder of the lock ever cuts.
+Everything happens with the partition's lock held. What other processes have appended in the meantime is found
+by the size of the file; what one of them left unfinished when it died is cut off, and only a holder of
+the lock ever cuts.
+
+**What is cut, and what is damage.** Only the end of the last segment is ever cut, and only behind the
+recovery point (``notes``), where nothing was committed: an append of which bytes are missing at the end of
+the file, or whose body is nothing but zeros. A batch that is there in full length and does not match its
+checksum is damage, unless the machine was started again since the recovery point was noted: then a loss of
+power may have left it so. What whole batches follow is damage, whatever it looks like. Damage is a
+CorruptDataError and changes nothing; ``streambench streams repair`` moves it aside.
 """
 
 from __future__ import annotations
@@ -9,19 +17,28 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import shutil
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from streambench.durable import make_durable
-from streambench.errors import CorruptDataError, MessageTooLargeError, StreamSystemError, UnknownStreamError
+from streambench.errors import (
+    CorruptDataError,
+    LockLostError,
+    MessageTooLargeError,
+    StreamSystemError,
+    UnknownStreamError,
+)
+from streambench.fsync import fsync_directory
+from streambench.locks import LeasedLock, beating
 from streambench.system.log.arrays import FEW, int64s
 from streambench.system.log.fences import Fences
 from streambench.system.log.frame import (
@@ -30,23 +47,43 @@ from streambench.system.log.frame import (
     EndOfStream,
     Frame,
     Torn,
+    batch_beyond,
     checksum_matches,
     encode,
     parse,
-    schema_bytes,
 )
-from streambench.system.log.handles import Handles, create_durably, locked
-from streambench.system.log.segment import Segment, cut_index, find, frames, last_noted, note, segment_of, segments, start_of
+from streambench.system.log.handles import Handles, create_durably, remove_temporary, unusable, write_durably
+from streambench.system.log.header import Header, read_header, schema_bytes
+from streambench.system.log.notes import (
+    RECOVERY_POINT,
+    RecoveryPoint,
+    RecoveryPointFile,
+    boot_id,
+    recovery_point,
+)
+from streambench.system.log.segment import (
+    Segment,
+    cut_index,
+    find,
+    frames,
+    last_noted,
+    note,
+    read_state,
+    segment_of,
+    segments,
+    state_check,
+)
 from streambench.system.log.settings import Settings
 
 log = logging.getLogger(__name__)
 
 _LARGEST_BATCH = 1 << 30
 _FOREVER = 1 << 62
+_COPIED_AT_ONCE = 1 << 20
 
 
 class Place(Struct, frozen=True):
-    """Which partition it is (``name``: system.stream.partition, for errors), and where its files are."""
+    """A partition's name (``name``: system.stream.partition, for errors) and the place of its files."""
 
     name: str
     stream: str
@@ -58,22 +95,37 @@ class Place(Struct, frozen=True):
     def stream_file(self) -> Path:
         return self.directory.parent / "stream.json"
 
+    @property
+    def remedy(self) -> str:
+        """The remedy for damage, for the end of a sentence."""
+        stream = self.name.rpartition(".")[0]
+        return (
+            "restore the file from a copy, or give up what is lost: "
+            f"streambench streams repair {stream} --partition {self.partition} (with --dry-run it only says "
+            "what that is)"
+        )
+
     def make(self, *, durable: bool) -> None:
         """Make the directory, if it is not there. Raises UnknownStreamError."""
         if not self.directory.exists():
             self.check()
             self.directory.mkdir(exist_ok=True)
             if durable:
-                make_durable(self.directory.parent)
+                fsync_directory(self.directory.parent)
 
     def check(self) -> None:
-        """Raises UnknownStreamError where the stream has been deleted since this was made (and perhaps created anew)."""
+        """Raises UnknownStreamError where the stream has been deleted since this was made (and perhaps
+        created again)."""
         try:
             stat = os.stat(self.stream_file)
         except FileNotFoundError:
-            raise UnknownStreamError(f"{self.name}: the stream has been deleted ({self.stream_file} is gone)") from None
+            raise UnknownStreamError(
+                f"{self.name}: the stream has been deleted ({self.stream_file} is gone)"
+            ) from None
         if (stat.st_ino, stat.st_mtime_ns) != self.identity:
-            raise UnknownStreamError(f"{self.name}: the stream has been deleted and created anew; begin again with the new one")
+            raise UnknownStreamError(
+                f"{self.name}: the stream has been deleted and created again; begin again with the new one"
+            )
 
 
 class Appender:
@@ -83,11 +135,16 @@ class Appender:
         self._place = place
         self._handles = handles
         self._settings = settings
-        self._fences = Fences(place.directory, place.name)
-        self._lock = place.directory / ".lock"
+        self._lock = LeasedLock(
+            place.directory / ".lock", place.name, settings.lock_lease_ms / 1000, self._isolate
+        )
+        self._fences = Fences(place.directory, place.name, self._lock)
         self._active: Segment | None = None
         self._inode = 0
         self._created_ms = 0
+        self._header: Header | None = None
+        self._point = RecoveryPoint()
+        self._point_file = RecoveryPointFile(place.directory, handles, place.check)
         self._start = 0
         self._end = 0
         self._next = 0
@@ -97,26 +154,44 @@ class Appender:
         self.rolled = False
 
     def append(
-        self, columns: pa.RecordBatch, timestamp: int, producer: str | None, generation: int, epoch: int, sequence: int | None
+        self,
+        columns: pa.RecordBatch,
+        timestamp: int,
+        producer: str | None,
+        generation: int,
+        epoch: int,
+        sequence: int | None,
     ) -> range | None:
-        """Append timestamp, key, value and headers as one batch; the offsets it got, None where this sequence is there already."""
+        """Append timestamp, key, value and headers as one batch; the offsets it got, None where this sequence
+        is there already."""
         if columns.nbytes > _LARGEST_BATCH:
-            raise MessageTooLargeError(f"{self._place.name}: a batch of {columns.nbytes} bytes is too large; append it in parts")
+            raise MessageTooLargeError(
+                f"{self._place.name}: a batch of {columns.nbytes} bytes is too large; append it in parts"
+            )
         with self._locked():
             self._catch_up()
             if producer is not None:
                 self._fences.check(producer, generation, epoch)
                 if sequence is not None and self._last_of(producer) >= (generation, sequence):
-                    # Whoever appended it may have died before it was forced to the disk.
+                    # Its writer may have died before it was forced to the disk.
                     self._must_force(self._active)
                     return None
             if self._roll_is_due():
                 self._roll()
             base = self._next
-            batch = pa.RecordBatch.from_arrays([_offsets(base, columns.num_rows), *columns.columns], schema=SCHEMA)
-            data = encode(batch, timestamp=timestamp, producer=producer, generation=generation, epoch=epoch, sequence=sequence)
+            batch = pa.RecordBatch.from_arrays(
+                [_offsets(base, columns.num_rows), *columns.columns], schema=SCHEMA
+            )
+            data = encode(
+                batch,
+                timestamp=timestamp,
+                producer=producer,
+                generation=generation,
+                epoch=epoch,
+                sequence=sequence,
+            )
             self._write(data)
-            frame = parse(data, 0, self._end)
+            frame = parse(data, 0, self._end, verify=False)
             assert isinstance(frame, Frame)
             self._passed(frame)
             if self._settings.fsync == "batch":
@@ -129,7 +204,8 @@ class Appender:
             self._fences.set(producer, generation, epoch)
 
     def last_of(self, producer: str) -> tuple[int, int] | None:
-        """The (generation, sequence) of the last batch that this producer appended with a sequence; None where there is none."""
+        """The (generation, sequence) of the last batch that this producer appended with a sequence; None
+        where there is none."""
         with self._locked():
             self._catch_up()
             last = self._last_of(producer)
@@ -139,14 +215,30 @@ class Appender:
         """Force what was appended here to the disk."""
         if self._settings.fsync == "never":
             self._written.clear()
+        if not self._written:
+            return
+        upcoming = self._next
         for path in sorted(self._written):
             try:
                 self._handles.force(path)
             except FileNotFoundError:
                 self._handles.forget(path)
             except OSError as error:
-                raise StreamSystemError(f"{self._place.name}: {path} could not be forced to the disk: {error.strerror}") from error
+                raise StreamSystemError(
+                    f"{self._place.name}: {path} could not be forced to the disk: {error.strerror}"
+                ) from error
             self._written.discard(path)
+        if upcoming > self._point.upcoming and self._active is not None:
+            self._note_recovery_point(upcoming)
+
+    def _note_recovery_point(self, upcoming: int) -> None:
+        try:
+            self._point_file.write(upcoming)
+            self._point = RecoveryPoint(upcoming, boot_id())
+        except (OSError, UnknownStreamError) as error:
+            # Everything is on the disk all the same; it only looks like an unfinished append if it
+            # is damaged one day.
+            log.warning("%s: what was forced to the disk could not be noted: %s", self._place.name, error)
 
     def roll(self) -> None:
         """Seal the active segment and begin the next one, if there is anything in it."""
@@ -161,13 +253,66 @@ class Appender:
         try:
             if self._active is None:
                 place.make(durable=self._settings.fsync != "never")
-            with locked(self._lock):
+            with self._lock as lock:
                 place.check()
                 yield
+                # One that was frozen has perhaps written to a file that is no part of the log any more.
+                lock.check()
+        except LockLostError:
+            self._forget_active()
+            raise
         except FileNotFoundError as error:
-            self._active = None
+            self._forget_active()
             place.check()
-            raise StreamSystemError(f"{place.name}: a file of the log vanished while it was written to: {error.filename}") from error
+            if self._lock.is_lost:
+                raise self._lock.lost() from error
+            raise StreamSystemError(
+                f"{place.name}: a file of the log vanished while it was written to: {error.filename}"
+            ) from error
+        except OSError as error:
+            # What is there by now is looked at once more before anything is appended.
+            path, self._active = self._active.path if self._active is not None else place.directory, None
+            raise unusable(place.name, path, error) from error
+
+    @contextmanager
+    def exclusive(self) -> Iterator[Callable[[], None]]:
+        """Keep all writers out, also for longer than their lease. The callable that is yielded raises
+        LockLostError where one of them has taken over all the same."""
+        with self._locked(), beating(self._lock, self._settings.lock_lease_ms / 1000):
+            try:
+                yield self._lock.check
+            finally:
+                self._forget_active()
+
+    def _isolate(self) -> None:
+        """Take from a frozen writer what it can still write to: the file that it has open becomes one without
+        a name.
+
+        The new file has the same bytes. What the frozen writer was about to put in place by a rename goes
+        with its temporary file."""
+        directory = self._place.directory
+        remove_temporary(directory, r"(fence|\d{20})\.")
+        present = segments(directory)
+        if not present:
+            return
+        path = present[-1].path
+        with open(path, "rb") as old, _temporary(path) as (new, temporary):
+            self._lock.check()
+            shutil.copyfileobj(old, new, _COPIED_AT_ONCE)
+            _force(new)
+            os.replace(temporary, path)
+            # What came meanwhile may have been read already, since the old file still had its name.
+            if os.fstat(old.fileno()).st_size > old.tell():
+                shutil.copyfileobj(old, new, _COPIED_AT_ONCE)
+                _force(new)
+        fsync_directory(directory)
+        self._handles.forget(path)
+        self._active = None
+
+    def _forget_active(self) -> None:
+        active, self._active = self._active, None
+        if active is not None:
+            self._handles.forget(active.path)
 
     def _catch_up(self) -> None:
         """Learn what others have appended since, and where the next batch belongs."""
@@ -187,7 +332,10 @@ class Appender:
     def _load(self) -> None:
         present = segments(self._place.directory)
         self._producers = None
+        self._point = recovery_point(self._place.directory)
         if not present:
+            if self._point.upcoming:
+                raise self._ends_early(segment_of(self._place.directory, 0).path)
             self._begin(0)
             return
         active = present[-1]
@@ -195,14 +343,23 @@ class Appender:
         cut_index(active, os.fstat(descriptor).st_size)
         self._noted = last_noted(active)
         self._scan(active, find(active, descriptor, _FOREVER), trust_last=False)
+        if self._next < self._point.upcoming:
+            raise self._ends_early(active.path)
+
+    def _ends_early(self, path: Path) -> CorruptDataError:
+        """The error for a log that has lost messages which were committed."""
+        upcoming, self._active = self._next if self._active is not None else 0, None
+        return ends_early(self._place, path, upcoming, self._point.upcoming)
 
     def _enter(self, segment: Segment) -> int:
         """Make a segment the active one, without looking at what is in it."""
         descriptor = self._handles.open(segment.path, write=True)
+        if os.fstat(descriptor).st_ino != os.stat(segment.path).st_ino:
+            self._handles.forget(segment.path)
+            descriptor = self._handles.open(segment.path, write=True)
         self._inode = os.fstat(descriptor).st_ino
-        self._start = start_of(segment, descriptor)
-        schema = pa.ipc.read_schema(pa.py_buffer(os.pread(descriptor, self._start, 0)))
-        self._created_ms = int((schema.metadata or {}).get(b"created.ms", b"0"))
+        self._header = header = read_header(segment.path, descriptor)
+        self._start, self._created_ms = header.size, header.created_ms
         self._active, self._end, self._next, self._noted = segment, self._start, segment.base, 0
         return descriptor
 
@@ -219,19 +376,23 @@ class Appender:
                 self._follow(segment)
                 return
             else:
-                self._cut(segment, descriptor, found, save=found.garbage)
+                self._cut(segment, descriptor, found, whole=found.garbage)
                 return
         if last is not None and not trust_last:
             data = memoryview(os.pread(descriptor, last.size, last.position))
             if len(data) < last.size or not checksum_matches(data, last):
                 self._next, self._end = last.base, last.position
                 torn = Torn(last.position, True, "the checksum of the last batch does not match")
-                self._cut(segment, descriptor, torn, save=True)
+                self._cut(segment, descriptor, torn, whole=True)
 
     def _follow(self, sealed: Segment) -> None:
         """Go on behind a sealed segment. Who sealed it may have died before the next one was there."""
         following = [segment for segment in segments(self._place.directory) if segment.base > sealed.base]
+        assert self._header is not None
+        self._next = max(self._next, self._header.end or 0)
         if not following:
+            if self._next < self._point.upcoming:
+                raise self._ends_early(segment_of(self._place.directory, self._next).path)
             self._must_force(sealed)
             self.flush()
             self._begin(self._next)
@@ -251,26 +412,41 @@ class Appender:
         if self._producers is not None and frame.producer is not None and frame.sequence is not None:
             self._producers[frame.producer] = (frame.generation, frame.sequence)
 
-    def _cut(self, segment: Segment, descriptor: int, torn: Torn, *, save: bool) -> None:
-        """Cut off the end of the active segment from the place where it is torn.
+    def _cut(self, segment: Segment, descriptor: int, torn: Torn, *, whole: bool) -> None:
+        """Cut off the end of the active segment from the place where it is torn; ``whole``: not for want of
+        bytes.
 
-        A batch that was not written whole by a process that died is simply gone: nobody was told that it was there. Anything else is put
-        aside first. Raises CorruptDataError where whole batches follow: then it is no torn end but damage in the middle.
+        A batch that was not written whole by a process that died is simply gone: it was never acknowledged.
+        What a loss of power made of one is put aside first. Raises CorruptDataError for anything else,
+        and changes nothing.
         """
         size = os.fstat(descriptor).st_size
         tail = os.pread(descriptor, size - torn.position, torn.position)
-        if _batch_beyond(tail, self._next):
-            raise CorruptDataError(
-                f"{segment.path}, byte {torn.position}: {torn.reason}, but whole batches follow; "
-                "nothing was changed. Restore the file from a copy, or move the partition's directory away"
-            )
         zeros = not tail.strip(b"\0")
-        if save and not zeros:
+        found = parse(tail, 0, 0)
+        lost_power = self._point.is_of_an_earlier_boot or (
+            isinstance(found, Frame) and not tail[found.metadata_size :].strip(b"\0")
+        )
+        why = None
+        if batch_beyond(tail, self._next) >= 0:
+            why = "whole batches follow"
+        elif self._next < self._point.upcoming:
+            why = f"what is there up to offset {self._point.upcoming - 1} was committed"
+        elif whole and not zeros and not lost_power:
+            why = "it is no unfinished append"
+        if why is not None:
+            self._active = None
+            what = f"{torn.reason}, and {why} (from offset {self._next} on)"
+            raise CorruptDataError(f"{segment.path}, byte {torn.position}: {what}; {self._place.remedy}")
+        if whole and not zeros:
             aside = segment.path.with_suffix(f".{torn.position}.cut")
             create_durably(aside, tail)
             log.warning("%s: put %d bytes aside as %s: %s", self._place.name, len(tail), aside, torn.reason)
         else:
-            log.warning("%s: cut %d bytes of an unfinished batch off %s", self._place.name, len(tail), segment.path)
+            log.warning(
+                "%s: cut %d bytes of an unfinished batch off %s", self._place.name, len(tail), segment.path
+            )
+        self._lock.check()  # as in ``_write``
         os.ftruncate(descriptor, torn.position)
         os.fsync(descriptor)
         cut_index(segment, torn.position)
@@ -281,13 +457,20 @@ class Appender:
         assert self._active is not None
         path = self._active.path
         descriptor = self._handles.open(path, write=True)
+        # A file opened before the lock was lost is replaced by the taker: what is written to it later counts
+        # for nothing.
+        self._lock.check()
         try:
             written = os.pwrite(descriptor, data, self._end)
             if written != len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
-            os.ftruncate(descriptor, self._end)
-            raise StreamSystemError(f"{self._place.name}: {len(data)} bytes could not be written to {path}: {error.strerror}") from error
+            with suppress(OSError):  # the next append cuts off what cannot be cut off now
+                os.ftruncate(descriptor, self._end)
+            self._active = None
+            raise StreamSystemError(
+                f"{self._place.name}: {len(data)} bytes could not be written to {path}: {error.strerror}"
+            ) from error
         self._must_force(self._active)
 
     def _must_force(self, segment: Segment | None) -> None:
@@ -302,7 +485,10 @@ class Appender:
         settings = self._settings
         if self._end >= settings.segment_bytes:
             return True
-        return settings.retention_ms >= 0 and time.time_ns() // 1_000_000 - self._created_ms > settings.retention_ms // 2
+        return (
+            settings.retention_ms >= 0
+            and time.time_ns() // 1_000_000 - self._created_ms > settings.retention_ms // 2
+        )
 
     def _roll(self) -> None:
         """Seal the active segment and begin the next."""
@@ -310,8 +496,7 @@ class Appender:
         producers = self._known_producers()
         if producers:
             following = segment_of(self._place.directory, self._next)
-            following.state_path.unlink(missing_ok=True)
-            create_durably(following.state_path, msgspec.json.encode(producers))
+            write_durably(following.state_path, msgspec.json.encode(producers), self._lock.check)
         sealed = self._active
         self._write(memoryview(END_OF_STREAM))
         self._end += len(END_OF_STREAM)
@@ -326,7 +511,12 @@ class Appender:
         place = self._place
         segment = segment_of(place.directory, base)
         now = time.time_ns() // 1_000_000
-        create_durably(segment.path, schema_bytes(place.stream, place.partition, now), force=self._settings.fsync != "never")
+        more = {}
+        if segment.state_path.exists():
+            more["producers"] = state_check(segment.state_path.read_bytes())
+        header = schema_bytes(place.stream, place.partition, now, **more)
+        force = self._settings.fsync != "never"
+        create_durably(segment.path, header, force=force, check=self._lock.check)
         segment.index_path.unlink(missing_ok=True)
         self._enter(segment)
 
@@ -334,15 +524,12 @@ class Appender:
         return self._known_producers().get(producer, (-1, -1))
 
     def _known_producers(self) -> dict[str, tuple[int, int]]:
-        """Per producer its last (generation, sequence): as it was when the active segment began, and what the segment says since."""
+        """Per producer its last (generation, sequence): as it was when the active segment began, and what the
+        segment says since."""
         if self._producers is None:
             assert self._active is not None
-            self._producers = {}
-            if self._active.state_path.exists():
-                try:
-                    self._producers = msgspec.json.decode(self._active.state_path.read_bytes(), type=dict[str, tuple[int, int]])
-                except msgspec.DecodeError as error:
-                    raise CorruptDataError(f"{self._active.state_path}: cannot be read ({error})") from None
+            assert self._header is not None
+            self._producers = read_state(self._active, self._header, self._place.remedy)
             descriptor = self._handles.open(self._active.path, write=True)
             for found in frames(self._active, descriptor, self._start):
                 if isinstance(found, Frame) and found.producer is not None and found.sequence is not None:
@@ -350,26 +537,45 @@ class Appender:
         return self._producers
 
 
+@contextmanager
+def _temporary(path: Path) -> Iterator[tuple[BinaryIO, Path]]:
+    """A new file beside another one, under a name as ``remove_temporary`` knows it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    try:
+        with open(temporary, "xb") as file:
+            yield file, temporary
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _force(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
 @cache
 def _counted(count: int) -> pa.Array:
-    """0, 1, 2, ...: made once, since making it anew for each batch would be the dearest part of an append."""
-    return pa.array(range(count), pa.int64())
+    """0, 1, 2, ...: made once, since making it again for each batch would be the dearest part of an
+    append."""
+    return int64s(range(count))
 
 
 def _offsets(base: int, count: int) -> pa.Array:
     if count <= FEW:
         return int64s(range(base, base + count))
     # Sizes go by powers of two, so that few different ones are kept.
-    return pc.add(_counted(1 << max(10, (count - 1).bit_length())).slice(0, count), base)
+    return pc.add(_counted(1 << max(10, (count - 1).bit_length())).slice(0, count), int64s([base])[0])
 
 
-def _batch_beyond(tail: bytes, least: int) -> bool:
-    """Whether a whole batch with offsets from ``least`` on begins somewhere behind the first byte."""
-    view = memoryview(tail)
-    at = tail.find(b"\xff\xff\xff\xff", 1)
-    while at >= 0:
-        found = parse(view, at, at) if at % 8 == 0 else None
-        if isinstance(found, Frame) and found.base >= least and found.end <= len(tail) and checksum_matches(view[at:], found):
-            return True
-        at = tail.find(b"\xff\xff\xff\xff", at + 1)
-    return False
+def ends_early(place: Place, path: Path, upcoming: int, committed: int) -> CorruptDataError:
+    """The error for a log that has lost messages at its end which were committed."""
+    there = (
+        "is missing"
+        if not path.exists()
+        else f"ends before offset {upcoming}, or cannot be read from there on"
+    )
+    return CorruptDataError(
+        f"{path} {there}, but everything before offset {committed} was committed "
+        f"({place.directory / RECOVERY_POINT}): at most the messages "
+        f"{upcoming} to {committed - 1} of {place.name} are lost; {place.remedy}"
+    )

@@ -31,6 +31,11 @@ class LogConsumer(SystemConsumer):
     def register(self, ssp: SystemStreamPartition, offset: str) -> None:
         self._wanted[ssp] = to_number(offset, ssp)
 
+    def fail_on_data_loss(self) -> None:
+        """Have a gap or damage raise CorruptDataError, whatever the configuration says: for state."""
+        for ssp in self._wanted:
+            self._log.partition(ssp.stream, ssp.partition).fail_on_data_loss()
+
     def start(self) -> None:
         for ssp, offset in self._wanted.items():
             self._cursors[ssp] = self._log.partition(ssp.stream, ssp.partition).cursor(offset)
@@ -39,7 +44,9 @@ class LogConsumer(SystemConsumer):
         self._cursors.clear()
         self._log.close()
 
-    def poll(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[IncomingMessageEnvelope]:
+    def poll(
+        self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int
+    ) -> list[IncomingMessageEnvelope]:
         return [envelope for chunk in self.poll_chunks(wanted, timeout_ms) for envelope in chunk.envelopes()]
 
     def poll_chunks(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[Chunk]:
@@ -65,8 +72,11 @@ class LogConsumer(SystemConsumer):
         cursor = self._cursors.get(ssp)
         return cursor is not None and cursor.at_head
 
-    def read_batches(self, ssp: SystemStreamPartition, offset: str, at_most: int = 1 << 62) -> list[pa.RecordBatch]:
-        """What is there from ``offset`` on, at most so many messages, as Arrow batches; apart from what is polled.
+    def read_batches(
+        self, ssp: SystemStreamPartition, offset: str, at_most: int = 1 << 62
+    ) -> list[pa.RecordBatch]:
+        """The messages from ``offset`` on, at most so many messages, as Arrow batches; apart from what is
+        polled.
 
         The columns are offset, timestamp, key, value, headers. Raises UnknownStreamError, OffsetError."""
         return self._log.partition(ssp.stream, ssp.partition).read(to_number(offset, ssp), at_most)

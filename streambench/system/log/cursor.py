@@ -1,24 +1,39 @@
 """The cursor: the read side of one partition, for one reader.
 
-It never changes anything. A batch that is not all there yet does not exist for it; looking at a partition where nothing has happened
-costs one ``stat``.
+It never changes anything. A batch that is not all there yet does not exist for it; looking at a partition
+where nothing has happened costs one ``stat``.
 """
 
 from __future__ import annotations
 
 import bisect
+import logging
 import os
 
 import pyarrow as pa
 
-from streambench.errors import CorruptDataError, OffsetError
-from streambench.system.log.appender import Place
-from streambench.system.log.frame import EndOfStream, Frame, Torn, checksum_matches, decode, parse
-from streambench.system.log.handles import Handles
-from streambench.system.log.segment import Segment, find, segments, start_of
+from streambench.errors import CorruptDataError, OffsetError, described
+from streambench.system.log.appender import Place, ends_early
+from streambench.system.log.frame import (
+    EndOfStream,
+    Frame,
+    Torn,
+    checksum_matches,
+    decode,
+    metadata_matches,
+    parse,
+)
+from streambench.system.log.handles import Handles, unusable
+from streambench.system.log.header import read_header
+from streambench.system.log.notes import recovery_point, was_compacted
+from streambench.system.log.segment import Segment, find, segment_of, segments
 
 _BLOCK = 1 << 16
 _AHEAD = 1 << 10
+_UNKNOWN = -1
+_WRONG_METADATA = "the checksum of the batch's metadata does not match"
+
+log = logging.getLogger(__name__)
 
 
 class Cursor:
@@ -36,19 +51,40 @@ class Cursor:
         self._stamp: tuple[int, int] | None = None
         self._dry = False
         self._sealed = False
+        self._is_last = True
+        self._sparse = False
+        self._until: int | None = None
+        self._lost = ""
         self._reached = 0
         self._block: memoryview = memoryview(b"")
         self._block_at = 0
         self._rest: pa.RecordBatch | None = None
 
     def read(self, at_most: int) -> list[pa.RecordBatch]:
-        """The next messages, at most so many, as batches with the columns of SCHEMA; nothing where there are none yet.
+        """The next messages, at most so many, as batches with the columns of SCHEMA; nothing where there are
+        none yet.
 
-        Raises OffsetError where retention has removed what should come next, CorruptDataError where a batch is damaged.
+        Raises OffsetError where retention has removed what should come next, CorruptDataError where a batch
+        is damaged or missing.
         """
-        batches = []
+        try:
+            return self._read(at_most)
+        except OSError as error:
+            raise unusable(
+                self._place.name, self._segment.path if self._segment else self._place.directory, error
+            ) from error
+
+    def _read(self, at_most: int) -> list[pa.RecordBatch]:
+        batches: list[pa.RecordBatch] = []
         while at_most > 0:
-            rest = self._rest if self._rest is not None else self._next_batch()
+            try:
+                rest = self._rest if self._rest is not None else self._next_batch()
+            except CorruptDataError:
+                if not batches:
+                    raise
+                # What lies before the damage is read all the same; the next call raises.
+                self.at_head = False
+                return batches
             if rest is None:
                 break
             if rest.num_rows > at_most:
@@ -64,7 +100,12 @@ class Cursor:
             self.at_head = False
         elif not self._dry and self._segment is not None and self._position >= self._size:
             self._dry = True
-            self.at_head = not self._changed()
+            try:
+                self.at_head = not self._changed()
+            except CorruptDataError:
+                if not batches:
+                    raise
+                self.at_head = False
         else:
             self.at_head = self._dry or self._segment is None
         return batches
@@ -101,42 +142,100 @@ class Cursor:
             if at < 0:
                 raise self._removed(present[0].base)
             try:
-                self._go_to(present[at])
+                self._go_to(present[at], is_last=at == len(present) - 1)
             except FileNotFoundError:
-                continue  # retention was faster; the next look tells
+                continue  # retention was faster; look again
             return True
 
-    def _go_to(self, segment: Segment) -> None:
+    def _go_to(self, segment: Segment, *, is_last: bool) -> None:
         inode = os.stat(segment.path).st_ino
         descriptor = self._handles.open(segment.path)
         if os.fstat(descriptor).st_ino != inode:
             self._handles.close(segment.path)
             descriptor = self._handles.open(segment.path)
+        header = read_header(segment.path, descriptor)
         stat = os.fstat(descriptor)
         self._inode, self._size, self._stamp = stat.st_ino, stat.st_size, (stat.st_size, stat.st_mtime_ns)
-        self._position = find(segment, descriptor, self.offset) if self.offset > segment.base else start_of(segment, descriptor)
-        self._segment, self._reached = segment, segment.base
+        self._position = find(segment, descriptor, self.offset) if self.offset > segment.base else header.size
+        self._segment, self._reached = segment, segment.base if self._position == header.size else _UNKNOWN
         self._dry = self._sealed = False
+        self._is_last, self._until, self._lost = is_last, header.end, header.lost
+        self._sparse = header.end is not None or (
+            not header.is_strict and was_compacted(self._place.directory, segment.base)
+        )
         self._block = memoryview(b"")
 
-    def _next_segment(self) -> bool:
-        """Go on behind a sealed segment; False where the next one is not there yet."""
-        assert self._segment is not None
+    def _next_segment(self, *, again: bool = False) -> bool:
+        """Go on behind a segment that ends here; False where the next one is not there yet.
+
+        Raises CorruptDataError where that does not begin where this one ends."""
+        segment = self._segment
+        assert segment is not None
         present = segments(self._place.directory)
         if present and present[0].base > self.offset:
             raise self._removed(present[0].base)
-        following = next((segment for segment in present if segment.base > self._segment.base), None)
+        end = self._until if self._until is not None else self._reached
+        # What a compaction was about to remove when its process died stands before the end.
+        following = next(
+            (
+                each
+                for each in present
+                if each.base > segment.base and (self._until is None or each.base >= end)
+            ),
+            None,
+        )
+        committed = recovery_point(self._place.directory).upcoming if following is None else 0
         if following is None:
-            return False
+            if committed <= max(end, segment.base):
+                return False
+        elif following.base == end or (self._sparse and self._until is None) or end == _UNKNOWN:
+            return self._enter(following, present)
+        # It may have been compacted, or the next one been made, since this one was looked at.
+        if not again:
+            if self._was_replaced():
+                return self._locate()
+            return self._next_segment(again=True)
+        if following is None:
+            raise ends_early(self._place, segment_of(self._place.directory, end).path, end, committed)
+        raise self._gap(segment, end, following)
+
+    def _enter(self, following: Segment, present: list[Segment]) -> bool:
+        if self._lost:
+            log.warning(
+                "%s: the offsets %s were given up when it was repaired, and are not read",
+                self._place.name,
+                self._lost,
+            )
         try:
-            self._go_to(following)
+            self._go_to(following, is_last=following == present[-1])
         except FileNotFoundError:
             self._segment = None
             return self._locate()
         return True
 
+    def _was_replaced(self) -> bool:
+        """Forget the segment where another file is under its name by now."""
+        assert self._segment is not None
+        try:
+            if os.stat(self._segment.path).st_ino == self._inode:
+                return False
+        except FileNotFoundError:
+            pass
+        self._handles.close(self._segment.path)
+        self._segment, self._dry = None, False
+        return True
+
+    def _gap(self, segment: Segment, end: int, following: Segment) -> CorruptDataError:
+        name, first = self._place.name, max(end, segment.base)
+        return CorruptDataError(
+            f"{segment.path}, byte {self._position}: it ends before offset {first}, but the next segment, "
+            f"{following.path}, begins at "
+            f"offset {following.base}: the messages {first} to {following.base - 1} of {name} are missing; "
+            f"{self._place.remedy}"
+        )
+
     def _changed(self) -> bool:
-        """Whether there is something new since everything was read."""
+        """Return True where something is new since everything was read."""
         assert self._segment is not None
         if self._sealed:
             return self._next_segment()
@@ -151,31 +250,49 @@ class Cursor:
             return self._locate()
         stamp = (stat.st_size, stat.st_mtime_ns)
         if stamp == self._stamp:
-            return False
+            return False if self._is_last else self._beyond_the_cut()
+        if stat.st_size < self._position:
+            raise self._corrupt(
+                stat.st_size, f"the file has become shorter than what was read of it ({self._position} bytes)"
+            )
         self._size, self._stamp, self._dry = stat.st_size, stamp, False
         self._block = memoryview(b"")
         return True
 
+    def _beyond_the_cut(self) -> bool:
+        """Go on behind a segment whose end mark is missing though others follow it, where nothing else is."""
+        assert self._segment is not None
+        if self._sparse:
+            raise self._corrupt(self._position, "the end of the segment is missing, though others follow it")
+        return self._next_segment()
+
     def _next_frame(self) -> Frame | EndOfStream | Torn | None:
-        """What lies at the position; None where it was all read, or the place had to be looked for anew."""
+        """The frame at the position; None where it was all read, or the place has to be found again."""
         if self._position >= self._size:
+            # A segment that others follow is sealed, or should be.
+            if not self._is_last and (self._has_grown() or self._beyond_the_cut()):
+                return None
             self._check_reached(self._reached)
             self._dry = True
             self._block = memoryview(b"")
             return None
         at = self._position - self._block_at
-        found = parse(self._block, at, self._position) if 0 <= at < len(self._block) else 8
+        found = parse(self._block, at, self._position, verify=False) if 0 <= at < len(self._block) else 8
         if isinstance(found, int):
             if self._position + found > self._size:
                 return Torn(self._position, False, "the file ends within the batch's metadata")
             if not self._read_block(max(_BLOCK, found)):
                 return None
-            found = parse(self._block, 0, self._position)
+            found = parse(self._block, 0, self._position, verify=False)
             if isinstance(found, int):
                 if not self._read_block(max(_BLOCK, found)):
                     return None
-                found = parse(self._block, 0, self._position)
+                found = parse(self._block, 0, self._position, verify=False)
         if isinstance(found, int) or (isinstance(found, Frame) and found.end > self._size):
+            if isinstance(found, Frame) and not metadata_matches(
+                self._block, self._position - self._block_at, found
+            ):
+                return Torn(self._position, True, _WRONG_METADATA)
             return Torn(self._position, False, "the file ends within the batch")
         return found
 
@@ -197,7 +314,18 @@ class Cursor:
 
     def _batch(self, frame: Frame) -> pa.RecordBatch | None:
         """Read a frame, and decode what of it is wanted; None where nothing is."""
+        if (
+            frame.base != self._reached
+            and self._reached != _UNKNOWN
+            and not (self._sparse and frame.base > self._reached)
+        ):
+            raise self._corrupt(
+                frame.position,
+                f"its first message has the offset {frame.base}, and {self._reached} was to come",
+            )
         if frame.last < self.offset:
+            if not metadata_matches(self._block, self._position - self._block_at, frame):
+                raise self._corrupt(frame.position, _WRONG_METADATA)
             self._position, self._reached = frame.end, frame.last + 1
             return None
         at = self._position - self._block_at
@@ -205,13 +333,17 @@ class Cursor:
             return None
         data = self._block[self._position - self._block_at :]
         if len(data) < frame.size or not checksum_matches(data, frame):
-            # A writer that cut a torn end and wrote anew may have been faster than this reader: look once more before saying so.
+            # A writer that cut a torn end and wrote again may have been faster than this reader: look once
+            # more before saying so.
             if not self._read_block(frame.size):
                 return None
             data = self._block
             if len(data) < frame.size or not checksum_matches(data, frame):
                 raise self._corrupt(frame.position, "the checksum of the batch does not match")
-        batch = decode(data, frame)
+        try:
+            batch = decode(data, frame)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise self._corrupt(frame.position, f"the batch cannot be decoded ({described(error)})") from None
         self._position, self._reached = frame.end, frame.last + 1
         if frame.base < self.offset:
             batch = batch.slice(bisect.bisect_left(batch.column(0).to_pylist(), self.offset))
@@ -224,16 +356,24 @@ class Cursor:
         if torn.garbage or (present and present[-1].base > self._segment.base):
             if self._has_grown():
                 return
-            if torn.garbage and not self._zeros(torn.position):
+            following = next((each for each in present if each.base > self._segment.base), None)
+            if following is not None and following.base == self._reached and not self._sparse:
+                # Only the end mark is damaged: nothing is missing.
+                self._enter(following, present)
+                return
+            if following is not None or (torn.garbage and not self._zeros(torn.position)):
                 raise self._corrupt(torn.position, torn.reason)
-            if present and present[-1].base > self._segment.base:
-                raise self._corrupt(torn.position, torn.reason)
+        committed = recovery_point(self._place.directory).upcoming
+        if committed > self._reached != _UNKNOWN and not self._has_grown():
+            raise self._corrupt(
+                torn.position, f"{torn.reason}, and what is there up to offset {committed - 1} was committed"
+            )
         self._block = memoryview(b"")
         self._dry = True
 
     def _has_grown(self) -> bool:
-        """Whether the file is another than when it was last looked at: a writer may have finished its batch, and gone on to the next
-        segment, since."""
+        """Return True where the file is another than when it was last looked at: a writer may have finished
+        its batch, and gone on to the next segment, since."""
         assert self._segment is not None
         try:
             stat = os.stat(self._segment.path)
@@ -251,20 +391,28 @@ class Cursor:
         return True
 
     def _check_reached(self, upcoming: int) -> None:
-        """At the end: what is waited for must be what comes next, or the partition is not the one that it was."""
-        if self.offset > upcoming:
-            raise OffsetError(f"{self._place.name}: offset {self.offset} lies beyond the end; the next message will get {upcoming}")
+        """At the end: what is waited for must be what comes next, or the partition is not the one that it
+        was."""
+        if self.offset > upcoming != _UNKNOWN:
+            raise OffsetError(
+                f"{self._place.name}: offset {self.offset} lies beyond the end; the next message will get "
+                f"{upcoming}"
+            )
 
     def _zeros(self, position: int) -> bool:
-        """Whether the file has nothing but zeros from there on: what a power failure leaves of a batch that was not forced."""
+        """Return True where the file has nothing but zeros from there on: what a power failure leaves of a
+        batch that was not forced."""
         assert self._segment is not None
-        return not os.pread(self._handles.open(self._segment.path), self._size - position, position).strip(b"\0")
+        return not os.pread(self._handles.open(self._segment.path), self._size - position, position).strip(
+            b"\0"
+        )
 
     def _corrupt(self, position: int, reason: str) -> CorruptDataError:
         path = self._segment.path if self._segment else self._place.directory
+        remedy = self._place.remedy
         return CorruptDataError(
             f"{path}, byte {position}: {reason} ({self._place.name}, wanted from offset {self.offset} on). "
-            "Restore the file from a copy, or begin behind the damage with another start offset"
+            f"{remedy[0].upper()}{remedy[1:]}"
         )
 
     def _removed(self, oldest: int) -> OffsetError:

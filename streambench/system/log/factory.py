@@ -11,15 +11,15 @@ from streambench.system.api import SystemFactory
 from streambench.system.log.admin import LogAdmin
 from streambench.system.log.consumer import LogConsumer
 from streambench.system.log.producer import LogProducer
-from streambench.system.log.settings import KEYS, PATH, STREAM_KEYS, SYSTEM_KEYS, Settings, configured_streams
+from streambench.system.log.settings import PATH, SETTINGS, Settings, configured_streams
 from streambench.system.log.streams import Log
 
 
 class LogSystemFactory(SystemFactory):
-    """Makes the parts of the log in the directory ``systems.<s>.path``. Each part opens its files for itself."""
+    """Makes the parts of the log in ``systems.<s>.path``. Each part opens its files for itself."""
 
-    keys: ClassVar[frozenset[str] | None] = SYSTEM_KEYS | STREAM_KEYS
-    settings: ClassVar[tuple[Key, ...]] = KEYS
+    keys: ClassVar[frozenset[str] | None] = SETTINGS.system_names
+    settings: ClassVar[tuple[Key, ...]] = SETTINGS.keys
 
     def get_consumer(self, system: str, config: Config, metrics: MetricsRegistry) -> LogConsumer:
         return LogConsumer(system, log_of(system, config), metrics)
@@ -27,11 +27,11 @@ class LogSystemFactory(SystemFactory):
     def get_producer(self, system: str, config: Config, metrics: MetricsRegistry) -> LogProducer:
         return LogProducer(system, log_of(system, config), metrics)
 
-    def get_admin(self, system: str, config: Config) -> LogAdmin:
+    def get_admin(self, system: str, config: Config, metrics: MetricsRegistry | None = None) -> LogAdmin:
         return LogAdmin(system, log_of(system, config))
 
 
 def log_of(system: str, config: Config) -> Log:
-    """The log that the configuration means by ``system``, opened anew. Raises ConfigError that names the key."""
+    """The log of a configured system, opened once more. Raises ConfigError that names the key."""
     path = config.directory_at(f"systems.{system}.path", f"{PATH}, such as systems.{system}.path=streams")
-    return Log(path, system, Settings.from_config(system, config), configured_streams(system, config))
+    return Log(path, system, Settings.read(config, system), configured_streams(system, config))

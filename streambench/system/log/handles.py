@@ -1,23 +1,24 @@
-"""Handles: the open files of a log, never more than so many at once, so that a thousand partitions need not a thousand descriptors."""
+"""Handles: the open files of a log, never more than so many at once, so that a thousand partitions need not a
+thousand descriptors."""
 
 from __future__ import annotations
 
-import fcntl
 import os
+import re
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from streambench.durable import make_durable
+from streambench.errors import StreamSystemError
+from streambench.fsync import fsync_directory
 
 
 class Handles:
     """Opens files when they are asked for and closes those that were not used for the longest time.
 
-    A descriptor is valid until the next ``open`` of another file. What was written through one that has been closed meanwhile can still
-    be forced to the disk: that goes by file, not by descriptor.
+    A descriptor is valid until the next ``open`` of another file. What was written through one that has been
+    closed meanwhile can still be forced to the disk: that goes by file, not by descriptor.
     """
 
     def __init__(self, capacity: int = 100) -> None:
@@ -25,11 +26,12 @@ class Handles:
         self._open: OrderedDict[Path, int] = OrderedDict()
         self._writable: set[Path] = set()
         self._dirty: set[Path] = set()
-        # Descriptors are numbers: of a log that nobody has closed, they would stay open for ever.
+        # Descriptors are numbers: of a log that was never closed, they would stay open for ever.
         weakref.finalize(self, _close_left, self._open).atexit = False
 
     def open(self, path: Path, *, write: bool = False) -> int:
-        """The descriptor of a file (which is not created). Raises FileNotFoundError. What was opened to write can also be read."""
+        """The descriptor of a file (which is not created). Raises FileNotFoundError. What was opened to write
+        can also be read."""
         descriptor = self._open.get(path)
         if descriptor is not None and (not write or path in self._writable):
             self._open.move_to_end(path)
@@ -43,6 +45,10 @@ class Handles:
         if write:
             self._writable.add(path)
         return descriptor
+
+    def is_open(self, path: Path) -> bool:
+        """True if ``open`` gives the descriptor without opening the file."""
+        return path in self._open
 
     def mark_dirty(self, path: Path) -> None:
         """Data was written to the file; ``force`` has to be called some time."""
@@ -83,32 +89,58 @@ def _close_left(descriptors: Mapping[Path, int]) -> None:
         os.close(descriptor)
 
 
-def write_durably(path: Path, data: bytes) -> None:
-    """Put a file in place in one step, by way of a temporary one: whoever looks sees the old one or the new one, whole."""
+def unusable(what: str, path: Path, error: OSError) -> StreamSystemError:
+    """The error for a file that the operating system refuses to read or write. ``path``: which one, where the
+    error does not say it."""
+    return StreamSystemError(
+        f"{what}: {error.filename or path} cannot be read or written: {error.strerror or error}"
+    )
+
+
+def write_durably(path: Path, data: bytes, check: Callable[[], object] | None = None) -> None:
+    """Put a file in place in one step, by way of a temporary one: a reader finds the old one or the new one,
+    whole.
+
+    ``check`` is called when the temporary one is there; if it raises, nothing has happened."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
         _write_file(temporary, data, force=True)
+        if check is not None:
+            check()
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-    make_durable(path.parent)
+    fsync_directory(path.parent)
 
 
-def create_durably(path: Path, data: bytes, *, force: bool = True) -> bool:
+def create_durably(
+    path: Path, data: bytes, *, force: bool = True, check: Callable[[], object] | None = None
+) -> bool:
     """Put a file in place in one step, unless there is one: False then. Of several who try, one wins.
 
-    Without ``force`` it is not durable, though as whole as with it."""
+    Without ``force`` it is not durable, though as whole as with it. ``check``: as for ``write_durably``."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
         _write_file(temporary, data, force=force)
+        if check is not None:
+            check()
         os.link(temporary, path)
     except FileExistsError:
         return False
     finally:
         temporary.unlink(missing_ok=True)
     if force:
-        make_durable(path.parent)
+        fsync_directory(path.parent)
     return True
+
+
+def remove_temporary(directory: Path, prefix: str) -> None:
+    """Remove the temporary files of ``write_durably`` and ``create_durably`` for names that begin so: what
+    was about to put one of them in place cannot do so any more."""
+    pattern = re.compile(rf"\.{prefix}.*\.\d+\.[0-9a-f]{{8}}")
+    for name in os.listdir(directory):
+        if pattern.fullmatch(name):
+            (directory / name).unlink(missing_ok=True)
 
 
 def _write_file(path: Path, data: bytes, *, force: bool) -> None:
@@ -117,20 +149,3 @@ def _write_file(path: Path, data: bytes, *, force: bool) -> None:
         if force:
             file.flush()
             os.fsync(file.fileno())
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold the lock that a file stands for (it is created if need be) against all other threads and processes. Waits for it; who dies lets
-    go of it. Not reentrant. Raises FileNotFoundError where there is no such directory.
-
-    This is what filelock does underneath; it happens with every batch, and the rest of filelock takes longer than all else of an append.
-    """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        # Closing would not do where a process has been forked meanwhile, which has the file open, too.
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
-        os.close(descriptor)

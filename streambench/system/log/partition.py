@@ -5,21 +5,28 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streambench.errors import OffsetError, SerdeError, StreambenchError
+from streambench.errors import CorruptDataError, OffsetError, SerdeError, StreambenchError
 from streambench.model import PartitionMetadata
-from streambench.system.log.appender import Appender, Place
-from streambench.system.log.arrays import FEW, binaries, int64s
+from streambench.system.log import repair
+from streambench.system.log.appender import Appender, Place, ends_early
+from streambench.system.log.arrays import binary_column, int64_column, int64s
 from streambench.system.log.cleaner import Cleaner
 from streambench.system.log.cursor import Cursor
-from streambench.system.log.frame import SCHEMA, Frame, walk
-from streambench.system.log.handles import Handles
-from streambench.system.log.segment import find, segments, start_of
+from streambench.system.log.data_loss import SkippingCursor, readable_end
+from streambench.system.log.frame import SCHEMA, EndOfStream, Frame, walk
+from streambench.system.log.handles import Handles, unusable
+from streambench.system.log.header import read_header
+from streambench.system.log.notes import START, read_note, recovery_point
+from streambench.system.log.repair import Loss
+from streambench.system.log.segment import Segment, find, segment_of, segments
 from streambench.system.log.settings import Settings
 from streambench.system.timestamps import as_milliseconds
 
@@ -33,14 +40,20 @@ _BYTES_OR_NONE = {bytes, type(None)}
 
 
 class Partition:
-    """One partition of a stream of a log. Not to be shared among threads; several processes may have it open."""
+    """One partition of a stream of a log. Not to be shared among threads; several processes may have it
+    open."""
 
     def __init__(self, place: Place, handles: Handles, settings: Settings) -> None:
         self._place = place
         self._handles = handles
+        self._fails_on_loss = settings.fail_on_data_loss
         self._cleaner = Cleaner(place, handles, settings)
         self._appender = Appender(place, handles, settings)
         self._end: tuple[Any, int, int] | None = None
+        self._sealed = False
+        self._torn = False
+        self._readable: tuple[tuple[int, int, int, int], int] | None = None
+        self._checked_oldest = -1
 
     @property
     def name(self) -> str:
@@ -64,19 +77,23 @@ class Partition:
         epoch: int = 0,
         sequence: int | None = None,
     ) -> range | None:
-        """Append messages as one batch, all of them or (in an error, in a crash) none; returns the offsets that they got.
+        """Append messages as one batch, all of them or (in an error, in a crash) none; returns the offsets
+        that they got.
 
         It is seen by readers at once, and durable after ``flush``. Timestamps (ms; an Arrow array may hold
         times instead) that are None become the present time.
 
-        ``producer`` with its ``generation`` and ``epoch``: FencedError where the partition is fenced against it. With a ``sequence``
-        the append happens once: where the producer has already appended this (generation, sequence), or a later one, nothing is
-        written and None is returned. So a record of a journal can be applied again and again.
+        ``producer`` with its ``generation`` and ``epoch``: FencedError where the partition is fenced against
+        it. With a ``sequence`` the append happens once: where the producer has already appended this
+        (generation, sequence), or a later one, nothing is written and None is returned. So a record of a
+        journal can be applied again and again.
         """
         columns, newest = as_columns(keys, values, timestamps, headers)
         if not columns.num_rows:
             return range(0)
-        return self.append_columns(columns, newest, producer=producer, generation=generation, epoch=epoch, sequence=sequence)
+        return self.append_columns(
+            columns, newest, producer=producer, generation=generation, epoch=epoch, sequence=sequence
+        )
 
     def append_columns(
         self,
@@ -95,7 +112,7 @@ class Partition:
             try:
                 self._cleaner.clean(time.time_ns() // 1_000_000, only_if_worthwhile=True)
             except (StreambenchError, OSError) as error:
-                # What was appended is there all the same: whoever appended it must not be told otherwise.
+                # The messages are there all the same: an error would say the opposite.
                 log.error("%s: could not be cleaned: %s", self.name, error)
         return offsets
 
@@ -104,7 +121,8 @@ class Partition:
         self._appender.flush()
 
     def fence(self, producer: str, generation: int, epoch: int) -> None:
-        """From now on refuse appends of this producer with a lower (generation, epoch). Raises FencedError where this one is lower."""
+        """From now on refuse appends of this producer with a lower (generation, epoch). Raises FencedError
+        where this one is lower."""
         self._appender.fence(producer, generation, epoch)
 
     def last_of(self, producer: str) -> tuple[int, int] | None:
@@ -117,64 +135,221 @@ class Partition:
         self._appender.rolled = False
 
     def clean(self, now_ms: int | None = None) -> None:
-        """Delete what retention says, or compact. Happens by itself when a segment is sealed (compaction: when it is worthwhile)."""
-        self._cleaner.clean(time.time_ns() // 1_000_000 if now_ms is None else now_ms)
+        """Delete what retention says, or compact. Happens by itself when a segment is sealed (compaction:
+        when it is worthwhile)."""
+        with self._located():
+            self._cleaner.clean(time.time_ns() // 1_000_000 if now_ms is None else now_ms)
 
     def keep_from(self, offset: int) -> None:
-        """From this offset on compaction leaves everything as it is, until it is told a later one."""
-        self._cleaner.keep_from(offset)
+        """From this offset on compaction leaves everything as it is, until this is called with a later
+        one."""
+        with self._located():
+            self._cleaner.keep_from(offset)
 
     def compacted_to(self) -> int | None:
         """The first offset that compaction has not looked at; None where there was none yet."""
-        return self._cleaner.compacted_to()
+        with self._located():
+            return self._cleaner.compacted_to()
+
+    def damage(self) -> list[Loss]:
+        """The damage, in the order of its offsets; nothing is changed. Appends wait
+        meanwhile."""
+        if not self._place.directory.is_dir():
+            return []
+        with self._located(), self._cleaner.paused(), self._appender.exclusive():
+            return repair.survey(self._place)
+
+    def repair(self) -> list[Loss]:
+        """Give up what cannot be read any more: move it aside, and have the rest read and appended to again.
+        What was lost."""
+        if not self._place.directory.is_dir():
+            return []
+        with self._located(), self._cleaner.paused(), self._appender.exclusive() as check:
+            return repair.repair(self._place, check)
+
+    @contextmanager
+    def _located(self) -> Iterator[None]:
+        """Turn errors of the operating system into a StreamSystemError that names the file."""
+        try:
+            yield
+        except OSError as error:
+            raise unusable(self.name, self._place.directory, error) from error
 
     def read(self, offset: int, at_most: int = 1 << 62) -> list[pa.RecordBatch]:
-        """The messages from ``offset`` on that are there now, as batches with the columns offset, timestamp, key, value, headers.
+        """The messages from ``offset`` on that are there now, as batches with the columns offset, timestamp,
+        key, value, headers.
 
         Raises OffsetError where the offset lies outside the partition."""
-        return self.cursor(offset).read(at_most)
+        cursor = self.cursor(offset)
+        batches: list[pa.RecordBatch] = []
+        # A cursor stops before damage, and raises or goes on behind it at the next call.
+        while at_most > 0:
+            more = cursor.read(at_most)
+            batches += more
+            at_most -= sum(batch.num_rows for batch in more)
+            if cursor.at_head or not more:
+                break
+        return batches
+
+    def fail_on_data_loss(self) -> None:
+        """From now on a gap or damage is an error for readers, whatever the configuration says."""
+        self._fails_on_loss = True
 
     def cursor(self, offset: int) -> Cursor:
         """A reader that goes on from ``offset``. Raises OffsetError where it lies outside the partition."""
         oldest, upcoming = self.bounds()
         if not oldest <= offset <= upcoming:
-            raise OffsetError(f"{self.name}: there is no offset {offset}; the oldest is {oldest} and the next message will get {upcoming}")
-        return Cursor(self._place, self._handles, offset)
+            raise OffsetError(
+                f"{self.name}: there is no offset {offset}; the oldest is {oldest} and the next message "
+                f"will get {upcoming}"
+            )
+        kind = Cursor if self._fails_on_loss else SkippingCursor
+        return kind(self._place, self._handles, offset)
 
     def bounds(self) -> tuple[int, int]:
-        """The oldest and the upcoming offset, as of now; equal where it is empty."""
+        """The oldest and the upcoming offset, as of now; equal where it is empty.
+
+        Raises CorruptDataError where the first or the last messages are known to be missing, unless
+        ``fail.on.data.loss=false``."""
+        with self._located():
+            return self._bounds() if self._fails_on_loss else self._bounds_with_losses()[::2]
+
+    def _bounds_with_losses(self) -> tuple[int, int, int]:
+        """The oldest offset, the one behind the last message that can be read, and the upcoming one.
+
+        The last two differ where committed messages at the end are lost: positions behind them stay valid."""
+        directory = self._place.directory
         while True:
-            present = segments(self._place.directory)
-            if not present:
-                return 0, 0
             try:
-                stat = os.stat(present[-1].path)
-                stamp = (present[-1].base, stat.st_ino, stat.st_size, stat.st_mtime_ns)
-                known = self._end
-                if known is None or known[0] != stamp:
-                    descriptor = self._handles.open(present[-1].path)
-                    if os.fstat(descriptor).st_ino != stat.st_ino:
-                        self._handles.forget(present[-1].path)
+                committed = recovery_point(directory).upcoming
+                present = segments(directory)
+                if not present:
+                    if committed and self._checked_oldest != committed:
+                        self._warn(ends_early(self._place, segment_of(directory, 0).path, 0, committed))
+                        self._checked_oldest = committed
+                    return committed, committed, committed
+                stamp = _stamp_of(present[-1])
+                if self._readable is None or self._readable[0] != stamp:
+                    self._readable = stamp, self._look_for_readable_end(present[-1], committed)
+                self._warn_of_missing_start(present[0])
+                end = self._readable[1]
+                return present[0].base, end, max(end, committed)
+            except FileNotFoundError:
+                self._end = None  # deleted or replaced between the two looks
+
+    def _look_for_readable_end(self, last: Segment, committed: int) -> int:
+        self._torn = False
+        try:
+            end = None
+            while end is None:
+                end = self._look_for_end(last)
+        except CorruptDataError:
+            return readable_end(self._place, last)
+        if end < committed:
+            self._warn(ends_early(self._place, last.path, end, committed))
+        return readable_end(self._place, last) if self._torn or end < committed else end
+
+    @staticmethod
+    def _warn(error: CorruptDataError) -> None:
+        log.warning("%s; readers go on behind it (fail.on.data.loss=false)", error)
+
+    def _warn_of_missing_start(self, first: Segment) -> None:
+        if first.base in (0, self._checked_oldest):
+            return
+        try:
+            self._check_oldest(first)
+        except CorruptDataError as error:
+            self._warn(error)
+        self._checked_oldest = first.base
+
+    def _bounds(self) -> tuple[int, int]:
+        directory = self._place.directory
+        while True:
+            try:
+                present = segments(directory)
+                if not present or self._end is None or self._end[0] != _stamp_of(present[-1]):
+                    # Read first: what is forced to the disk meanwhile is no loss.
+                    committed = recovery_point(directory).upcoming
+                    present = segments(directory)
+                    end = self._look_for_end(present[-1]) if present else 0
+                    if end is None:
                         continue
-                    if known is not None and known[0][:2] == stamp[:2] and known[2] <= stat.st_size:
-                        upcoming, position = known[1], known[2]
-                    else:
-                        upcoming, position = present[-1].base, find(present[-1], descriptor, 1 << 62)
-                    for found in walk(descriptor, max(position, start_of(present[-1], descriptor)), stat.st_size):
-                        if isinstance(found, Frame):
-                            upcoming, position = found.last + 1, found.end
-                    self._end = stamp, upcoming, position
+                    if end < committed:
+                        first_lost = (
+                            segment_of(directory, end) if self._sealed or not present else present[-1]
+                        )
+                        raise ends_early(self._place, first_lost.path, end, committed)
+                    if not present:
+                        return 0, 0
                 assert self._end is not None
+                if present[0].base != self._checked_oldest:
+                    if present[0].base:
+                        self._check_oldest(present[0])
+                    self._checked_oldest = present[0].base
                 return present[0].base, self._end[1]
             except FileNotFoundError:
                 continue  # deleted or replaced between the two looks
 
+    def _look_for_end(self, last: Segment) -> int | None:
+        """The upcoming offset, from the last segment; None where that was replaced meanwhile."""
+        known, stamp = self._end, _stamp_of(last)
+        _, inode, size, _ = stamp
+        descriptor = self._handles.open(last.path)
+        if os.fstat(descriptor).st_ino != inode:
+            self._handles.forget(last.path)
+            return None
+        header = read_header(last.path, descriptor)
+        if known is not None and known[0][:2] == stamp[:2] and known[2] <= size:
+            upcoming, position = known[1], known[2]
+        else:
+            upcoming, position = last.base, find(last, descriptor, 1 << 62)
+        self._sealed = False
+        for found in walk(descriptor, max(position, header.size), size):
+            if isinstance(found, Frame):
+                upcoming, position = found.last + 1, found.end
+            elif isinstance(found, EndOfStream):
+                self._sealed, upcoming = True, max(upcoming, header.end or 0)
+            else:
+                self._torn = found.garbage
+        self._end = stamp, upcoming, position
+        return upcoming
+
+    def _check_oldest(self, first: Segment) -> None:
+        """Raises CorruptDataError where segments are missing before the first that is there, which retention
+        has not removed."""
+        path = self._place.directory / START
+        start = read_note(path, int, self._place.remedy)
+        if start is None and not read_header(first.path, self._handles.open(first.path)).is_strict:
+            return  # of a version that did not note it
+        if first.base > (start or 0):
+            missing, why = (
+                segment_of(self._place.directory, start or 0).path,
+                str(path) if start else "retention has removed nothing",
+            )
+            raise CorruptDataError(
+                f"{missing} is missing: {self.name} begins at offset {start or 0} ({why}), but its first "
+                "segment is "
+                f"{first.path}; the messages {start or 0} to {first.base - 1} are lost; {self._place.remedy}"
+            )
+
     def metadata(self) -> PartitionMetadata:
         """As ``bounds``, in the words of the plug-in contract."""
-        oldest, upcoming = self.bounds()
-        if oldest == upcoming:
+        if self._fails_on_loss:
+            oldest, upcoming = self.bounds()
+            end = upcoming
+        else:
+            with self._located():
+                oldest, end, upcoming = self._bounds_with_losses()
+        if oldest == end:
             return PartitionMetadata(None, None, str(upcoming))
-        return PartitionMetadata(str(oldest), str(upcoming - 1), str(upcoming))
+        return PartitionMetadata(str(oldest), str(end - 1), str(upcoming))
+
+
+def _stamp_of(segment: Segment) -> tuple[int, int, int, int]:
+    """By this a change of a segment is noticed: its base, and the inode, size and time of change of its
+    file."""
+    stat = os.stat(segment.path)
+    return segment.base, stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
 def as_columns(
@@ -185,7 +360,8 @@ def as_columns(
     *,
     checked: bool = False,
 ) -> tuple[pa.RecordBatch, int]:
-    """Columns of one length as a batch without offsets, and the largest timestamp. Raises SerdeError for what is no such column.
+    """Columns of one length as a batch without offsets, and the largest timestamp. Raises SerdeError for what
+    is no such column.
 
     ``checked``: keys and values are known to be bytes or None."""
     count = len(values)
@@ -207,11 +383,13 @@ def _times(timestamps: Any, count: int) -> tuple[pa.Array, int]:
     """The timestamps, where there are none the present time; and the largest of them."""
     now = time.time_ns() // 1_000_000
     if timestamps is None:
-        return int64s([now] * count) if count <= FEW else pa.repeat(pa.scalar(now, pa.int64()), count), now
+        return int64s(array("q", [now]) * count), now
     try:
-        times = as_milliseconds(timestamps) if isinstance(timestamps, pa.Array) else pa.array(timestamps, pa.int64())
+        times = as_milliseconds(timestamps) if isinstance(timestamps, pa.Array) else int64_column(timestamps)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-        raise SerdeError(f"the timestamp of a message must be a whole number of milliseconds ({error})") from None
+        raise SerdeError(
+            f"the timestamp of a message must be a whole number of milliseconds ({error})"
+        ) from None
     times = times.fill_null(now)
     return times, pc.max(times).as_py() or 0
 
@@ -222,11 +400,12 @@ def _binary(column: Any, what: str, checked: bool) -> pa.Array:
     if isinstance(column, pa.Array):
         return column if column.type == pa.binary() else column.cast(pa.binary())
     if not checked:
-        # Arrow would take str and others for bytes without a word; the set of types is small and quickly made.
+        # Arrow would take str and others for bytes without a word; the set of types is small and quickly
+        # made.
         wrong = set(map(type, column)) - _BYTES_OR_NONE
         if wrong:
             raise SerdeError(f"a {what} of a log must be bytes or None, not {wrong.pop().__name__}")
-    return binaries(column) if len(column) <= FEW else pa.array(column, pa.binary())
+    return binary_column(column)
 
 
 def _headers(headers: Sequence[Mapping[str, bytes] | None] | pa.Array) -> pa.Array:

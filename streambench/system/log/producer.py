@@ -11,10 +11,17 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streambench.errors import MessageTooLargeError, SerdeError, StreambenchError, StreamSystemError, described
+from streambench.errors import (
+    MessageTooLargeError,
+    SerdeError,
+    StreambenchError,
+    StreamSystemError,
+    described,
+)
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
-from streambench.system.api import Appends, SendColumns, Sender, SystemProducer
+from streambench.system.api import PartitionAppenders, SendColumns, Sender, SystemProducer, row_by_row
+from streambench.system.log.arrays import binary_column, int64_column
 from streambench.system.log.frame import SCHEMA
 from streambench.system.log.partition import Bytes, Partition, as_columns
 from streambench.system.log.streams import Log
@@ -22,7 +29,7 @@ from streambench.system.rows import Rows, check_headers
 
 
 class _Identity(NamedTuple):
-    """Who a source writes as, where the partitions may be fenced against it."""
+    """The producer that a source writes as, where the partitions may be fenced against it."""
 
     producer: str
     generation: int
@@ -37,14 +44,28 @@ _Extras = tuple[int | None, Mapping[str, bytes] | None]
 
 
 class _Pending:
-    """What waits to be appended to one partition: key, value, and timestamp with headers where a message has one of them, one after the
-    other in one flat list (``fields``). What came by the column stands in ``pieces``, before the single messages.
+    """The messages that wait to be appended to one partition: key, value, and timestamp with headers where a
+    message has one of them, one after the other in one flat list (``fields``). What came by the column stands
+    in ``pieces``, before the single messages.
 
-    ``measured``: of how many fields it is known how large they are; ``size``: those, and the pieces, in bytes."""
+    ``measured``: of how many fields it is known how large they are; ``size``: those, and the pieces, in
+    bytes."""
 
-    __slots__ = ("_has_extras", "_producer", "_stream", "fields", "identity", "measured", "partition", "pieces", "size")
+    __slots__ = (
+        "_has_extras",
+        "_producer",
+        "_stream",
+        "fields",
+        "identity",
+        "measured",
+        "partition",
+        "pieces",
+        "size",
+    )
 
-    def __init__(self, producer: LogProducer, stream: SystemStream, partition: Partition, identity: _Identity | None) -> None:
+    def __init__(
+        self, producer: LogProducer, stream: SystemStream, partition: Partition, identity: _Identity | None
+    ) -> None:
         self._producer = producer
         self._stream = stream
         self.partition = partition
@@ -76,11 +97,14 @@ class _Pending:
         self.measure()
 
     def measure(self) -> None:
-        """See to what was added to ``fields`` since the last time: append it with all else here once it makes a batch."""
+        """Count what was added to ``fields`` since the last time: append it with all else here once it makes
+        a batch."""
         fields, producer = self.fields, self._producer
         if len(fields) > self.measured:
             new = fields[self.measured :] if self.measured else fields
-            self.size += sum(map(len, filter(None, new[0::_FIELDS]))) + sum(map(len, filter(None, new[1::_FIELDS])))
+            self.size += sum(map(len, filter(None, new[0::_FIELDS]))) + sum(
+                map(len, filter(None, new[1::_FIELDS]))
+            )
             self.measured = len(fields)
             producer.wait_for(self)
             if self.size >= producer.batch_bytes or self.measured >= producer.batch_messages * _FIELDS:
@@ -96,24 +120,32 @@ class _Pending:
         self.size += columns.nbytes
         producer = self._producer
         producer.wait_for(self)
-        if self.size >= producer.batch_bytes or sum(piece.num_rows for piece in self.pieces) >= producer.batch_messages:
+        if (
+            self.size >= producer.batch_bytes
+            or sum(piece.num_rows for piece in self.pieces) >= producer.batch_messages
+        ):
             producer.append(self)
 
     def append(self) -> int:
-        """Append everything: what came by the column as one batch; single messages, of which more than a batch may have come before they
-        were measured, as several. How many batches. What cannot be appended is gone; the error says so to whoever sent it."""
+        """Append everything: what came by the column as one batch; single messages, of which more than a
+        batch may have come before they were measured, as several. How many batches. What cannot be appended
+        is gone; the error of the send says so."""
         if not self.fields and not self.pieces:
             return 0
         columns, limits = self._columns(), self._producer
         count = len(columns[1])
-        batches = 1 if self.pieces else max(1, -(-count // limits.batch_messages), self.size // limits.batch_bytes)
+        batches = (
+            1 if self.pieces else max(1, -(-count // limits.batch_messages), self.size // limits.batch_bytes)
+        )
         each = max(1, -(-count // batches))
         self._clear()
         producer, generation, epoch = self.identity or (None, 0, 0)
         for start in range(0, count, each):
             part = [column if column is None else column[start : start + each] for column in columns]
             batch, newest = as_columns(*part, checked=True)
-            self.partition.append_columns(batch, newest, producer=producer, generation=generation, epoch=epoch)
+            self.partition.append_columns(
+                batch, newest, producer=producer, generation=generation, epoch=epoch
+            )
         return len(range(0, count, each))
 
     def take(self) -> Rows:
@@ -138,7 +170,9 @@ class _Pending:
         if not self.pieces:
             return self._rows()
         pieces = [*self.pieces, _piece(*self._rows())] if self.fields else self.pieces
-        whole = pieces[0] if len(pieces) == 1 else pa.Table.from_batches(pieces).combine_chunks().to_batches()[0]
+        whole = (
+            pieces[0] if len(pieces) == 1 else pa.Table.from_batches(pieces).combine_chunks().to_batches()[0]
+        )
         keys, values, timestamps, headers = whole.columns
         has_times, has_headers = (column.null_count < len(column) for column in (timestamps, headers))
         return keys, values, timestamps if has_times else None, headers if has_headers else None
@@ -152,13 +186,19 @@ class _Pending:
         extras = [each or (None, None) for each in fields[2::_FIELDS]]
         timestamps = [timestamp for timestamp, _ in extras]
         headers = [named or None for _, named in extras]
-        return keys, values, timestamps if any(each is not None for each in timestamps) else None, headers if any(headers) else None
+        return (
+            keys,
+            values,
+            timestamps if any(each is not None for each in timestamps) else None,
+            headers if any(headers) else None,
+        )
 
     def _not_bytes(self, what: str, value: object) -> SerdeError:
         setting = "samza.key.serde" if what == "key" else "samza.msg.serde"
         stream = self._stream
         return SerdeError(
-            f"{stream}: a {what} that goes to a log must be bytes, not {type(value).__name__}; set systems.{stream.system}.{setting} "
+            f"{stream}: a {what} that goes to a log must be bytes, not {type(value).__name__}; set "
+            f"systems.{stream.system}.{setting} "
             f"or systems.{stream.system}.streams.{stream.stream}.{setting}, to json for example"
         )
 
@@ -166,9 +206,10 @@ class _Pending:
 class LogProducer(SystemProducer):
     """Writes to the streams of one log.
 
-    A message is kept back until its partition has ``batch.messages`` or ``batch.bytes`` of them, until ``linger.ms`` are over
-    (noticed at the next ``send``), or until ``flush``. What could not be appended raises there, and every later ``flush`` raises again: a
-    failed producer must not be taken for one that has written everything. One that was told to ``hold`` keeps everything back.
+    A message is kept back until its partition has ``batch.messages`` or ``batch.bytes`` of them, until
+    ``linger.ms`` are over (noticed at the next ``send``), or until ``flush``. What could not be appended
+    raises there, and every later ``flush`` raises again: a failed producer must not be taken for one that has
+    written everything. After ``hold`` it keeps everything back.
     """
 
     atomic: str | None = "log"
@@ -206,7 +247,9 @@ class LogProducer(SystemProducer):
     def register(self, source: str) -> None:
         """Every source is welcome."""
 
-    def fence(self, source: str, partitions: Collection[SystemStreamPartition], generation: int, epoch: int) -> None:
+    def fence(
+        self, source: str, partitions: Collection[SystemStreamPartition], generation: int, epoch: int
+    ) -> None:
         self.append_all()
         for ssp in partitions:
             partition = self._log.partition(ssp.stream, ssp.partition)
@@ -232,7 +275,10 @@ class LogProducer(SystemProducer):
 
     def check_sizes(self, rows: Rows) -> None:
         keys, values, limit = rows.keys, rows.messages, self.largest
-        if rows.headers is None and sum(max(map(len, filter(None, column)), default=0) for column in (keys, values)) <= limit:
+        if (
+            rows.headers is None
+            and sum(max(map(len, filter(None, column)), default=0) for column in (keys, values)) <= limit
+        ):
             return
         ssp = rows.ssp
         for key, value, headers in zip(keys, values, rows.headers or itertools.repeat(None), strict=False):
@@ -243,7 +289,13 @@ class LogProducer(SystemProducer):
     def append_once(self, rows: Rows, producer: str, generation: int, sequence: int) -> None:
         partition = self._log.partition(rows.ssp.stream, rows.ssp.partition)
         offsets = partition.append(
-            rows.keys, rows.messages, rows.timestamps, rows.headers, producer=producer, generation=generation, sequence=sequence
+            rows.keys,
+            rows.messages,
+            rows.timestamps,
+            rows.headers,
+            producer=producer,
+            generation=generation,
+            sequence=sequence,
         )
         self._unforced[partition] = None
         if offsets is None:
@@ -251,7 +303,8 @@ class LogProducer(SystemProducer):
         self._batches.inc()
         if rows.base is not None and offsets and offsets.start != rows.base:
             raise StreamSystemError(
-                f"{rows.ssp}: the first of {len(rows)} messages was to get the offset {rows.base} and got {offsets.start}: something "
+                f"{rows.ssp}: the first of {len(rows)} messages was to get the offset {rows.base} and got "
+                f"{offsets.start}: something "
                 "else writes to this partition, which belongs to one task of one job alone"
             )
 
@@ -264,7 +317,9 @@ class LogProducer(SystemProducer):
         if partition is None:
             count = self._log.stream(stream.stream).partitions
             if count > 1:
-                raise StreamSystemError(f"{stream}: a message must say which of the {count} partitions it goes to")
+                raise StreamSystemError(
+                    f"{stream}: a message must say which of the {count} partitions it goes to"
+                )
             partition = 0
         send(source, envelope, envelope.key, envelope.message, partition)
 
@@ -273,14 +328,17 @@ class LogProducer(SystemProducer):
         self._caches.append(pendings)
         fenced = self._fenced
 
-        def send(source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int) -> None:
+        def send(
+            source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int
+        ) -> None:
             place = (source, partition) if fenced else partition
             pending = pendings.get(place)
             if pending is None:
                 pending = pendings[place] = self._pending(source, stream, partition)
             if type(message) is bytes:
-                # Some encoders (orjson) return bytes from a buffer of 4 kB that lives as long as they do. A copy costs little; to go
-                # through so much memory with every batch costs more than all else here.
+                # Some encoders (orjson) return bytes from a buffer of 4 kB that lives as long as they do. A
+                # copy costs little; to go through so much memory with every batch costs more than all else
+                # here.
                 message = b"%b" % message
             plain = envelope.timestamp is None and not envelope.headers
             pending.add(key, message, None if plain else (envelope.timestamp, envelope.headers))
@@ -290,13 +348,18 @@ class LogProducer(SystemProducer):
         self._senders[stream] = send
         return send
 
-    def appends(self, stream: SystemStream) -> Appends | None:
-        # What is appended that way is looked at from time to time only, which must not be longer than it may wait.
-        if self._linger < _SETTLED_WITHIN_S or any(partition.stream == stream.stream for _, partition in self._fenced):
+    def appends(self, stream: SystemStream) -> PartitionAppenders | None:
+        # What is appended that way is looked at from time to time only, which must not be longer than it may
+        # wait.
+        if self._linger < _SETTLED_WITHIN_S or any(
+            partition.stream == stream.stream for _, partition in self._fenced
+        ):
             return None
-        pendings = [self._pending("", stream, number) for number in range(self._log.stream(stream.stream).partitions)]
+        pendings = [
+            self._pending("", stream, number) for number in range(self._log.stream(stream.stream).partitions)
+        ]
         self._quick.update(dict.fromkeys(pendings))
-        return Appends([pending.fields.extend for pending in pendings], self.largest, self._settle)
+        return PartitionAppenders([pending.fields.extend for pending in pendings], self.largest, self._settle)
 
     def _settle(self) -> None:
         self._measure()
@@ -309,13 +372,15 @@ class LogProducer(SystemProducer):
 
     def sender_of_columns(self, stream: SystemStream) -> SendColumns:
         if self.batch_messages == sys.maxsize:
-            return super().sender_of_columns(stream)  # what is held back is kept as rows
+            return row_by_row(stream, self.sender(stream))  # what is held back is kept as rows
 
         def send(source: str, partition: int, columns: pa.RecordBatch) -> None:
             pending = self._pending(source, stream, partition)
             self._check_sizes(pending.partition, columns.nbytes, columns.column(0), columns.column(1))
             # One append takes at most so much; a column may be of any length.
-            rows = max(1, min(columns.num_rows, self.batch_bytes * columns.num_rows // max(1, columns.nbytes)))
+            rows = max(
+                1, min(columns.num_rows, self.batch_bytes * columns.num_rows // max(1, columns.nbytes))
+            )
             for at in range(0, columns.num_rows, rows):
                 pending.add_columns(columns.slice(at, rows))
             if monotonic() >= self.due:
@@ -332,15 +397,19 @@ class LogProducer(SystemProducer):
         timestamps: Sequence[int | None] | pa.Array | None = None,
         headers: Sequence[Mapping[str, bytes] | None] | None = None,
     ) -> range:
-        """Append many messages at once, behind what was sent before: the fast way to load data. Returns their offsets.
+        """Append many messages at once, behind what was sent before: the fast way to load data. Returns their
+        offsets.
 
-        ``flush`` makes them durable. Raises MessageTooLargeError where one of them is too large; nothing is written then."""
+        ``flush`` makes them durable. Raises MessageTooLargeError where one of them is too large; nothing is
+        written then."""
         self.append_all()
         target = self._log.partition(stream.stream, partition)
         columns, newest = as_columns(keys, values, timestamps, headers)
         self._check_sizes(target, columns.nbytes, columns["key"], columns["value"])
         begin = end = None
-        rows = max(1, min(columns.num_rows, self.batch_bytes * max(1, columns.num_rows) // max(1, columns.nbytes)))
+        rows = max(
+            1, min(columns.num_rows, self.batch_bytes * max(1, columns.num_rows) // max(1, columns.nbytes))
+        )
         for at in range(0, columns.num_rows, rows):
             offsets = target.append_columns(columns.slice(at, rows), newest)
             assert offsets is not None
@@ -363,7 +432,9 @@ class LogProducer(SystemProducer):
         """Append what waits for any partition."""
         if self._failed is not None:
             what = described(self._failed)
-            raise StreamSystemError(f"{self._system}: an earlier write failed, not all is there: {what}") from self._failed
+            raise StreamSystemError(
+                f"{self._system}: an earlier write failed, not all is there: {what}"
+            ) from self._failed
         for pending in list(self._waiting):
             self.append(pending)
         self.due = float("inf")
@@ -386,7 +457,8 @@ class LogProducer(SystemProducer):
         self._batches.inc(batches)
 
     def _pending(self, source: str, stream: SystemStream, number: int) -> _Pending:
-        """Where the messages of a source for a partition wait: with all others, unless the partition is fenced for the source."""
+        """The buffer of a source's messages for a partition: with all others, unless the partition is
+        fenced for the source."""
         partition = self._log.partition(stream.stream, number)
         identity = self._fenced.get((source, partition))
         place = (partition, identity)
@@ -396,14 +468,17 @@ class LogProducer(SystemProducer):
 
     def too_large(self, partition: Partition, size: int) -> MessageTooLargeError:
         return MessageTooLargeError(
-            f"{partition.name}: a message of {size} bytes is larger than systems.{self._system}.max.message.bytes={self.largest}; "
+            f"{partition.name}: a message of {size} bytes is larger than "
+            f"systems.{self._system}.max.message.bytes={self.largest}; "
             "nothing of it was written. Raise the limit, or send less at once"
         )
 
     def _check_sizes(self, partition: Partition, size: int, keys: pa.Array, values: pa.Array) -> None:
         limit = self.largest
         if size > limit:
-            lengths = pc.add(pc.fill_null(pc.binary_length(keys), 0), pc.fill_null(pc.binary_length(values), 0))
+            lengths = pc.add(
+                pc.fill_null(pc.binary_length(keys), 0), pc.fill_null(pc.binary_length(values), 0)
+            )
             largest = pc.max(lengths).as_py() or 0
             if largest > limit:
                 raise self.too_large(partition, largest)
@@ -411,10 +486,10 @@ class LogProducer(SystemProducer):
 
 def _piece(keys: Any, values: Any, timestamps: Any, headers: Any) -> pa.RecordBatch:
     """Single messages by the column."""
-    times = pa.nulls(len(values), pa.int64()) if timestamps is None else pa.array(timestamps, pa.int64())
+    times = pa.nulls(len(values), pa.int64()) if timestamps is None else int64_column(timestamps)
     kind = SCHEMA.field("headers").type
     named = pa.nulls(len(values), kind)
     if headers is not None:
         named = pa.array([None if each is None else list(each.items()) for each in headers], kind)
-    arrays = [pa.array(keys, pa.binary()), pa.array(values, pa.binary()), times, named]
+    arrays = [binary_column(keys), binary_column(values), times, named]
     return pa.RecordBatch.from_arrays(arrays, names=["key", "message", "timestamp", "headers"])

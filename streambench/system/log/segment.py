@@ -1,7 +1,9 @@
-"""Segments: the files of a partition, each named after the offset of its first message, and their sparse indexes.
+"""Segments: the files of a partition, each named after the offset of its first message, and their sparse
+indexes.
 
-Beside ``<base>.arrow`` lies ``<base>.index``: pairs of (offset, position) of some batches, in ascending order. The index is a
-hint only. It is never forced to the disk, may be missing or wrong, and each entry is checked against the segment before it is used.
+Beside ``<base>.arrow`` lies ``<base>.index``: pairs of (offset, position) of some batches, in ascending
+order. The index is a hint only. It is never forced to the disk, may be missing or wrong, and each entry is
+checked against the segment before it is used.
 """
 
 from __future__ import annotations
@@ -9,13 +11,17 @@ from __future__ import annotations
 import bisect
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
+import msgspec
+from crc32c import crc32c
 from msgspec import Struct
 
 from streambench.errors import CorruptDataError
-from streambench.system.log.frame import EndOfStream, Frame, Torn, parse, walk
+from streambench.fsync import fsync_directory
+from streambench.system.log.frame import END_OF_STREAM, EndOfStream, Frame, Torn, parse, walk
+from streambench.system.log.header import Header, header_bytes, read_header
 
 _ENTRY = struct.Struct("<qq")
 _INDEX_EVERY = 1 << 18
@@ -34,7 +40,8 @@ class Segment(Struct, frozen=True, order=True):
 
     @property
     def state_path(self) -> Path:
-        """What was known of the producers when the segment began; absent where there was nothing to know."""
+        """The file with the state of the producers when the segment began; absent where there was nothing to
+        know."""
         return self.path.with_suffix(".json")
 
 
@@ -49,24 +56,18 @@ def segments(directory: Path) -> list[Segment]:
         names = os.listdir(directory)
     except FileNotFoundError:
         return []
-    bases = sorted(int(name[:20]) for name in names if len(name) == 26 and name.endswith(".arrow") and name[:20].isdecimal())
+    bases = sorted(
+        int(name[:20])
+        for name in names
+        if len(name) == 26 and name.endswith(".arrow") and name[:20].isdecimal()
+    )
     return [segment_of(directory, base) for base in bases]
 
 
-def first_frame(descriptor: int) -> int:
-    """Where the first frame of a segment lies: after its schema."""
-    prefix = os.pread(descriptor, 8, 0)
-    if len(prefix) < 8 or prefix[:4] != b"\xff\xff\xff\xff":
-        return -1
-    return 8 + int.from_bytes(prefix[4:], "little")
-
-
 def start_of(segment: Segment, descriptor: int) -> int:
-    """Where the first frame lies. Raises CorruptDataError where the file does not begin as a segment does."""
-    start = first_frame(descriptor)
-    if start < 0:
-        raise CorruptDataError(f"{segment.path}, byte 0: this is not a segment of a log (its schema cannot be read)")
-    return start
+    """The position of the first frame. Raises CorruptDataError where the file does not begin as a segment
+    does."""
+    return read_header(segment.path, descriptor).size
 
 
 def frames(segment: Segment, descriptor: int, position: int) -> Iterator[Frame | EndOfStream | Torn]:
@@ -75,7 +76,7 @@ def frames(segment: Segment, descriptor: int, position: int) -> Iterator[Frame |
 
 
 def find(segment: Segment, descriptor: int, offset: int) -> int:
-    """Where to begin reading for ``offset``: at a frame that begins at or before it, from the index."""
+    """The position to read from for ``offset``: at a frame that begins at or before it, from the index."""
     start = start_of(segment, descriptor)
     entries = _entries(segment)
     at = bisect.bisect_right(entries, (offset, 1 << 62)) - 1
@@ -89,8 +90,67 @@ def find(segment: Segment, descriptor: int, offset: int) -> int:
     return start
 
 
+def write_sealed(
+    segment: Segment,
+    batches: Iterable[memoryview | bytes],
+    values: Mapping[str, str],
+    check: Callable[[], object] | None = None,
+) -> None:
+    """Put a sealed segment in place, durably: a header with this metadata, and these frames.
+
+    A reader that has the former file open keeps it. ``check``: as for ``write_durably``."""
+    written: list[Frame] = []
+    temporary = segment.path.with_name(f".{segment.path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    try:
+        with open(temporary, "xb") as file:
+            position = file.write(header_bytes(values))
+            for data in batches:
+                frame = parse(data, 0, position)
+                assert isinstance(frame, Frame)
+                written.append(frame)
+                position += file.write(data)
+            file.write(END_OF_STREAM)
+            file.flush()
+            os.fsync(file.fileno())
+        if check is not None:
+            check()
+        segment.index_path.unlink(missing_ok=True)
+        os.replace(temporary, segment.path)
+        fsync_directory(segment.path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+    noted = 0
+    for frame in written:
+        noted = note(segment, frame, noted)
+
+
+def state_check(data: bytes) -> str:
+    """The checksum of the producers' file, as it stands in the header of a segment."""
+    return f"{crc32c(data):08x}"
+
+
+def read_state(segment: Segment, header: Header, remedy: str) -> dict[str, tuple[int, int]]:
+    """Per producer its last (generation, sequence) when the segment began. Raises CorruptDataError."""
+    path = segment.state_path
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        if header.producers is None:
+            return {}
+        raise CorruptDataError(f"{path} is missing, which {segment.path} begins with; {remedy}") from None
+    try:
+        if header.producers not in (None, state_check(data)):
+            raise CorruptDataError(
+                f"{path}: its contents do not match the checksum in {segment.path}; {remedy}"
+            )
+        return msgspec.json.decode(data, type=dict[str, tuple[int, int]])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CorruptDataError(f"{path}: cannot be read ({error}); {remedy}") from None
+
+
 def note(segment: Segment, frame: Frame, last_noted: int) -> int:
-    """Put a frame into the index if enough lies between it and the last one that was. Returns the position last noted."""
+    """Put a frame into the index if enough lies between it and the last one that was. Returns the position
+    last noted."""
     if frame.position - last_noted < _INDEX_EVERY:
         return last_noted
     with open(segment.index_path, "ab") as file:

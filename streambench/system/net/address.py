@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import socket
 import time
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from msgspec import Struct
 
 from streambench.config import Config
 from streambench.errors import ConfigError
+from streambench.metrics.log_reporter import LISTENING
 
 _LAST_PORT = 65_535
 _PAUSE_S = 0.1
@@ -32,18 +34,23 @@ class Address(Struct, frozen=True):
 
 
 def addresses(config: Config, key: str, partitions: int) -> list[Address]:
-    """The addresses of all partitions, from ``host:port`` (consecutive ports from there on; of port 0, any free ones) or one ``host:port``
-    for each, separated by commas. A host that is left out is 127.0.0.1. Raises ConfigError."""
+    """The addresses of all partitions, from ``host:port`` (consecutive ports from there on; of port 0, any
+    free ones) or one ``host:port`` for each, separated by commas. A host that is left out is 127.0.0.1.
+    Raises ConfigError."""
     given = [_parsed(config, key, text) for text in config.names(key)]
     if len(given) == partitions:
         return given
     if len(given) != 1:
         raise config.error(
-            key, f"{len(given)} addresses for {partitions} partitions: give one for each, or one whose ports are counted on from it"
+            key,
+            f"{len(given)} addresses for {partitions} partitions: give one for each, or one whose ports are "
+            "counted on from it",
         )
     host, port = given[0].host, given[0].port
     if port + partitions - 1 > _LAST_PORT:
-        raise config.error(key, f"{partitions} partitions take the ports from {port} on, beyond the last one, {_LAST_PORT}")
+        raise config.error(
+            key, f"{partitions} partitions take the ports from {port} on, beyond the last one, {_LAST_PORT}"
+        )
     return [Address(host, port + number if port else 0) for number in range(partitions)]
 
 
@@ -57,9 +64,19 @@ def _parsed(config: Config, key: str, text: str) -> Address:
     return Address(host or "127.0.0.1", int(port))
 
 
-def listen(open_: Callable[[], object], patience_s: float, config: Config, key: str, address: Address) -> None:
-    """Have ``open_`` listen at an address. Where another one does, it is tried again for so long: an older start of the same job, which
-    this one replaces, perhaps has not noticed yet. Raises ConfigError."""
+def announce(what: object, place: str, *, asked: int) -> None:
+    """Log at which address a stream or partition takes messages. ``asked``: the port of the configuration;
+    where that is 0, nothing else shows which it is, and this is a warning."""
+    logging.getLogger(LISTENING).log(
+        logging.INFO if asked else logging.WARNING, "%s listens on %s", what, place
+    )
+
+
+def listen(
+    open_: Callable[[], object], patience_s: float, config: Config, key: str, address: Address
+) -> None:
+    """Have ``open_`` listen at an address. Where another one does, it is tried again for so long: an older
+    start of the same job, which this one replaces, perhaps has not noticed yet. Raises ConfigError."""
     until = time.monotonic() + patience_s
     while True:
         try:

@@ -12,7 +12,8 @@ from streambench.system.numbered import NumberedAdmin
 
 
 class NetAdmin(NumberedAdmin):
-    """Knows the streams of one system. None of them stores a message: offsets count what one consumer received, from 0 on."""
+    """Knows the streams of one system. None of them stores a message: offsets count what one consumer
+    received, from 0 on."""
 
     replayable = False
 
@@ -27,7 +28,9 @@ class NetAdmin(NumberedAdmin):
         present = self._streams.partitions(stream)
         if present != partitions:
             key = self._streams.key(stream, "partitions")
-            raise StreamExistsError(f"{stream} is there already, with {present} partitions and not {partitions}: set {key}")
+            raise StreamExistsError(
+                f"{stream} is there already, with {present} partitions and not {partitions}: set {key}"
+            )
         return False
 
     def streams(self) -> list[SystemStream]:

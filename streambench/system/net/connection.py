@@ -10,58 +10,71 @@ import ssl
 from streambench.system.net.framing import Splitter
 
 NOT_NOW = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
-"""What a socket that does not block raises where it would."""
+"""The errors of a socket that does not block, where it would."""
 
 
 class Connection:
     """A connection with what is known of it.
 
-    ``received``: how many messages have ended in it; ``safe``: how many of those are; ``told``: the same as its sender knows. ``heard``:
-    when it last sent anything, ``began``: since when it has been sending the message that is not complete (None: there is none); ``until``:
-    it was refused, and is listened to until then so that it can read why. ``granted``: it may hold much of an unfinished message.
-    ``is_half``: its sender will send nothing more, and waits for what is still to be acknowledged.
+    ``received``: how many messages have ended in it; ``safe``: how many of those are; ``acked``: the same as
+    its sender knows. ``heard``: when it last sent anything, ``began``: since when it has been sending the
+    message that is not complete (None: there is none); ``until``: it was refused, and is listened to until
+    then so that it can read why. ``granted``: it may hold much of an unfinished message. ``is_half``: its
+    sender will send nothing more, and waits for what is still to be acknowledged.
     """
 
     __slots__ = (
-        "began", "granted", "heard", "is_closed", "is_half", "peer", "received", "safe", "sock", "splitter", "told", "unsent", "until",
-    )  # fmt: skip
+        "began",
+        "granted",
+        "heard",
+        "is_closed",
+        "is_half",
+        "peer",
+        "received",
+        "safe",
+        "sock",
+        "splitter",
+        "acked",
+        "unsent",
+        "until",
+    )
 
     def __init__(self, sock: socket.socket, peer: str, splitter: Splitter, now: float) -> None:
         self.sock = sock
         self.peer = peer
         self.splitter = splitter
-        self.received = self.safe = self.told = 0
+        self.received = self.safe = self.acked = 0
         self.heard = now
         self.began: float | None = None
         self.until: float | None = None
         self.granted = self.is_half = self.is_closed = False
         self.unsent = b""
 
-    def tell(self, *, anyway: bool = False) -> bool:
-        """Say how many messages are safe, where that is news (or ``anyway``); False where the sender must be told later, because it reads
-        nothing now. Raises OSError where the connection is lost."""
-        if not self.unsent and (self.safe != self.told or anyway):
+    def acknowledge(self, *, anyway: bool = False) -> bool:
+        """Say how many messages are safe, where that is news (or ``anyway``); False where the sender must be
+        answered later, because it reads nothing now. Raises OSError where the connection is lost."""
+        if not self.unsent and (self.safe != self.acked or anyway):
             self.unsent = b"%d\n" % self.safe
-            self.told = self.safe
+            self.acked = self.safe
         try:
             while self.unsent:
                 self.unsent = self.unsent[self.sock.send(self.unsent) :]
-                if not self.unsent and self.safe != self.told:
+                if not self.unsent and self.safe != self.acked:
                     self.unsent = b"%d\n" % self.safe
-                    self.told = self.safe
+                    self.acked = self.safe
         except NOT_NOW:
             return False
         return True
 
-    def say_goodbye(self, line: str) -> None:
+    def close_gracefully(self, line: str) -> None:
         """Say why nothing more is read, and that nothing more will be said."""
-        # Without anybody who reads it, nobody misses it.
+        # Without a reader it does not matter.
         with contextlib.suppress(OSError):
             self.sock.send(self.unsent + line.encode() + b"\n")
             self.sock.shutdown(socket.SHUT_WR)
 
     def is_lost(self) -> bool:
-        """Whether the kernel knows that nobody is at the other end."""
+        """True if the kernel knows that the other end is gone."""
         return self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) != 0
 
     def close(self) -> None:
@@ -71,5 +84,5 @@ class Connection:
 
 
 def is_exhausted(error: OSError) -> bool:
-    """Whether a socket could not be had because there are too many files."""
+    """True if a socket could not be had because there are too many files."""
     return error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)

@@ -9,7 +9,7 @@ from streambench.config_keys import Key
 from streambench.metrics.registry import MetricsRegistry
 from streambench.system.api import SystemFactory
 from streambench.system.net.admin import NetAdmin
-from streambench.system.net.settings import TCP_KEYS, TCP_SETTINGS, UDP_KEYS, UDP_SETTINGS, Streams
+from streambench.system.net.settings import TCP, UDP, Streams
 from streambench.system.net.tcp_consumer import TcpConsumer
 from streambench.system.net.tcp_producer import TcpProducer
 from streambench.system.net.udp_consumer import UdpConsumer
@@ -17,31 +17,36 @@ from streambench.system.net.udp_producer import UdpProducer
 
 
 class TcpSystemFactory(SystemFactory):
-    """``systems.<s>.samza.factory=tcp``. A stream is where it is received: ``systems.<s>.streams.<t>.listen=127.0.0.1:7000``.
+    """``systems.<s>.samza.factory=tcp``. A stream is where it is received:
+    ``systems.<s>.streams.<t>.listen=127.0.0.1:7000``.
 
-    **Partitions**: partition n of a stream listens on the n-th port from there on (or at the n-th of several addresses), so that a
-    container listens for its own partitions and for no others, and whoever sends chooses the partition by the port. A producer connects to
-    ``connect`` (else ``listen``), to each partition once; keys go to partitions as everywhere.
+    **Partitions**: partition n of a stream listens on the n-th port from there on (or at the n-th of several
+    addresses), so that a container listens for its own partitions and for no others, and a sender
+    chooses the partition by the port. A producer connects to ``connect`` (else ``listen``), to each partition
+    once; keys go to partitions as everywhere.
 
-    **The protocol.** The sender connects and sends messages; ``framing`` says what ends one: ``lines``: a newline, which is not part of it.
-    ``length``: 4 bytes before it, big-endian, tell how many bytes it has. ``envelope``: what follows these 4 bytes is a MessagePack map of
-    ``message``, ``key`` (bin or nil), ``timestamp`` (milliseconds) and ``headers`` (a map of str to bin); with the other two there is the
+    **The protocol.** The sender connects and sends messages; ``framing`` says what ends one: ``lines``: a
+    newline, which is not part of it. ``length``: 4 bytes before it, big-endian, hold the number of its bytes.
+    ``envelope``: what follows these 4 bytes is a MessagePack map of ``message``, ``key`` (bin or nil),
+    ``timestamp`` (milliseconds) and ``headers`` (a map of str to bin); with the other two there is the
     message alone. The receiver says nothing but lines of text::
 
-        17                      so many messages of this connection, from its first one on, are safe (with acknowledge=true)
-        error: message 18: ...  what was sent cannot be taken; nothing behind it is read, and the connection is closed
-        busy: ...               the connection is closed; come again
+        17                      so many messages of this connection, from its first one on, are safe (with
+        acknowledge=true) error: message 18: ...  what was sent cannot be taken; nothing behind it is read,
+        and the connection is closed busy: ...               the connection is closed; come again
 
-    Safe: the job has processed them all and has committed, or they are in a landed stream. A sender that keeps what is not acknowledged,
-    and sends it again over a new connection, loses nothing, and what it sends may come twice. One that does not care (``nc``) need not
-    read. A sender that has shut down its side is answered until all it sent is safe.
+    Safe: the job has processed them all and has committed, or they are in a landed stream. A sender that
+    keeps what is not acknowledged, and sends it again over a new connection, loses nothing, and what it sends
+    may come twice. One that does not care (``nc``) need not read. A sender that has shut down its side is
+    answered until all it sent is safe.
 
-    **Limits**: ``max.message.bytes``, ``max.connections`` (of a partition), ``unfinished.bytes`` (of a partition, for messages that have
-    begun to arrive), ``frame.timeout.ms`` and ``idle.timeout.ms``. What a task does not keep up with stays in the kernel's buffers.
+    **Limits**: ``max.message.bytes``, ``max.connections`` (of a partition), ``unfinished.bytes`` (of a
+    partition, for messages that have begun to arrive), ``frame.timeout.ms`` and ``idle.timeout.ms``. What a
+    task does not keep up with stays in the kernel's buffers.
     """
 
-    keys: ClassVar[frozenset[str] | None] = TCP_KEYS
-    settings: ClassVar[tuple[Key, ...]] = TCP_SETTINGS
+    keys: ClassVar[frozenset[str] | None] = TCP.system_names
+    settings: ClassVar[tuple[Key, ...]] = TCP.keys
 
     def get_consumer(self, system: str, config: Config, metrics: MetricsRegistry) -> TcpConsumer:
         return TcpConsumer(_tcp(system, config), metrics)
@@ -49,22 +54,24 @@ class TcpSystemFactory(SystemFactory):
     def get_producer(self, system: str, config: Config, metrics: MetricsRegistry) -> TcpProducer:
         return TcpProducer(_tcp(system, config), metrics)
 
-    def get_admin(self, system: str, config: Config) -> NetAdmin:
+    def get_admin(self, system: str, config: Config, metrics: MetricsRegistry | None = None) -> NetAdmin:
         return NetAdmin(_tcp(system, config))
 
 
 class UdpSystemFactory(SystemFactory):
     """``systems.<s>.samza.factory=udp``. Streams and partitions have addresses as those of ``tcp``.
 
-    A datagram is a message; with ``framing=lines`` it holds several, with newlines between (and at the end, or not; a producer ends each
-    message with one), and a producer fills datagrams up to ``datagram.bytes``. Nothing is acknowledged, and what is lost is lost, but
-    counted: what the kernel drops because its buffer (``receive.buffer.bytes``) is full; and with ``sequence=true``, on both sides, what
-    never arrived. Each datagram then begins with the bytes ``sbu1``, 8 bytes that its sender has chosen at its start, and its number from 0
-    on (8 bytes, big-endian); what is missing is counted from the first number on that arrives of a sender.
+    A datagram is a message; with ``framing=lines`` it holds several, with newlines between (and at the end,
+    or not; a producer ends each message with one), and a producer fills datagrams up to ``datagram.bytes``.
+    Nothing is acknowledged, and what is lost is lost, but counted: what the kernel drops because its buffer
+    (``receive.buffer.bytes``) is full; and with ``sequence=true``, on both sides, what never arrived. Each
+    datagram then begins with the bytes ``sbu1``, 8 bytes that its sender has chosen at its start, and its
+    number from 0 on (8 bytes, big-endian); what is missing is counted from the first number on that arrives
+    of a sender.
     """
 
-    keys: ClassVar[frozenset[str] | None] = UDP_KEYS
-    settings: ClassVar[tuple[Key, ...]] = UDP_SETTINGS
+    keys: ClassVar[frozenset[str] | None] = UDP.system_names
+    settings: ClassVar[tuple[Key, ...]] = UDP.keys
 
     def get_consumer(self, system: str, config: Config, metrics: MetricsRegistry) -> UdpConsumer:
         return UdpConsumer(_udp(system, config), metrics)
@@ -72,13 +79,13 @@ class UdpSystemFactory(SystemFactory):
     def get_producer(self, system: str, config: Config, metrics: MetricsRegistry) -> UdpProducer:
         return UdpProducer(_udp(system, config), metrics)
 
-    def get_admin(self, system: str, config: Config) -> NetAdmin:
+    def get_admin(self, system: str, config: Config, metrics: MetricsRegistry | None = None) -> NetAdmin:
         return NetAdmin(_udp(system, config))
 
 
 def _tcp(system: str, config: Config) -> Streams:
-    return Streams(system, config, TCP_KEYS)
+    return Streams(system, config, TCP)
 
 
 def _udp(system: str, config: Config) -> Streams:
-    return Streams(system, config, UDP_KEYS)
+    return Streams(system, config, UDP)

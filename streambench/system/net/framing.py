@@ -1,7 +1,8 @@
 """Framing: how messages stand in a stream of bytes, and how they are found in it again.
 
-``lines``: each message, then a newline. ``length``: 4 bytes (big-endian) that say how many follow, then those. ``envelope``: as ``length``,
-but what follows is a MessagePack map of ``message``, ``key``, ``timestamp`` and ``headers``.
+``lines``: each message, then a newline. ``length``: 4 bytes (big-endian) that say how many follow, then
+those. ``envelope``: as ``length``, but what follows is a MessagePack map of ``message``, ``key``,
+``timestamp`` and ``headers``.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class Envelope(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
 class Splitter(ABC):
     """Finds the messages in what one connection sends.
 
-    ``unfinished``: how many bytes it holds of a message whose end has not come. ``refusal``: why nothing that follows can be read, None
-    as long as all is well; ``is_too_large`` tells the two reasons apart.
+    ``unfinished``: how many bytes it holds of a message whose end has not come. ``refusal``: why nothing that
+    follows can be read, None as long as all is well; ``is_too_large`` distinguishes the two reasons.
     """
 
     def __init__(self, max_message_bytes: int) -> None:
@@ -56,12 +57,15 @@ class Splitter(ABC):
         """The messages that end in ``data``, which follows what came before."""
 
     def forget(self) -> None:
-        """Let go of what is unfinished."""
+        """Drop what is unfinished."""
         self._rest = bytearray()
 
     def _refuse_length(self, at_least: int) -> None:
         self.is_too_large = True
-        self.refusal = f"a message of {at_least} bytes or more is larger than the {self._most} that are allowed (max.message.bytes)"
+        self.refusal = (
+            f"a message of {at_least} bytes or more is larger than the {self._most} that are allowed "
+            "(max.message.bytes)"
+        )
         self.forget()
 
 
@@ -143,11 +147,11 @@ class Framing(ABC):
 
     @abstractmethod
     def frame(self, envelope: OutgoingMessageEnvelope, key: Any, message: Any) -> bytes:
-        """What is sent for a message. Raises SerdeError, MessageTooLargeError."""
+        """The bytes that are sent for a message. Raises SerdeError, MessageTooLargeError."""
 
     @property
     def largest(self) -> int:
-        """How long key and message may be together so that a frame of them is not too long in any case."""
+        """The length of key and message up to which a frame of them is never too long."""
         return self._most
 
     def frames(self, keys: list[bytes | None], messages: list[bytes]) -> list[bytes]:
@@ -162,14 +166,20 @@ class Framing(ABC):
     def _checked(self, what: str, message: Any) -> bytes:
         if type(message) is not bytes:
             kind = "None" if message is None else f"a {type(message).__name__}"
-            remedy = "only framing=envelope carries None" if message is None else "set a serde, for example samza.msg.serde=json"
+            remedy = (
+                "only framing=envelope carries None"
+                if message is None
+                else "set a serde, for example samza.msg.serde=json"
+            )
             raise SerdeError(f"{self._stream}: {what} is bytes, and this message is {kind}: {remedy}")
         if len(message) > self._most:
             self._refuse(len(message))
         return bytes(message)  # the same object
 
     def _refuse(self, length: int) -> None:
-        raise MessageTooLargeError(f"{self._stream}: a message of {length} bytes is larger than max.message.bytes, {self._most}")
+        raise MessageTooLargeError(
+            f"{self._stream}: a message of {length} bytes is larger than max.message.bytes, {self._most}"
+        )
 
 
 class LineFraming(Framing):
@@ -182,7 +192,8 @@ class LineFraming(Framing):
             self._checked("a line", message)
         if b"\n" in message:
             raise SerdeError(
-                f"{self._stream}: this message holds a newline, and would be several lines: {shortened(message)}; set framing=length"
+                f"{self._stream}: this message holds a newline, and would be several lines: "
+                f"{shortened(message)}; set framing=length"
             )
         framed: bytes = message + b"\n"
         return framed
@@ -238,4 +249,8 @@ class EnvelopeFraming(Framing):
         )
 
 
-FRAMINGS: dict[str, type[Framing]] = {"lines": LineFraming, "length": LengthFraming, "envelope": EnvelopeFraming}
+FRAMINGS: dict[str, type[Framing]] = {
+    "lines": LineFraming,
+    "length": LengthFraming,
+    "envelope": EnvelopeFraming,
+}

@@ -1,7 +1,7 @@
 """One partition of a ``tcp`` stream: a listening socket, its connections, and what they have sent.
 
-All sockets are non-blocking, and are looked at in ``take`` alone, on the thread that polls. ``acknowledge`` answers the senders on its own
-thread: one lock guards everything.
+All sockets are non-blocking, and are looked at in ``take`` alone, on the thread that polls. ``acknowledge``
+answers the senders on its own thread: one lock guards everything.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ import time
 from collections import deque
 from typing import Any
 
+from streambench import descriptors
 from streambench.chunk import Chunk
-from streambench.held import not_for_children
+from streambench.locks import not_for_children
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStreamPartition
-from streambench.system.net.address import Address
+from streambench.system.net.acks import Acks
+from streambench.system.net.address import Address, announce
 from streambench.system.net.connection import NOT_NOW, Connection, is_exhausted
 from streambench.system.net.framing import Framing
-from streambench.system.net.receipts import Receipts
 from streambench.system.net.settings import TcpSettings
 
 log = logging.getLogger(__name__)
@@ -31,14 +32,14 @@ log = logging.getLogger(__name__)
 _BACKLOG = 4096
 _MOST_AT_ONCE = 128 << 10
 _LITTLE = 16 << 10  # no less than a record of TLS, so that none is left in between
-_ACCEPTED_AT_ONCE = 100
+_ACCEPTED_AT_ONCE = 32
 _GOODBYE_S = 2.0
 _GOODBYE_BYTES = 1 << 20
 _QUIET_S = 10.0
 
 
 class Counters:
-    """What is counted of the connections of one system."""
+    """Counters of the connections of one system."""
 
     def __init__(self, system: str, metrics: MetricsRegistry) -> None:
         def counter(name: str) -> Any:
@@ -49,22 +50,29 @@ class Counters:
         self.lost = counter("connections-lost")
         self.halves = counter("messages-cut-off")
         self.refused = {
-            kind: counter(f"connections-refused-{kind}") for kind in ("too-large", "malformed", "slow", "idle", "too-many", "exhausted")
+            kind: counter(f"connections-refused-{kind}")
+            for kind in ("too-large", "malformed", "slow", "idle", "too-many", "exhausted")
         }
 
 
 class Listener:
     """Receives one partition.
 
-    Its memory is bounded: what has arrived and was not taken is what one look at one socket brought; of what is unfinished, a connection
-    holds a little, and only so many of them as ``unfinished_bytes`` allows may hold as much as a message may have. The others are not
-    read meanwhile. And what was delivered but is not acknowledged is limited by ``unacknowledged_bytes``.
+    Its memory is bounded: what has arrived and was not taken is what one look at one socket brought; of what
+    is unfinished, a connection holds a little, and only so many of them as ``unfinished_bytes`` allows may
+    hold as much as a message may have. The others are not read meanwhile. And what was delivered but is not
+    acknowledged is limited by ``unacknowledged_bytes``.
     """
 
     def __init__(
-        self, ssp: SystemStreamPartition, address: Address, settings: TcpSettings, framing: Framing, tls: ssl.SSLContext | None,
+        self,
+        ssp: SystemStreamPartition,
+        address: Address,
+        settings: TcpSettings,
+        framing: Framing,
+        tls: ssl.SSLContext | None,
         counters: Counters,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.ssp = ssp
         self.address = address
         self.at_head = False
@@ -81,17 +89,22 @@ class Listener:
         self._ready: deque[Connection | None] = deque()
         self._waiting: deque[tuple[Connection, list[Any]]] = deque()
         self._next = 0
-        self._receipts = Receipts()
+        self._receipts = Acks()
         self._arrived = self._safe = 0
         self._marks: deque[tuple[int, int]] = deque()
-        """Of what is not acknowledged: offsets, and how many bytes had arrived when those before them were delivered."""
+        """Of what is not acknowledged: offsets, and how many bytes had arrived when those before them were
+        delivered."""
         self._buffer = memoryview(bytearray(_MOST_AT_ONCE))
         self._grants = max(1, settings.unfinished_bytes // settings.max_message_bytes)
         self._ungranted: dict[Connection, None] = {}
         """Those that are not read until they may hold more."""
-        self._told_later: dict[Connection, None] = {}
+        self._answered_later: dict[Connection, None] = {}
+        self._silent: dict[Connection, None] = {}
+        """Those on which no message has come, the oldest first."""
         self._said: dict[str, float] = {}
-        times = [each / 4 for each in (settings.frame_timeout_s, settings.idle_timeout_s) if each]
+        times = [
+            each / 4 for each in (settings.frame_timeout_ms / 1000, settings.idle_timeout_ms / 1000) if each
+        ]
         self.tick_s = min([1.0, *times])
         self._seen = self._swept = time.monotonic()
 
@@ -111,20 +124,18 @@ class Listener:
         self._socket = listening
         asked, self.address = self.address.port, Address(self.address.host, listening.getsockname()[1])
         self.selector.register(listening, selectors.EVENT_READ, None)
-        # Where any port would do, nobody else can tell which it is.
-        level = logging.INFO if asked else logging.WARNING
-        log.log(level, "%s listens on %s%s", self.ssp, self.address, " (TLS)" if self._tls else "")
+        announce(self.ssp, f"tcp://{self.address}{' (TLS)' if self._tls else ''}", asked=asked)
 
     def begin(self, offset: int) -> None:
         """Give the next message this offset."""
         self._next = offset
 
     def close(self) -> None:
-        """Let go of all connections: what was not acknowledged is theirs to send again."""
+        """Close all connections: what was not acknowledged is theirs to send again."""
         with self._lock:
             for connection in list(self.connections):
                 with contextlib.suppress(OSError):
-                    connection.tell()
+                    connection.acknowledge()
                 self._close(connection)
             if self._socket is not None:
                 self._socket.close()
@@ -166,25 +177,29 @@ class Listener:
             return self._framing.chunk(self.ssp, self._next - len(found), found)
 
     def acknowledge(self, offset: int) -> None:
-        """Tell the senders that what they sent is safe, up to and including this offset."""
+        """Acknowledge to the senders what they sent, up to and including this offset."""
         with self._lock:
             while self._marks and self._marks[0][0] <= offset + 1:
                 self._safe = self._marks.popleft()[1]
             for connection, safe in self._receipts.up_to(offset).items():
                 connection.safe = safe
                 if not connection.is_closed and connection.until is None:
-                    self._tell(connection)
+                    self._answer(connection)
                     self._end_half(connection)
 
     # What a connection sends
 
     def _is_full(self) -> bool:
-        """Whether so much is not acknowledged that nothing more may be delivered."""
+        """True if so much is not acknowledged that nothing more may be delivered."""
         waits = self._arrived - self._safe
         self.is_held = bool(self._marks) and waits > self.settings.unacknowledged_bytes
         if self.is_held:
             self.at_head = False
-            self._say("full", f"{waits} bytes wait to be acknowledged (unacknowledged.bytes); more is read when the job has committed")
+            self._say(
+                "full",
+                f"{waits} bytes wait to be acknowledged (unacknowledged.bytes); more is read when the job "
+                "has committed",
+            )
         return self.is_held
 
     def _deliver(self, found: list[Any], at_most: int) -> None:
@@ -228,9 +243,12 @@ class Listener:
         connection.heard = now
         if messages:
             connection.received += len(messages)
+            self._silent.pop(connection, None)
             self._waiting.append((connection, messages))
         if splitter.refusal is not None:
-            self._refuse(connection, "too-large" if splitter.is_too_large else "malformed", splitter.refusal, now)
+            self._refuse(
+                connection, "too-large" if splitter.is_too_large else "malformed", splitter.refusal, now
+            )
         elif not splitter.unfinished:
             connection.began = None
         elif connection.began is None or messages:
@@ -265,6 +283,7 @@ class Listener:
 
     def _accept(self, now: float) -> None:
         assert self._socket is not None
+        room = descriptors.spare()
         for _ in range(_ACCEPTED_AT_ONCE):
             try:
                 sock, peer = self._socket.accept()
@@ -274,18 +293,41 @@ class Listener:
                 if is_exhausted(error):
                     # Still readable, it would be tried without end; the next sweep tries again.
                     self.selector.unregister(self._socket)
-                    self._note("exhausted", f"no connection can be accepted: {error.strerror}; raise the limit of open files (ulimit -n)")
+                    self._note(
+                        "exhausted",
+                        f"no connection can be accepted: {error.strerror}; raise the limit of open files "
+                        "(ulimit -n)",
+                    )
                     return
                 continue  # this one is gone already
             sock.setblocking(False)
             named = str(Address(peer[0], peer[1]))
-            if len(self.connections) >= self.settings.max_connections:
-                self._note("too-many", f"{named} is refused: {len(self.connections)} connections are open (max.connections)")
+            is_full = len(self.connections) >= self.settings.max_connections or room <= 0
+            room -= not is_full
+            if is_full and not self._make_way():
+                self._note(
+                    "too-many",
+                    f"{named} is refused: {len(self.connections)} connections are open (max.connections)",
+                )
                 with contextlib.suppress(OSError):
                     sock.send(b"busy: %d connections are open already\n" % len(self.connections))
                 sock.close()
                 continue
             self._admit(sock, named, now)
+
+    def _make_way(self) -> bool:
+        """Close the oldest connection on which no message has come, so that a flood of silent ones does not
+        keep others out."""
+        for oldest in self._silent:
+            count = len(self.connections)
+            self._note(
+                "too-many",
+                f"{oldest.peer} has sent nothing, and makes way for another: {count} connections are open",
+            )
+            oldest.close_gracefully("busy: others wait for a connection, and nothing came on this one")
+            self._close(oldest)
+            return True
+        return False
 
     def _admit(self, sock: socket.socket, peer: str, now: float) -> None:
         try:
@@ -296,11 +338,13 @@ class Listener:
         except OSError:  # it is gone already
             sock.close()
             return
-        connection = Connection(not_for_children(sock), peer, self._framing.splitter(self.settings.max_message_bytes), now)
+        connection = Connection(
+            not_for_children(sock), peer, self._framing.splitter(self.settings.max_message_bytes), now
+        )
         if self._tls is not None:
             connection.began = now
         self._counters.accepted.count += 1
-        self.connections[connection] = None
+        self.connections[connection] = self._silent[connection] = None
         self.selector.register(sock, selectors.EVENT_READ, connection)
         # What was sent with the connection is there already, as a rule.
         self._ready.append(connection)
@@ -313,11 +357,16 @@ class Listener:
             return
         connection.is_half = True
         self.selector.unregister(connection.sock)
-        # Where it does not listen either, the answer to this tells.
-        self._tell(connection, anyway=True)
+        # Where it does not listen either, the answer to this shows it.
+        self._answer(connection, anyway=True)
 
     def _end_half(self, connection: Connection) -> None:
-        if connection.is_half and not connection.is_closed and connection.safe >= connection.received and not connection.unsent:
+        if (
+            connection.is_half
+            and not connection.is_closed
+            and connection.safe >= connection.received
+            and not connection.unsent
+        ):
             self._close(connection)
 
     def _lose(self, connection: Connection, error: OSError) -> None:
@@ -330,14 +379,21 @@ class Listener:
         if connection.splitter.unfinished and connection.until is None:
             self._counters.halves.count += 1
             size = connection.splitter.unfinished
-            log.info("%s: %s stopped in the middle of a message, of which %d bytes are discarded", self.ssp, connection.peer, size)
+            log.info(
+                "%s: %s stopped in the middle of a message, of which %d bytes are discarded",
+                self.ssp,
+                connection.peer,
+                size,
+            )
             connection.splitter.forget()
 
-    def _refuse(self, connection: Connection, kind: str, why: str, now: float, *, word: str = "error") -> None:
+    def _refuse(
+        self, connection: Connection, kind: str, why: str, now: float, *, word: str = "error"
+    ) -> None:
         """Say why nothing more is read of a connection; ``busy``: trying again may help."""
         number = f"message {connection.received + 1}: " if word == "error" else ""
         self._note(kind, f"{connection.peer} is refused: {number}{why}")
-        connection.say_goodbye(f"{word}: {number}{why}")
+        connection.close_gracefully(f"{word}: {number}{why}")
         connection.until = now + _GOODBYE_S
         connection.received = 0
         connection.began = None
@@ -348,18 +404,19 @@ class Listener:
         if not connection.is_half and connection not in self._ungranted:
             self.selector.unregister(connection.sock)
         self._ungranted.pop(connection, None)
-        self._told_later.pop(connection, None)
+        self._answered_later.pop(connection, None)
+        self._silent.pop(connection, None)
         self.connections.pop(connection, None)
         connection.close()
         if connection.granted:
             self._return_grant(connection)
 
-    def _tell(self, connection: Connection, *, anyway: bool = False) -> None:
+    def _answer(self, connection: Connection, *, anyway: bool = False) -> None:
         try:
-            if connection.tell(anyway=anyway):
-                self._told_later.pop(connection, None)
+            if connection.acknowledge(anyway=anyway):
+                self._answered_later.pop(connection, None)
             else:
-                self._told_later[connection] = None
+                self._answered_later[connection] = None
         except OSError as error:
             self._lose(connection, error)
 
@@ -367,8 +424,8 @@ class Listener:
 
     def _sweep(self, now: float) -> None:
         self._swept = now
-        for connection in list(self._told_later):
-            self._tell(connection)
+        for connection in list(self._answered_later):
+            self._answer(connection)
             self._end_half(connection)
         for connection in list(self.connections):
             self._look_at(connection, now)
@@ -386,12 +443,25 @@ class Listener:
                 self._close(connection)
         elif connection in self._ungranted:
             pass
-        elif connection.began is not None and settings.frame_timeout_s and now - connection.began > settings.frame_timeout_s:
+        elif (
+            connection.began is not None
+            and settings.frame_timeout_ms / 1000
+            and now - connection.began > settings.frame_timeout_ms / 1000
+        ):
             self._cut_off(connection)
-            self._refuse(connection, "slow", f"it was not complete after {settings.frame_timeout_s:g} seconds (frame.timeout.ms)", now)
+            self._refuse(
+                connection,
+                "slow",
+                f"it was not complete after {settings.frame_timeout_ms / 1000:g} seconds (frame.timeout.ms)",
+                now,
+            )
             self._regrant(connection)
-        elif settings.idle_timeout_s and silent > settings.idle_timeout_s and not self._owes(connection):
-            why = f"nothing came for {settings.idle_timeout_s:g} seconds (idle.timeout.ms)"
+        elif (
+            settings.idle_timeout_ms / 1000
+            and silent > settings.idle_timeout_ms / 1000
+            and not self._owes(connection)
+        ):
+            why = f"nothing came for {settings.idle_timeout_ms / 1000:g} seconds (idle.timeout.ms)"
             self._refuse(connection, "idle", why, now, word="busy")
 
     def _owes(self, connection: Connection) -> bool:

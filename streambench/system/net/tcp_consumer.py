@@ -8,6 +8,7 @@ import ssl
 import time
 from collections.abc import Iterable, Mapping
 
+from streambench import descriptors
 from streambench.errors import do_all, no_partition
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
@@ -20,15 +21,15 @@ from streambench.system.numbered import to_number
 
 log = logging.getLogger(__name__)
 
-_OTHER_FILES = 256
 _HELD_S = 0.05
 
 
 class TcpConsumer(SystemConsumer):
     """Listens for partitions of one system, each on a port of its own.
 
-    Back-pressure: sockets are read in ``poll`` alone, and only those of partitions that it wants. Whatever there is no room for waits in
-    the kernel's buffers, and then with its sender. Time-outs stand still meanwhile.
+    Back-pressure: sockets are read in ``poll`` alone, and only those of partitions that it wants. Whatever
+    there is no room for waits in the kernel's buffers, and then with its sender. Time-outs stand still
+    meanwhile.
     """
 
     def __init__(self, streams: Streams, metrics: MetricsRegistry) -> None:
@@ -39,12 +40,17 @@ class TcpConsumer(SystemConsumer):
         self._listeners: dict[SystemStreamPartition, Listener] = {}
         self._selector: selectors.BaseSelector | None = None
         self._watched: frozenset[SystemStreamPartition] = frozenset()
-        of_streams = [tcp_settings(streams.config, SystemStream(streams.system, name)) for name in streams.names()]
-        self.acknowledge_within_ms = min((each.acknowledge_within_ms for each in of_streams if each.acknowledge), default=None)
+        of_streams = [
+            tcp_settings(streams.config, SystemStream(streams.system, name)) for name in streams.names()
+        ]
+        self.acknowledge_within_ms = min(
+            (each.acknowledge_within_ms for each in of_streams if each.acknowledge), default=None
+        )
 
     @property
     def addresses(self) -> dict[SystemStreamPartition, Address]:
-        """Where it listens, with the ports that were chosen where 0 was configured; empty before ``start`` and after ``stop``."""
+        """Its addresses, with the ports that were chosen where 0 was configured; empty before ``start``
+        and after ``stop``."""
         return {ssp: listener.address for ssp, listener in self._listeners.items()}
 
     def look_only(self, at_most: int | None) -> None:
@@ -55,10 +61,18 @@ class TcpConsumer(SystemConsumer):
         self._wanted[ssp] = to_number(offset, ssp)
 
     def start(self) -> None:
+        connections = sum(
+            tcp_settings(self._streams.config, ssp.system_stream).max_connections for ssp in self._wanted
+        )
+        if (most := descriptors.allow(connections)) < connections + descriptors.RESERVE:
+            log.warning(
+                "%d connections may be open, but no more than %d files: raise the limit (ulimit -n)",
+                connections,
+                most,
+            )
         for ssp, offset in self._wanted.items():
             self._listen(ssp, offset)
         self._selector = selectors.DefaultSelector()
-        _allow_files(sum(listener.settings.max_connections for listener in self._listeners.values()))
         gauge = self._metrics.gauge(f"{self._streams.system}-connections", "tcp")
         gauge.source = lambda: sum(len(listener.connections) for listener in self._listeners.values())
 
@@ -70,7 +84,9 @@ class TcpConsumer(SystemConsumer):
             self._selector = None
             self._watched = frozenset()
 
-    def poll(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[IncomingMessageEnvelope]:
+    def poll(
+        self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int
+    ) -> list[IncomingMessageEnvelope]:
         return [envelope for chunk in self.poll_chunks(wanted, timeout_ms) for envelope in chunk.envelopes()]
 
     def poll_chunks(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[Chunk]:
@@ -78,13 +94,15 @@ class TcpConsumer(SystemConsumer):
         listeners = [(self._listeners[ssp], at_most) for ssp, at_most in wanted.items() if at_most > 0]
         until = time.monotonic() + timeout_ms / 1000
         while True:
-            chunks = [chunk for listener, at_most in listeners if (chunk := listener.take(at_most)) is not None]
+            chunks = [
+                chunk for listener, at_most in listeners if (chunk := listener.take(at_most)) is not None
+            ]
             left = until - time.monotonic()
             if chunks or left <= 0:
                 return chunks
             free = [listener for listener, _ in listeners if not listener.is_held]
             self._watch(free)
-            # Nobody wakes it when something is acknowledged.
+            # Nothing wakes it when something is acknowledged.
             longest = _HELD_S if len(free) < len(listeners) else left
             self._selector.select(min([left, longest, *(listener.tick_s for listener in free)]))
 
@@ -93,7 +111,7 @@ class TcpConsumer(SystemConsumer):
         return listener is not None and listener.at_head
 
     def acknowledge(self, offsets: Mapping[SystemStreamPartition, str]) -> None:
-        """Tell the senders what is safe. May be called on another thread than the other methods."""
+        """Acknowledge to the senders. May be called on another thread than the other methods."""
         listeners = self._listeners
         for ssp, offset in offsets.items():
             listener = listeners.get(ssp)
@@ -111,18 +129,28 @@ class TcpConsumer(SystemConsumer):
         listener = Listener(ssp, address, settings, framing, self._tls(ssp, settings), self._counters)
         listener.begin(offset)
         self._listeners[ssp] = listener
-        listen(listener.open, settings.listen_timeout_s, self._streams.config, self._streams.key(stream, "listen"), address)
-        self._metrics.gauge(f"{ssp.system}-{ssp.stream}-{ssp.partition}-port", "tcp").set(listener.address.port)
+        listen(
+            listener.open,
+            settings.listen_timeout_ms / 1000,
+            self._streams.config,
+            self._streams.key(stream, "listen"),
+            address,
+        )
+        self._metrics.gauge(f"{ssp.system}-{ssp.stream}-{ssp.partition}-port", "tcp").set(
+            listener.address.port
+        )
 
     def _tls(self, ssp: SystemStreamPartition, settings: TcpSettings) -> ssl.SSLContext | None:
-        if settings.certificate is None:
+        if settings.tls_certificate is None:
             return None
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         try:
-            context.load_cert_chain(settings.certificate, settings.private_key)
+            context.load_cert_chain(settings.tls_certificate, settings.tls_key)
         except (OSError, ssl.SSLError) as error:
             key = self._streams.config.stream_key(ssp.system, ssp.stream, "tls.certificate")
-            raise self._streams.config.error(key, f"{settings.certificate} holds no certificate with its key: {error}") from error
+            raise self._streams.config.error(
+                key, f"{settings.tls_certificate} holds no certificate with its key: {error}"
+            ) from error
         return context
 
     def _watch(self, listeners: Iterable[Listener]) -> None:
@@ -135,18 +163,3 @@ class TcpConsumer(SystemConsumer):
             for ssp in wanted.keys() - self._watched:
                 self._selector.register(wanted[ssp].selector, selectors.EVENT_READ)
             self._watched = frozenset(wanted)
-
-
-def _allow_files(connections: int) -> None:
-    """See that the process may have so many connections: the usual limit of open files is lower than the one that it may set itself."""
-    try:
-        import resource
-    except ImportError:  # no such limits on this system
-        return
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = connections + _OTHER_FILES
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        most = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-        if most < needed:
-            log.warning("%d connections may be open, but no more than %d files: raise the limit (ulimit -n)", connections, most)

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from streambench.errors import StreambenchError, StreamSystemError, no_partition
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream
-from streambench.system.api import Appends, Sender, SystemProducer
+from streambench.system.api import PartitionAppenders, Sender, SystemProducer
 from streambench.system.net.address import Address
 from streambench.system.net.connection import NOT_NOW
 from streambench.system.net.framing import FRAMINGS, Framing
@@ -28,26 +28,27 @@ _TOLERANT = ("task.drop.serialization.errors", "task.dead.letter.stream")
 _SHORTEST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
 _LONGEST_ANSWER = 4096
-_TELL_AFTER_S = 1.5
+_WARN_AFTER_S = 1.5
 
 
 class TcpProducer(SystemProducer):
     """Sends to the receivers of one system, at least once.
 
-    A message is kept until the receiver has acknowledged it; where the connection is lost before that, it is sent again over a new one,
-    and may then arrive twice. ``flush`` returns when all is acknowledged. ``send`` waits once as much as ``send.buffer.bytes`` is not.
-    With ``acknowledge=false`` nothing is kept: ``flush`` returns when the kernel has taken all, and what is on its way when a connection is
-    lost is lost as well.
+    A message is kept until the receiver has acknowledged it; where the connection is lost before that, it is
+    sent again over a new one, and may then arrive twice. ``flush`` returns when all is acknowledged. ``send``
+    waits once as much as ``send.buffer.bytes`` is not. With ``acknowledge=false`` nothing is kept: ``flush``
+    returns when the kernel has taken all, and what is on its way when a connection is lost is lost as well.
 
-    Once a partition has failed, everything that is sent to it after that fails at once, with the same error: who waited for a receiver in
-    vain, and then sees to it that nothing is left behind, must not wait as long again. Another producer begins anew.
+    Once a partition has failed, everything that is sent to it after that fails at once, with the same error:
+    a task that waited for a receiver in vain, and then flushes, must not wait as long again. Another
+    producer begins again.
     """
 
     def __init__(self, streams: Streams, metrics: MetricsRegistry) -> None:
         self._streams = streams
         self._reconnects = metrics.counter(f"{streams.system}-reconnects", "tcp")
         self._sent_again = metrics.counter(f"{streams.system}-messages-sent-again", "tcp")
-        self._lines: dict[SystemStream, list[_Line]] = {}
+        self._lines: dict[SystemStream, list[TcpConnection]] = {}
 
     def start(self) -> None:
         pass
@@ -62,13 +63,17 @@ class TcpProducer(SystemProducer):
         pass
 
     def send(self, source: str, envelope: OutgoingMessageEnvelope) -> None:
-        self.sender(envelope.system_stream)(source, envelope, envelope.key, envelope.message, envelope.partition or 0)
+        self.sender(envelope.system_stream)(
+            source, envelope, envelope.key, envelope.message, envelope.partition or 0
+        )
 
     def sender(self, stream: SystemStream) -> Sender:
         lines = self._of(stream)
         frame = lines[0].framing.frame
 
-        def send(source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int) -> None:
+        def send(
+            source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int
+        ) -> None:
             try:
                 line = lines[partition]
             except IndexError:
@@ -83,7 +88,7 @@ class TcpProducer(SystemProducer):
 
         return send
 
-    def appends(self, stream: SystemStream) -> Appends | None:
+    def appends(self, stream: SystemStream) -> PartitionAppenders | None:
         lines, config = self._of(stream), self._streams.config
         may_fail = lines[0].settings.framing == "lines"
         if may_fail and any(config.text(key) not in (None, "false") for key in _TOLERANT):
@@ -94,7 +99,7 @@ class TcpProducer(SystemProducer):
             for each in settles:
                 each()
 
-        return Appends([line.fields.extend for line in lines], lines[0].framing.largest, settle)
+        return PartitionAppenders([line.fields.extend for line in lines], lines[0].framing.largest, settle)
 
     def flush(self, source: str) -> None:
         for lines in self._lines.values():
@@ -104,28 +109,31 @@ class TcpProducer(SystemProducer):
             for line in lines:
                 line.finish()
 
-    def _of(self, stream: SystemStream) -> list[_Line]:
+    def _of(self, stream: SystemStream) -> list[TcpConnection]:
         if stream not in self._lines:
             key, addresses = self._streams.connecting(stream)
             settings = tcp_settings(self._streams.config, stream)
             tls = self._tls(stream, settings)
             framing = FRAMINGS[settings.framing](stream, settings.max_message_bytes)
             self._lines[stream] = [
-                _Line(f"{stream}.{number}", address, key, settings, framing, tls, self) for number, address in enumerate(addresses)
+                TcpConnection(f"{stream}.{number}", address, key, settings, framing, tls, self)
+                for number, address in enumerate(addresses)
             ]
         return self._lines[stream]
 
     def _tls(self, stream: SystemStream, settings: TcpSettings) -> ssl.SSLContext | None:
-        if settings.ca is None:
+        if settings.tls_ca is None:
             return None
         try:
-            return ssl.create_default_context(cafile=settings.ca)
+            return ssl.create_default_context(cafile=settings.tls_ca)
         except (OSError, ssl.SSLError) as error:
             key = self._streams.config.stream_key(stream.system, stream.stream, "tls.ca")
-            raise self._streams.config.error(key, f"{settings.ca} holds no certificates: {error}") from error
+            raise self._streams.config.error(
+                key, f"{settings.tls_ca} holds no certificates: {error}"
+            ) from error
 
     def reconnected(self, sent_again: int) -> None:
-        """A connection has been made anew, and so many messages are sent once more."""
+        """A connection has been made again, and so many messages are sent once more."""
         self._reconnects.count += 1
         self._sent_again.count += sent_again
 
@@ -134,19 +142,25 @@ class _Refused(StreamSystemError):
     """The receiver does not want what it was sent, and never will."""
 
 
-class _Line:
+class TcpConnection:
     """The way to one partition.
 
-    ``fields`` (key, message, None, and so on) and ``fresh`` (frames) are what was added since the last ``push``. ``_frames`` holds what is
-    not acknowledged (or, without acknowledgements, not written), in order. Of these, ``_sent`` have been handed to the connection, whose
-    bytes as far as they are not written are ``_unwritten``. The receiver counts what it got over this connection; ``_told`` is what it last
-    said.
+    ``fields`` (key, message, None, and so on) and ``fresh`` (frames) are what was added since the last
+    ``push``. ``_frames`` holds what is not acknowledged (or, without acknowledgements, not written), in
+    order. Of these, ``_sent`` have been handed to the connection, whose bytes that are not written
+    are ``_unwritten``. The receiver counts what it got over this connection; ``_acked`` is what it last said.
     """
 
     def __init__(
-        self, name: str, address: Address, key: str, settings: TcpSettings, framing: Framing, tls: ssl.SSLContext | None,
+        self,
+        name: str,
+        address: Address,
+        key: str,
+        settings: TcpSettings,
+        framing: Framing,
+        tls: ssl.SSLContext | None,
         producer: TcpProducer,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.settings = settings
         self.framing = framing
         self.fields: list[Any] = []
@@ -163,7 +177,7 @@ class _Line:
         self._kept_bytes = 0
         self._sent = 0
         self._unwritten = memoryview(b"")
-        self._told = 0
+        self._acked = 0
         self._answer = b""
         self._was_connected = False
         self._pause_s = _SHORTEST_PAUSE_S / 2
@@ -180,7 +194,8 @@ class _Line:
             self.push()
 
     def take_plain(self) -> None:
-        """Make frames of ``fields``. Raises SerdeError where a message cannot be framed: it and those behind it are gone."""
+        """Make frames of ``fields``. Raises SerdeError where a message cannot be framed: it and those behind
+        it are gone."""
         keys, messages = self.fields[0::_FIELDS], self.fields[1::_FIELDS]
         self.fields.clear()
         try:
@@ -230,7 +245,7 @@ class _Line:
 
     def _work_until(self, is_done: Any) -> None:
         while not is_done():
-            left = self._news + self.settings.acknowledge_timeout_s - time.monotonic()
+            left = self._news + self.settings.acknowledge_timeout_ms / 1000 - time.monotonic()
             if left <= 0:
                 self._fail(self._not_acknowledged())
             self._exchange(left)
@@ -243,18 +258,26 @@ class _Line:
     def _not_acknowledged(self) -> StreamSystemError:
         name = self._streams_key("acknowledge")
         if not self.settings.acknowledge:
-            return StreamSystemError(f"{self._name}: {self._address} has read nothing for {self.settings.acknowledge_timeout_s:g} seconds")
+            return StreamSystemError(
+                f"{self._name}: {self._address} has read nothing for "
+                f"{self.settings.acknowledge_timeout_ms / 1000:g} seconds"
+            )
         return StreamSystemError(
-            f"{self._name}: {self._address} has not acknowledged {len(self._frames)} messages: nothing new was said for "
-            f"{self.settings.acknowledge_timeout_s:g} seconds. A job acknowledges with its commits: set its task.commit.ms below that, or "
-            f"{self._streams_key('acknowledge.timeout.ms')} above. A receiver that never does takes {name}=false"
+            f"{self._name}: {self._address} has not acknowledged {len(self._frames)} messages: nothing new "
+            "was said for "
+            f"{self.settings.acknowledge_timeout_ms / 1000:g} seconds. A job acknowledges with its commits: "
+            "set its "
+            "task.commit.ms below that, or "
+            f"{self._streams_key('acknowledge.timeout.ms')} above. A receiver that never does takes "
+            f"{name}=false"
         )
 
     def _streams_key(self, name: str) -> str:
         return f"{self._key.rpartition('.')[0]}.{name}"
 
     def _exchange(self, timeout_s: float) -> None:
-        """Write and read what can be, after waiting so long at most for the first of it. Connects where there is no connection."""
+        """Write and read what can be, after waiting so long at most for the first of it. Connects where there
+        is no connection."""
         try:
             if self._socket is None:
                 self._connect()
@@ -265,21 +288,25 @@ class _Line:
             self._fill()
             self._write(sock)
             if timeout_s > 0 and (self._frames or self._unwritten):
-                selector.modify(sock, selectors.EVENT_READ | (selectors.EVENT_WRITE if self._unwritten else 0))
+                selector.modify(
+                    sock, selectors.EVENT_READ | (selectors.EVENT_WRITE if self._unwritten else 0)
+                )
                 selector.select(timeout_s)
         except _Refused as error:
             self._fail(error, error.__cause__)
         except OSError as error:
-            log.info("%s: the connection to %s is lost: %s", self._name, self._address, error.strerror or error)
+            log.info(
+                "%s: the connection to %s is lost: %s", self._name, self._address, error.strerror or error
+            )
             self._lose()
 
     def _lose(self) -> None:
-        """Begin anew, after a pause that becomes longer as long as nothing is acknowledged."""
+        """Begin again, after a pause that becomes longer as long as nothing is acknowledged."""
         self.disconnect()
         self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
         self._not_before = time.monotonic() + self._pause_s
         if not self.settings.acknowledge and self._unwritten:
-            # How much of it arrived nobody knows.
+            # It is not known how much of it arrived.
             self._unwritten = memoryview(b"")
 
     # The connection
@@ -287,9 +314,9 @@ class _Line:
     def _connect(self) -> None:
         """Connect, trying for as long as is configured. Raises StreamSystemError."""
         began = time.monotonic()
-        for_s = self.settings.connect_timeout_s
+        for_s = self.settings.connect_timeout_ms / 1000
         until = began + for_s
-        is_told = False
+        is_reported = False
         while True:
             time.sleep(max(0.0, min(self._not_before, until) - time.monotonic()))
             try:
@@ -301,16 +328,26 @@ class _Line:
                 now = time.monotonic()
                 if isinstance(error, ssl.SSLCertVerificationError) or now >= until:
                     failure = StreamSystemError(
-                        f"{self._name}: nobody who takes messages listens at {self._address} ({self._key}): {reason}; tried for "
-                        f"{for_s:g} seconds (connect.timeout.ms). Start the receiver first, or mend the address"
+                        f"{self._name}: no receiver listens at {self._address} ({self._key}): "
+                        f"{reason}; tried for "
+                        f"{for_s:g} seconds (connect.timeout.ms). Start the receiver first, or mend the "
+                        "address"
                     )
                     self._fail(failure, error)
-                if not is_told and now - began >= _TELL_AFTER_S:
-                    is_told = True
-                    log.warning("%s: nobody listens at %s yet (%s); trying for %g seconds", self._name, self._address, reason, for_s)
+                if not is_reported and now - began >= _WARN_AFTER_S:
+                    is_reported = True
+                    log.warning(
+                        "%s: no receiver listens at %s yet (%s); trying for %g seconds",
+                        self._name,
+                        self._address,
+                        reason,
+                        for_s,
+                    )
 
     def _open(self, timeout_s: float) -> None:
-        sock = self._socket = socket.create_connection((self._address.host, self._address.port), timeout=timeout_s)
+        sock = self._socket = socket.create_connection(
+            (self._address.host, self._address.port), timeout=timeout_s
+        )
         if self._tls is not None:
             sock = self._socket = self._tls.wrap_socket(sock, server_hostname=self._address.host)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -321,7 +358,7 @@ class _Line:
         if self._was_connected:
             self._producer.reconnected(self._sent)
         self._was_connected = True
-        self._sent = self._told = 0
+        self._sent = self._acked = 0
         self._unwritten = memoryview(b"")
         self._answer = b""
 
@@ -334,7 +371,11 @@ class _Line:
             self._frames.clear()
             self._kept_bytes = 0
             return
-        frames = list(self._frames) if not self._sent else [self._frames[at] for at in range(self._sent - len(self._frames), 0)]
+        frames = (
+            list(self._frames)
+            if not self._sent
+            else [self._frames[at] for at in range(self._sent - len(self._frames), 0)]
+        )
         self._unwritten = memoryview(b"".join(frames))
         self._sent += len(frames)
 
@@ -359,18 +400,20 @@ class _Line:
 
     def _understand(self, line: bytes) -> None:
         if line.startswith(b"error: "):
-            raise _Refused(f"{self._name}: {self._address} refuses what it was sent: {line[7:].decode(errors='replace')}")
+            raise _Refused(
+                f"{self._name}: {self._address} refuses what it was sent: {line[7:].decode(errors='replace')}"
+            )
         if line.startswith(b"busy: "):
             raise ConnectionResetError(line.decode(errors="replace"))
         if not self.settings.acknowledge:
             return
-        if not line.isdigit() or not self._told <= int(line) <= self._told + self._sent:
+        if not line.isdigit() or not self._acked <= int(line) <= self._acked + self._sent:
             raise self._not_ours(line)
-        count = int(line) - self._told
+        count = int(line) - self._acked
         frames = self._frames
         for _ in range(count):
             self._kept_bytes -= len(frames.popleft())
-        self._told += count
+        self._acked += count
         self._sent -= count
         if count:
             self._progress()
@@ -381,6 +424,7 @@ class _Line:
 
     def _not_ours(self, said: bytes) -> _Refused:
         return _Refused(
-            f"{self._name}: {self._address} answers {said[:80]!r}, which acknowledges nothing: is it the receiver of this stream? "
+            f"{self._name}: {self._address} answers {said[:80]!r}, which acknowledges nothing: is it the "
+            "receiver of this stream? "
             f"A receiver of another kind takes {self._streams_key('acknowledge')}=false"
         )

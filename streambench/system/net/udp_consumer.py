@@ -14,12 +14,19 @@ from typing import Any
 
 from streambench.chunk import numbered
 from streambench.errors import do_all, no_partition
-from streambench.held import not_for_children
+from streambench.locks import not_for_children
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.system.api import Chunk, SystemConsumer, nothing_to_look_at
-from streambench.system.net.address import Address, listen
-from streambench.system.net.settings import HEADER, LARGEST_DATAGRAM, NUMBERED, Streams, UdpSettings, udp_settings
+from streambench.system.net.address import Address, announce, listen
+from streambench.system.net.settings import (
+    HEADER,
+    LARGEST_DATAGRAM,
+    NUMBERED,
+    Streams,
+    UdpSettings,
+    udp_settings,
+)
 from streambench.system.numbered import to_number
 
 log = logging.getLogger(__name__)
@@ -31,10 +38,11 @@ _SENDERS = 10_000
 class UdpConsumer(SystemConsumer):
     """Receives partitions of one system, each on a port of its own.
 
-    What there is no room for waits in the kernel's buffer (``receive.buffer.bytes``), and is lost when that is full: the kernel counts what
-    it drops, and the metric ``<system>-datagrams-dropped`` follows it. With ``sequence=true`` the gaps in the numbers of each sender
-    tell what was lost anywhere on the way, from the first datagram on that came of it (what was lost before that cannot be told from what
-    an earlier consumer received). Nobody is told.
+    What there is no room for waits in the kernel's buffer (``receive.buffer.bytes``), and is lost when that
+    is full: the kernel counts what it drops, and the metric ``<system>-datagrams-dropped`` follows it. With
+    ``sequence=true`` the gaps in the numbers of each sender show what was lost anywhere on the way, from the
+    first datagram on that came of it (what was lost before that looks like what an earlier consumer
+    received). No sender learns of it.
     """
 
     def __init__(self, streams: Streams, metrics: MetricsRegistry) -> None:
@@ -47,7 +55,8 @@ class UdpConsumer(SystemConsumer):
 
     @property
     def addresses(self) -> dict[SystemStreamPartition, Address]:
-        """Where it listens, with the ports that were chosen where 0 was configured; empty before ``start`` and after ``stop``."""
+        """Its addresses, with the ports that were chosen where 0 was configured; empty before ``start``
+        and after ``stop``."""
         return {ssp: port.address for ssp, port in self._ports.items()}
 
     def look_only(self, at_most: int | None) -> None:
@@ -65,8 +74,16 @@ class UdpConsumer(SystemConsumer):
                 raise no_partition(stream, ssp.partition, len(addresses))
             settings = udp_settings(self._streams.config, stream)
             port = self._ports[ssp] = _Port(ssp, addresses[ssp.partition], offset, settings, self._counters)
-            listen(port.open, settings.listen_timeout_s, self._streams.config, self._streams.key(stream, "listen"), port.address)
-            self._metrics.gauge(f"{ssp.system}-{ssp.stream}-{ssp.partition}-port", "udp").set(port.address.port)
+            listen(
+                port.open,
+                settings.listen_timeout_ms / 1000,
+                self._streams.config,
+                self._streams.key(stream, "listen"),
+                port.address,
+            )
+            self._metrics.gauge(f"{ssp.system}-{ssp.stream}-{ssp.partition}-port", "udp").set(
+                port.address.port
+            )
 
     def stop(self) -> None:
         if self._ports:
@@ -74,7 +91,9 @@ class UdpConsumer(SystemConsumer):
         ports, self._ports = self._ports, {}
         do_all([port.close for port in ports.values()])
 
-    def poll(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[IncomingMessageEnvelope]:
+    def poll(
+        self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int
+    ) -> list[IncomingMessageEnvelope]:
         return [envelope for chunk in self.poll_chunks(wanted, timeout_ms) for envelope in chunk.envelopes()]
 
     def poll_chunks(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[Chunk]:
@@ -98,7 +117,7 @@ class UdpConsumer(SystemConsumer):
         return port is not None and port.at_head
 
     def acknowledge(self, offsets: Mapping[SystemStreamPartition, str]) -> None:
-        """Nobody waits for an answer to a datagram."""
+        """Do nothing: no sender waits for an answer to a datagram."""
 
     def _count_losses(self) -> None:
         dropped = _dropped_by_the_kernel()
@@ -122,7 +141,14 @@ class _Counters:
 class _Port:
     """The socket of one partition."""
 
-    def __init__(self, ssp: SystemStreamPartition, address: Address, start: int, settings: UdpSettings, counters: _Counters) -> None:
+    def __init__(
+        self,
+        ssp: SystemStreamPartition,
+        address: Address,
+        start: int,
+        settings: UdpSettings,
+        counters: _Counters,
+    ) -> None:
         self.ssp = ssp
         self.address = address
         self.at_head = False
@@ -130,12 +156,16 @@ class _Port:
         self._next = start
         self._settings = settings
         self._counters = counters
-        self._is_plain = settings.framing == "datagram" and not settings.sequence and settings.max_message_bytes >= LARGEST_DATAGRAM
+        self._is_plain = (
+            settings.framing == "datagram"
+            and not settings.sequence
+            and settings.max_message_bytes >= LARGEST_DATAGRAM
+        )
         self._left: deque[bytes] = deque()
         self._expected: OrderedDict[bytes, int] = OrderedDict()
         self._dropped = 0
         self._inode = 0
-        self._has_told = False
+        self._has_warned = False
 
     def open(self) -> None:
         """Listen. Raises OSError."""
@@ -146,13 +176,17 @@ class _Port:
         self.sock.setblocking(False)
         asked, self.address = self.address.port, Address(self.address.host, self.sock.getsockname()[1])
         self._inode = os.fstat(self.sock.fileno()).st_ino
-        # Linux tells twice what was asked for, which is its own need for each byte.
+        # Linux reports twice what was asked for, which is its own need for each byte.
         given = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
-        # Where any port would do, nobody else can tell which it is.
-        level = logging.INFO if asked else logging.WARNING
-        log.log(level, "%s listens on %s, with a buffer of %d bytes in the kernel", self.ssp, self.address, given)
+        announce(
+            self.ssp, f"udp://{self.address}, with a buffer of {given:,} bytes in the kernel", asked=asked
+        )
         if given < wanted:
-            log.info("%s: %d bytes were asked for (receive.buffer.bytes); sysctl net.core.rmem_max is the most", self.ssp, wanted)
+            log.info(
+                "%s: %d bytes were asked for (receive.buffer.bytes); sysctl net.core.rmem_max is the most",
+                self.ssp,
+                wanted,
+            )
 
     def close(self) -> None:
         self.sock.close()
@@ -184,13 +218,17 @@ class _Port:
         news, self._dropped = now - self._dropped, now
         if news > 0:
             self._counters.dropped.count += news
-            if not self._has_told:
-                self._has_told = True
+            if not self._has_warned:
+                self._has_warned = True
                 log.warning(
-                    "%s: the kernel has dropped %d datagrams, because they came faster than they were processed; raise "
-                    "receive.buffer.bytes (and sysctl net.core.rmem_max). The metric %s-datagrams-dropped goes on counting",
-                    self.ssp, news, self.ssp.system,
-                )  # fmt: skip
+                    "%s: the kernel has dropped %d datagrams, because they came faster than they were "
+                    "processed; raise "
+                    "receive.buffer.bytes (and sysctl net.core.rmem_max). The metric %s-datagrams-dropped "
+                    "goes on counting",
+                    self.ssp,
+                    news,
+                    self.ssp.system,
+                )
 
     def _messages(self, datagram: bytes) -> list[bytes]:
         """The messages of a datagram, those left out that cannot be taken."""
@@ -198,7 +236,10 @@ class _Port:
             if len(datagram) < HEADER or not datagram.startswith(NUMBERED):
                 self._counters.malformed.count += 1
                 return []
-            self._count_number(datagram[len(NUMBERED) : len(NUMBERED) + 8], int.from_bytes(datagram[len(NUMBERED) + 8 : HEADER], "big"))
+            self._count_number(
+                datagram[len(NUMBERED) : len(NUMBERED) + 8],
+                int.from_bytes(datagram[len(NUMBERED) + 8 : HEADER], "big"),
+            )
             datagram = datagram[HEADER:]
         if self._settings.framing == "lines":
             messages = datagram.split(b"\n")
@@ -214,7 +255,8 @@ class _Port:
         return messages
 
     def _count_number(self, sender: bytes, number: int) -> None:
-        # A sender may have sent to another that listened here before: what it lost until its first datagram came nobody knows.
+        # A sender may have sent to another that listened here before: what it lost until its first datagram
+        # came is not known.
         expected = self._expected.pop(sender, number)
         if number >= expected:
             self._counters.missing.count += number - expected
@@ -227,7 +269,8 @@ class _Port:
 
 
 def _dropped_by_the_kernel() -> dict[int, int]:
-    """Per socket (its inode), how many datagrams Linux has dropped because its buffer was full; nothing where that cannot be known."""
+    """Per socket (its inode), how many datagrams Linux has dropped because its buffer was full; nothing where
+    that cannot be known."""
     found = {}
     for table in ("/proc/net/udp", "/proc/net/udp6"):
         try:

@@ -1,4 +1,4 @@
-"""The producer of ``udp``: datagrams, of which nobody knows what becomes."""
+"""The producer of ``udp``: datagrams, which may get lost."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ import os
 import socket
 from typing import Any
 
-from streambench.errors import MessageTooLargeError, SerdeError, StreamSystemError, no_partition, shortened
+from streambench.errors import (
+    MessageTooLargeError,
+    SerdeError,
+    StreamSystemError,
+    no_partition,
+    no_tombstone,
+    shortened,
+)
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream
 from streambench.system.api import Sender, SystemProducer
@@ -18,15 +25,16 @@ log = logging.getLogger(__name__)
 
 
 class UdpProducer(SystemProducer):
-    """Sends to the receivers of one system, at most once: ``flush`` returns when the kernel has taken everything, and what is lost after
-    that only the receiver can count (``sequence=true``). What is known of it here is in the metric ``<system>-messages-unsent``:
-    messages that the kernel would not take, or of which it told afterwards that nobody did.
+    """Sends to the receivers of one system, at most once: ``flush`` returns when the kernel has taken
+    everything, and what is lost after that only the receiver can count (``sequence=true``). What is known of
+    it here is in the metric ``<system>-messages-unsent``: messages that the kernel would not take, or of
+    which it reported afterwards that no receiver did.
     """
 
     def __init__(self, streams: Streams, metrics: MetricsRegistry) -> None:
         self._streams = streams
         self._unsent = metrics.counter(f"{streams.system}-messages-unsent", "udp")
-        self._ways: dict[SystemStream, list[_Way]] = {}
+        self._ways: dict[SystemStream, list[DatagramSender]] = {}
 
     def start(self) -> None:
         pass
@@ -41,12 +49,16 @@ class UdpProducer(SystemProducer):
         pass
 
     def send(self, source: str, envelope: OutgoingMessageEnvelope) -> None:
-        self.sender(envelope.system_stream)(source, envelope, envelope.key, envelope.message, envelope.partition or 0)
+        self.sender(envelope.system_stream)(
+            source, envelope, envelope.key, envelope.message, envelope.partition or 0
+        )
 
     def sender(self, stream: SystemStream) -> Sender:
         ways = self._of(stream)
 
-        def send(source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int) -> None:
+        def send(
+            source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int
+        ) -> None:
             if partition >= len(ways):
                 raise no_partition(stream, partition, len(ways))
             ways[partition].add(message)
@@ -58,17 +70,17 @@ class UdpProducer(SystemProducer):
             for way in ways:
                 way.flush()
 
-    def _of(self, stream: SystemStream) -> list[_Way]:
+    def _of(self, stream: SystemStream) -> list[DatagramSender]:
         if stream not in self._ways:
             key, addresses = self._streams.connecting(stream)
             settings = udp_settings(self._streams.config, stream)
             ways = self._ways[stream] = []
             for number, address in enumerate(addresses):
-                ways.append(_Way(f"{stream}.{number}", address, key, settings, self._unsent))
+                ways.append(DatagramSender(f"{stream}.{number}", address, key, settings, self._unsent))
         return self._ways[stream]
 
 
-class _Way:
+class DatagramSender:
     """The way to one partition."""
 
     def __init__(self, name: str, address: Address, key: str, settings: UdpSettings, unsent: Any) -> None:
@@ -78,35 +90,44 @@ class _Way:
         self._unsent = unsent
         self._head = NUMBERED + os.urandom(8) if settings.sequence else b""
         self._number = 0
-        self._has_told = False
+        self._has_warned = False
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._are_lines = settings.framing == "lines"
         self._most = min(settings.max_message_bytes, settings.largest_datagram - self._are_lines)
         self._sent = 0
-        """How many messages the last datagram had, unless they are counted as lost."""
+        """The number of messages in the last datagram, unless they are counted as lost."""
         self.sock = socket.socket(address.family, socket.SOCK_DGRAM)
         try:
             self.sock.connect((address.host, address.port))
         except OSError as error:
             self.sock.close()
-            raise StreamSystemError(f"{name}: cannot send to {address} ({key}): {(error.strerror or str(error)).lower()}") from error
+            raise StreamSystemError(
+                f"{name}: cannot send to {address} ({key}): {(error.strerror or str(error)).lower()}"
+            ) from error
 
     def add(self, message: Any) -> None:
+        if message is None:
+            raise SerdeError(no_tombstone(self._name, "a datagram"))
         if type(message) is not bytes:
-            kind = "None" if message is None else f"a {type(message).__name__}"
-            raise SerdeError(f"{self._name}: a datagram is bytes, and this message is {kind}: set a serde, samza.msg.serde=json say")
+            kind = f"a {type(message).__name__}"
+            raise SerdeError(
+                f"{self._name}: a datagram is bytes, and this message is {kind}: set a serde, "
+                "samza.msg.serde=json say"
+            )
         size = len(message)
         if size > self._most:
             raise MessageTooLargeError(
-                f"{self._name}: a message of {size} bytes does not go into a datagram, which takes {self._most} (max.message.bytes)"
+                f"{self._name}: a message of {size} bytes does not go into a datagram, which takes "
+                f"{self._most} (max.message.bytes)"
             )
         if not self._are_lines:
             self._send(message, 1)
             return
         if b"\n" in message:
             raise SerdeError(
-                f"{self._name}: this message holds a newline, and would be several lines: {shortened(message)}; set framing=datagram"
+                f"{self._name}: this message holds a newline, and would be several lines: "
+                f"{shortened(message)}; set framing=datagram"
             )
         if self._pending and self._pending_bytes + size + 1 > self._settings.datagram_bytes:
             self._send_pending()
@@ -118,9 +139,9 @@ class _Way:
         if self._pending:
             self._send_pending()
         if self._sent:
-            told = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-            if told:
-                self._lose(OSError(told, os.strerror(told)), self._sent)
+            code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if code:
+                self._lose(OSError(code, os.strerror(code)), self._sent)
                 self._sent = 0
 
     def _send_pending(self) -> None:
@@ -135,7 +156,7 @@ class _Way:
             self.sock.send(data)
         except OSError as error:
             try:
-                # As a rule the first attempt only tells of the datagram before, which nobody took.
+                # As a rule the first attempt only reports the datagram before, which no receiver took.
                 self.sock.send(data)
             except OSError as again:
                 self._lose(again, messages)
@@ -146,6 +167,11 @@ class _Way:
 
     def _lose(self, error: OSError, messages: int) -> None:
         self._unsent.count += messages
-        if not self._has_told:
-            self._has_told = True
-            log.warning("%s: %s does not take what is sent: %s", self._name, self._address, (error.strerror or str(error)).lower())
+        if not self._has_warned:
+            self._has_warned = True
+            log.warning(
+                "%s: %s does not take what is sent: %s",
+                self._name,
+                self._address,
+                (error.strerror or str(error)).lower(),
+            )

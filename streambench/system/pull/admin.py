@@ -1,4 +1,4 @@
-"""The admin of a simple plug-in: what can be said of streams by what the plug-in tells."""
+"""The admin of a simple plug-in: what can be said of streams by what the plug-in knows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PullAdmin(SystemAdmin):
         self._positions = positions
 
     def partitions(self, stream: SystemStream) -> int:
-        """How many partitions a stream has. Raises UnknownStreamError."""
+        """The number of partitions a stream has. Raises UnknownStreamError."""
         try:
             number = self._factory.partitions(stream.system, stream.stream, self._config)
         except Exception as error:
@@ -36,7 +36,10 @@ class PullAdmin(SystemAdmin):
         return number
 
     def metadata(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
-        return {stream: {number: self._of(stream, number) for number in range(self.partitions(stream))} for stream in streams}
+        return {
+            stream: {number: self._of(stream, number) for number in range(self.partitions(stream))}
+            for stream in streams
+        }
 
     def create(self, stream: SystemStream, partitions: int, **settings: Any) -> bool:
         try:
@@ -45,7 +48,9 @@ class PullAdmin(SystemAdmin):
             self._factory.create(stream.system, stream.stream, partitions, self._config)
             return True
         if present != partitions:
-            raise StreamExistsError(f"{stream} is there already, with {present} partitions and not {partitions}")
+            raise StreamExistsError(
+                f"{stream} is there already, with {present} partitions and not {partitions}"
+            )
         return False
 
     def compare(self, offset: str, other: str) -> int | None:
@@ -55,20 +60,28 @@ class PullAdmin(SystemAdmin):
         return self._positions.after(offset)
 
     def streams(self) -> list[SystemStream]:
-        return sorted(SystemStream(self._system, name) for name in self._factory.streams(self._system, self._config))
+        return sorted(
+            SystemStream(self._system, name) for name in self._factory.streams(self._system, self._config)
+        )
 
     def _of(self, stream: SystemStream, number: int) -> PartitionMetadata:
         try:
-            return self._told(self._factory.bounds(stream.system, stream.stream, number, self._config))
+            return self._complete(self._factory.bounds(stream.system, stream.stream, number, self._config))
         except Exception as error:
-            raise named(SystemStreamPartition(stream.system, stream.stream, number), "cannot be looked up", error) from error
+            raise named(
+                SystemStreamPartition(stream.system, stream.stream, number), "cannot be looked up", error
+            ) from error
 
-    def _told(self, told: PartitionMetadata | None) -> PartitionMetadata:
-        if told is None:
+    def _complete(self, bounds: PartitionMetadata | None) -> PartitionMetadata:
+        if bounds is None:
             return PartitionMetadata(OLDEST, None, None)
         if not self._positions.are_ordered:
             # With an end that nothing can be compared to, everything would count as lying behind it.
-            return PartitionMetadata(OLDEST, told.newest, None)
-        if told.upcoming is not None:
-            return told
-        return PartitionMetadata(told.oldest, told.newest, OLDEST if told.newest is None else self._positions.after(told.newest))
+            return PartitionMetadata(OLDEST, bounds.newest, None)
+        if bounds.upcoming is not None:
+            return bounds
+        return PartitionMetadata(
+            bounds.oldest,
+            bounds.newest,
+            OLDEST if bounds.newest is None else self._positions.after(bounds.newest),
+        )

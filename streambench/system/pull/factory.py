@@ -18,7 +18,8 @@ from streambench.system.pull.producer import PullProducer
 
 
 class PullSystemFactory(SystemFactory):
-    """Derive from it, write ``partitions`` and ``consumer``, name the class in ``systems.<s>.samza.factory``, and there is a system::
+    """Derive from it, write ``partitions`` and ``consumer``, name the class in ``systems.<s>.samza.factory``,
+    and there is a system::
 
         class TableSystem(PullSystemFactory):
             def partitions(self, system, stream, config):
@@ -27,30 +28,37 @@ class PullSystemFactory(SystemFactory):
             def consumer(self, system, stream, partition, offset, config):
                 return TableReader(config.path(f"systems.{system}.path"), stream, offset)
 
-    It has one reader thread for each partition with a queue that is bounded, and its errors name the partition. Everything else has a
-    default: ``producer`` makes it writable; ``numbered`` (or ``compare``) gives offsets an order; ``bounds`` tells how far a partition
-    goes.
+    It has one reader thread for each partition with a queue that is bounded, and its errors name the
+    partition. Everything else has a default: ``producer`` makes it writable; ``numbered`` (or ``compare``)
+    gives offsets an order; ``bounds`` says how far a partition goes, and has caught up when the newest
+    message was read.
 
-    What a system **without bounds** cannot have: reading begins at the oldest message where nothing else is known, whatever
-    ``samza.offset.default`` says; no lag is shown; it is no input of a batch on Spark. It has caught up when ``get_message`` returns None.
-    What one **without an order** of offsets cannot have: a container that reads a broadcast partition for several tasks stops where those
-    were committed at different offsets.
+    What a system **without bounds** cannot have: reading begins at the oldest message where nothing else is
+    known, whatever ``samza.offset.default`` says; no lag is shown; it is no input of a batch on Spark. It has
+    caught up when ``get_message`` returns None. What one **without an order** of offsets cannot have: a
+    container that reads a broadcast partition for several tasks stops where those were committed at different
+    offsets.
 
-    The methods here are called on different threads, at any time: keep nothing that is not safe to share. ``config`` is the whole
-    configuration; ``config.path(key)`` and ``config.text(key)`` read the plug-in's own keys below ``systems.<s>.``.
+    The methods here are called on different threads, at any time: keep nothing that is not safe to share.
+    ``config`` is the whole configuration; ``config.path(key)`` and ``config.text(key)`` read the plug-in's
+    own keys below ``systems.<s>.``.
     """
 
     numbered: ClassVar[bool] = False
-    """Whether all offset ids are whole numbers that grow, with gaps or without. Reading then goes on at the number behind the last one
-    processed, and the consumer begins at the first message that has the offset it was given or a higher one."""
+    """True if all offset ids are whole numbers that grow, with gaps or without. Reading then goes on at the
+    number behind the last one processed, and the consumer begins at the first message that has the offset it
+    was given or a higher one."""
 
     @abstractmethod
     def partitions(self, system: str, stream: str, config: Config) -> int:
-        """How many partitions a stream has; 0 where there is no such stream."""
+        """The number of partitions a stream has; 0 where there is no such stream."""
 
     @abstractmethod
-    def consumer(self, system: str, stream: str, partition: int, offset: str | None, config: Config) -> StreamConsumer:
-        """A new consumer of one partition; ``offset``: the first message wanted, inclusively, None for the first there is.
+    def consumer(
+        self, system: str, stream: str, partition: int, offset: str | None, config: Config
+    ) -> StreamConsumer:
+        """A new consumer of one partition; ``offset``: the first message wanted, inclusively, None for the
+        first there is.
 
         Raises OffsetError where reading cannot begin there."""
 
@@ -59,29 +67,37 @@ class PullSystemFactory(SystemFactory):
         raise StreamSystemError(f"a {type(self).__name__} has no producer")
 
     def bounds(self, system: str, stream: str, partition: int, config: Config) -> PartitionMetadata | None:
-        """The offsets of the oldest and the newest message as of now, both None in an empty partition; ``upcoming`` may be left None.
-        None where nobody can tell."""
+        """The offsets of the oldest and the newest message as of now, both None in an empty partition;
+        ``upcoming`` may be left None. None where that is not known.
+
+        They decide when a partition has caught up, and so when a bootstrap stream lets others go: the newest
+        message has to be read. Asked whenever ``get_message`` returns None, about ten times a second in a
+        partition that is idle: keep it cheap."""
         return None
 
     def compare(self, offset: str, other: str) -> int | None:
-        """Below 0, 0 or above 0 as one offset id comes before, is, or comes after another one in a partition; None where nobody knows."""
+        """Below 0, 0 or above 0 as one offset id comes before, is, or comes after another one in a partition;
+        None where that is not known."""
         return _sign(int(offset) - int(other)) if self.numbered else None
 
     def after(self, offset: str) -> str | None:
-        """The offset at which to go on after this one, None where nobody can tell: the consumer is then made at ``offset`` again, and what
-        it reads there is passed over."""
+        """The offset at which to go on after this one, None where that is not known: the consumer is then
+        made at ``offset`` again, and what it reads there is passed over."""
         return str(int(offset) + 1) if self.numbered else None
 
     def create(self, system: str, stream: str, partitions: int, config: Config) -> None:
         """Create a stream that is not there yet, durably."""
-        raise UnknownStreamError(f"there is no stream {system}.{stream}, and this kind of system cannot create one: do it by other means")
+        raise UnknownStreamError(
+            f"there is no stream {system}.{stream}, and this kind of system cannot create one: do it by "
+            "other means"
+        )
 
     def streams(self, system: str, config: Config) -> list[str]:
-        """The names of all streams; nothing where that cannot be told."""
+        """The names of all streams; nothing where they are not known."""
         return []
 
     def get_consumer(self, system: str, config: Config, metrics: MetricsRegistry) -> PullConsumer:
-        admin = self.get_admin(system, config)
+        admin = self.get_admin(system, config, metrics)
 
         def make(ssp: SystemStreamPartition, offset: str | None) -> StreamConsumer:
             number = admin.partitions(ssp.system_stream)
@@ -91,7 +107,10 @@ class PullSystemFactory(SystemFactory):
             self._check(made, StreamConsumer)
             return made
 
-        return PullConsumer(make, self._positions())
+        def bounds(ssp: SystemStreamPartition) -> PartitionMetadata | None:
+            return self.bounds(system, ssp.stream, ssp.partition, config)
+
+        return PullConsumer(make, self._positions(config), bounds)
 
     def get_producer(self, system: str, config: Config, metrics: MetricsRegistry) -> PullProducer:
         def make(stream: SystemStream) -> StreamProducer:
@@ -99,18 +118,26 @@ class PullSystemFactory(SystemFactory):
             self._check(made, StreamProducer)
             return made
 
-        return PullProducer(make, self.get_admin(system, config).partitions)
+        return PullProducer(make, self.get_admin(system, config, metrics).partitions)
 
-    def get_admin(self, system: str, config: Config) -> PullAdmin:
-        return PullAdmin(self, system, config, self._positions())
+    def get_admin(self, system: str, config: Config, metrics: MetricsRegistry | None = None) -> PullAdmin:
+        return PullAdmin(self, system, config, self._positions(config))
 
     def _check(self, made: object, kind: type[Any]) -> None:
         if not isinstance(made, kind):
-            raise StreamSystemError(f"{type(self).__name__} made a {type(made).__name__}, not a {kind.__name__}")
+            raise StreamSystemError(
+                f"{type(self).__name__} made a {type(made).__name__}, not a {kind.__name__}"
+            )
 
-    def _positions(self) -> Positions:
+    def _positions(self, config: Config) -> Positions:
         are_ordered = self.numbered or type(self).compare is not PullSystemFactory.compare
-        return Positions(self.compare, self.after, numbered=self.numbered, are_ordered=are_ordered)
+        return Positions(
+            self.compare,
+            self.after,
+            numbered=self.numbered,
+            are_ordered=are_ordered,
+            rewind=config.command("checkpoints --rewind PARTITION@OFFSET"),
+        )
 
 
 def _sign(number: int) -> int:

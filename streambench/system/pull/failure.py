@@ -1,4 +1,4 @@
-"""What a plug-in's methods raise, as an error of streambench that names the place."""
+"""Errors of a plug-in's methods, as errors of streambench that name the place."""
 
 from __future__ import annotations
 
@@ -13,11 +13,17 @@ from streambench.errors import (
 )
 from streambench.model import SystemStream, SystemStreamPartition
 
-_KINDS: tuple[type[StreamSystemError], ...] = (CorruptDataError, MessageTooLargeError, OffsetError, UnknownStreamError)
+_KINDS: tuple[type[StreamSystemError], ...] = (
+    CorruptDataError,
+    MessageTooLargeError,
+    OffsetError,
+    UnknownStreamError,
+)
 
 
 def named(place: SystemStream | SystemStreamPartition, what: str, error: BaseException) -> StreambenchError:
-    """``error`` itself if it is one of ours that names the place; else one of its kind that does, caused by it."""
+    """``error`` itself if it is one of ours that names the place; else one of its kind that does, caused by
+    it."""
     if isinstance(error, StreambenchError) and str(place) in str(error):
         return error
     kind = next((kind for kind in _KINDS if isinstance(error, kind)), StreamSystemError)

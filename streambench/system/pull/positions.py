@@ -1,6 +1,7 @@
 """Positions: offsets whose meaning only a plug-in knows, and where reading goes on behind one of them.
 
-A position is the id of a message; or ``after:`` and an id, where nobody can tell which id comes next; or ``oldest``, the beginning.
+A position is the id of a message; or ``after:`` and an id, where it is not known which id comes next; or
+``oldest``, the beginning.
 """
 
 from __future__ import annotations
@@ -14,33 +15,45 @@ AFTER = "after:"
 
 
 class Positions:
-    """The order of the positions of one system. ``compare`` and ``after`` are the plug-in's; ``numbered``: all ids are whole numbers."""
+    """The order of the positions of one system. ``compare`` and ``after`` are the plug-in's; ``numbered``:
+    all ids are whole numbers; ``rewind``: the command that rewinds the job, for errors."""
 
     def __init__(
-        self, compare: Callable[[str, str], int | None], after: Callable[[str], str | None], *, numbered: bool, are_ordered: bool
+        self,
+        compare: Callable[[str, str], int | None],
+        after: Callable[[str], str | None],
+        *,
+        numbered: bool,
+        are_ordered: bool,
+        rewind: str,
     ) -> None:
         self._compare = compare
         self._after = after
         self._numbered = numbered
         self.are_ordered = are_ordered
+        self.rewind = rewind
 
     def parsed(self, position: str) -> tuple[str | None, bool]:
-        """The id that a position names (None: the beginning), and whether it is the place behind it. Raises OffsetError."""
+        """The id that a position names (None: the beginning), and whether it is the place behind it. Raises
+        OffsetError."""
         if position == OLDEST:
             return None, False
         id = position.removeprefix(AFTER)
         if not self.is_id(id):
-            raise OffsetError(f"'{position}' is no offset of this system{': those are whole numbers from 0 on' if self._numbered else ''}")
+            raise OffsetError(
+                f"'{position}' is no offset of this "
+                f"system{': those are whole numbers from 0 on' if self._numbered else ''}"
+            )
         return id, id != position
 
     def is_id(self, id: object) -> bool:
-        """Whether a plug-in may give a message this id."""
+        """True if a plug-in may give a message this id."""
         if not isinstance(id, str) or not id or id == OLDEST or id.startswith(AFTER):
             return False
         return not self._numbered or (id.isascii() and id.isdecimal())
 
     def compare(self, position: str, other: str) -> int | None:
-        """How a position stands to another one; None where nobody can tell."""
+        """Compare a position with another one; None where that is unknown."""
         (mine, is_behind), (others, is_other_behind) = self.parsed(position), self.parsed(other)
         if mine is None or others is None:
             return (mine is not None) - (others is not None)

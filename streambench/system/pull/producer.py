@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from streambench.errors import MessageTooLargeError, SerdeError, StreambenchError, do_all, no_partition
+from streambench.errors import (
+    MessageTooLargeError,
+    SerdeError,
+    StreambenchError,
+    do_all,
+    no_partition,
+    no_tombstone,
+)
 from streambench.model import OutgoingMessageEnvelope, SystemStream
 from streambench.system.api import Sender, SystemProducer
 from streambench.system.pull.api import StreamProducer
@@ -13,12 +20,15 @@ from streambench.system.pull.failure import named
 
 
 class PullProducer(SystemProducer):
-    """Hands messages to StreamProducers; a flush commits those that were sent to. They have no place for timestamps and headers.
+    """Hands messages to StreamProducers; a flush commits those that were sent to. They have no place for
+    timestamps and headers.
 
-    Once one has failed, nobody knows what is missing: no flush succeeds any more.
+    Once one has failed, it is not known what is missing: no flush succeeds any more.
     """
 
-    def __init__(self, make: Callable[[SystemStream], StreamProducer], partitions: Callable[[SystemStream], int]) -> None:
+    def __init__(
+        self, make: Callable[[SystemStream], StreamProducer], partitions: Callable[[SystemStream], int]
+    ) -> None:
         self._make = make
         self._partitions = partitions
         self._producers: dict[SystemStream, StreamProducer] = {}
@@ -47,11 +57,15 @@ class PullProducer(SystemProducer):
         partitions = self._partitions(stream)
         producer = self._producers.get(stream)
         if producer is None:
-            producer = self._producers[stream] = self._called(stream, "cannot be written to", self._make, stream)
+            producer = self._producers[stream] = self._called(
+                stream, "cannot be written to", self._make, stream
+            )
         chooses = type(producer).send_to is not StreamProducer.send_to
         of_one = partitions == 1
 
-        def send(source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int) -> None:
+        def send(
+            source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int
+        ) -> None:
             _check(stream, key, "key")
             _check(stream, message, "msg")
             if not 0 <= partition < partitions:
@@ -72,7 +86,7 @@ class PullProducer(SystemProducer):
             del self._uncommitted[stream]
 
     def _called(self, stream: SystemStream, what: str, call: Callable[..., Any], *arguments: Any) -> Any:
-        """What the plug-in's method returns; an error of it names the stream."""
+        """Return the result of the plug-in's method; an error of it names the stream."""
         try:
             return call(*arguments)
         except Exception as error:
@@ -85,8 +99,11 @@ class PullProducer(SystemProducer):
 
 
 def _check(stream: SystemStream, value: Any, part: str) -> None:
+    if value is None and part == "msg":
+        raise SerdeError(no_tombstone(str(stream), "this kind of system"))
     if type(value) is not bytes and not (part == "key" and value is None):
         raise SerdeError(
-            f"{stream}: its {'keys' if part == 'key' else 'messages'} are bytes, and this is a {type(value).__name__}: set a serde, for "
+            f"{stream}: its {'keys' if part == 'key' else 'messages'} are bytes, and this is a "
+            f"{type(value).__name__}: set a serde, for "
             f"example systems.{stream.system}.samza.{part}.serde={'string' if part == 'key' else 'json'}"
         )

@@ -1,4 +1,4 @@
-"""What is known of webhook streams: which there are, and how many partitions they have. They hold nothing."""
+"""Admin of webhook streams: their names and numbers of partitions. They hold no messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from streambench.system.webhook.settings import WebhookSettings
 
 
 class WebhookAdmin(NumberedAdmin):
-    """Knows the streams that the configuration names; with a ``url`` for all of them, any stream can be posted to."""
+    """Knows the streams that the configuration names; with a ``url`` for all of them, any stream can be
+    posted to."""
 
     replayable = False
 
@@ -21,13 +22,17 @@ class WebhookAdmin(NumberedAdmin):
 
     def metadata(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
         nothing = PartitionMetadata(None, None, "0")
-        return {stream: dict.fromkeys(range(self._settings.partitions(stream)), nothing) for stream in streams}
+        return {
+            stream: dict.fromkeys(range(self._settings.partitions(stream)), nothing) for stream in streams
+        }
 
     def create(self, stream: SystemStream, partitions: int, **settings: Any) -> bool:
         present = self._settings.partitions(stream)
         if present != partitions:
             key = f"systems.{stream.system}.streams.{stream.stream}.partitions"
-            raise StreamExistsError(f"{stream} has {present} partitions and not {partitions}: say {key}={partitions}")
+            raise StreamExistsError(
+                f"{stream} has {present} partitions and not {partitions}: say {key}={partitions}"
+            )
         return False
 
     def streams(self) -> list[SystemStream]:

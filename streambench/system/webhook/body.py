@@ -5,12 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import orjson
 
+from streambench.errors import SerdeError
+from streambench.serde.json_text import json_bytes, json_value
 from streambench.system.webhook.inbox import Received
 from streambench.system.webhook.settings import Endpoint
 
-_LINES = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines", "application/jsonlines"})
+_LINES = frozenset(
+    {
+        "application/x-ndjson",
+        "application/ndjson",
+        "application/jsonl",
+        "application/x-jsonlines",
+        "application/jsonlines",
+    }
+)
 
 _elements = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -20,20 +29,27 @@ class BadBodyError(ValueError):
 
 
 def messages_of(endpoint: Endpoint, body: bytes, content_type: str, key: bytes | None) -> list[Received]:
-    """The messages in a body, byte for byte as they stand in it. ``key``: the one that all of them have, unless a field is. Raises
-    BadBodyError where one of them is wrong: a body is taken as a whole or not at all."""
+    """The messages in a body, byte for byte as they stand in it. ``key``: the one that all of them have,
+    unless a field is. Raises BadBodyError where one of them is wrong: a body is taken as a whole or not at
+    all."""
     if not endpoint.is_json:
         return [Received(key, body)]
     if content_type.partition(";")[0].strip().lower() in _LINES:
         lines = [line for line in body.splitlines() if line.strip()]
-        values = [(line, _parsed(line, f"line {number} of those that are not empty")) for number, line in enumerate(lines, start=1)]
+        values = [
+            (line, _parsed(line, f"line {number} of those that are not empty"))
+            for number, line in enumerate(lines, start=1)
+        ]
     else:
         value = _parsed(body, "the body")
         is_split = endpoint.split_arrays and isinstance(value, list)
         values = list(zip(_elements_of(body), value, strict=True)) if is_split else [(body, value)]
     if not values:
         raise BadBodyError("there is no message in it")
-    return [Received(key if endpoint.key_field is None else _field(endpoint.key_field, value), message) for message, value in values]
+    return [
+        Received(key if endpoint.key_field is None else _field(endpoint.key_field, value), message)
+        for message, value in values
+    ]
 
 
 def _elements_of(body: bytes) -> list[bytes]:
@@ -47,8 +63,8 @@ def _elements_of(body: bytes) -> list[bytes]:
 
 def _parsed(text: bytes, what: str) -> Any:
     try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError as error:
+        return json_value(text)
+    except (ValueError, SerdeError) as error:
         raise BadBodyError(f"{what} is not JSON: {error}") from None
 
 
@@ -57,5 +73,5 @@ def _field(name: str, value: Any) -> bytes:
     if isinstance(found, str):
         return found.encode()
     if isinstance(found, (int, float)):
-        return orjson.dumps(found)
+        return json_bytes(found)
     raise BadBodyError(f"a message has no field '{name}' with a text or a number, which is to be its key")

@@ -15,10 +15,12 @@ from streambench.system.webhook.settings import Endpoint, WebhookSettings, check
 
 
 class WebhookConsumer(SystemConsumer):
-    """Listens from ``start`` to ``stop``. A request is answered 200 once its messages are acknowledged, that is durable, and else with an
-    error that has its sender try again; what was delivered and not acknowledged when this ends, its sender sends again.
+    """Listens from ``start`` to ``stop``. A request is answered 200 once its messages are acknowledged, that
+    is durable, and else with an error that has its sender try again; what was delivered and not acknowledged
+    when this ends, its sender sends again.
 
-    There is nothing to begin at: offsets are counted from 0 on, and what ``register`` is given makes no difference.
+    There is nothing to begin at: offsets are counted from 0 on, and what ``register`` is given makes no
+    difference.
     """
 
     def __init__(self, system: str, settings: WebhookSettings, metrics: MetricsRegistry) -> None:
@@ -36,7 +38,7 @@ class WebhookConsumer(SystemConsumer):
 
     @property
     def port(self) -> int:
-        """Where it listens, once it is started."""
+        """The address it listens at, once it is started."""
         return self._listening.port if self._server is None else self._server.port
 
     def look_only(self, at_most: int | None) -> None:
@@ -60,7 +62,9 @@ class WebhookConsumer(SystemConsumer):
             for partition in partitions
         )
         endpoints = Endpoints(list(self._endpoints.values()), self._inbox, self._listening)
-        server = self._server = Server(self._system, self._settings.config, self._listening, endpoints, self._inbox.fail)
+        server = self._server = Server(
+            self._system, self._settings.config, self._listening, endpoints, self._inbox.fail
+        )
         server.start()
         self._metrics.gauge(f"{self._system}-connections", "webhook", lambda: server.connections)
         self._metrics.gauge(f"{self._system}-requests", "webhook", lambda: endpoints.answered)
@@ -70,7 +74,9 @@ class WebhookConsumer(SystemConsumer):
         if self._server is not None:
             self._server.stop()
 
-    def poll(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[IncomingMessageEnvelope]:
+    def poll(
+        self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int
+    ) -> list[IncomingMessageEnvelope]:
         return self._inbox.take(wanted, timeout_ms)
 
     def at_head(self, ssp: SystemStreamPartition) -> bool:

@@ -1,4 +1,4 @@
-"""How a sender proves who he is: by a bearer token, by a signature over the body, or by both."""
+"""Credentials of senders: by a bearer token, by a signature over the body, or by both."""
 
 from __future__ import annotations
 
@@ -9,11 +9,16 @@ from collections.abc import Mapping, Sequence
 
 
 class Credentials:
-    """Checks what is received, and signs what is posted, by the same settings. Where there are several tokens or secrets, any of them is
-    accepted and the first is used. A representation of it tells none."""
+    """Checks what is received, and signs what is posted, by the same settings. Where there are several tokens
+    or secrets, any of them is accepted and the first is used. A representation of it shows none."""
 
     def __init__(
-        self, tokens: Sequence[str], secrets: Sequence[str], signature_header: str, timestamp_header: str | None, tolerance_s: float
+        self,
+        tokens: Sequence[str],
+        secrets: Sequence[str],
+        signature_header: str,
+        timestamp_header: str | None,
+        tolerance_s: float,
     ) -> None:
         self._tokens = [each.encode() for each in tokens]
         self._secrets = [each.encode() for each in secrets]
@@ -22,7 +27,7 @@ class Credentials:
         self._tolerance_s = tolerance_s
 
     def __bool__(self) -> bool:
-        """Whether anything is to be proved."""
+        """True if anything is to be proved."""
         return bool(self._tokens or self._secrets)
 
     @property
@@ -31,7 +36,7 @@ class Credentials:
         return frozenset({"authorization", self._signature_header, self._timestamp_header or ""})
 
     def token_problem(self, headers: Mapping[str, str]) -> str | None:
-        """What is wrong with the token of a request; None where nothing is."""
+        """The defect of a request's token; None for none."""
         if not self._tokens:
             return None
         scheme, _, token = headers.get("authorization", "").partition(" ")
@@ -43,7 +48,8 @@ class Credentials:
         return None if any(matches) else "the bearer token is wrong"
 
     def signature_problem(self, headers: Mapping[str, str], body: bytes, now: float) -> str | None:
-        """What is wrong with the signature of a request; None where nothing is. ``now``: in seconds since 1970."""
+        """The defect of a request's signature; None for none. ``now``: in seconds since
+        1970."""
         if not self._secrets:
             return None
         given = headers.get(self._signature_header, "")
@@ -56,7 +62,10 @@ class Credentials:
                 return f"the time is missing that is signed: send it in the header {self._timestamp_header}"
             if not stamp.isascii() or not stamp.isdecimal() or len(stamp) > 15:
                 return f"the time in the header {self._timestamp_header} is no number of seconds"
-        matches = [hmac.compare_digest(given.strip().encode("latin-1", "replace"), _signed(each, stamp, body)) for each in self._secrets]
+        matches = [
+            hmac.compare_digest(given.strip().encode("latin-1", "replace"), _signed(each, stamp, body))
+            for each in self._secrets
+        ]
         if not any(matches):
             return "the signature does not match the body"
         if stamp is not None and abs(now - int(stamp)) > self._tolerance_s:

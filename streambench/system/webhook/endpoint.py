@@ -1,4 +1,5 @@
-"""What happens to a request: who sent it, is it small enough, what is in it; then it waits until that is durable."""
+"""The course of a request: who sent it, is it small enough, what is in it; then it waits until that is
+durable."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 from streambench.model import SystemStreamPartition
 from streambench.system.partitioner import partition_for
 from streambench.system.webhook.body import BadBodyError, messages_of
-from streambench.system.webhook.inbox import Inbox, Post, Received
+from streambench.system.webhook.inbox import Inbox, Received, ReceivedRequest
 from streambench.system.webhook.settings import Endpoint, Listening
 
 IDEMPOTENCY_KEY = "idempotency-key"
@@ -43,27 +44,30 @@ class _Refused(Exception):
         self.headers = headers
 
 
-class _UnderWay:
-    """A request whose messages are not durable yet. Others with the same Idempotency-Key and body wait for the same."""
+class InFlightRequest:
+    """A request whose messages are not durable yet. Others with the same Idempotency-Key and body wait for
+    the same."""
 
     __slots__ = ("digest", "done", "post", "waiting")
 
     def __init__(self, digest: bytes, done: asyncio.Future[None]) -> None:
         self.digest = digest
         self.done = done
-        self.post: Post | None = None
+        self.post: ReceivedRequest | None = None
         self.waiting = 0
 
 
 class Endpoints:
-    """The ASGI application of one consumer. Everything here happens on the thread of the server, but ``answered`` and ``refused``, which
-    may be read anywhere: how many requests were answered, and how many of those not with 200."""
+    """The ASGI application of one consumer. Everything here happens on the thread of the server, but
+    ``answered`` and ``refused``, which may be read anywhere: how many requests were answered, and how many of
+    those not with 200."""
 
     def __init__(self, endpoints: list[Endpoint], inbox: Inbox, listening: Listening) -> None:
+        self.endpoints = endpoints
         self._inbox = inbox
         self._listening = listening
         self._turns = {endpoint.stream: count() for endpoint in endpoints}
-        self._under_way: dict[_Name, _UnderWay] = {}
+        self._under_way: dict[_Name, InFlightRequest] = {}
         self._durable: OrderedDict[_Name, tuple[bytes, int]] = OrderedDict()
         self._waiting: set[asyncio.Future[None]] = set()
         self._reading: set[asyncio.Timeout] = set()
@@ -72,7 +76,11 @@ class Endpoints:
         routes = [Route(endpoint.path, self._route(endpoint), methods=["POST"]) for endpoint in endpoints]
         routes.append(Route(listening.health_path, self._health, methods=["GET"]))
         # Not by a redirect, which many senders do not follow.
-        routes += [Route(_other_slash(route.path), route.endpoint, methods=route.methods) for route in routes if route.path != "/"]
+        routes += [
+            Route(_other_slash(route.path), route.endpoint, methods=route.methods)
+            for route in routes
+            if route.path != "/"
+        ]
         self._routed = Starlette(routes=routes, exception_handlers={HTTPException: _not_there})
         self._routed.router.redirect_slashes = False
 
@@ -80,7 +88,7 @@ class Endpoints:
         """Answer a request."""
         names = {name for name, _ in scope["headers"]}
         if b"content-length" in names and b"transfer-encoding" in names:
-            # Whoever stands between us and the sender may see another end of it than we do (RFC 9112, 6.1).
+            # A proxy between us and the sender may see another end of it than we do (RFC 9112, 6.1).
             self.answered += 1
             self.refused += 1
             reason = {"error": "a request has either Content-Length or Transfer-Encoding"}
@@ -106,7 +114,7 @@ class Endpoints:
             except _Refused as refused:
                 response: Response = JSONResponse({"error": refused.reason}, refused.status, refused.headers)
             except ClientDisconnect:
-                response = Response(status_code=400)  # nobody reads it
+                response = Response(status_code=400)  # there is no reader
             else:
                 response = JSONResponse({"messages": taken})
             self.answered += 1
@@ -116,10 +124,12 @@ class Endpoints:
         return answer
 
     async def _health(self, request: Request) -> Response:
-        return JSONResponse({"status": "stopping" if self._stopping else "ok"}, 503 if self._stopping else 200)
+        return JSONResponse(
+            {"status": "stopping" if self._stopping else "ok"}, 503 if self._stopping else 200
+        )
 
     async def _taken(self, endpoint: Endpoint, request: Request) -> int:
-        """How many messages of a request are durable now. Raises _Refused."""
+        """The number of messages of a request that are durable now. Raises _Refused."""
         self._check_head(endpoint, request)
         body = await self._body(endpoint, request)
         reserved = len(body)
@@ -153,7 +163,8 @@ class Endpoints:
         if self._stopping:
             raise _stopping()
         if not endpoint.credentials and "origin" in headers:
-            # A page of any site can have a browser post to this machine; without a token nothing else tells that from a sender.
+            # A page of any site can have a browser post to this machine; without a token nothing else
+            # distinguishes that from a sender.
             raise _Refused(403, "requests of web pages are not taken without a token or a signature")
         problem = endpoint.credentials.token_problem(headers)
         if problem is not None:
@@ -165,11 +176,12 @@ class Endpoints:
             raise self._too_large(endpoint)
 
     async def _body(self, endpoint: Endpoint, request: Request) -> bytes:
-        """The body, whose bytes are then reserved in the inbox. It is counted as it comes, whatever the request says of its length."""
+        """The body, whose bytes are then reserved in the inbox. It is counted as it comes, whatever the
+        request says of its length."""
         chunks: list[bytes] = []
         size = 0
         kept = False
-        reading = asyncio.timeout(self._listening.body_timeout_s)
+        reading = asyncio.timeout(self._listening.body_timeout_ms / 1000)
         try:
             async with reading:
                 self._reading.add(reading)
@@ -182,7 +194,11 @@ class Endpoints:
                     chunks.append(chunk)
             kept = True
         except TimeoutError:
-            raise _stopping() if self._stopping else _Refused(408, "the body took too long", {"connection": "close"}) from None
+            raise (
+                _stopping()
+                if self._stopping
+                else _Refused(408, "the body took too long", {"connection": "close"})
+            ) from None
         finally:
             self._reading.discard(reading)
             if not kept:
@@ -192,14 +208,22 @@ class Endpoints:
             raise _stopping()
         return b"".join(chunks)
 
-    def _accepted(self, endpoint: Endpoint, request: Request, body: bytes, name: _Name | None, digest: bytes) -> _UnderWay:
+    def _accepted(
+        self, endpoint: Endpoint, request: Request, body: bytes, name: _Name | None, digest: bytes
+    ) -> InFlightRequest:
         """Put the messages of a body into the inbox. Raises _Refused."""
         try:
-            messages = messages_of(endpoint, body, request.headers.get("content-type", ""), _key(endpoint, request))
+            messages = messages_of(
+                endpoint, body, request.headers.get("content-type", ""), _key(endpoint, request)
+            )
         except BadBodyError as error:
             raise _Refused(400, str(error)) from None
         if len(messages) > self._inbox.most_messages:
-            raise _Refused(413, f"a request may have {self._inbox.most_messages} messages at most, and this one has {len(messages)}")
+            raise _Refused(
+                413,
+                f"a request may have {self._inbox.most_messages} messages at most, and this one has "
+                f"{len(messages)}",
+            )
         parts: dict[SystemStreamPartition, list[Received]] = {}
         stream = endpoint.stream
         for each in messages:
@@ -209,7 +233,7 @@ class Endpoints:
                 partition = turn if each.key is None else partition_for(each.key, endpoint.partitions)
             parts.setdefault(SystemStreamPartition(stream.system, stream.stream, partition), []).append(each)
         loop = asyncio.get_running_loop()
-        under_way = _UnderWay(digest, loop.create_future())
+        under_way = InFlightRequest(digest, loop.create_future())
 
         def durable() -> None:
             if name is not None:
@@ -222,7 +246,9 @@ class Endpoints:
             with contextlib.suppress(RuntimeError):  # the loop has ended, and with it the connection
                 loop.call_soon_threadsafe(durable)
 
-        post = Post(len(messages), len(body), _kept_headers(endpoint, request), int(time.time() * 1000), on_done)
+        post = ReceivedRequest(
+            len(messages), len(body), _kept_headers(endpoint, request), int(time.time() * 1000), on_done
+        )
         if not self._inbox.put(post, parts):
             raise _busy()
         under_way.post = post
@@ -230,14 +256,14 @@ class Endpoints:
             self._under_way[name] = under_way
         return under_way
 
-    async def _durably(self, under_way: _UnderWay, name: _Name | None) -> int:
+    async def _durably(self, under_way: InFlightRequest, name: _Name | None) -> int:
         """Wait until messages are durable, as long as a request may."""
         assert under_way.post is not None
         done = under_way.done
         under_way.waiting += 1
         self._waiting.add(done)
         try:
-            await asyncio.wait([done], timeout=self._listening.acknowledge_timeout_s)
+            await asyncio.wait([done], timeout=self._listening.acknowledge_timeout_ms / 1000)
         finally:
             under_way.waiting -= 1
             if not under_way.waiting:
@@ -270,7 +296,11 @@ async def _not_there(request: Request, error: Exception) -> Response:
     """The answer to what no route takes."""
     assert isinstance(error, HTTPException)
     path = request.url.path
-    reason = f"nothing is received at {path}" if error.status_code == 404 else f"{request.method} is not taken at {path}"
+    reason = (
+        f"nothing is received at {path}"
+        if error.status_code == 404
+        else f"{request.method} is not taken at {path}"
+    )
     return JSONResponse({"error": reason}, error.status_code, error.headers)
 
 
@@ -279,7 +309,9 @@ def _busy() -> _Refused:
 
 
 def _stopping() -> _Refused:
-    return _Refused(503, "this receiver is stopping: send it again later", {**_RETRY_AFTER, "connection": "close"})
+    return _Refused(
+        503, "this receiver is stopping: send it again later", {**_RETRY_AFTER, "connection": "close"}
+    )
 
 
 def _key(endpoint: Endpoint, request: Request) -> bytes | None:
@@ -290,7 +322,9 @@ def _key(endpoint: Endpoint, request: Request) -> bytes | None:
     elif endpoint.key_query is not None:
         what, name = "parameter of the URL", endpoint.key_query
         query: bytes = request.scope["query_string"]
-        found = dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True, encoding="latin-1")).get(name.encode().decode("latin-1"))
+        found = dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True, encoding="latin-1")).get(
+            name.encode().decode("latin-1")
+        )
     else:
         return None
     if not found:
@@ -302,7 +336,11 @@ def _kept_headers(endpoint: Endpoint, request: Request) -> dict[str, bytes] | No
     wanted = endpoint.headers
     secret = _SECRET_HEADERS | endpoint.credentials.header_names
     names = request.headers.keys() if "*" in wanted else wanted
-    kept = {name: request.headers[name].encode("latin-1") for name in names if name in request.headers and name not in secret}
+    kept = {
+        name: request.headers[name].encode("latin-1")
+        for name in names
+        if name in request.headers and name not in secret
+    }
     if IDEMPOTENCY_KEY in request.headers:
         kept[IDEMPOTENCY_KEY] = request.headers[IDEMPOTENCY_KEY].encode("latin-1")
     return kept or None

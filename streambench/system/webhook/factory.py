@@ -12,21 +12,24 @@ from streambench.errors import MissingExtraError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.system.api import SystemConsumer, SystemFactory, SystemProducer
 from streambench.system.webhook.admin import WebhookAdmin
-from streambench.system.webhook.settings import KEYS, SYSTEM_KEYS, WebhookSettings
+from streambench.system.webhook.post_settings import PostSettings
+from streambench.system.webhook.settings import SETTINGS, WebhookSettings
 
 
 class WebhookSystemFactory(SystemFactory):
-    """``systems.<s>.samza.factory=webhook``: ``POST http://127.0.0.1:8080/STREAM`` is an input, and what is sent to a stream is posted to
-    its ``url``. A stream is there when it is an input or the configuration says something of it.
+    """``systems.<s>.samza.factory=webhook``: ``POST http://127.0.0.1:8080/STREAM`` is an input, and what is
+    sent to a stream is posted to its ``url``. A stream is there when it is an input or the configuration says
+    something of it.
 
-    **A request is answered 200 only when its messages are durable**: after the commit that holds what came of them, or, where the stream
-    is landed, when they are in the log. Until then it waits, and after ``acknowledge.timeout.ms`` it is answered 503: a sender that tries
-    again until it gets a 2xx loses nothing. It may by that be heard twice, unless it says with an ``Idempotency-Key`` that it is the same
+    **A request is answered 200 only when its messages are durable**: after the commit that holds what came of
+    them, or, where the stream is landed, when they are in the log. Until then it waits, and after
+    ``acknowledge.timeout.ms`` it is answered 503: a sender that tries again until it gets a 2xx loses
+    nothing. It may by that be heard twice, unless it says with an ``Idempotency-Key`` that it is the same
     request: while this container lives, such a one is answered and not delivered again.
     """
 
-    keys: ClassVar[frozenset[str] | None] = SYSTEM_KEYS
-    settings: ClassVar[tuple[Key, ...]] = KEYS
+    keys: ClassVar[frozenset[str] | None] = SETTINGS.system_names
+    settings: ClassVar[tuple[Key, ...]] = SETTINGS.keys
 
     def get_consumer(self, system: str, config: Config, metrics: MetricsRegistry) -> SystemConsumer:
         with _needing("uvicorn", "starlette"):
@@ -36,9 +39,9 @@ class WebhookSystemFactory(SystemFactory):
     def get_producer(self, system: str, config: Config, metrics: MetricsRegistry) -> SystemProducer:
         with _needing("httpx"):
             from streambench.system.webhook.producer import WebhookProducer
-        return WebhookProducer(WebhookSettings(system, config), metrics)
+        return WebhookProducer(PostSettings(system, config), metrics)
 
-    def get_admin(self, system: str, config: Config) -> WebhookAdmin:
+    def get_admin(self, system: str, config: Config, metrics: MetricsRegistry | None = None) -> WebhookAdmin:
         return WebhookAdmin(WebhookSettings(system, config))
 
 

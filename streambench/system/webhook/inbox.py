@@ -1,4 +1,5 @@
-"""What was received and is not durable yet: from the server's thread to the reader's, and back when it is acknowledged."""
+"""Messages received and not durable yet: from the server's thread to the reader's, and back when it is
+acknowledged."""
 
 from __future__ import annotations
 
@@ -20,12 +21,30 @@ class Received(Struct, gc=False):
     message: bytes
 
 
-class Post:
-    """The messages of one request. ``size``: their bytes. ``open``: in how many partitions some of them are not acknowledged yet."""
+class ReceivedRequest:
+    """The messages of one request. ``size``: their bytes. ``open``: in how many partitions some of them are
+    not acknowledged yet."""
 
-    __slots__ = ("count", "delivered", "headers", "on_done", "open", "parts", "size", "timestamp", "withdrawn")
+    __slots__ = (
+        "count",
+        "delivered",
+        "headers",
+        "on_done",
+        "open",
+        "parts",
+        "size",
+        "timestamp",
+        "withdrawn",
+    )
 
-    def __init__(self, count: int, size: int, headers: Mapping[str, bytes] | None, timestamp: int, on_done: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        count: int,
+        size: int,
+        headers: Mapping[str, bytes] | None,
+        timestamp: int,
+        on_done: Callable[[], object],
+    ) -> None:
         """``on_done`` is called, by whatever thread acknowledges, once all are durable."""
         self.count = count
         self.size = size
@@ -33,7 +52,7 @@ class Post:
         self.timestamp = timestamp
         self.on_done = on_done
         self.open = 0
-        self.parts: list[tuple[_Lane, _Part]] = []
+        self.parts: list[tuple[_Partition, _Part]] = []
         self.delivered = self.withdrawn = False
 
 
@@ -42,20 +61,21 @@ class _Part:
 
     __slots__ = ("messages", "post", "taken")
 
-    def __init__(self, post: Post, messages: Sequence[Received]) -> None:
+    def __init__(self, post: ReceivedRequest, messages: Sequence[Received]) -> None:
         self.post = post
         self.messages = messages
         self.taken = 0
 
 
-class _Lane:
-    """One partition: parts of posts that wait, then, with the offset of their last message, those that were delivered."""
+class _Partition:
+    """One partition: parts of posts that wait, then, with the offset of their last message, those that were
+    delivered."""
 
     __slots__ = ("delivered", "is_at_head", "next", "waiting")
 
     def __init__(self) -> None:
         self.waiting: deque[_Part] = deque()
-        self.delivered: deque[tuple[int, Post]] = deque()
+        self.delivered: deque[tuple[int, ReceivedRequest]] = deque()
         self.next = 0
         self.is_at_head = False
 
@@ -63,7 +83,8 @@ class _Lane:
 class Inbox:
     """The posts of one consumer, bounded: as long as a message is not acknowledged it counts, wherever it is.
 
-    Offsets are given when messages are delivered, 0, 1, 2... in each partition. All methods may be called from any thread.
+    Offsets are given when messages are delivered, 0, 1, 2... in each partition. All methods may be called
+    from any thread.
     """
 
     def __init__(self, most_messages: int, most_bytes: int) -> None:
@@ -71,17 +92,18 @@ class Inbox:
         self._most_bytes = most_bytes
         self._lock = threading.Lock()
         self._news = threading.Condition(self._lock)
-        self._lanes: dict[SystemStreamPartition, _Lane] = {}
+        self._partitions: dict[SystemStreamPartition, _Partition] = {}
         self._failure: BaseException | None = None
         self.messages = self.bytes = 0
-        """How much is not acknowledged, or is being received."""
+        """The load: messages and bytes not acknowledged, or being received."""
 
     def open(self, ssps: Iterable[SystemStreamPartition]) -> None:
         """Take messages for these partitions."""
-        self._lanes = {ssp: _Lane() for ssp in ssps}
+        self._partitions = {ssp: _Partition() for ssp in ssps}
 
     def reserve(self, size: int) -> bool:
-        """Whether there is room for so many bytes more; they then count until they are released, or the post they belong to is durable."""
+        """True if there is room for so many bytes more; they then count until they are released, or the post
+        they belong to is durable."""
         with self._lock:
             if self.bytes + size > self._most_bytes:
                 return False
@@ -93,7 +115,7 @@ class Inbox:
         with self._lock:
             self.bytes -= size
 
-    def put(self, post: Post, parts: Mapping[SystemStreamPartition, Sequence[Received]]) -> bool:
+    def put(self, post: ReceivedRequest, parts: Mapping[SystemStreamPartition, Sequence[Received]]) -> bool:
         """Take all messages of a post, whose bytes are reserved; or none, where there is no room."""
         with self._lock:
             if self.messages + post.count > self.most_messages:
@@ -101,55 +123,59 @@ class Inbox:
             self.messages += post.count
             post.open = len(parts)
             for ssp, messages in parts.items():
-                lane, part = self._lanes[ssp], _Part(post, messages)
-                lane.waiting.append(part)
-                post.parts.append((lane, part))
+                partition, part = self._partitions[ssp], _Part(post, messages)
+                partition.waiting.append(part)
+                post.parts.append((partition, part))
             self._news.notify_all()
             return True
 
-    def withdraw(self, post: Post) -> bool:
-        """Take back a post that nobody waits for any more; False where some of it has been delivered already (all of it then is)."""
+    def withdraw(self, post: ReceivedRequest) -> bool:
+        """Take back a post that no sender waits for any more; False where some of it has been delivered
+        already (all of it then is)."""
         with self._lock:
             if post.delivered or post.withdrawn:
                 return post.withdrawn
             post.withdrawn = True
             self._count_off(post)
-            for lane, part in post.parts:
-                lane.waiting.remove(part)
+            for partition, part in post.parts:
+                partition.waiting.remove(part)
             return True
 
-    def take(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[IncomingMessageEnvelope]:
-        """The next messages of partitions, at most so many of each; waits for the first. Raises what was given to ``fail``."""
+    def take(
+        self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int
+    ) -> list[IncomingMessageEnvelope]:
+        """The next messages of partitions, at most so many of each; waits for the first. Raises what was
+        given to ``fail``."""
         until = time.monotonic() + timeout_ms / 1000
-        lanes = [(ssp, self._lanes[ssp], at_most) for ssp, at_most in wanted.items() if at_most > 0]
+        partitions = [(ssp, self._partitions[ssp], at_most) for ssp, at_most in wanted.items() if at_most > 0]
         found: list[IncomingMessageEnvelope] = []
         with self._lock:
             while True:
                 if self._failure is not None:
                     raise StreamSystemError(f"the endpoint has ended: {self._failure}") from self._failure
-                for ssp, lane, at_most in lanes:
-                    if lane.waiting:
-                        _take(ssp, lane, at_most, found)
-                    lane.is_at_head = not lane.waiting
+                for ssp, partition, at_most in partitions:
+                    if partition.waiting:
+                        _take(ssp, partition, at_most, found)
+                    partition.is_at_head = not partition.waiting
                 left = until - time.monotonic()
                 if found or left <= 0:
                     return found
                 self._news.wait(left)
 
     def at_head(self, ssp: SystemStreamPartition) -> bool:
-        """Whether all of a partition was delivered that was there at the last ``take``."""
-        lane = self._lanes.get(ssp)
-        return lane is not None and lane.is_at_head
+        """True if all of a partition was delivered that was there at the last ``take``."""
+        partition = self._partitions.get(ssp)
+        return partition is not None and partition.is_at_head
 
     def acknowledge(self, offsets: Mapping[SystemStreamPartition, str]) -> None:
         """All messages up to these offsets are durable."""
-        done: list[Post] = []
+        done: list[ReceivedRequest] = []
         with self._lock:
             for ssp, offset in offsets.items():
-                lane = self._lanes.get(ssp)
+                partition = self._partitions.get(ssp)
                 last = int(offset)
-                while lane is not None and lane.delivered and lane.delivered[0][0] <= last:
-                    _, post = lane.delivered.popleft()
+                while partition is not None and partition.delivered and partition.delivered[0][0] <= last:
+                    _, post = partition.delivered.popleft()
                     post.open -= 1
                     if not post.open:
                         self._count_off(post)
@@ -163,22 +189,28 @@ class Inbox:
             self._failure = error
             self._news.notify_all()
 
-    def _count_off(self, post: Post) -> None:
+    def _count_off(self, post: ReceivedRequest) -> None:
         self.messages -= post.count
         self.bytes -= post.size
 
 
-def _take(ssp: SystemStreamPartition, lane: _Lane, at_most: int, found: list[IncomingMessageEnvelope]) -> None:
-    while lane.waiting and at_most:
-        part = lane.waiting[0]
+def _take(
+    ssp: SystemStreamPartition, partition: _Partition, at_most: int, found: list[IncomingMessageEnvelope]
+) -> None:
+    while partition.waiting and at_most:
+        part = partition.waiting[0]
         post = part.post
         post.delivered = True
         messages = part.messages[part.taken : part.taken + at_most]
         for each in messages:
-            found.append(IncomingMessageEnvelope(ssp, str(lane.next), each.key, each.message, post.timestamp, post.headers))
-            lane.next += 1
+            found.append(
+                IncomingMessageEnvelope(
+                    ssp, str(partition.next), each.key, each.message, post.timestamp, post.headers
+                )
+            )
+            partition.next += 1
         at_most -= len(messages)
         part.taken += len(messages)
         if part.taken == len(part.messages):
-            lane.waiting.popleft()
-            lane.delivered.append((lane.next - 1, post))
+            partition.waiting.popleft()
+            partition.delivered.append((partition.next - 1, post))

@@ -14,34 +14,48 @@ from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream
 from streambench.system.api import SystemProducer
 from streambench.system.partitioner import partition_for
-from streambench.system.webhook.poster import Message, Poster
-from streambench.system.webhook.settings import HEADER_NAME, Target, WebhookSettings
+from streambench.system.webhook.http_sender import HttpSender, Message
+from streambench.system.webhook.post_settings import PostSettings, Target
+from streambench.system.webhook.settings import HEADER_NAME
 
-_OURS = frozenset({
-    "authorization", "connection", "content-length", "content-type", "cookie", "expect", "host", "te", "trailer", "transfer-encoding",
-    "upgrade",
-})  # fmt: skip
+_OURS = frozenset(
+    {
+        "authorization",
+        "connection",
+        "content-length",
+        "content-type",
+        "cookie",
+        "expect",
+        "host",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
 _LONGEST_QUERY = 32 << 10
 
 
 class WebhookProducer(SystemProducer):
     """Posts on a thread of its own; a flush returns when every message got a 2xx.
 
-    The messages of a stream are posted one after the other (with ``post.concurrency``: those of one key), so that they arrive in order. An
-    attempt that fails is repeated, with growing pauses and the same Idempotency-Key, until ``post.retry.ms`` are over. Once a receiver has
-    refused a message for good, nothing more is posted and every flush raises: the job stops at its last commit.
+    The messages of a stream are posted one after the other (with ``post.concurrency``: those of one key), so
+    that they arrive in order. An attempt that fails is repeated, with growing pauses and the same
+    Idempotency-Key, until ``post.retry.ms`` are over. Once a receiver has refused a message for good, nothing
+    more is posted and every flush raises: the job stops at its last commit.
 
-    Headers of a message become HTTP headers; one called ``idempotency-key`` is used instead of a random one, for a task that can name what
-    it sends in such a way that a restart names it alike. Keys are sent where ``key.header`` or ``key.query`` says how.
+    Headers of a message become HTTP headers; one called ``idempotency-key`` is used instead of a random one,
+    for a task that can name what it sends in such a way that a restart names it alike. Keys are sent where
+    ``key.header`` or ``key.query`` says how.
     """
 
-    def __init__(self, settings: WebhookSettings, metrics: MetricsRegistry) -> None:
+    def __init__(self, settings: PostSettings, metrics: MetricsRegistry) -> None:
         self._settings = settings
         self._posting = settings.posting()
         self._targets: dict[SystemStream, Target] = {}
-        self._lanes: dict[SystemStream, int] = {}
+        self._queues: dict[SystemStream, int] = {}
         settings.check_urls(_is_url)
-        self._poster = Poster(self._posting, self._certificates())
+        self._poster = HttpSender(self._posting, self._certificates())
         system = settings.system
         metrics.gauge(f"{system}-posts", "webhook", lambda: self._poster.posts)
         metrics.gauge(f"{system}-posts-repeated", "webhook", lambda: self._poster.repeated)
@@ -60,10 +74,14 @@ class WebhookProducer(SystemProducer):
         target = self._targets.get(stream)
         if target is None:
             target = self._targets[stream] = self._settings.target(stream)
-            self._lanes[stream] = 0
+            self._queues[stream] = 0
         key, message = envelope.key, envelope.message
         if type(message) is not bytes:
-            what = "None, and there is nothing to post" if message is None else f"a {type(message).__name__}, not bytes: set a serde"
+            what = (
+                "None, and there is nothing to post"
+                if message is None
+                else f"a {type(message).__name__}, not bytes: set a serde"
+            )
             raise SerdeError(f"{stream}: what is to be posted is {what}")
         if key is not None and type(key) is not bytes:
             serde = f"systems.{stream.system}.samza.key.serde"
@@ -76,22 +94,22 @@ class WebhookProducer(SystemProducer):
             params = f"{quote(target.key_query, safe='')}={quote(key, safe='')}"
             if len(params) > _LONGEST_QUERY:
                 raise SerdeError(f"{stream}: a key of {len(key)} bytes is too long for a URL")
-        self._poster.put(Message(target, message, headers, params), self._lane(stream, key))
+        self._poster.put(Message(target, message, headers, params), self._queue(stream, key))
 
     def flush(self, source: str) -> None:
         self._poster.flush()
 
-    def _lane(self, stream: SystemStream, key: bytes | None) -> int:
-        lanes = self._posting.concurrency
-        if lanes == 1:
+    def _queue(self, stream: SystemStream, key: bytes | None) -> int:
+        queues = self._posting.post_concurrency
+        if queues == 1:
             return 0
         if key is not None:
-            return partition_for(key, lanes)
-        self._lanes[stream] += 1
-        return self._lanes[stream] % lanes
+            return partition_for(key, queues)
+        self._queues[stream] += 1
+        return self._queues[stream] % queues
 
     def _certificates(self) -> ssl.SSLContext:
-        ca = self._posting.ca
+        ca = self._posting.post_ca
         if ca is None:
             return _known_certificates()
         try:
@@ -111,7 +129,10 @@ def _http_headers(stream: SystemStream, headers: Mapping[str, bytes]) -> dict[st
     found = {}
     for name, value in headers.items():
         if not HEADER_NAME.fullmatch(name):
-            raise SerdeError(f"{stream}: {shortened(name)} cannot be the name of an HTTP header: give letters, digits, - and _")
+            raise SerdeError(
+                f"{stream}: {shortened(name)} cannot be the name of an HTTP header: give letters, digits, - "
+                "and _"
+            )
         if name.lower() not in _OURS:
             found[name] = _header_value(stream, f"header '{name}'", value)
     return found
@@ -123,7 +144,10 @@ def _header_value(stream: SystemStream, what: str, value: bytes) -> str:
     except (UnicodeDecodeError, AttributeError):
         text = "\n"
     if not text.isprintable() or text != text.strip():
-        raise SerdeError(f"{stream}: the {what} cannot be an HTTP header: those are printable ASCII characters, without blanks around them")
+        raise SerdeError(
+            f"{stream}: the {what} cannot be an HTTP header: those are printable ASCII characters, without "
+            "blanks around them"
+        )
     return text
 
 

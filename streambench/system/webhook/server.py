@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import socket
 import ssl
 import threading
@@ -12,16 +11,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from streambench.config import Config
-from streambench.held import not_for_children
-from streambench.system.net.address import Address, listen
+from streambench.locks import not_for_children
+from streambench.system.net.address import Address, announce, listen
+from streambench.system.webhook.acceptor import Acceptor
 from streambench.system.webhook.endpoint import Endpoints
 from streambench.system.webhook.settings import Listening
-
-log = logging.getLogger("streambench.webhook")
 
 _KEEP_ALIVE_S = 15
 _BACKLOG = 2048
@@ -31,10 +30,16 @@ _MOST_OF_HEAD = 32 << 10
 
 
 class Server:
-    """Serves ``endpoints`` from ``start`` to ``stop``. ``on_end`` is told, on the server's thread, why it ended by itself."""
+    """Serves ``endpoints`` from ``start`` to ``stop``. ``on_end`` is called, on the server's thread, with why
+    it ended by itself."""
 
     def __init__(
-        self, system: str, config: Config, listening: Listening, endpoints: Endpoints, on_end: Callable[[BaseException], object]
+        self,
+        system: str,
+        config: Config,
+        listening: Listening,
+        endpoints: Endpoints,
+        on_end: Callable[[BaseException], object],
     ) -> None:
         self._system = system
         self._config = config
@@ -50,29 +55,54 @@ class Server:
 
     @property
     def connections(self) -> int:
-        """How many are open."""
+        """The number of open connections."""
         return len(self._server.server_state.connections) if self._server is not None else 0
 
     def start(self) -> None:
         """Return when requests are taken. Raises ConfigError that names the key."""
         here = self._listening
+        acceptors: list[Acceptor] = []
         config = uvicorn.Config(
-            self._endpoints.app, interface="asgi3", lifespan="off", ws="none", http=_connections(here), loop="asyncio",
-            log_config=None, log_level="error", access_log=False, server_header=False, proxy_headers=False,
-            timeout_keep_alive=_KEEP_ALIVE_S, backlog=_BACKLOG,
-            h11_max_incomplete_event_size=_MOST_OF_HEAD, ssl_certfile=here.certificate, ssl_keyfile=here.certificate_key,
-        )  # fmt: skip
+            self._endpoints.app,
+            interface="asgi3",
+            lifespan="off",
+            ws="none",
+            http=_connections(here, acceptors),
+            loop="asyncio",
+            log_config=None,
+            log_level="error",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            backlog=_BACKLOG,
+            h11_max_incomplete_event_size=_MOST_OF_HEAD,
+            ssl_certfile=here.certificate,
+            ssl_keyfile=here.certificate_key,
+        )
         try:
             config.load()
         except (OSError, ssl.SSLError) as error:
             key = f"systems.{self._system}.certificate"
             raise self._config.error(key, f"{here.certificate} and its key cannot be used: {error}") from None
         listener = self._listener()
-        self._server = _Server(config)
-        self._thread = threading.Thread(target=self._serve, args=(listener,), name=f"webhook {self._system}", daemon=True)
+        server = self._server = _Server(config)
+
+        def connection() -> Any:
+            return config.http_protocol_class(config=config, server_state=server.server_state, app_state={})  # type: ignore[call-arg]
+
+        server.acceptor = Acceptor(
+            listener, here.connections_max, connection, config.ssl, here.header_timeout_ms / 1000
+        )
+        acceptors.append(server.acceptor)
+        self._thread = threading.Thread(
+            target=self._serve, args=(listener,), name=f"webhook {self._system}", daemon=True
+        )
         self._thread.start()
         self._ready.wait()
-        log.info("%s takes messages at %s://%s:%d", self._system, "https" if here.certificate else "http", here.host, self.port)
+        root = f"{'https' if here.certificate else 'http'}://{Address(here.host, self.port)}"
+        for endpoint in self._endpoints.endpoints:
+            announce(endpoint.stream, f"{root}{endpoint.path}", asked=here.port)
 
     def stop(self) -> None:
         """Answer what is under way, close all connections, end the thread."""
@@ -105,13 +135,19 @@ class Server:
                 raise
             opened.append(listener)
 
-        listen(open_, self._listening.listen_timeout_s, self._config, f"systems.{self._system}.port", address)
+        listen(
+            open_,
+            self._listening.listen_timeout_ms / 1000,
+            self._config,
+            f"systems.{self._system}.port",
+            address,
+        )
         self.port = opened[0].getsockname()[1]
         return opened[0]
 
     def _serve(self, listener: socket.socket) -> None:
         try:
-            asyncio.run(self._live(listener))
+            asyncio.run(self._live())
             if not self._stopping:
                 raise RuntimeError("the server returned")
         except BaseException as error:
@@ -120,22 +156,26 @@ class Server:
             listener.close()
             self._ready.set()
 
-    async def _live(self, listener: socket.socket) -> None:
+    async def _live(self) -> None:
         assert self._server is not None
         self._loop = asyncio.get_running_loop()
-        serving = asyncio.ensure_future(self._server.serve(sockets=[listener]))
+        serving = asyncio.ensure_future(self._server.serve(sockets=[]))
         while not self._server.started and not serving.done():
             await asyncio.sleep(0)
+        if not serving.done():
+            self._server.acceptor.open()
         self._ready.set()
         await serving
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, which ends as soon as it is told to and has answered, and does not only look now and then whether it should."""
+    """uvicorn's server, which ends as soon as it is asked to and has answered, and does not only look now and
+    then whether it should."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.ending = asyncio.Event()
+        self.acceptor: Acceptor
 
     async def main_loop(self) -> None:
         ways = {asyncio.ensure_future(super().main_loop()), asyncio.ensure_future(self.ending.wait())}
@@ -144,8 +184,7 @@ class _Server(uvicorn.Server):
             each.cancel()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        for server in self.servers:
-            server.close()
+        self.acceptor.close()
         state = self.server_state
         for connection in list(state.connections):
             connection.shutdown()
@@ -158,27 +197,45 @@ class _Server(uvicorn.Server):
             connection.transport.abort()
 
 
-def _connections(listening: Listening) -> Any:
-    """The class of connections: uvicorn's, which may neither be too many nor take their time over the head of a request."""
+def _connections(listening: Listening, acceptors: list[Acceptor]) -> Any:
+    """The class of connections: uvicorn's, which may not take their time over the head of a request."""
 
     class Connection(H11Protocol):
         _head_timer: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            if len(self.connections) > listening.connections:
-                self._refuse(b"503 Service Unavailable", b"retry-after: 1\r\n")
-            else:
-                self._time_head()
+            self._time_head()
 
         def data_received(self, data: bytes) -> None:
             if self.transport.is_closing():
                 return
+            before: Any = self.cycle
             super().data_received(data)
+            if self.cycle is not before:
+                acceptors[0].begins_request(self)
             self._time_head()
+
+        @property
+        def is_idle(self) -> bool:
+            return not self._is_answering()
+
+        @property
+        def is_unfinished(self) -> bool:
+            return self._is_answering() and self.conn.their_state is h11.SEND_BODY
+
+        def make_way(self) -> None:
+            transport: Any = self.transport  # None during the handshake of TLS
+            if transport is None or transport.is_closing():
+                return
+            if listening.certificate is None and self.is_idle:
+                self._refuse(b"503 Service Unavailable", b"retry-after: 1\r\n")
+            else:
+                transport.abort()  # a goodbye of TLS waits for an answer
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._forget_timer()
+            acceptors[0].forget(self)
             super().connection_lost(exc)
 
         def _time_head(self) -> None:
@@ -186,7 +243,7 @@ def _connections(listening: Listening) -> Any:
             if self._is_answering():
                 self._forget_timer()
             elif self._head_timer is None:
-                self._head_timer = self.loop.call_later(listening.header_timeout_s, self._too_late)
+                self._head_timer = self.loop.call_later(listening.header_timeout_ms / 1000, self._too_late)
 
         def _too_late(self) -> None:
             self._head_timer = None
@@ -198,7 +255,9 @@ def _connections(listening: Listening) -> Any:
             return cycle is not None and not cycle.response_complete
 
         def _refuse(self, status: bytes, headers: bytes) -> None:
-            self.transport.write(b"HTTP/1.1 %b\r\n%bconnection: close\r\ncontent-length: 0\r\n\r\n" % (status, headers))
+            self.transport.write(
+                b"HTTP/1.1 %b\r\n%bconnection: close\r\ncontent-length: 0\r\n\r\n" % (status, headers)
+            )
             self.transport.close()
 
         def _forget_timer(self) -> None:

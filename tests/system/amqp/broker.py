@@ -11,7 +11,12 @@ import pika
 
 from streambench.config import Config
 from streambench.metrics.registry import MetricsRegistry
-from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
+from streambench.model import (
+    IncomingMessageEnvelope,
+    OutgoingMessageEnvelope,
+    SystemStream,
+    SystemStreamPartition,
+)
 from streambench.system.api import SystemConsumer, SystemProducer
 from streambench.system.systems import Systems
 
@@ -24,8 +29,13 @@ class Amqp:
     def __init__(self, url: str, **settings: Any) -> None:
         self.url = url
         self.stream = SystemStream("q", f"s{uuid.uuid4().hex[:8]}")
-        named = {f"systems.q.{name.replace('STREAM', self.stream.stream)}": value for name, value in settings.items()}
-        self.config = Config({"job.name": "job", "systems.q.samza.factory": "amqp", "systems.q.url": url, **named})
+        named = {
+            f"systems.q.{name.replace('STREAM', self.stream.stream)}": value
+            for name, value in settings.items()
+        }
+        self.config = Config(
+            {"job.name": "job", "systems.q.samza.factory": "amqp", "systems.q.url": url, **named}
+        )
         self.systems = Systems(self.config)
         self._parts: list[SystemConsumer | SystemProducer] = []
 
@@ -43,14 +53,18 @@ class Amqp:
         producer.start()
         return producer
 
-    def send(self, *messages: bytes, key: bytes | None = None, headers: Mapping[str, bytes] | None = None) -> None:
+    def send(
+        self, *messages: bytes, key: bytes | None = None, headers: Mapping[str, bytes] | None = None
+    ) -> None:
         producer = self.producer()
         for message in messages:
             producer.send("test", OutgoingMessageEnvelope(self.stream, message, key, headers=headers))
         producer.flush("test")
         producer.stop()
 
-    def consumer(self, *, metrics: MetricsRegistry | None = None, config: Mapping[str, Any] | None = None) -> SystemConsumer:
+    def consumer(
+        self, *, metrics: MetricsRegistry | None = None, config: Mapping[str, Any] | None = None
+    ) -> SystemConsumer:
         systems = Systems(self.config.with_values(config or {}))
         consumer = systems.consumer("q", metrics or MetricsRegistry())
         self._parts.append(consumer)
@@ -77,12 +91,18 @@ class Amqp:
         """How many messages of a queue no consumer has."""
         connection = pika.BlockingConnection(pika.URLParameters(self.url))
         try:
-            count: int = connection.channel().queue_declare(queue or self.stream.stream, passive=True).method.message_count
+            count: int = (
+                connection.channel()
+                .queue_declare(queue or self.stream.stream, passive=True)
+                .method.message_count
+            )
             return count
         finally:
             connection.close()
 
-    def publish(self, exchange: str, routing_key: str, body: bytes, properties: pika.BasicProperties | None = None) -> None:
+    def publish(
+        self, exchange: str, routing_key: str, body: bytes, properties: pika.BasicProperties | None = None
+    ) -> None:
         """As some other program would."""
         connection = pika.BlockingConnection(pika.URLParameters(self.url))
         connection.channel().basic_publish(exchange, routing_key, body, properties)

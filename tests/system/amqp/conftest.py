@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from streambench.testing.rabbitmq import RabbitServer
+from streambench.testing.brokers.rabbitmq import RabbitServer
 from tests.system.amqp.broker import Amqp
 
 
 @pytest.fixture
 def amqp(rabbitmq: RabbitServer) -> Iterator[Callable[..., Amqp]]:
-    """Makes systems, with settings below ``systems.q.``, in which STREAM stands for the name of the stream."""
+    """Makes systems, with settings below ``systems.q.``, in which STREAM stands for the name of the stream.
+    """
     made: list[Amqp] = []
 
     def make(**settings: Any) -> Amqp:

@@ -16,10 +16,16 @@ import psutil
 import pytest
 
 import streambench as sb
-from streambench.container.writer import writing
-from streambench.errors import ConfigError, MessageTooLargeError, SerdeError, StreamSystemError, UnknownStreamError
+from streambench.container.outputs.direct_writer import writing
+from streambench.errors import (
+    ConfigError,
+    MessageTooLargeError,
+    SerdeError,
+    StreamSystemError,
+    UnknownStreamError,
+)
 from streambench.metrics.registry import MetricsRegistry
-from streambench.testing.rabbitmq import RabbitServer, free_ports
+from streambench.testing.brokers.rabbitmq import RabbitServer, free_ports
 from tests.surroundings import missing
 from tests.system.amqp.broker import Amqp, wait_for
 
@@ -40,7 +46,11 @@ def refusals(url: str, **settings: int) -> list[str]:
     """What consumer, producer and admin say of a broker."""
     system = Amqp(url, **{"connect.timeout.ms": 300, **settings})
     said = []
-    for ask in (system.consumer, system.producer, lambda: system.systems.admin("q").metadata([system.stream])):
+    for ask in (
+        system.consumer,
+        system.producer,
+        lambda: system.systems.admin("q").metadata([system.stream]),
+    ):
         with pytest.raises(StreamSystemError) as raised:
             ask()
         said.append(str(raised.value))
@@ -60,9 +70,27 @@ def test_a_broker_that_says_nothing_is_not_waited_for(silent: str) -> None:
 
 
 def test_a_wrong_password_is_told_without_telling_it(rabbitmq: RabbitServer) -> None:
-    for said in refusals(rabbitmq.url.replace("guest:guest", "guest:s3cret"), **{"connect.timeout.ms": 5_000}):
+    for said in refusals(
+        rabbitmq.url.replace("guest:guest", "guest:s3cret"), **{"connect.timeout.ms": 5_000}
+    ):
         assert "refuses the user or the password" in said
         assert "s3cret" not in said
+
+
+def test_a_password_by_reference_is_used_and_a_wrong_one_is_not_told(
+    rabbitmq: RabbitServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = rabbitmq.url.replace("guest:guest", "guest:${env:BROKER_PASSWORD}")
+    monkeypatch.setenv("BROKER_PASSWORD", "guest")
+    system = Amqp(url).create()
+    system.send(b"x")
+    assert [each.message for each in system.receive(system.consumer(), 1)] == [b"x"]
+    system.close()
+    monkeypatch.setenv("BROKER_PASSWORD", "m4rk3r-S3cret")
+    for said in refusals(url, **{"connect.timeout.ms": 5_000}):
+        assert "refuses the user or the password" in said
+        assert "m4rk3r" not in said
+    assert "m4rk3r" not in repr(Amqp(url).config)
 
 
 def test_a_wrong_virtual_host_is_told(rabbitmq: RabbitServer) -> None:
@@ -118,35 +146,61 @@ def test_what_is_no_bytes_is_refused(amqp: Make) -> None:
         (b"", None, {"amqp.routing.key": b"t" * 256}, "the routing key .* has 256 bytes"),
         (b"", 1.5, None, r"the timestamp 1\.5 is not a number of milliseconds"),
         (b"", 1 << 63, None, "the timestamp 9223372036854775808 is not"),
-        (b"", None, {"h": bytes(131_072)}, "key and headers have about .* takes no more than 131,064 of them"),
+        (
+            b"",
+            None,
+            {"h": bytes(131_072)},
+            "key and headers have about .* takes no more than 131,064 of them",
+        ),
     ],
 )
 def test_what_amqp_cannot_express_is_refused_and_the_connection_stays(
-    amqp: Make, caplog: pytest.LogCaptureFixture, key: bytes, timestamp: int, headers: dict[str, bytes], said: str
+    amqp: Make,
+    caplog: pytest.LogCaptureFixture,
+    key: bytes,
+    timestamp: int,
+    headers: dict[str, bytes],
+    said: str,
 ) -> None:
     system = amqp(**{"streams.STREAM.exchange": "refusing", "streams.STREAM.exchange.type": "topic"}).create()
     consumer, producer = system.consumer(), system.producer()
     producer.send("test", sb.OutgoingMessageEnvelope(system.stream, b"1"))
     with pytest.raises(SerdeError, match=f"{system.stream}: {said}"):
-        producer.send("test", sb.OutgoingMessageEnvelope(system.stream, b"bad", key, timestamp=timestamp, headers=headers))
+        producer.send(
+            "test",
+            sb.OutgoingMessageEnvelope(system.stream, b"bad", key, timestamp=timestamp, headers=headers),
+        )
     most = {"n" * 255: b"", "h": bytes(130_000), "amqp.content.type": b"t" * 255}
-    producer.send("test", sb.OutgoingMessageEnvelope(system.stream, b"2", b"k" * 255, timestamp=(1 << 63) - 1, headers=most))
+    producer.send(
+        "test",
+        sb.OutgoingMessageEnvelope(system.stream, b"2", b"k" * 255, timestamp=(1 << 63) - 1, headers=most),
+    )
     producer.flush("test")
     first, second = system.receive(consumer, 2)
     assert (first.message, second.message, second.timestamp) == (b"1", b"2", (1 << 63) - 1)
-    assert {name: value for name, value in (second.headers or {}).items() if name != "amqp.routing.key"} == most
+    assert {
+        name: value for name, value in (second.headers or {}).items() if name != "amqp.routing.key"
+    } == most
     assert not caplog.records
 
 
 def test_a_queue_that_is_full_refuses_and_that_is_an_error(amqp: Make) -> None:
-    limits = {"streams.STREAM.arguments.x-max-length": 3, "streams.STREAM.arguments.x-overflow": "reject-publish"}
+    limits = {
+        "streams.STREAM.arguments.x-max-length": 3,
+        "streams.STREAM.arguments.x-overflow": "reject-publish",
+    }
     system = amqp(**{"queue.type": "classic", **limits}).create()
     with pytest.raises(StreamSystemError, match=f"{system.stream}: the broker refuses a message"):
         system.send(*[b"x"] * 10)
 
 
-def test_a_producer_that_lost_a_message_is_never_taken_for_one_that_has_written_everything(amqp: Make) -> None:
-    limits = {"streams.STREAM.arguments.x-max-length": 2, "streams.STREAM.arguments.x-overflow": "reject-publish"}
+def test_a_producer_that_lost_a_message_is_never_taken_for_one_that_has_written_everything(
+    amqp: Make,
+) -> None:
+    limits = {
+        "streams.STREAM.arguments.x-max-length": 2,
+        "streams.STREAM.arguments.x-overflow": "reject-publish",
+    }
     system = amqp(**{"queue.type": "classic", **limits}).create()
     with writing(system.systems, system.stream, 1, "test") as writer:
         with pytest.raises(StreamSystemError, match="the broker refuses a message"):
@@ -158,7 +212,9 @@ def test_a_producer_that_lost_a_message_is_never_taken_for_one_that_has_written_
     assert writer.durable == 0
 
 
-def test_a_queue_that_is_gone_when_something_is_sent_to_it_is_an_error_that_names_the_stream(amqp: Make) -> None:
+def test_a_queue_that_is_gone_when_something_is_sent_to_it_is_an_error_that_names_the_stream(
+    amqp: Make,
+) -> None:
     system = amqp().create()
     producer = system.producer()
     producer.send("test", sb.OutgoingMessageEnvelope(system.stream, b"1"))
@@ -170,7 +226,8 @@ def test_a_queue_that_is_gone_when_something_is_sent_to_it_is_an_error_that_name
 
 
 class Breaker:
-    """Stands between a client and the broker, and cuts all connections, or lets nothing through, when it is told to."""
+    """Stands between a client and the broker, and cuts all connections, or lets nothing through, when it is
+    told to."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -181,7 +238,8 @@ class Breaker:
         """How many the client has sent."""
         self.is_closed = False
         self.passes = threading.Event()
-        """Whether it lets anything through; else both ends see somebody who is there and never says a word."""
+        """Whether it lets anything through; else both ends see somebody who is there and never says a word.
+        """
         self.passes.set()
         self.loses: bytes | None = None
         """What is not passed on: where one of the ends says it, all connections are cut."""
@@ -224,7 +282,9 @@ class Breaker:
             with self._lock:
                 self._sockets += [client, broker]
             for ends in ((client, broker), (broker, client)):
-                threading.Thread(target=self._pass_on, args=ends, kwargs={"counts": ends[0] is client}, daemon=True).start()
+                threading.Thread(
+                    target=self._pass_on, args=ends, kwargs={"counts": ends[0] is client}, daemon=True
+                ).start()
 
     def _pass_on(self, source: socket.socket, target: socket.socket, *, counts: bool) -> None:
         try:
@@ -265,7 +325,9 @@ def test_a_producer_sends_again_what_was_not_confirmed_when_its_connection_was_l
     assert any("trying again" in record.message for record in caplog.records)
 
 
-def test_a_consumer_whose_connection_is_lost_gets_again_what_it_had_not_acknowledged(breaker: Breaker) -> None:
+def test_a_consumer_whose_connection_is_lost_gets_again_what_it_had_not_acknowledged(
+    breaker: Breaker,
+) -> None:
     system = Amqp(breaker.url, prefetch=20).create()
     system.send(*[b"%d" % number for number in range(30)])
     metrics = MetricsRegistry()
@@ -329,7 +391,9 @@ def test_a_broker_that_loses_every_connection_at_once_is_not_bothered_without_en
     system.close()
 
 
-def test_a_broker_that_stops_while_a_connection_is_opened_is_not_said_to_refuse_the_password(breaker: Breaker) -> None:
+def test_a_broker_that_stops_while_a_connection_is_opened_is_not_said_to_refuse_the_password(
+    breaker: Breaker,
+) -> None:
     breaker.loses = _TUNE
     for said in refusals(breaker.url):
         assert "without a word while it was opened: it has just stopped, or refuses the user" in said
@@ -348,7 +412,8 @@ def test_heartbeats_go_on_while_a_task_is_slow(breaker: Breaker) -> None:
     metrics = MetricsRegistry()
     consumer = system.consumer(metrics=metrics)
     received = system.receive(consumer, 1)
-    # Nobody polls from here on, for longer than the broker would have patience with a client that says nothing.
+    # Nobody polls from here on, for longer than the broker would have patience with a client that says
+    # nothing.
     before = breaker.heartbeats
     wait_for(lambda: breaker.heartbeats >= before + 5)
     consumer.acknowledge({system.ssp: received[-1].offset})
@@ -358,15 +423,21 @@ def test_heartbeats_go_on_while_a_task_is_slow(breaker: Breaker) -> None:
     system.close()
 
 
-def test_a_sender_waits_when_a_broker_that_stands_still_has_not_confirmed_so_many_bytes(breaker: Breaker) -> None:
-    system = Amqp(breaker.url, **{"patience.ms": 300, "send.buffer.bytes": 1_000_000, "connect.timeout.ms": 1_000}).create()
+def test_a_sender_waits_when_a_broker_that_stands_still_has_not_confirmed_so_many_bytes(
+    breaker: Breaker,
+) -> None:
+    system = Amqp(
+        breaker.url, **{"patience.ms": 300, "send.buffer.bytes": 1_000_000, "connect.timeout.ms": 1_000}
+    ).create()
     producer = system.producer()
     producer.sender(system.stream)
     breaker.passes.clear()
     sent = 0
     with pytest.raises(StreamSystemError, match="has not confirmed what was sent"):
         while sent < 1_000:
-            producer.send("test", sb.OutgoingMessageEnvelope(system.stream, b"", headers={"h": bytes(100_000)}))
+            producer.send(
+                "test", sb.OutgoingMessageEnvelope(system.stream, b"", headers={"h": bytes(100_000)})
+            )
             sent += 1
     assert sent == 10
     breaker.passes.set()
@@ -379,14 +450,21 @@ def test_a_sender_waits_when_a_broker_that_stands_still_has_not_confirmed_so_man
     system.close()
 
 
-def test_a_stop_leaves_a_broker_behind_that_does_not_answer(breaker: Breaker, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stop_leaves_a_broker_behind_that_does_not_answer(
+    breaker: Breaker, caplog: pytest.LogCaptureFixture
+) -> None:
     system = Amqp(breaker.url).create()
     parts = [system.consumer(config={"systems.q.connect.timeout.ms": 300})]
     breaker.passes.clear()
     parts[0].stop()
     assert "AMQP consumer of q" not in {each.name for each in threading.enumerate()}
-    assert not [each for each in psutil.Process().net_connections() if each.raddr and each.raddr.port == breaker.port]
-    assert "did not answer within 0.3 seconds (systems.q.connect.timeout.ms); the connection is cut" in caplog.text
+    assert not [
+        each for each in psutil.Process().net_connections() if each.raddr and each.raddr.port == breaker.port
+    ]
+    assert (
+        "did not answer within 0.3 seconds (systems.q.connect.timeout.ms); the connection is cut"
+        in caplog.text
+    )
     breaker.passes.set()
     system.close()
 
@@ -398,7 +476,18 @@ def test_pika_does_not_fill_the_log_on_the_way_to_an_error() -> None:
 def test_tls_is_spoken_where_the_url_says_amqps(tmp_path: Path) -> None:
     """To a server that only shakes hands: what matters is which certificates are trusted."""
     certificate, key = tmp_path / "server.pem", tmp_path / "server.key"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=localhost",
+    ]
     more = ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)]
     try:
         subprocess.run([*command, *more], check=True, capture_output=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from streambench.testing.rabbitmq import RabbitServer
+from streambench.testing.brokers.rabbitmq import RabbitServer
 from streambench.testing.systems import SystemContract
 
 
@@ -22,7 +22,10 @@ class _Amqp(SystemContract):
 
     def settings(self, directory: Path) -> Mapping[str, Any]:
         # The streams of the contract always have the same names.
-        names = {f"streams.{name}.queue": f"{directory.parent.name}-{directory.name}-{name}" for name in ("stream", "other", "new")}
+        names = {
+            f"streams.{name}.queue": f"{directory.parent.name}-{directory.name}-{name}"
+            for name in ("stream", "other", "new")
+        }
         return {"samza.factory": "amqp", "url": self.rabbitmq.url, "queue.type": self.kind, **names}
 
 

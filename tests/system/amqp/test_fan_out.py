@@ -22,7 +22,10 @@ def of_groups(amqp: Make, **settings: str) -> Amqp:
 
 def group(system: Amqp, name: str, **more: str) -> dict[str, str]:
     prefix = f"systems.q.streams.{system.stream.stream}"
-    return {f"{prefix}.group": name, **{f"{prefix}.{key.replace('_', '.')}": value for key, value in more.items()}}
+    return {
+        f"{prefix}.group": name,
+        **{f"{prefix}.{key.replace('_', '.')}": value for key, value in more.items()},
+    }
 
 
 def test_every_group_gets_everything_and_shares_it_among_its_members(amqp: Make) -> None:
@@ -72,19 +75,28 @@ def test_a_group_of_a_topic_gets_what_its_keys_match(amqp: Make) -> None:
     system.send(b"2", key=b"db.info")
     system.send(b"3", headers={"amqp.routing.key": b"fatal"})
     received = system.receive(errors, 2)
-    assert [(each.message, (each.headers or {})["amqp.routing.key"]) for each in received] == [(b"1", b"db.error"), (b"3", b"fatal")]
+    assert [(each.message, (each.headers or {})["amqp.routing.key"]) for each in received] == [
+        (b"1", b"db.error"),
+        (b"3", b"fatal"),
+    ]
     assert [each.message for each in system.receive(system.consumer(), 3)] == [b"1", b"2", b"3"]
 
 
 def test_a_message_that_no_queue_takes_is_an_error_that_names_the_stream(amqp: Make) -> None:
-    system = of_groups(amqp, **{"streams.STREAM.exchange.type": "direct", "streams.STREAM.binding.keys": "a"}).create()
+    system = of_groups(
+        amqp, **{"streams.STREAM.exchange.type": "direct", "streams.STREAM.binding.keys": "a"}
+    ).create()
     system.send(b"taken", key=b"a")
     with pytest.raises(UnknownStreamError, match=rf"{system.stream}: no queue takes .* 'b'"):
         system.send(b"nobody's", key=b"b")
 
 
 def test_a_message_that_no_queue_takes_may_be_nobody_s_business(amqp: Make) -> None:
-    settings = {"streams.STREAM.exchange.type": "direct", "streams.STREAM.binding.keys": "a", "streams.STREAM.mandatory": "false"}
+    settings = {
+        "streams.STREAM.exchange.type": "direct",
+        "streams.STREAM.binding.keys": "a",
+        "streams.STREAM.mandatory": "false",
+    }
     system = of_groups(amqp, **settings).create()
     system.send(b"nobody's", key=b"b")
     system.send(b"taken", key=b"a")
@@ -92,7 +104,11 @@ def test_a_message_that_no_queue_takes_may_be_nobody_s_business(amqp: Make) -> N
 
 
 def test_a_fixed_routing_key_goes_before_all_others(amqp: Make) -> None:
-    settings = {"streams.STREAM.exchange.type": "direct", "streams.STREAM.binding.keys": "a", "streams.STREAM.routing.key": "a"}
+    settings = {
+        "streams.STREAM.exchange.type": "direct",
+        "streams.STREAM.binding.keys": "a",
+        "streams.STREAM.routing.key": "a",
+    }
     system = of_groups(amqp, **settings).create()
     system.send(b"1", key=b"b", headers={"amqp.routing.key": b"c"})
     assert [each.message for each in system.receive(system.consumer(), 1)] == [b"1"]

@@ -89,11 +89,18 @@ def test_several_partitions_are_tasks_that_compete_for_one_queue(amqp: Make) -> 
         def init(self, context: sb.TaskContext) -> None:
             self.name = context.task_name
 
-        def process(self, envelope: sb.IncomingMessageEnvelope, collector: sb.MessageCollector, coordinator: sb.TaskCoordinator) -> None:
+        def process(
+            self,
+            envelope: sb.IncomingMessageEnvelope,
+            collector: sb.MessageCollector,
+            coordinator: sb.TaskCoordinator,
+        ) -> None:
             done.append((self.name, envelope.message))
 
     system.send(*numbers(60))
-    container = sb.Container.from_config(system.config.with_values({"task.inputs": str(system.stream)}), Noting)
+    container = sb.Container.from_config(
+        system.config.with_values({"task.inputs": str(system.stream)}), Noting
+    )
     container.start()
     container.run("caught-up")
     container.stop()
@@ -105,10 +112,17 @@ def test_several_partitions_are_tasks_that_compete_for_one_queue(amqp: Make) -> 
 def test_what_a_task_fails_at_again_and_again_goes_to_the_dead_letters(amqp: Make) -> None:
     letters = f"letters-{uuid.uuid4().hex[:8]}"
     processed: list[bytes] = []
-    system = amqp(**{"streams.STREAM.delivery.limit": 2, "streams.STREAM.dead.letter.queue": letters, "prefetch": 1}).create()
+    system = amqp(
+        **{"streams.STREAM.delivery.limit": 2, "streams.STREAM.dead.letter.queue": letters, "prefetch": 1}
+    ).create()
 
     class Failing(sb.StreamTask):
-        def process(self, envelope: sb.IncomingMessageEnvelope, collector: sb.MessageCollector, coordinator: sb.TaskCoordinator) -> None:
+        def process(
+            self,
+            envelope: sb.IncomingMessageEnvelope,
+            collector: sb.MessageCollector,
+            coordinator: sb.TaskCoordinator,
+        ) -> None:
             if envelope.message == b"bad":
                 raise ValueError("bad")
             processed.append(envelope.message)
@@ -128,7 +142,9 @@ def test_what_a_task_fails_at_again_and_again_goes_to_the_dead_letters(amqp: Mak
             failures += 1
     assert (failures, processed) == (3, [b"good", b"better"])
     dead = sb.SystemStreamPartition("q", letters, 0)
-    (letter,) = reader.read_to_head(system.systems.consumer("q", MetricsRegistry()), {dead: "0"}, at_most=5)[dead]
+    (letter,) = reader.read_to_head(system.systems.consumer("q", MetricsRegistry()), {dead: "0"}, at_most=5)[
+        dead
+    ]
     assert letter.message == b"bad"
     assert b"delivery_limit" in (letter.headers or {})["x-death"]
 
@@ -140,13 +156,22 @@ def test_a_look_takes_no_more_than_it_shows_and_gives_it_back(amqp: Make) -> Non
     assert messages(reader.read_to_head(looking, {system.ssp: "0"}, at_most=2)[system.ssp]) == numbers(2)
     received = system.receive(system.consumer(), 6)
     assert messages(received) == numbers(6)
-    assert ["amqp.redelivered" in (each.headers or {}) for each in received] == [True, True, False, False, False, False]
+    assert ["amqp.redelivered" in (each.headers or {}) for each in received] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+        False,
+    ]
 
 
 def test_a_look_at_more_than_amqp_can_hold_back_is_refused(amqp: Make) -> None:
     system = amqp().create()
     with pytest.raises(StreamSystemError, match="no more than 65535"):
-        reader.read_to_head(system.systems.consumer("q", MetricsRegistry()), {system.ssp: "0"}, at_most=65_536)
+        reader.read_to_head(
+            system.systems.consumer("q", MetricsRegistry()), {system.ssp: "0"}, at_most=65_536
+        )
 
 
 def test_what_is_measured_stands_in_the_catalogue(amqp: Make) -> None:
@@ -156,7 +181,11 @@ def test_what_is_measured_stands_in_the_catalogue(amqp: Make) -> None:
     producer.flush("test")
     system.receive(system.consumer(metrics=metrics), 1)
     found = {(each.group, each.name): each.kind for each in metrics.readings()}
-    assert found == {(each.group, each.pattern.replace("<system>", "q")): each.kind for each in METRICS if each.group == "amqp"}
+    assert found == {
+        (each.group, each.pattern.replace("<system>", "q")): each.kind
+        for each in METRICS
+        if each.group == "amqp"
+    }
     assert metrics.snapshot()["amqp.q-messages-read"] == 1
 
 
@@ -178,7 +207,9 @@ def test_a_queue_that_is_deleted_while_it_is_read_is_an_error(amqp: Make) -> Non
 def test_what_other_programs_send_is_understood(amqp: Make) -> None:
     system = amqp(**{"key.header": "id"}).create()
     table = {"id": "k", "n": 5, "yes": True, "nested": {"a": [1, "b"]}, "bytes": b"\xff", "none": None}
-    properties = pika.BasicProperties(headers=table, timestamp=1_700_000_000, content_type="text/plain", correlation_id="c", app_id="me")
+    properties = pika.BasicProperties(
+        headers=table, timestamp=1_700_000_000, content_type="text/plain", correlation_id="c", app_id="me"
+    )
     system.publish("", system.stream.stream, b"hello", properties)
     (envelope,) = system.receive(system.consumer(), 1)
     assert (envelope.key, envelope.message, envelope.timestamp) == (b"k", b"hello", 1_700_000_000_000)
@@ -190,17 +221,30 @@ def test_what_other_programs_send_is_understood(amqp: Make) -> None:
 
 def test_each_message_has_its_own_properties_however_many_kinds_of_them_there_are(amqp: Make) -> None:
     system = amqp().create()
-    kinds = [{}, {"type": "t"}, *({"message_id": f"{number}"} for number in range(110)), {"headers": {"h": "1"}}, {"app_id": "a"}]
+    kinds = [
+        {},
+        {"type": "t"},
+        *({"message_id": f"{number}"} for number in range(110)),
+        {"headers": {"h": "1"}},
+        {"app_id": "a"},
+    ]
     for number, kind in enumerate([*kinds, *kinds]):
-        system.publish("", system.stream.stream, b"%d" % number, pika.BasicProperties(delivery_mode=2, **kind))
+        system.publish(
+            "", system.stream.stream, b"%d" % number, pika.BasicProperties(delivery_mode=2, **kind)
+        )
     names = {"type": "amqp.type", "message_id": "amqp.message.id", "app_id": "amqp.app.id"}
-    expected = [{"h": b"1"} if "headers" in kind else {names[name]: text.encode() for name, text in kind.items()} for kind in kinds]
+    expected = [
+        {"h": b"1"} if "headers" in kind else {names[name]: text.encode() for name, text in kind.items()}
+        for kind in kinds
+    ]
     received = system.receive(system.consumer(), 2 * len(kinds))
     assert [int(each.message) for each in received] == list(range(2 * len(kinds)))
     assert [each.headers or {} for each in received] == [*expected, *expected]
 
 
-def test_what_stands_beside_the_headers_is_sent_on_but_for_what_was_true_of_the_delivery_alone(amqp: Make) -> None:
+def test_what_stands_beside_the_headers_is_sent_on_but_for_what_was_true_of_the_delivery_alone(
+    amqp: Make,
+) -> None:
     system = amqp().create()
     system.send(b"x", key=b"k", headers={"amqp.message.id": b"7", "amqp.redelivered": b"true", "mine": b"1"})
     (envelope,) = system.receive(system.consumer(), 1)
@@ -221,13 +265,21 @@ def test_what_is_no_time_is_a_header_like_any_other(foreign: Any) -> None:
 def test_times_that_are_written_otherwise_are_understood() -> None:
     then = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
     for value in (1_700_000_000_000, 1_700_000_000_000.0, "1700000000000", b"1700000000000", then):
-        assert received(pika.BasicProperties(headers={"timestamp_in_ms": value}), b"x", "key")[2:] == (1_700_000_000_000, {})
+        assert received(pika.BasicProperties(headers={"timestamp_in_ms": value}), b"x", "key")[2:] == (
+            1_700_000_000_000,
+            {},
+        )
 
 
 def test_a_foreign_message_ends_nobody(amqp: Make) -> None:
     system = amqp().create()
     for value in (*FOREIGN, datetime(2024, 1, 1, tzinfo=UTC)):
-        system.publish("", system.stream.stream, b"x", pika.BasicProperties(headers={"timestamp_in_ms": value, "table": {"a": [None]}}))
+        system.publish(
+            "",
+            system.stream.stream,
+            b"x",
+            pika.BasicProperties(headers={"timestamp_in_ms": value, "table": {"a": [None]}}),
+        )
     system.publish("", system.stream.stream, b"far", pika.BasicProperties(timestamp=1 << 62))
     *_, dated, far = system.receive(system.consumer(), len(FOREIGN) + 2)
     assert dated.timestamp == 1_704_067_200_000
@@ -260,14 +312,31 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_time_beyond_the_calendar_ends_nobody(amqp: Make, kind: str) -> None:
     system = amqp(**{"queue.type": kind}).create()
     far = Encoded(b"T" + struct.pack(">Q", 1 << 50))
-    table = {"timestamp_in_ms": far, "key": "k", "list": [far, {"deep": far}], "n": 5, "then": datetime(2024, 1, 1, tzinfo=UTC)}
-    properties = pika.BasicProperties(headers=table, content_type="text/plain", app_id="me", timestamp=1_700_000_000)
+    table = {
+        "timestamp_in_ms": far,
+        "key": "k",
+        "list": [far, {"deep": far}],
+        "n": 5,
+        "then": datetime(2024, 1, 1, tzinfo=UTC),
+    }
+    properties = pika.BasicProperties(
+        headers=table, content_type="text/plain", app_id="me", timestamp=1_700_000_000
+    )
     system.publish("", f"{system.stream.stream}", b"far", properties)
     system.publish("", f"{system.stream.stream}", b"near")
-    wait_for(lambda: kind != "stream" or system.systems.metadata([system.stream])[system.stream][0].upcoming == "2")
+    wait_for(
+        lambda: kind != "stream" or system.systems.metadata([system.stream])[system.stream][0].upcoming == "2"
+    )
     first, second = system.receive(system.consumer(), 2)
-    assert (first.key, first.message, first.timestamp, second.message) == (b"k", b"far", 1_700_000_000_000, b"near")
-    lists = {"list": b'["1125899906842624 s",{"deep":"1125899906842624 s"}]'} if kind == "quorum" else {}  # a stream keeps none
+    assert (first.key, first.message, first.timestamp, second.message) == (
+        b"k",
+        b"far",
+        1_700_000_000_000,
+        b"near",
+    )
+    lists = (
+        {"list": b'["1125899906842624 s",{"deep":"1125899906842624 s"}]'} if kind == "quorum" else {}
+    )  # a stream keeps none
     assert first.headers == {
         **lists, "timestamp_in_ms": b"1125899906842624 s", "n": b"5",
         "then": b"2024-01-01T00:00:00+00:00", "amqp.content.type": b"text/plain", "amqp.app.id": b"me",
@@ -281,7 +350,13 @@ def test_numbers_in_headers_stay_what_they_are(amqp: Make) -> None:
     table = {"double": double, "single": single, "list": [double, 2], "deep": {"er": single}, "behind": "x"}
     system.publish("", system.stream.stream, b"x", pika.BasicProperties(headers=table))
     (envelope,) = system.receive(system.consumer(), 1)
-    assert envelope.headers == {"double": b"0.1", "single": b"-1.5", "list": b"[0.1,2]", "deep": b'{"er":-1.5}', "behind": b"x"}
+    assert envelope.headers == {
+        "double": b"0.1",
+        "single": b"-1.5",
+        "list": b"[0.1,2]",
+        "deep": b'{"er":-1.5}',
+        "behind": b"x",
+    }
 
 
 def test_names_that_are_no_text_are_shown_as_they_are(amqp: Make) -> None:
@@ -300,7 +375,11 @@ def test_what_comes_back_again_and_again_stays_where_nothing_limits_that(amqp: M
     channel = connection.channel()
     for _ in range(25):
         found: list[int] = []
-        wait_for(lambda found=found: found.extend(tag for tag in [taken(channel, system.stream.stream)] if tag) or found)
+        wait_for(
+            lambda found=found: (
+                found.extend(tag for tag in [taken(channel, system.stream.stream)] if tag) or found
+            )
+        )
         channel.basic_nack(found[0], requeue=True)
     wait_for(lambda: taken(channel, system.stream.stream))
     connection.close()
@@ -324,7 +403,9 @@ def taken(channel: Any, queue: str) -> int | None:
         ({"product": "RabbitMQ", "version": "4.1.3"}, {"x-queue-type": "classic"}, None),
     ],
 )
-def test_only_a_server_that_limits_deliveries_is_told_not_to(server: dict[str, str], arguments: dict[str, Any], limit: int | None) -> None:
+def test_only_a_server_that_limits_deliveries_is_told_not_to(
+    server: dict[str, str], arguments: dict[str, Any], limit: int | None
+) -> None:
     assert without_limit({"x-queue-type": "quorum", **arguments}, server).get("x-delivery-limit") == limit
 
 
@@ -339,7 +420,9 @@ def test_a_queue_has_as_many_partitions_as_are_configured(amqp: Make) -> None:
 
 def test_a_queue_that_was_made_otherwise_is_not_taken_for_one_with_dead_letters(amqp: Make) -> None:
     system = amqp().create()
-    other = system.config.with_values({f"systems.q.streams.{system.stream.stream}.dead.letter.queue": "letters"})
+    other = system.config.with_values(
+        {f"systems.q.streams.{system.stream.stream}.dead.letter.queue": "letters"}
+    )
     with pytest.raises(StreamExistsError, match="made with other settings"):
         sb.system.systems.Systems(other).create(system.stream)
 

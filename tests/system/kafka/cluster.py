@@ -8,10 +8,15 @@ from typing import Any
 
 from streambench.config import Config
 from streambench.metrics.registry import MetricsRegistry
-from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
-from streambench.system.kafka.nodes import KafkaNodes
+from streambench.model import (
+    IncomingMessageEnvelope,
+    OutgoingMessageEnvelope,
+    SystemStream,
+    SystemStreamPartition,
+)
 from streambench.system.reader import read_to_head
 from streambench.system.systems import Systems
+from streambench.testing.brokers.kafka import KafkaNodes
 
 
 def config(nodes: KafkaNodes, **more: Any) -> Config:
@@ -26,7 +31,9 @@ def new_stream() -> SystemStream:
     return SystemStream("k", f"t-{uuid.uuid4().hex[:12]}")
 
 
-def sent(systems: Systems, stream: SystemStream, messages: Iterable[tuple[int, bytes | None, bytes | None]]) -> None:
+def sent(
+    systems: Systems, stream: SystemStream, messages: Iterable[tuple[int, bytes | None, bytes | None]]
+) -> None:
     """Write messages, each as (partition, key, message), durably."""
     producer = systems.producer("k", MetricsRegistry())
     try:
@@ -39,7 +46,9 @@ def sent(systems: Systems, stream: SystemStream, messages: Iterable[tuple[int, b
         producer.stop()
 
 
-def all_of(systems: Systems, stream: SystemStream, starts: Mapping[int, str] | None = None) -> dict[int, list[IncomingMessageEnvelope]]:
+def all_of(
+    systems: Systems, stream: SystemStream, starts: Mapping[int, str] | None = None
+) -> dict[int, list[IncomingMessageEnvelope]]:
     """Everything that is in a stream, by partition."""
     there = systems.admin("k").metadata([stream])[stream]
     begin = starts or {number: here.oldest or here.upcoming or "0" for number, here in there.items()}

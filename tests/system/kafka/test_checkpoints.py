@@ -1,4 +1,5 @@
-"""Checkpoints in Kafka: what is special to them. What holds for all checkpoint managers is tested with these."""
+"""Checkpoints in Kafka: what is special to them. What holds for all checkpoint managers is tested with these.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +12,10 @@ from streambench.checkpoint.api import Checkpoint
 from streambench.errors import CheckpointError, ReplacedError
 from streambench.model import SystemStreamPartition
 from streambench.system.kafka.admin import KafkaAdmin
+from streambench.system.kafka.checkpoint_topic import Entry
 from streambench.system.kafka.checkpoints import KafkaCheckpointManager
-from streambench.system.kafka.fold import Entry
-from streambench.system.kafka.nodes import KafkaNodes
 from streambench.system.kafka.settings import Settings
+from streambench.testing.brokers.kafka import KafkaNodes
 from tests.system.kafka.cluster import config
 
 SSP = SystemStreamPartition("k", "clicks", 0)
@@ -30,7 +31,9 @@ def another(kafka: KafkaNodes, job: str) -> Iterator[Callable[[], KafkaCheckpoin
     made: list[KafkaCheckpointManager] = []
 
     def make() -> KafkaCheckpointManager:
-        made.append(KafkaCheckpointManager(Settings.from_config("k", config(kafka)), job, keep=5, trim_every=20))
+        made.append(
+            KafkaCheckpointManager(Settings.from_config("k", config(kafka)), job, keep=5, trim_every=20)
+        )
         return made[-1]
 
     yield make
@@ -42,7 +45,9 @@ def at(offset: int) -> Checkpoint:
     return Checkpoint({SSP: str(offset)}, sequence=offset)
 
 
-def test_old_records_go_and_nobody_notices(kafka: KafkaNodes, another: Callable[[], KafkaCheckpointManager]) -> None:
+def test_old_records_go_and_nobody_notices(
+    kafka: KafkaNodes, another: Callable[[], KafkaCheckpointManager]
+) -> None:
     writer, early = another(), another()
     writer.open_generation({0: ["a"], 1: ["b"]}, now_ms=0)
     writer.claim(1, 0, now_ms=0)
@@ -62,7 +67,9 @@ def test_old_records_go_and_nobody_notices(kafka: KafkaNodes, another: Callable[
     assert another().read_last() == {"a": at(99), "b": at(8)}
 
 
-def test_a_holder_that_was_replaced_is_still_fenced_when_its_claim_is_forgotten(another: Callable[[], KafkaCheckpointManager]) -> None:
+def test_a_holder_that_was_replaced_is_still_fenced_when_its_claim_is_forgotten(
+    another: Callable[[], KafkaCheckpointManager],
+) -> None:
     zombie, holder = another(), another()
     zombie.open_generation({0: ["a"]}, now_ms=0)
     zombie.claim(1, 0, now_ms=0)
@@ -75,7 +82,9 @@ def test_a_holder_that_was_replaced_is_still_fenced_when_its_claim_is_forgotten(
     assert another().read_last() == {"a": at(49)}
 
 
-def test_who_falls_behind_what_is_deleted_reads_anew_before_he_judges(another: Callable[[], KafkaCheckpointManager]) -> None:
+def test_who_falls_behind_what_is_deleted_reads_anew_before_he_judges(
+    another: Callable[[], KafkaCheckpointManager],
+) -> None:
     other, slow = another(), another()
     other.open_generation({0: ["a"], 1: ["b"]}, now_ms=0)
     other.claim(1, 0, now_ms=0)
@@ -96,7 +105,10 @@ def test_who_falls_behind_what_is_deleted_reads_anew_before_he_judges(another: C
 
 
 def test_a_topic_that_was_deleted_is_told_as_that(
-    kafka: KafkaNodes, job: str, monkeypatch: pytest.MonkeyPatch, another: Callable[[], KafkaCheckpointManager]
+    kafka: KafkaNodes,
+    job: str,
+    monkeypatch: pytest.MonkeyPatch,
+    another: Callable[[], KafkaCheckpointManager],
 ) -> None:
     settings = Settings.from_config("k", config(kafka, patience__ms=1000, producer__max__block__ms=500))
     writer = KafkaCheckpointManager(settings, job, keep=5)

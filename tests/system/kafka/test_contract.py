@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from streambench.system.kafka.nodes import KafkaNodes
 from streambench.system.systems import Systems
+from streambench.testing.brokers.kafka import KafkaNodes
 from streambench.testing.systems import SystemContract
 from tests.system.kafka.cluster import config
 

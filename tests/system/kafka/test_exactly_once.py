@@ -1,4 +1,5 @@
-"""Commits that are Kafka transactions: whatever the client says of one, it counts as a whole, once or not at all."""
+"""Commits that are Kafka transactions: whatever the client says of one, it counts as a whole, once or not at
+all."""
 
 from __future__ import annotations
 
@@ -16,23 +17,29 @@ from kafka.admin import ConfigResource
 from typer.testing import CliRunner
 
 from streambench.checkpoint.api import Checkpoint, Generation
-from streambench.checkpoint.effects import Applier
+from streambench.checkpoint.pending_writes import PendingWritesApplier
 from streambench.cli.app import app
-from streambench.errors import CheckpointError, FencedError, MessageTooLargeError, StreamSystemError, UnknownStreamError
+from streambench.errors import (
+    CheckpointError,
+    FencedError,
+    MessageTooLargeError,
+    StreamSystemError,
+    UnknownStreamError,
+)
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStream, SystemStreamPartition
 from streambench.system.kafka.checkpoints import KafkaCheckpointManager
 from streambench.system.kafka.clients import let_go, new_producer
 from streambench.system.kafka.exactly_once import TransactionalCheckpointManager
 from streambench.system.kafka.hanging import find_open
-from streambench.system.kafka.nodes import KafkaNodes
 from streambench.system.kafka.settings import Settings
 from streambench.system.rows import Rows
 from streambench.system.systems import Systems
+from streambench.testing.brokers.kafka import KafkaNodes
 from tests.system.kafka.cluster import all_of, config, new_stream, sent
 
 INPUT = SystemStreamPartition("k", "clicks", 0)
-APPLIER = Applier(lambda system: pytest.fail("a transaction needs nobody to apply it"))
+APPLIER = PendingWritesApplier(lambda system: pytest.fail("a transaction needs nobody to apply it"))
 
 
 class Job:
@@ -47,12 +54,18 @@ class Job:
         self.name = f"job-{uuid.uuid4().hex[:8]}"
         self.made: list[KafkaCheckpointManager] = []
 
-    def another(self, kind: type[KafkaCheckpointManager] = TransactionalCheckpointManager) -> KafkaCheckpointManager:
+    def another(
+        self, kind: type[KafkaCheckpointManager] = TransactionalCheckpointManager
+    ) -> KafkaCheckpointManager:
         self.made.append(kind(self.settings, self.name, keep=10))
         return self.made[-1]
 
-    def start(self, containers: int = 1, kind: type[KafkaCheckpointManager] = TransactionalCheckpointManager) -> Generation:
-        return self.another(kind).open_generation({number: [f"task {number}"] for number in range(containers)}, now_ms=0)
+    def start(
+        self, containers: int = 1, kind: type[KafkaCheckpointManager] = TransactionalCheckpointManager
+    ) -> Generation:
+        return self.another(kind).open_generation(
+            {number: [f"task {number}"] for number in range(containers)}, now_ms=0
+        )
 
     def holder(self, generation: Generation, container: int = 0) -> KafkaCheckpointManager:
         manager = self.another()
@@ -65,10 +78,17 @@ class Job:
     def commit(self, holder: KafkaCheckpointManager, number: int, *, container: int = 0) -> None:
         """Commit two messages, and a position."""
         rows = [Rows(self.ssp(partition), [None], [b"%d" % number]) for partition in range(2)]
-        holder.commit(lambda ends: {f"task {container}": Checkpoint({INPUT: str(number)}, sequence=number)}, rows, APPLIER)
+        holder.commit(
+            lambda ends: {f"task {container}": Checkpoint({INPUT: str(number)}, sequence=number)},
+            rows,
+            APPLIER,
+        )
 
     def outputs(self) -> dict[int, list[int]]:
-        return {partition: [int(e.message) for e in found] for partition, found in all_of(self.systems, self.output).items()}
+        return {
+            partition: [int(e.message) for e in found]
+            for partition, found in all_of(self.systems, self.output).items()
+        }
 
     def position(self, container: int = 0) -> int:
         return int(self.another().read_last()[f"task {container}"].offsets[INPUT])
@@ -108,8 +128,12 @@ def is_fenced(commit: Callable[[], None]) -> None:
     raise kafka_errors.ProducerFencedError
 
 
-@pytest.mark.parametrize("harm", [raises_when_committed, raises_before, hangs_before, hangs_when_committed, is_fenced])
-def test_whatever_the_client_says_of_a_commit_it_is_there_once(job: Job, monkeypatch: pytest.MonkeyPatch, harm: Any) -> None:
+@pytest.mark.parametrize(
+    "harm", [raises_when_committed, raises_before, hangs_before, hangs_when_committed, is_fenced]
+)
+def test_whatever_the_client_says_of_a_commit_it_is_there_once(
+    job: Job, monkeypatch: pytest.MonkeyPatch, harm: Any
+) -> None:
     holder = job.holder(job.start())
     job.commit(holder, 1)
     harmed: list[object] = []
@@ -133,19 +157,25 @@ def test_whatever_the_client_says_of_a_commit_it_is_there_once(job: Job, monkeyp
     assert job.position() == 3
 
 
-def test_only_who_has_time_waits_until_all_of_a_commit_can_be_read(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_who_has_time_waits_until_all_of_a_commit_can_be_read(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
     holder, asked = job.holder(job.start()), []
     job.commit(holder, 1)
     real = KafkaAdminClient.describe_transactions
-    monkeypatch.setattr(KafkaAdminClient, "describe_transactions", lambda admin, ids: asked.append(ids) or real(admin, ids))
-    holder.settle()
+    monkeypatch.setattr(
+        KafkaAdminClient, "describe_transactions", lambda admin, ids: asked.append(ids) or real(admin, ids)
+    )
+    holder.finish_pending()
     assert asked
     asked.clear()
     holder.close()
     assert not asked
 
 
-def test_a_message_that_was_not_written_is_no_commit_although_it_returns(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_that_was_not_written_is_no_commit_although_it_returns(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
     holder = job.holder(job.start())
     real, lost = KafkaProducer.send, []
 
@@ -217,7 +247,9 @@ def test_a_start_fences_all_containers_of_the_last_one_under_either_guarantee(jo
     assert [job.position(number) for number in range(3)] == [0, 1, 2]
 
 
-def test_a_start_that_was_only_begun_stops_nobody_who_still_holds_a_container(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_that_was_only_begun_stops_nobody_who_still_holds_a_container(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
     holder = job.holder(job.start())
 
     def dies(*arguments: object) -> None:
@@ -232,7 +264,9 @@ def test_a_start_that_was_only_begun_stops_nobody_who_still_holds_a_container(jo
     assert job.outputs() == {0: [1, 2], 1: [1, 2]}
 
 
-def test_a_transaction_that_the_dead_left_open_holds_up_nobody(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_transaction_that_the_dead_left_open_holds_up_nobody(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
     dead = job.holder(job.start())
     job.commit(dead, 1)
 
@@ -304,12 +338,16 @@ def test_checkpoints_name_where_changelogs_really_end(job: Job) -> None:
 def test_a_value_that_the_changelog_does_not_take_is_told(job: Job) -> None:
     holder = job.holder(job.start())
     with pytest.raises(MessageTooLargeError, match=rf"{job.ssp(1)}: a message of \d+ bytes"):
-        holder.commit(lambda ends: {}, [Rows(job.ssp(0), [b"a"], [b"x"]), Rows(job.ssp(1), [b"a"], [b"x" * (2 << 20)])], APPLIER)
+        holder.commit(
+            lambda ends: {},
+            [Rows(job.ssp(0), [b"a"], [b"x"]), Rows(job.ssp(1), [b"a"], [b"x" * (2 << 20)])],
+            APPLIER,
+        )
     assert job.outputs() == {0: [], 1: []}
 
 
 def test_an_output_that_was_deleted_is_told_as_that(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streambench.system.kafka.progress._LOOKS", 100)
+    monkeypatch.setattr("streambench.system.kafka.stall_detector._LOOKS", 100)
     holder = job.holder(job.start())
     job.commit(holder, 1)
     job.systems.admin("k").delete(job.output)
@@ -317,7 +355,9 @@ def test_an_output_that_was_deleted_is_told_as_that(job: Job, monkeypatch: pytes
         job.commit(holder, 2)
 
 
-def test_an_output_that_was_made_anew_in_the_middle_gets_all_of_the_commit(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_output_that_was_made_anew_in_the_middle_gets_all_of_the_commit(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
     holder = job.holder(job.start())
     job.commit(holder, 1)
     real, done = KafkaProducer.flush, []
@@ -345,7 +385,9 @@ def hang(kafka: KafkaNodes) -> Iterator[Callable[[SystemStream], None]]:
     def leave(stream: SystemStream) -> None:
         admin.alter_configs([ConfigResource("BROKER", "1", {verify: "false"})])
         partition = TopicPartition(stream.stream, 0)
-        with KafkaProducer(bootstrap_servers=servers, transactional_id=f"hangs-{stream.stream}", linger_ms=0) as producer:
+        with KafkaProducer(
+            bootstrap_servers=servers, transactional_id=f"hangs-{stream.stream}", linger_ms=0
+        ) as producer:
             producer.init_transactions()
             producer.begin_transaction()
             producer._transaction_manager._partitions_in_transaction.add(partition)
@@ -369,17 +411,27 @@ def test_checkpoints_behind_a_transaction_that_hangs_are_not_passed_over(
     holder = job.holder(job.start())
     hang(holder._stream)
     job.commit(holder, 1)
-    with pytest.raises(CheckpointError, match=rf"a transaction hangs at offset \d+ .*streambench kafka repair {holder._stream}"):
+    with pytest.raises(
+        CheckpointError,
+        match=rf"a transaction hangs at offset \d+ .*streambench kafka repair {holder._stream}",
+    ):
         job.another().read_last()
     (tmp_path / "job.properties").write_text("".join(f"{key}={value}\n" for key, value in job.config.items()))
     for told in (r"\.0: ended the transaction at offset \d+", ": no transaction hangs"):
-        said = CliRunner().invoke(app, ["kafka", "repair", str(holder._stream), "-c", str(tmp_path / "job.properties")]).stdout
+        said = (
+            CliRunner()
+            .invoke(app, ["kafka", "repair", str(holder._stream), "-c", str(tmp_path / "job.properties")])
+            .stdout
+        )
         assert re.fullmatch(re.escape(str(holder._stream)) + told, said.strip())
     assert job.position() == 1
 
 
-def test_a_transaction_that_lives_is_never_taken_for_one_that_hangs(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that ends between a look at the partition and a look at its coordinator seems to hang; another look tells."""
+def test_a_transaction_that_lives_is_never_taken_for_one_that_hangs(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that ends between a look at the partition and a look at its coordinator seems to hang; another look
+    tells."""
     monkeypatch.setattr("streambench.system.kafka.admin._LOOK_AGAIN_S", 0)
     producer = new_producer(job.settings, transactional_id=f"lives-{job.name}")
     producer.init_transactions()
@@ -387,7 +439,10 @@ def test_a_transaction_that_lives_is_never_taken_for_one_that_hangs(job: Job, mo
 
     def ended_meanwhile(admin: Any, *arguments: Any, **more: Any) -> Any:
         producer.commit_transaction()
-        while next(iter(admin.describe_transactions([f"lives-{job.name}"]).values())).state.value != "CompleteCommit":
+        while (
+            next(iter(admin.describe_transactions([f"lives-{job.name}"]).values())).state.value
+            != "CompleteCommit"
+        ):
             pass
         seen.append(real(admin, *arguments, **more))
         begun()
@@ -421,7 +476,9 @@ def test_a_transaction_of_which_no_broker_tells_is_let_alone(
         assert "ended the transaction" in CliRunner().invoke(app, [*repair, "--force"]).stdout
 
 
-def test_a_dead_containers_transaction_is_told_of_and_waited_for(kafka: KafkaNodes, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_dead_containers_transaction_is_told_of_and_waited_for(
+    kafka: KafkaNodes, caplog: pytest.LogCaptureFixture
+) -> None:
     job = Job(kafka, patience__ms=500, producer__transaction__timeout__ms=3000)
     generation = job.start(2)
     dead = new_producer(job.settings, transactional_id=job.another()._identity(0))
@@ -435,7 +492,10 @@ def test_a_dead_containers_transaction_is_told_of_and_waited_for(kafka: KafkaNod
 
 
 def test_an_input_with_a_transaction_that_hangs_is_told_of(
-    job: Job, hang: Callable[[SystemStream], None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    job: Job,
+    hang: Callable[[SystemStream], None],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr("streambench.system.kafka.consumer._CHECK_EVERY_S", 0.1)
     hang(job.output)
@@ -458,7 +518,10 @@ def test_an_input_that_was_deleted_is_told_as_that(job: Job, monkeypatch: pytest
             consumer.poll({job.ssp(0): 10}, 50)
         job.systems.admin("k").delete(job.output)
         job.systems.admin("k").create(job.output, 2) if again else None
-        with pytest.raises(UnknownStreamError, match=f"{job.output} was deleted{' and made anew' if again else ''} while it was read"):
+        with pytest.raises(
+            UnknownStreamError,
+            match=f"{job.output} was deleted{' and made again' if again else ''} while it was read",
+        ):
             while True:
                 consumer.poll({job.ssp(0): 10}, 50)
         consumer.stop()

@@ -1,4 +1,5 @@
-"""A broker that wants TLS and a password: reading, writing and administering with them, and what is said where one of them is wrong."""
+"""A broker that wants TLS and a password: reading, writing and administering with them, and what is said
+where one of them is wrong."""
 
 from __future__ import annotations
 
@@ -23,9 +24,9 @@ from streambench.config import Config
 from streambench.errors import StreambenchError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStream, SystemStreamPartition
-from streambench.system.kafka.nodes import KafkaNodes, free_ports
 from streambench.system.kafka.settings import Settings
 from streambench.system.systems import Systems
+from streambench.testing.brokers.kafka import KafkaNodes, free_ports
 from tests.conftest import kafka_nodes
 from tests.surroundings import SOAK, missing
 from tests.system.kafka.cluster import all_of, new_stream, sent
@@ -43,23 +44,33 @@ class Secured:
     def config(self, **changes: str) -> Config:
         """The configuration of the system; ``changes``: with __ for dots."""
         values = {
-            "samza.factory": "kafka", "bootstrap.servers": f"127.0.0.1:{self.port}", "samza.offset.default": "oldest",
-            "consumer.security.protocol": "SASL_SSL", "consumer.ssl.cafile": str(self.authority), "consumer.sasl.mechanism": "PLAIN",
-            "consumer.sasl.plain.username": USER, "consumer.sasl.plain.password": PASSWORD,
+            "samza.factory": "kafka",
+            "bootstrap.servers": f"127.0.0.1:{self.port}",
+            "samza.offset.default": "oldest",
+            "consumer.security.protocol": "SASL_SSL",
+            "consumer.ssl.cafile": str(self.authority),
+            "consumer.sasl.mechanism": "PLAIN",
+            "consumer.sasl.plain.username": USER,
+            "consumer.sasl.plain.password": PASSWORD,
             **{key.replace("__", "."): value for key, value in changes.items()},
-        }  # fmt: skip
-        return Config({"job.default.system": "k", **{f"systems.k.{key}": value for key, value in values.items()}})
+        }
+        return Config(
+            {"job.default.system": "k", **{f"systems.k.{key}": value for key, value in values.items()}}
+        )
 
 
 def made_store(directory: Path) -> Path:
-    """A key store with a key for 127.0.0.1 whose certificate is its own authority, made by Java's keytool: whoever has a Kafka has that."""
+    """A key store with a key for 127.0.0.1 whose certificate is its own authority, made by Java's keytool:
+    whoever has a Kafka has that."""
     tool = shutil.which("keytool")
     if tool is None:
         missing("keytool", remedy="apt-get install openjdk-17-jre-headless")
     store = directory / "broker.p12"
     subject = ("-dname", "CN=broker", "-ext", "san=ip:127.0.0.1", "-keyalg", "EC", "-validity", "30")
     options = ("-keystore", str(store), "-storetype", "PKCS12", "-storepass", STORE_PASSWORD)
-    done = subprocess.run([tool, "-genkeypair", "-alias", "broker", *subject, *options], capture_output=True, check=False)
+    done = subprocess.run(
+        [tool, "-genkeypair", "-alias", "broker", *subject, *options], capture_output=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return store
 
@@ -74,7 +85,9 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     def add_listener(number: int, settings: dict[str, object]) -> None:
         settings["listeners"] = f"{settings['listeners']},SECURED://127.0.0.1:{port}"
         settings["advertised.listeners"] = f"{settings['advertised.listeners']},SECURED://127.0.0.1:{port}"
-        settings["listener.security.protocol.map"] = f"{settings['listener.security.protocol.map']},SECURED:SASL_SSL"
+        settings["listener.security.protocol.map"] = (
+            f"{settings['listener.security.protocol.map']},SECURED:SASL_SSL"
+        )
         settings.update(
             {
                 "listener.name.secured.ssl.keystore.type": "PKCS12",
@@ -137,11 +150,16 @@ def test_scram(secured: Secured) -> None:
     assert secured.nodes.cluster is not None
     admin = KafkaAdminClient(bootstrap_servers=secured.nodes.cluster.servers)
     try:
-        admin.alter_user_scram_credentials([UserScramCredentialUpsertion("bob", ScramMechanism.SCRAM_SHA_256, "bob's-Secret")])
+        admin.alter_user_scram_credentials(
+            [UserScramCredentialUpsertion("bob", ScramMechanism.SCRAM_SHA_256, "bob's-Secret")]
+        )
     finally:
         admin.close()
     scram = {"consumer__sasl__mechanism": "SCRAM-SHA-256", "consumer__sasl__plain__username": "bob"}
-    systems, stream = Systems(secured.config(**scram, consumer__sasl__plain__password="bob's-Secret")), new_stream()
+    systems, stream = (
+        Systems(secured.config(**scram, consumer__sasl__plain__password="bob's-Secret")),
+        new_stream(),
+    )
     systems.admin("k").create(stream, 1)
     sent(systems, stream, [(0, None, b"scrambled")])
     assert [each.message for each in all_of(systems, stream)[0]] == [b"scrambled"]
@@ -155,6 +173,8 @@ def test_a_job_runs_and_shows_no_secret(secured: Secured, tmp_path: Path, guaran
         systems.admin("k").create(stream, 1)
     sent(systems, source, [(0, None, b"%d" % number) for number in range(50)])
     job = write_job(tmp_path, secured, source, target, guarantee)
+    (tmp_path / "password").write_text(f"{PASSWORD}\n")
+    job.write_text(job.read_text().replace(f"password={PASSWORD}", f"password=${{file:{tmp_path}/password}}"))
     ran = streambench("run", str(job), "--until", "caught-up")
     assert ran.returncode == 0, ran.stderr
     assert [each.message for each in all_of(systems, target)[0]] == [b"%d" % number for number in range(50)]
@@ -167,6 +187,7 @@ def test_a_job_runs_and_shows_no_secret(secured: Secured, tmp_path: Path, guaran
 
 WRONG = {
     "password": ({"consumer__sasl__plain__password": "wrong-Secret"}, "sasl"),
+    "reference": ({"consumer__sasl__plain__password": "${env:WRONG_PASSWORD}"}, "sasl"),
     "user": ({"consumer__sasl__plain__username": "mallory"}, "sasl"),
     "mechanism": ({"consumer__sasl__mechanism": "SCRAM-SHA-512"}, "sasl"),
     "no TLS": ({"consumer__security__protocol": "SASL_PLAINTEXT"}, "security.protocol"),
@@ -178,11 +199,20 @@ WRONG = {
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
     "wrong,part",
-    [*((each, "admin") for each in WRONG if SOAK or each != "user"), *(("password", each) for each in ("consumer", "producer") if SOAK)],
+    [
+        *((each, "admin") for each in WRONG if SOAK or each != "user"),
+        *(("password", each) for each in ("consumer", "producer") if SOAK),
+    ],
 )
 def test_what_is_wrong_is_told_soon_and_without_secrets(
-    secured: Secured, wrong: str, part: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+    secured: Secured,
+    wrong: str,
+    part: str,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("WRONG_PASSWORD", "wrong-Secret")
     changes, named = WRONG[wrong]
     quick = {f"{each}__bootstrap__timeout__ms": "1500" for each in ("consumer", "producer")}
     systems = Systems(secured.config(**quick, **changes))
@@ -213,23 +243,40 @@ def use(systems: Systems, part: str) -> Any:
 
 def test_nothing_that_is_shown_of_settings_holds_a_secret(secured: Secured) -> None:
     config = secured.config()
-    without_secrets(repr(config) + str(config) + repr(Settings.from_config("k", config)) + str(Settings.from_config("k", config)))
+    without_secrets(
+        repr(config)
+        + str(config)
+        + repr(Settings.from_config("k", config))
+        + str(Settings.from_config("k", config))
+    )
 
 
-def write_job(directory: Path, secured: Secured, source: SystemStream, target: SystemStream, guarantee: str) -> Path:
+def write_job(
+    directory: Path, secured: Secured, source: SystemStream, target: SystemStream, guarantee: str
+) -> Path:
     (directory / "copy_task.py").write_text(
         "import streambench as sb\n\n\n"
         "def process(envelope, collector, coordinator):\n"
-        f"    collector.send(sb.OutgoingMessageEnvelope(sb.SystemStream('k', {target.stream!r}), envelope.message))\n"
+        f"    collector.send(sb.OutgoingMessageEnvelope(sb.SystemStream('k', {target.stream!r}), "
+        "envelope.message))\n"
     )
     values = {
-        **secured.config(), "job.name": f"secured-{uuid.uuid4().hex[:8]}", "task.class": "copy_task.py:process", "task.inputs": source,
+        **secured.config(),
+        "job.name": f"secured-{uuid.uuid4().hex[:8]}",
+        "task.class": "copy_task.py:process",
+        "task.inputs": source,
         "task.processing.guarantee": guarantee,
-    }  # fmt: skip
+    }
     path = directory / "job.properties"
     path.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
     return path
 
 
 def streambench(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "streambench", *arguments], capture_output=True, text=True, check=False, env=os.environ)
+    return subprocess.run(
+        [sys.executable, "-m", "streambench", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ,
+    )

@@ -12,13 +12,19 @@ from streambench.system.kafka.settings import Settings
 
 
 def settings(**given: str) -> Settings:
-    values = {"bootstrap.servers": "a:1, b:2", **{key.replace("__", "."): value for key, value in given.items()}}
+    values = {
+        "bootstrap.servers": "a:1, b:2",
+        **{key.replace("__", "."): value for key, value in given.items()},
+    }
     return Settings.from_config("k", Config({f"systems.k.{key}": value for key, value in values.items()}))
 
 
 def test_settings_of_kafka_reach_the_clients_as_they_take_them() -> None:
     found = settings(
-        consumer__fetch__max__bytes="1000", consumer__check__crcs="false", producer__compression__type="gzip", producer__linger__ms="7"
+        consumer__fetch__max__bytes="1000",
+        consumer__check__crcs="false",
+        producer__compression__type="gzip",
+        producer__linger__ms="7",
     )
     assert found.servers == ("a:1", "b:2")
     assert (found.consumer["fetch_max_bytes"], found.consumer["check_crcs"]) == (1000, False)
@@ -34,16 +40,26 @@ def test_messages_wait_for_others_for_a_moment_that_is_short_beside_the_patience
 def test_a_silent_broker_is_given_up_before_the_patience_is_over() -> None:
     for client in ("consumer", "producer", "admin"):
         assert getattr(settings(patience__ms="5000"), client)["request_timeout_ms"] == 2500
-    assert [getattr(settings(), client)["request_timeout_ms"] for client in ("consumer", "producer", "admin")] == [30_000, 30_000, 10_000]
+    assert [
+        getattr(settings(), client)["request_timeout_ms"] for client in ("consumer", "producer", "admin")
+    ] == [30_000, 30_000, 10_000]
     found = settings(patience__ms="100", consumer__fetch__max__wait__ms="700").consumer
     assert found["request_timeout_ms"] > found["fetch_max_wait_ms"]
     assert settings(consumer__request__timeout__ms="9000").consumer["request_timeout_ms"] == 9000
 
 
 def test_how_to_connect_is_said_once() -> None:
-    found = settings(consumer__security__protocol="SASL_SSL", producer__sasl__mechanism="PLAIN", consumer__sasl__plain__password="hunter2")
+    found = settings(
+        consumer__security__protocol="SASL_SSL",
+        producer__sasl__mechanism="PLAIN",
+        consumer__sasl__plain__password="hunter2",
+    )
     for client in (found.consumer, found.producer, found.admin):
-        assert (client["security_protocol"], client["sasl_mechanism"], client["sasl_plain_password"]) == ("SASL_SSL", "PLAIN", "hunter2")
+        assert (client["security_protocol"], client["sasl_mechanism"], client["sasl_plain_password"]) == (
+            "SASL_SSL",
+            "PLAIN",
+            "hunter2",
+        )
 
 
 def test_the_login_of_a_java_client_is_understood() -> None:
@@ -68,7 +84,7 @@ def test_no_repr_shows_a_password() -> None:
         ("producer__linger__ms", "soon", "must be a whole number"),
         ("consumer__check__crcs", "perhaps", "must be true or false"),
         ("streams__t__retention", "1", "no setting of a topic.*did you mean retention"),
-        ("patience__ms", "0", "must be 1 or more"),
+        ("patience__ms", "0", "0 is too small: give 1 or more"),
     ],
 )
 def test_what_is_wrong_is_an_error_that_names_the_key(key: str, value: str, reason: str) -> None:
@@ -77,7 +93,9 @@ def test_what_is_wrong_is_an_error_that_names_the_key(key: str, value: str, reas
     assert caught.value.key == f"systems.k.{key.replace('__', '.')}"
 
 
-@pytest.mark.parametrize("key", ["consumer__sasl__plain__passwort", "producer__linger__ms", "consumer__ssl__check__hostname"])
+@pytest.mark.parametrize(
+    "key", ["consumer__sasl__plain__passwort", "producer__linger__ms", "consumer__ssl__check__hostname"]
+)
 def test_no_error_repeats_a_value_that_may_be_a_secret(key: str) -> None:
     with pytest.raises(ConfigError) as caught:
         settings(**{key: "hunter2"})
@@ -85,7 +103,14 @@ def test_no_error_repeats_a_value_that_may_be_a_secret(key: str) -> None:
 
 
 def test_the_settings_of_a_topic_are_the_streams_own() -> None:
-    found = settings(streams__a__b__retention__ms="5", streams__a__b__partitions="3", streams__a__b__samza__bootstrap="true")
-    assert found.topic("a.b", {"retention_ms": 9, "cleanup_policy": "compact"}) == {"retention.ms": "5", "cleanup.policy": "compact"}
+    found = settings(
+        streams__a__b__retention__ms="5",
+        streams__a__b__partitions="3",
+        streams__a__b__samza__bootstrap="true",
+    )
+    assert found.topic("a.b", {"retention_ms": 9, "cleanup_policy": "compact"}) == {
+        "retention.ms": "5",
+        "cleanup.policy": "compact",
+    }
     with pytest.raises(ConfigError, match="did you mean segment.ms"):
         found.topic("t", {"segment_m": 1})

@@ -19,8 +19,8 @@ from streambench.errors import (
 )
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, PartitionMetadata, SystemStream, SystemStreamPartition
-from streambench.system.kafka.nodes import KafkaNodes
 from streambench.system.systems import Systems
+from streambench.testing.brokers.kafka import KafkaNodes
 from tests.system.kafka.cluster import all_of, config, new_stream, sent
 
 
@@ -68,7 +68,7 @@ def test_reading_begins_where_it_was_asked_to(systems: Systems, stream: SystemSt
 
 
 @pytest.mark.parametrize(
-    ("offset", "reason"), [("51", "0 to 3.*made anew"), ("x", "'x' is no offset"), ("-1", "no offset")]
+    ("offset", "reason"), [("51", "0 to 3.*made again"), ("x", "'x' is no offset"), ("-1", "no offset")]
 )
 def test_an_offset_that_is_not_there_is_an_error_that_says_what_is(
     systems: Systems, stream: SystemStream, offset: str, reason: str
@@ -86,11 +86,15 @@ def test_what_was_deleted_is_not_passed_over_in_silence(systems: Systems, stream
     sent(systems, stream, [(0, None, b"x")] * 10)
     systems.admin("k").delete_before(stream, 0, 6)  # type: ignore[attr-defined]
     assert systems.admin("k").metadata([stream])[stream][0] == PartitionMetadata("6", "9", "10")
-    with pytest.raises(OffsetError, match=r"offset 2 is outside of what the partition holds, 6 to 10.*Kafka has deleted it"):
+    with pytest.raises(
+        OffsetError, match=r"offset 2 is outside of what the partition holds, 6 to 10.*Kafka has deleted it"
+    ):
         all_of(systems, stream, {0: "2"})
 
 
-def test_a_partition_without_room_returns_nothing_loses_nothing_and_holds_up_no_other(systems: Systems, stream: SystemStream) -> None:
+def test_a_partition_without_room_returns_nothing_loses_nothing_and_holds_up_no_other(
+    systems: Systems, stream: SystemStream
+) -> None:
     sent(systems, stream, [(number % 2, None, b"%d" % number) for number in range(400)])
     consumer = systems.consumer("k", MetricsRegistry())
     full, free = at(stream, 0), at(stream, 1)
@@ -116,7 +120,9 @@ def test_a_partition_without_room_returns_nothing_loses_nothing_and_holds_up_no_
     assert found == dict.fromkeys([full, free], [str(number) for number in range(200)])
 
 
-def test_a_partition_is_at_its_head_only_as_long_as_nothing_new_is_there(systems: Systems, stream: SystemStream) -> None:
+def test_a_partition_is_at_its_head_only_as_long_as_nothing_new_is_there(
+    systems: Systems, stream: SystemStream
+) -> None:
     consumer = systems.consumer("k", MetricsRegistry())
     ssp = at(stream, 0)
     consumer.register(ssp, "0")
@@ -141,7 +147,9 @@ def test_what_a_transaction_took_back_is_not_read_and_keeps_nobody_from_the_head
     from kafka import KafkaProducer
 
     assert kafka.cluster is not None
-    with KafkaProducer(bootstrap_servers=kafka.cluster.servers.split(","), transactional_id=stream.stream) as producer:
+    with KafkaProducer(
+        bootstrap_servers=kafka.cluster.servers.split(","), transactional_id=stream.stream
+    ) as producer:
         producer.init_transactions()
         for number, ends in enumerate((producer.commit_transaction, producer.abort_transaction)):
             producer.begin_transaction()
@@ -170,7 +178,11 @@ def test_a_stream_grows_and_goes(systems: Systems, stream: SystemStream) -> None
     }  # fmt: skip
     admin.delete(stream)
     assert stream not in admin.streams()
-    for ask in (lambda: admin.metadata([stream]), lambda: admin.delete(stream), lambda: admin.grow(stream, 5)):
+    for ask in (
+        lambda: admin.metadata([stream]),
+        lambda: admin.delete(stream),
+        lambda: admin.grow(stream, 5),
+    ):
         with pytest.raises(UnknownStreamError):
             ask()
     assert admin.create(stream, 1)
@@ -184,7 +196,12 @@ def test_a_partition_that_is_not_there_cannot_be_read(systems: Systems, stream: 
 
 def test_offsets_are_ordered_by_number(systems: Systems) -> None:
     admin = systems.admin("k")
-    assert (admin.compare("9", "10"), admin.compare("10", "10"), admin.compare("10", "9"), admin.compare("10", "x")) == (-1, 0, 1, None)
+    assert (
+        admin.compare("9", "10"),
+        admin.compare("10", "10"),
+        admin.compare("10", "9"),
+        admin.compare("10", "x"),
+    ) == (-1, 0, 1, None)
     assert admin.after("9") == "10"
 
 
@@ -198,7 +215,9 @@ def test_settings_of_a_stream_reach_its_topic(kafka: KafkaNodes) -> None:
     systems.close()
     assert kafka.cluster is not None
     admin = KafkaAdminClient(bootstrap_servers=kafka.cluster.servers.split(","))
-    found = admin.describe_configs([ConfigResource("TOPIC", stream.stream)], config_filter="all")["topic"][stream.stream]
+    found = admin.describe_configs([ConfigResource("TOPIC", stream.stream)], config_filter="all")["topic"][
+        stream.stream
+    ]
     admin.close()
     wanted = {"cleanup.policy": "compact", "segment.ms": "1000", "min.compaction.lag.ms": "5"}
     assert {key: found[key]["value"] for key in wanted} == wanted
@@ -220,7 +239,9 @@ def test_a_message_that_is_too_large_is_refused_and_spoils_no_other(kafka: Kafka
                 producer.send("a", OutgoingMessageEnvelope(stream, b"x" * 6000, None, None, 0))
     producer.flush("a")
     producer.stop()
-    assert [e.message.rstrip(b".") for e in all_of(systems, stream)[0]] == [b"%d" % number for number in range(200)]
+    assert [e.message.rstrip(b".") for e in all_of(systems, stream)[0]] == [
+        b"%d" % number for number in range(200)
+    ]
     systems.close()
 
 
@@ -242,7 +263,9 @@ def test_no_more_is_kept_unacknowledged_than_was_allowed(kafka: KafkaNodes) -> N
     systems.close()
 
 
-def test_who_else_writes_to_what_belongs_to_one_source_is_found_out(systems: Systems, stream: SystemStream) -> None:
+def test_who_else_writes_to_what_belongs_to_one_source_is_found_out(
+    systems: Systems, stream: SystemStream
+) -> None:
     sent(systems, stream, [(0, b"a", b"before"), (1, b"a", b"before")])
     producer = systems.producer("k", MetricsRegistry())
     producer.register("a")
@@ -255,12 +278,17 @@ def test_who_else_writes_to_what_belongs_to_one_source_is_found_out(systems: Sys
     producer.send("a", OutgoingMessageEnvelope(stream, b"mine", b"a", None, 1))
     producer.flush("a")
     producer.send("a", OutgoingMessageEnvelope(stream, b"mine", b"a", None, 0))
-    with pytest.raises(StreamSystemError, match=rf"{at(stream, 0)}: a change of state was to get offset 2 and got 3: something else"):
+    with pytest.raises(
+        StreamSystemError,
+        match=rf"{at(stream, 0)}: a change of state was to get offset 2 and got 3: something else",
+    ):
         producer.flush("a")
     producer.stop()
 
 
-def test_where_a_partition_ends_is_told_by_its_only_writer_alone(systems: Systems, stream: SystemStream) -> None:
+def test_where_a_partition_ends_is_told_by_its_only_writer_alone(
+    systems: Systems, stream: SystemStream
+) -> None:
     producer = systems.producer("k", MetricsRegistry())
     producer.register("a")
     producer.start()
@@ -269,12 +297,17 @@ def test_where_a_partition_ends_is_told_by_its_only_writer_alone(systems: System
     producer.flush("a")
     assert producer.ends([at(stream, 0), at(stream, 1)]) == {at(stream, 0): "1"}
     sent(systems, stream, [(0, b"a", b"late")])
-    with pytest.raises(StreamSystemError, match=rf"{at(stream, 0)}: .* end at offset 1, and the partition at 2: something else"):
+    with pytest.raises(
+        StreamSystemError,
+        match=rf"{at(stream, 0)}: .* end at offset 1, and the partition at 2: something else",
+    ):
         producer.ends([at(stream, 0)])
     producer.stop()
 
 
-def test_a_limit_that_could_not_be_asked_for_is_asked_for_again(kafka: KafkaNodes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limit_that_could_not_be_asked_for_is_asked_for_again(
+    kafka: KafkaNodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stream = new_stream()
     systems = Systems(config(kafka, **{f"streams__{stream.stream}__max__message__bytes": 5_000_000}))
     systems.admin("k").create(stream, 1)
@@ -308,7 +341,9 @@ def test_headers_and_timestamps_that_kafka_cannot_take_are_refused_like_what_can
     if held:
         producer.hold()
     producer.start()
-    with pytest.raises(SerdeError, match=f"{at(stream, 0)}: .*({'header' if 'headers' in wrong else 'timestamp'})"):
+    with pytest.raises(
+        SerdeError, match=f"{at(stream, 0)}: .*({'header' if 'headers' in wrong else 'timestamp'})"
+    ):
         producer.send("a", OutgoingMessageEnvelope(stream, b"x", None, None, 0, **wrong))
     producer.stop()
 
@@ -330,9 +365,12 @@ def test_a_stream_that_is_deleted_while_it_is_written_to_is_told(kafka: KafkaNod
 
 
 @pytest.mark.parametrize(
-    ("message", "key", "reason"), [("text", None, "this message is a str"), (b"x", 5, "this key is a int"), (None, None, "neither")]
+    ("message", "key", "reason"),
+    [("text", None, "this message is a str"), (b"x", 5, "this key is a int"), (None, None, "neither")],
 )
-def test_what_kafka_cannot_take_is_refused(systems: Systems, stream: SystemStream, message: object, key: object, reason: str) -> None:
+def test_what_kafka_cannot_take_is_refused(
+    systems: Systems, stream: SystemStream, message: object, key: object, reason: str
+) -> None:
     with pytest.raises(SerdeError, match=reason):
         sent(systems, stream, [(0, key, message)])  # type: ignore[list-item]
 
@@ -343,6 +381,9 @@ def test_without_a_broker_the_error_names_the_servers_and_the_key(kafka: KafkaNo
         "systems.k.consumer.sasl.plain.password": "verysecret",
     }  # fmt: skip
     systems = Systems(config(kafka).with_values(settings))
-    with pytest.raises(StreamSystemError, match=r"no Kafka broker answers at 127\.0\.0\.1:1; .*systems\.k\.bootstrap\.servers") as caught:
+    with pytest.raises(
+        StreamSystemError,
+        match=r"no Kafka broker answers at 127\.0\.0\.1:1; .*systems\.k\.bootstrap\.servers",
+    ) as caught:
         systems.admin("k").metadata([new_stream()])
     assert "verysecret" not in repr(caught.value)

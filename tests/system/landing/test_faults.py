@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from streambench.cli.app import main
@@ -20,6 +21,7 @@ from streambench.system.landing import receiver
 from streambench.system.log import open_log
 from streambench.system.log.producer import LogProducer
 from tests.conftest import CHECKOUT, SOAK
+from tests.frozen import freeze
 from tests.system.spooled import Spool, SpoolConsumer
 
 _PROPERTIES = """\
@@ -49,8 +51,13 @@ _STEPS = {
 }  # fmt: skip
 
 
-def die_at(step: str, when: str, number: int) -> None:
-    """Have this process kill itself at the so-many-th call of one of the steps of landing: before it, or behind it."""
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_at(step: str, when: str, number: int, by: Callable[[], None] = die) -> None:
+    """Have this process kill (or freeze) itself at the so-many-th call of one of the steps of landing: before
+    it, or behind it."""
     owner, name = _STEPS[step]
     real, calls = getattr(owner, name), 0
 
@@ -58,10 +65,10 @@ def die_at(step: str, when: str, number: int) -> None:
         nonlocal calls
         is_it = step != "receive" and (calls := calls + 1) == number
         if is_it and when == "before":
-            os.kill(os.getpid(), signal.SIGKILL)
+            by()
         result = real(self, *args)
-        if is_it or (step == "receive" and result and (calls := calls + 1) == number):
-            os.kill(os.getpid(), signal.SIGKILL)
+        if (is_it and when == "behind") or (step == "receive" and result and (calls := calls + 1) == number):
+            by()
         return result
 
     setattr(owner, name, dying)
@@ -110,7 +117,9 @@ class Site:
     def streambench(self, *arguments: str) -> subprocess.Popen[str]:
         environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
         command = [sys.executable, "-m", "streambench", *arguments]
-        started = subprocess.Popen(command, cwd=self.directory, env=environment, text=True, stdout=subprocess.PIPE)
+        started = subprocess.Popen(
+            command, cwd=self.directory, env=environment, text=True, stdout=subprocess.PIPE
+        )
         self.processes.append(started)
         return started
 
@@ -127,7 +136,9 @@ class Site:
 
     def outputs(self) -> list[int]:
         with open_log(self.directory / "log") as log:
-            return [int(each) for batch in log.partition("out", 0).read(0) for each in batch["value"].to_pylist()]
+            return [
+                int(each) for batch in log.partition("out", 0).read(0) for each in batch["value"].to_pylist()
+            ]
 
     def close(self) -> None:
         for process in self.forked:
@@ -154,7 +165,9 @@ def site(tmp_path: Path) -> Iterator[Site]:
         ("flush", "behind"), ("acknowledge", "before"), ("acknowledge", "behind"),
     ],
 )  # fmt: skip
-def test_whenever_a_receiver_dies_nothing_acknowledged_is_lost(site: Site, step: str, when: str, number: int) -> None:
+def test_whenever_a_receiver_dies_nothing_acknowledged_is_lost(
+    site: Site, step: str, when: str, number: int
+) -> None:
     site.put(range(60))
     died = site.fork("land", "job.properties", first=lambda: die_at(step, when, number))
     assert site.killed(died)
@@ -163,6 +176,33 @@ def test_whenever_a_receiver_dies_nothing_acknowledged_is_lost(site: Site, step:
     assert site.spool.left("orders") == []
     assert set(site.landed()) == set(range(60))
     # Exactly what was landed is processed, exactly once; what was sent again may have been landed again.
+    assert sorted(site.outputs()) == sorted(site.landed())
+
+
+@pytest.mark.parametrize(
+    ("step", "when"), [("write", "before"), ("flush", "behind"), ("acknowledge", "before")]
+)
+def test_a_receiver_that_freezes_is_replaced_and_stands_by_later(site: Site, step: str, when: str) -> None:
+    properties = site.directory / "job.properties"
+    properties.write_text(f"{properties.read_text()}systems.log.lock.lease.ms=1000\n")
+    site.put(range(60))
+    frozen = site.fork("land", "job.properties", first=lambda: die_at(step, when, 2, freeze))
+    os.waitpid(frozen, os.WUNTRACED)
+    second = site.streambench("land", "job.properties", "--json")
+    while site.spool.left("orders"):
+        assert second.poll() is None
+    os.kill(frozen, signal.SIGCONT)
+    lock = str(site.directory / "log" / ".landing" / "s.orders.lock")
+    while lock in {each.path for each in psutil.Process(frozen).open_files()}:
+        assert os.waitpid(frozen, os.WNOHANG) == (0, 0), "it has ended instead"
+    second.kill()
+    site.put(range(60, 70))
+    while site.spool.left("orders"):
+        assert os.waitpid(frozen, os.WNOHANG) == (0, 0), "it has ended instead"
+    assert set(site.landed()) == set(range(70))
+    site.close()
+    site.forked, site.processes = [], []
+    site.run()
     assert sorted(site.outputs()) == sorted(site.landed())
 
 

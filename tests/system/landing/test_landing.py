@@ -14,9 +14,16 @@ import pytest
 from streambench.config import Config
 from streambench.container.container import Container
 from streambench.errors import ConfigError, StreamSystemError, UnknownStreamError
-from streambench.held import not_for_children
+from streambench.locks import not_for_children
 from streambench.metrics.registry import MetricsRegistry
-from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, PartitionMetadata, SystemStream, SystemStreamPartition
+from streambench.model import (
+    IncomingMessageEnvelope,
+    OutgoingMessageEnvelope,
+    PartitionMetadata,
+    SystemStream,
+    SystemStreamPartition,
+)
+from streambench.system.landing import receiver_of
 from streambench.system.landing.holds import Holds
 from streambench.system.log import open_log
 from streambench.system.systems import Systems
@@ -37,10 +44,15 @@ def empty_broker() -> Iterator[None]:
 
 def settings(directory: Path, **more: Any) -> dict[str, Any]:
     return {
-        "job.name": "landing", "task.inputs": "q.orders", "task.commit.ms": -1, "systems.q.samza.landing": "log",
-        "systems.q.samza.factory": "tests.system.queued.QueueSystem", "systems.log.samza.factory": "log",
-        "systems.log.path": directory / "log", **{key.replace("__", "."): value for key, value in more.items()},
-    }  # fmt: skip
+        "job.name": "landing",
+        "task.inputs": "q.orders",
+        "task.commit.ms": -1,
+        "systems.q.samza.landing": "log",
+        "systems.q.samza.factory": "tests.system.queued.QueueSystem",
+        "systems.log.samza.factory": "log",
+        "systems.log.path": directory / "log",
+        **{key.replace("__", "."): value for key, value in more.items()},
+    }
 
 
 class Job:
@@ -52,7 +64,9 @@ class Job:
         self.offsets: list[str] = []
 
     def started(self) -> Container:
-        def note(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        def note(
+            envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+        ) -> None:
             self.processed.append(envelope.message)
             self.offsets.append(f"{envelope.ssp}@{envelope.offset}")
 
@@ -84,13 +98,20 @@ def test_what_is_received_is_acknowledged_when_it_is_landed_and_read_from_the_lo
 
 
 def test_it_is_an_ordinary_stream_of_the_log_too(tmp_path: Path) -> None:
-    broker.put_all("orders", 1, [Queued(b"k", b"m", 1_700_000_000_000, {"h": b"v"}), Queued(None, None, None, None)])
+    broker.put_all(
+        "orders", 1, [Queued(b"k", b"m", 1_700_000_000_000, {"h": b"v"}), Queued(None, None, None, None)]
+    )
     Job(tmp_path).run()
     with open_log(tmp_path / "log") as log:
         assert "q.orders" in log.streams()
         (batch,) = log.partition("q.orders", 1).read(0)
         first, second = batch.to_pylist()
-    assert (first["key"], first["value"], first["timestamp"], dict(first["headers"])) == (b"k", b"m", 1_700_000_000_000, {"h": b"v"})
+    assert (first["key"], first["value"], first["timestamp"], dict(first["headers"])) == (
+        b"k",
+        b"m",
+        1_700_000_000_000,
+        {"h": b"v"},
+    )
     # What came without a time has that of its arrival.
     assert (second["key"], second["value"]) == (None, None)
     assert second["timestamp"] > 1_700_000_000_000
@@ -99,7 +120,9 @@ def test_it_is_an_ordinary_stream_of_the_log_too(tmp_path: Path) -> None:
 def test_it_can_be_exactly_once_and_replayed(tmp_path: Path) -> None:
     out = SystemStream("log", "out")
 
-    def echo(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+    def echo(
+        envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+    ) -> None:
         collector.send(OutgoingMessageEnvelope(out, envelope.message))
 
     broker.put("orders", b"1", b"2", b"3")
@@ -165,7 +188,9 @@ def test_a_look_into_it_receives_nothing(tmp_path: Path) -> None:
 def test_what_is_sent_to_the_system_goes_out(tmp_path: Path) -> None:
     broker.create("answers", 1)
 
-    def answer(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+    def answer(
+        envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+    ) -> None:
         collector.send(OutgoingMessageEnvelope(SystemStream("q", "answers"), envelope.message))
 
     broker.put("orders", b"1")
@@ -183,7 +208,10 @@ def test_it_may_have_other_partitions_than_its_source(tmp_path: Path) -> None:
     job = Job(tmp_path, systems__q__streams__orders__partitions=3)
     job.run()
     with open_log(tmp_path / "log") as log:
-        found = [[row for batch in log.partition("q.orders", number).read(0) for row in batch.to_pylist()] for number in range(3)]
+        found = [
+            [row for batch in log.partition("q.orders", number).read(0) for row in batch.to_pylist()]
+            for number in range(3)
+        ]
     for number in range(5):
         key = b"k%d" % number
         places = [[row["value"] for row in rows if row["key"] == key] for rows in found]
@@ -215,13 +243,26 @@ def rows(log: Path, stream: str, partition: int = 0) -> list[dict[str, Any]]:
         return [row for batch in opened.partition(stream, partition).read(0) for row in batch.to_pylist()]
 
 
-def test_a_message_too_large_for_the_log_stops_nobody_and_leaves_a_trace(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    broker.put_all("orders", 0, [Queued(None, b"1", None, None), Queued(b"k", b"x" * 2000, 7, {"h": b"v"}), Queued(None, b"2", None, None)])
+def test_a_message_too_large_for_the_log_stops_nobody_and_leaves_a_trace(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.put_all(
+        "orders",
+        0,
+        [
+            Queued(None, b"1", None, None),
+            Queued(b"k", b"x" * 2000, 7, {"h": b"v"}),
+            Queued(None, b"2", None, None),
+        ],
+    )
     broker.put("orders", b"y" * 3000, partition=1)
     job = Job(tmp_path, **SMALL)
     assert job.run() == [b"1", b"2"]
     assert broker.acknowledged["orders", 0] == [b"1", b"x" * 2000, b"2"]
-    letters = sorted(rows(tmp_path / "log", "q.orders.dead-letters"), key=lambda row: dict(row["headers"])["dead-letter.source"])
+    letters = sorted(
+        rows(tmp_path / "log", "q.orders.dead-letters"),
+        key=lambda row: dict(row["headers"])["dead-letter.source"],
+    )
     headers = dict(letters[0]["headers"])
     assert (headers["dead-letter.source"], headers["dead-letter.offset"]) == (b"q.orders.0", b"1")
     assert (headers["dead-letter.size"], headers["dead-letter.timestamp"]) == (b"2001", b"7")
@@ -232,8 +273,14 @@ def test_a_message_too_large_for_the_log_stops_nobody_and_leaves_a_trace(tmp_pat
 
 
 def test_it_goes_whole_to_a_dead_letter_stream_that_takes_it(tmp_path: Path) -> None:
-    more = {"systems.big.samza.factory": "log", "systems.big.path": str(tmp_path / "big"), "task.dead.letter.stream": "big.letters"}
-    broker.put_all("orders", 0, [Queued(b"k", b"x" * 2000, None, {"h": b"v"}), Queued(None, b"2", None, None)])
+    more = {
+        "systems.big.samza.factory": "log",
+        "systems.big.path": str(tmp_path / "big"),
+        "task.dead.letter.stream": "big.letters",
+    }
+    broker.put_all(
+        "orders", 0, [Queued(b"k", b"x" * 2000, None, {"h": b"v"}), Queued(None, b"2", None, None)]
+    )
     assert Job(tmp_path, **SMALL, **more, **{"job.default.system": "log"}).run() == [b"2"]
     (letter,) = rows(tmp_path / "big", "letters")
     assert (letter["key"], letter["value"], dict(letter["headers"])["h"]) == (b"k", b"x" * 2000, b"v")
@@ -254,27 +301,39 @@ def test_it_is_dropped_and_counted_where_the_job_says_so(tmp_path: Path) -> None
 
 def test_it_stops_a_strict_receiver_and_is_not_acknowledged(tmp_path: Path) -> None:
     broker.put("orders", b"1", b"x" * 2000)
-    with pytest.raises(StreamSystemError, match=r"q\.orders cannot be landed in log: .*message of 2000 bytes.*max\.message\.bytes=1000"):
+    with pytest.raises(
+        StreamSystemError,
+        match=r"q\.orders cannot be landed in log: .*message of 2000 bytes.*max\.message\.bytes=1000",
+    ):
         Job(tmp_path, **SMALL, **{"systems.q.samza.landing.strict": "true"}).run(2)
     assert broker.acknowledged["orders", 0] == []
     assert len(broker.left("orders")) == 2
 
 
 def test_a_time_that_no_log_can_hold_becomes_a_header(tmp_path: Path) -> None:
-    broker.put_all("orders", 0, [Queued(None, b"1", 1 << 63, None), Queued(None, b"2", -(1 << 70), {"h": b"v"})])
+    broker.put_all(
+        "orders", 0, [Queued(None, b"1", 1 << 63, None), Queued(None, b"2", -(1 << 70), {"h": b"v"})]
+    )
     assert Job(tmp_path).run() == [b"1", b"2"]
     first, second = rows(tmp_path / "log", "q.orders")
     assert dict(first["headers"]) == {"timestamp": b"9223372036854775808"}
     assert dict(second["headers"]) == {"h": b"v", "timestamp": b"-1180591620717411303424"}
 
 
-def test_limits_that_let_in_what_cannot_be_landed_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_limits_that_let_in_what_cannot_be_landed_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     told = "systems.t.max.message.bytes=1048576 is more than systems.log.max.message.bytes=1000"
-    tcp = {"systems.t.samza.factory": "tcp", "systems.t.samza.landing": "log", "systems.t.streams.s.listen": "127.0.0.1:0"}
+    tcp = {
+        "systems.t.samza.factory": "tcp",
+        "systems.t.samza.landing": "log",
+        "systems.t.streams.s.listen": "127.0.0.1:0",
+    }
     for limit in ("1000", "1048576"):
         caplog.clear()
-        systems = Systems(Config(settings(tmp_path, **tcp, **{"systems.log.max.message.bytes": limit})))
-        systems.receiver("t", MetricsRegistry(), [SystemStream("t", "s")], "")
+        config = Config(settings(tmp_path, **tcp, **{"systems.log.max.message.bytes": limit}))
+        systems = Systems(config)
+        receiver_of(systems, config, "t", MetricsRegistry(), [SystemStream("t", "s")], "")
         systems.close()
         assert (told in caplog.text) == (limit == "1000")
 
@@ -309,7 +368,9 @@ def test_a_source_that_fails_stops_the_job(tmp_path: Path, monkeypatch: pytest.M
         raise OSError("the line is dead")
 
     monkeypatch.setattr(queued.QueueConsumer, "poll", fail)
-    with pytest.raises(StreamSystemError, match=r"q\.orders cannot be landed in log: OSError: the line is dead"):
+    with pytest.raises(
+        StreamSystemError, match=r"q\.orders cannot be landed in log: OSError: the line is dead"
+    ):
         Job(tmp_path).run(1)
 
 
@@ -329,17 +390,37 @@ def test_only_log_need_be_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"systems.q.samza.landing": "logg"}, r"systems\.q\.samza\.landing: there is no system 'logg'; did you mean log\?"),
+        (
+            {"systems.q.samza.landing": "logg"},
+            r"systems\.q\.samza\.landing: there is no system 'logg'; did you mean log\?",
+        ),
         ({"systems.q.samza.landing": "mem"}, r"systems\.q\.samza\.landing: 'mem' is no log system"),
-        ({"systems.log.samza.landing": "log"}, r"systems\.q\.samza\.landing: 'log' is landed itself: name a log system that is not"),
+        (
+            {"systems.log.samza.landing": "log"},
+            r"systems\.q\.samza\.landing: 'log' is landed itself: name a log system that is not",
+        ),
         ({"systems.q.samza.landing": "q"}, r"systems\.q\.samza\.landing: 'q' is landed itself"),
-        ({"task.inputs": "mem.x", "systems.mem.samza.landing": "log"}, r"systems\.mem\.samza\.landing: 'mem' keeps its messages itself"),
-        ({"systems.log.fsync": "never"}, r"systems\.log\.fsync: 'never' forces nothing to the disk.*systems\.q\.samza\.landing"),
-        ({"systems.q.samza.landing.linger.ms": "-1"}, r"systems\.q\.samza\.landing\.linger\.ms: -1 is too small"),
-        ({"systems.q.samza.landing.recieve": "true"}, r"systems\.q\.samza\.landing\.recieve: is not a known key; did you mean .*receive"),
+        (
+            {"task.inputs": "mem.x", "systems.mem.samza.landing": "log"},
+            r"systems\.mem\.samza\.landing: 'mem' keeps its messages itself",
+        ),
+        (
+            {"systems.log.fsync": "never"},
+            r"systems\.log\.fsync: 'never' forces nothing to the disk.*systems\.q\.samza\.landing",
+        ),
+        (
+            {"systems.q.samza.landing.linger.ms": "-1"},
+            r"systems\.q\.samza\.landing\.linger\.ms: -1 is too small",
+        ),
+        (
+            {"systems.q.samza.landing.recieve": "true"},
+            r"systems\.q\.samza\.landing\.recieve: is not a known key; did you mean .*receive",
+        ),
     ],
 )
-def test_what_cannot_be_landed_is_told_with_its_key(tmp_path: Path, changed: dict[str, str], told: str) -> None:
+def test_what_cannot_be_landed_is_told_with_its_key(
+    tmp_path: Path, changed: dict[str, str], told: str
+) -> None:
     config = Config({**settings(tmp_path), "systems.mem.samza.factory": "memory", **changed})
     with pytest.raises(ConfigError, match=told):
         Container(config, print).start()

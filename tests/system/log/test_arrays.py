@@ -1,35 +1,45 @@
-"""Arrays of few values are what pyarrow would make of them, and pandas is not imported for them."""
+"""Arrow arrays of Python values, with pandas imported and without."""
+
+from __future__ import annotations
 
 import subprocess
 import sys
 
 import pyarrow as pa
-from hypothesis import given
-from hypothesis import strategies as st
+import pytest
 
-from streambench.system.log.arrays import binaries, int64s
+from streambench.system.log.arrays import FEW, binary_column, int64_column
 
-
-@given(st.lists(st.none() | st.binary(max_size=20), max_size=300))
-def test_binaries_are_what_pyarrow_makes_of_the_same_values(values):
-    made = binaries(values)
-    made.validate(full=True)
-    assert made.equals(pa.array(values, pa.binary()))
+BYTES = [[], [b"a", None, b""], [b"x"] * (FEW + 1), [None, b"abc"] * FEW]
+NUMBERS = [[], [1, None, -(2**63)], [None] * 3, [2**63 - 1, 5], [None, 7] * FEW]
 
 
-@given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=50))
-def test_int64s_are_what_pyarrow_makes_of_the_same_values(values):
-    made = int64s(values)
-    made.validate(full=True)
-    assert made.equals(pa.array(values, pa.int64()))
+@pytest.fixture(params=["with pandas", "without"])
+def pandas_or_not(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "without":
+        monkeypatch.delitem(sys.modules, "pandas", raising=False)
+    else:
+        pytest.importorskip("pandas")
 
 
-def test_a_few_messages_are_written_and_read_without_importing_pandas(tmp_path):
-    script = (
-        "import sys\nfrom streambench.system.log import open_log\n"
-        f"log = open_log({str(tmp_path)!r})\nlog.create('a')\npartition = log.partition('a', 0)\n"
-        "partition.append([b'k', None], [b'v', None])\npartition.flush()\n"
-        "assert sum(batch.num_rows for batch in partition.read(0, 10)) == 2\nassert 'pandas' not in sys.modules\n"
+@pytest.mark.usefixtures("pandas_or_not")
+def test_columns_are_what_pyarrow_makes() -> None:
+    for values in BYTES:
+        assert binary_column(values).equals(pa.array(values, pa.binary()))
+    for numbers in NUMBERS:
+        assert int64_column(numbers).equals(pa.array(numbers, pa.int64()))
+
+
+@pytest.mark.usefixtures("pandas_or_not")
+@pytest.mark.parametrize("wrong", [["1"], [2**63]])
+def test_what_is_no_number_is_refused_as_by_pyarrow(wrong: list[int | None]) -> None:
+    with pytest.raises((pa.ArrowInvalid, pa.ArrowTypeError, OverflowError)):
+        int64_column(wrong)
+
+
+def test_many_values_are_converted_without_pandas() -> None:
+    program = (
+        "import sys; from streambench.system.log.arrays import *; binary_column([b'x'] * 1000);"
+        "int64_column([None, 1] * 1000); sys.exit('pandas' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -17,7 +17,14 @@ def test_compaction_leaves_all_that_stands_at_or_after_the_offset_to_keep_from(t
             partition.roll()
         partition.keep_from(5)
         partition.clean()
-        assert [offset for batch in partition.read(0) for offset in batch["offset"].to_pylist()] == [2, 3, 4, 5, 6, 7]
+        assert [offset for batch in partition.read(0) for offset in batch["offset"].to_pylist()] == [
+            2,
+            3,
+            4,
+            5,
+            6,
+            7,
+        ]
         assert partition.compacted_to() == 4
         partition.keep_from(8)
         partition.clean()

@@ -12,47 +12,24 @@ from typing import Any
 from unittest import mock
 
 import psutil
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streambench.errors import FencedError, OffsetError, SerdeError, StreamExistsError, StreamSystemError, UnknownStreamError
-from streambench.system.log import Log, Partition, open_log
+from streambench.errors import (
+    FencedError,
+    OffsetError,
+    SerdeError,
+    StreamExistsError,
+    StreamSystemError,
+    UnknownStreamError,
+)
+from streambench.system.log import Log, open_log
 from streambench.system.log.appender import Appender
 from streambench.system.log.segment import segments
 from tests.surroundings import SOAK
+from tests.system.log.partitions import Row, all_rows, files_of, open_partition, rows, some_bytes, values_of
 
-Row = tuple[int, int | None, bytes | None, bytes | None, dict[str, bytes] | None]
-
-
-def open_partition(directory: Path, partitions: int = 1, **settings: object) -> Partition:
-    log = open_log(directory, **settings)
-    log.create("clicks", partitions)
-    return log.partition("clicks", 0)
-
-
-def rows(batches: list[pa.RecordBatch]) -> list[Row]:
-    return [
-        (row["offset"], row["timestamp"], row["key"], row["value"], None if row["headers"] is None else dict(row["headers"]))
-        for batch in batches
-        for row in batch.to_pylist()
-    ]
-
-
-def all_rows(partition: Partition) -> list[Row]:
-    return rows(partition.read(partition.bounds()[0]))
-
-
-def values_of(partition: Partition) -> list[bytes | None]:
-    return [row[3] for row in all_rows(partition)]
-
-
-def files_of(partition: Partition, directory: Path) -> list[str]:
-    return [segment.path.name for segment in segments(directory / "clicks" / "0")]
-
-
-some_bytes = st.none() | st.binary(max_size=20)
 some_headers = st.none() | st.dictionaries(st.text(max_size=5), st.binary(max_size=5))
 messages = st.tuples(st.integers(0, 1 << 50), some_bytes, some_bytes, some_headers)
 steps = st.one_of(
@@ -100,7 +77,9 @@ def test_a_partition_that_was_never_written_to_is_empty_and_has_no_files(tmp_pat
 
 
 @pytest.mark.parametrize("offset", [-1, 3, 100])
-def test_an_offset_outside_the_partition_is_an_error_that_tells_its_bounds(tmp_path: Path, offset: int) -> None:
+def test_an_offset_outside_the_partition_is_an_error_that_tells_its_bounds(
+    tmp_path: Path, offset: int
+) -> None:
     partition = open_partition(tmp_path)
     partition.append(None, [b"0", b"1"])
     with pytest.raises(OffsetError, match=rf"log\.clicks\.0.*{offset}.*oldest is 0.*will get 2"):
@@ -120,7 +99,9 @@ def test_a_reader_sees_what_another_writer_appends_and_is_at_the_head_in_between
     assert [row[3] for row in rows(cursor.read(1))] == [b"c"]
 
 
-def test_a_reader_is_not_at_the_head_when_something_came_while_it_read_the_last_batch_it_knew(tmp_path: Path) -> None:
+def test_a_reader_is_not_at_the_head_when_something_came_while_it_read_the_last_batch_it_knew(
+    tmp_path: Path,
+) -> None:
     writer = open_partition(tmp_path)
     writer.append(None, [b"a", b"b", b"c"])
     cursor = open_partition(tmp_path).cursor(0)
@@ -152,13 +133,18 @@ def test_of_what_several_processes_append_nothing_is_lost_doubled_or_out_of_orde
     reader = open_partition(tmp_path)
     spawn = multiprocessing.get_context("spawn")
     start = spawn.Barrier(writers + 1)
-    processes = [spawn.Process(target=_append_many, args=(tmp_path, writer, batches, start)) for writer in range(writers)]
+    processes = [
+        spawn.Process(target=_append_many, args=(tmp_path, writer, batches, start))
+        for writer in range(writers)
+    ]
     for process in processes:
         process.start()
     start.wait()
     cursor = reader.cursor(0)
     seen: list[Row] = []
-    while len(seen) < writers * batches * 2 and (any(process.is_alive() for process in processes) or not cursor.at_head):
+    while len(seen) < writers * batches * 2 and (
+        any(process.is_alive() for process in processes) or not cursor.at_head
+    ):
         seen += rows(cursor.read(1000))
     seen += rows(cursor.read(1 << 60))
     for process in processes:
@@ -166,7 +152,9 @@ def test_of_what_several_processes_append_nothing_is_lost_doubled_or_out_of_orde
         assert process.exitcode == 0
     assert [row[0] for row in seen] == list(range(writers * batches * 2))
     for writer in range(writers):
-        assert [row[3] for row in seen if row[2] == b"%d" % writer] == [b"%d" % number for number in range(2 * batches)]
+        assert [row[3] for row in seen if row[2] == b"%d" % writer] == [
+            b"%d" % number for number in range(2 * batches)
+        ]
 
 
 def test_a_column_that_is_not_bytes_is_refused_whole(tmp_path: Path) -> None:
@@ -192,7 +180,9 @@ def test_a_fence_stops_the_older_holder_and_only_that(tmp_path: Path) -> None:
     partition.append(None, [b"1"], producer="job/Partition 0", generation=1, epoch=1)
     other.fence("job/Partition 0", 2, 1)
     for generation, epoch in ((1, 9), (2, 0)):
-        with pytest.raises(FencedError, match=r"log\.clicks\.0: job/Partition 0 .*generation 2, epoch 1 has taken over"):
+        with pytest.raises(
+            FencedError, match=r"log\.clicks\.0: job/Partition 0 .*generation 2, epoch 1 has taken over"
+        ):
             partition.append(None, [b"late"], producer="job/Partition 0", generation=generation, epoch=epoch)
     partition.append(None, [b"2"], producer="job/Partition 0", generation=2, epoch=1)
     partition.append(None, [b"3"], producer="another", generation=0, epoch=0)
@@ -229,7 +219,9 @@ def test_an_append_with_a_sequence_happens_once_however_often_it_is_repeated(
             open_partition(directory).append(None, [b"foreign"], producer="other", sequence=100)
         for sequence in range(1, applied + 1):
             partition.append(None, [b"%d" % sequence], producer="journal", generation=3, sequence=sequence)
-    assert [value for value in values_of(partition) if value != b"foreign"] == [b"%d" % number for number in range(1, applied + 1)]
+    assert [value for value in values_of(partition) if value != b"foreign"] == [
+        b"%d" % number for number in range(1, applied + 1)
+    ]
     assert partition.last_of("journal") == ((3, applied) if applied else None)
     shutil.rmtree(directory)
 
@@ -242,137 +234,6 @@ def test_a_sequence_of_a_newer_generation_is_new(tmp_path: Path) -> None:
     assert partition.append(None, [b"1"], producer="j", generation=1, sequence=6) is None
 
 
-def test_a_segment_that_is_large_enough_is_sealed_and_many_small_batches_in_it_become_few(tmp_path: Path) -> None:
-    partition = open_partition(tmp_path, segment_bytes=20_000)
-    for number in range(60):
-        partition.append([b"k"], [b"%d" % number])
-    assert len(files_of(partition, tmp_path)) > 1
-    first = tmp_path / "clicks" / "0" / files_of(partition, tmp_path)[0]
-    with pa.ipc.open_stream(first) as reader:
-        assert len(list(reader)) == 1
-    assert values_of(partition) == [b"%d" % number for number in range(60)]
-
-
-@pytest.mark.parametrize("still_open", [True, False])
-def test_a_reader_in_the_midst_of_a_segment_goes_on_when_it_is_written_anew(tmp_path: Path, still_open: bool) -> None:
-    partition = open_partition(tmp_path)
-    for number in range(10):
-        partition.append(None, [b"%d" % number])
-    log = open_log(tmp_path)
-    cursor = log.partition("clicks", 0).cursor(0)
-    seen = rows(cursor.read(4))
-    if not still_open:
-        log.handles.close_all()
-    partition.roll()
-    before = (tmp_path / "clicks" / "0" / f"{0:020d}.arrow").stat().st_ino
-    partition.clean()
-    assert (tmp_path / "clicks" / "0" / f"{0:020d}.arrow").stat().st_ino != before, "or nothing was written anew"
-    seen += rows(cursor.read(100))
-    seen += rows(cursor.read(100))
-    assert [row[0] for row in seen] == list(range(10))
-
-
-def test_a_writer_that_died_between_sealing_a_segment_and_beginning_the_next_leaves_no_gap(tmp_path: Path) -> None:
-    partition = open_partition(tmp_path)
-    partition.append(None, [b"0", b"1"])
-    partition.roll()
-    (tmp_path / "clicks" / "0" / f"{2:020d}.arrow").unlink()
-    cursor = open_partition(tmp_path).cursor(0)
-    assert len(rows(cursor.read(10))) == 2
-    assert cursor.read(10) == [] and cursor.at_head
-    assert open_partition(tmp_path).append(None, [b"2"]) == range(2, 3)
-    assert [row[3] for row in rows(cursor.read(10))] == [b"2"]
-
-
-def test_an_append_is_not_told_to_have_failed_when_only_the_cleaning_behind_it_did(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    partition = open_partition(tmp_path, segment_bytes=3000, cleanup_policy="compact")
-    partition.append([b"k"], [b"x" * 3000])
-    first = tmp_path / "clicks" / "0" / f"{0:020d}.arrow"
-    first.write_bytes(first.read_bytes().replace(b"xxxx", b"yyyy", 1))
-    assert partition.append([b"k"], [b"1"]) == range(1, 2)
-    assert "could not be cleaned" in caplog.text and first.name in caplog.text
-
-
-def test_compaction_by_itself_keeps_a_changelog_small(tmp_path: Path) -> None:
-    partition = open_partition(tmp_path, segment_bytes=20_000, cleanup_policy="compact")
-    for number in range(300):
-        partition.append([b"%d" % (number % 3)], [b"x" * 500])
-    size = sum(file.stat().st_size for file in (tmp_path / "clicks" / "0").iterdir())
-    assert size < 80_000 < 300 * 500
-    assert [row[0] for row in all_rows(partition)][-3:] == [297, 298, 299]
-
-
-def test_retention_by_size_moves_the_oldest_by_whole_segments(tmp_path: Path) -> None:
-    partition = open_partition(tmp_path, segment_bytes=10_000, retention_bytes=25_000)
-    stale = partition.cursor(0)
-    for _ in range(12):
-        partition.append(None, [b"x" * 5000])
-    oldest, upcoming = partition.bounds()
-    assert 0 < oldest < upcoming == 12
-    assert [row[0] for row in all_rows(partition)] == list(range(oldest, 12))
-    with pytest.raises(OffsetError, match=f"oldest is {oldest}"):
-        partition.read(oldest - 1)
-    with pytest.raises(OffsetError, match=f"oldest is {oldest}"):
-        stale.read(1)
-
-
-def test_retention_by_time_deletes_what_is_too_old_but_never_the_active_segment(tmp_path: Path) -> None:
-    partition = open_partition(tmp_path, retention_ms=1 << 40)
-    for timestamp in (1000, 2000, 3000):
-        partition.append(None, [b"x"], [timestamp])
-        partition.roll()
-    partition.append(None, [b"x"], [100])
-    partition.clean(now_ms=2500 + (1 << 40))
-    assert partition.bounds() == (2, 4)
-    partition.clean(now_ms=1 << 50)
-    assert partition.bounds() == (3, 4)
-
-
-def test_an_emptied_partition_goes_on_counting(tmp_path: Path) -> None:
-    partition = open_partition(tmp_path, retention_bytes=0)
-    partition.append(None, [b"x"] * 5)
-    partition.roll()
-    partition.clean()
-    again = open_partition(tmp_path)
-    assert again.bounds() == (5, 5)
-    assert again.metadata().oldest is None and again.metadata().upcoming == "5"
-    assert again.append(None, [b"y"]) == range(5, 6)
-
-
-@given(st.lists(st.tuples(st.sampled_from([b"a", b"b", b"c", None]), some_bytes), min_size=1, max_size=30), st.data())
-def test_compaction_keeps_the_last_of_every_key_at_its_offset(
-    tmp_path_factory: pytest.TempPathFactory, sent: list[tuple[bytes | None, bytes | None]], data: st.DataObject
-) -> None:
-    directory = tmp_path_factory.mktemp("log")
-    partition = open_partition(directory, cleanup_policy="compact")
-    for key, value in sent:
-        partition.append([key], [value])
-        if data.draw(st.booleans()):
-            partition.roll()
-    partition.roll()
-    partition.clean()
-    partition.clean()
-    last = {key: offset for offset, (key, _) in enumerate(sent) if key is not None}
-    expected = [(offset, *sent[offset]) for offset in range(len(sent)) if sent[offset][0] is None or last[sent[offset][0]] == offset]
-    assert [(row[0], row[2], row[3]) for row in all_rows(partition)] == expected
-    start = data.draw(st.integers(0, len(sent)))
-    assert [row[0] for row in rows(open_partition(directory).read(start))] == [offset for offset, _, _ in expected if offset >= start]
-    assert partition.bounds() == (0, len(sent))
-    shutil.rmtree(directory)
-
-
-def test_compaction_forgets_a_tombstone_when_its_time_is_over(tmp_path: Path) -> None:
-    partition = open_partition(tmp_path, cleanup_policy="compact", delete_retention_ms=100)
-    partition.append([b"a", b"b", b"a"], [b"1", b"2", None], [1000, 1000, 1000])
-    partition.roll()
-    partition.clean(now_ms=1050)
-    assert values_of(partition) == [b"2", None]
-    partition.clean(now_ms=1101)
-    assert values_of(partition) == [b"2"]
-
-
 def test_a_stream_that_is_not_there_is_named_with_those_that_are_near(tmp_path: Path) -> None:
     log = open_log(tmp_path / "nowhere")
     with pytest.raises(UnknownStreamError, match=r"log\.click .*none at all"):
@@ -380,7 +241,9 @@ def test_a_stream_that_is_not_there_is_named_with_those_that_are_near(tmp_path: 
     log.create("clicks", 2)
     with pytest.raises(UnknownStreamError, match=r"log\.click .*did you mean log\.clicks\?"):
         log.stream("click")
-    with pytest.raises(UnknownStreamError, match=r"log\.clicks has no partition 2; it has 2, numbered from 0"):
+    with pytest.raises(
+        UnknownStreamError, match=r"log\.clicks has no partition 2; it has 2, numbered from 0"
+    ):
         log.partition("clicks", 2)
 
 
@@ -410,7 +273,9 @@ def _create(directory: Path, start: Barrier, results: Any, number: int) -> None:
 def test_of_several_processes_that_create_a_stream_one_does(tmp_path: Path) -> None:
     spawn = multiprocessing.get_context("spawn")
     start, results = spawn.Barrier(3), spawn.Array("i", 3)
-    processes = [spawn.Process(target=_create, args=(tmp_path / "log", start, results, number)) for number in range(3)]
+    processes = [
+        spawn.Process(target=_create, args=(tmp_path / "log", start, results, number)) for number in range(3)
+    ]
     for process in processes:
         process.start()
     for process in processes:
@@ -451,7 +316,7 @@ def test_a_stream_that_was_deleted_and_created_anew_is_not_taken_for_the_old_one
     old.append(None, [b"old"])
     other.delete("clicks")
     other.create("clicks", 1)
-    with pytest.raises(UnknownStreamError, match="created anew"):
+    with pytest.raises(UnknownStreamError, match="created again"):
         old.append(None, [b"late"])
     assert log.stream("clicks").partitions == 1
     assert log.partition("clicks", 0).append(None, [b"new"]) == range(0, 1)
@@ -463,7 +328,9 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, monkeypatch: py
     (segment,) = segments(tmp_path / "clicks" / "0")
     size = segment.path.stat().st_size
     write = os.pwrite
-    monkeypatch.setattr(os, "pwrite", lambda descriptor, data, position: write(descriptor, data[: len(data) // 2], position))
+    monkeypatch.setattr(
+        os, "pwrite", lambda descriptor, data, position: write(descriptor, data[: len(data) // 2], position)
+    )
     with pytest.raises(StreamSystemError, match="could not be written"):
         partition.append(None, [b"2"])
     monkeypatch.undo()
@@ -508,17 +375,6 @@ def test_a_log_closes_what_it_has_opened(tmp_path: Path) -> None:
         assert values_of(log.partition("clicks", 0)) == [b"1"]
 
 
-def test_compaction_leaves_alone_what_is_younger_than_its_lag_and_what_that_would_remove(tmp_path):
-    with open_log(tmp_path) as log:
-        log.create("a", **{"cleanup.policy": "compact", "min.compaction.lag.ms": 1000})
-        partition = log.partition("a", 0)
-        for value, time_ms in ((b"old", 1_000), (b"newer", 2_000), (b"newest", 9_500)):
-            partition.append([b"k"], [value], [time_ms])
-            partition.roll()
-        partition.clean(now_ms=10_000)
-        assert [value for batch in partition.read(0, 10) for value in batch.column("value").to_pylist()] == [b"newer", b"newest"]
-
-
 def forced(monkeypatch: pytest.MonkeyPatch) -> set[int]:
     """The files that are forced to the disk from now on."""
     files: set[int] = set()
@@ -547,7 +403,10 @@ def test_a_segment_whose_writer_died_when_it_was_sealed_is_durable_before_the_ne
 ) -> None:
     dead = open_partition(tmp_path)
     dead.append(None, [b"1"], producer="p", generation=1, sequence=7)
-    with mock.patch.object(Appender, "flush", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+    with (
+        mock.patch.object(Appender, "flush", side_effect=KeyboardInterrupt),
+        pytest.raises(KeyboardInterrupt),
+    ):
         dead.roll()
     files, heir = forced(monkeypatch), open_partition(tmp_path)
     assert heir.append(None, [b"1"], producer="p", generation=1, sequence=7) is None

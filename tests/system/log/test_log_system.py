@@ -21,7 +21,13 @@ from streambench.errors import (
     UnknownStreamError,
 )
 from streambench.metrics.registry import MetricsRegistry
-from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, PartitionMetadata, SystemStream, SystemStreamPartition
+from streambench.model import (
+    IncomingMessageEnvelope,
+    OutgoingMessageEnvelope,
+    PartitionMetadata,
+    SystemStream,
+    SystemStreamPartition,
+)
 from streambench.system.api import Chunk
 from streambench.system.log import LogAdmin, LogConsumer, LogProducer, LogSystemFactory
 from streambench.system.systems import Systems
@@ -64,7 +70,9 @@ def parts(tmp_path: Path) -> Iterator[Parts]:
     made.admin.close()
 
 
-def outgoing(message: Any, key: Any = None, partition: int | None = 0, **more: Any) -> OutgoingMessageEnvelope:
+def outgoing(
+    message: Any, key: Any = None, partition: int | None = 0, **more: Any
+) -> OutgoingMessageEnvelope:
     return OutgoingMessageEnvelope(CLICKS, message, key, None, partition, **more)
 
 
@@ -196,8 +204,13 @@ def test_times_in_an_arrow_array_are_written_as_milliseconds(parts: Parts) -> No
     assert envelope.timestamp == 1704067200000
 
 
-@pytest.mark.parametrize(("key", "message", "setting"), [("k", b"1", "key"), (b"k", {"n": 1}, "msg"), (b"k", bytearray(b"x"), "msg")])
-def test_what_is_not_bytes_is_refused_with_the_setting_that_is_missing(parts: Parts, key: Any, message: Any, setting: str) -> None:
+@pytest.mark.parametrize(
+    ("key", "message", "setting"),
+    [("k", b"1", "key"), (b"k", {"n": 1}, "msg"), (b"k", bytearray(b"x"), "msg")],
+)
+def test_what_is_not_bytes_is_refused_with_the_setting_that_is_missing(
+    parts: Parts, key: Any, message: Any, setting: str
+) -> None:
     producer = parts.producer()
     with pytest.raises(SerdeError, match=rf"log\.clicks.*systems\.log\.samza\.{setting}\.serde"):
         producer.send("task", outgoing(message, key))
@@ -209,7 +222,10 @@ def test_a_message_beyond_the_limit_is_refused_and_nothing_of_it_written(tmp_pat
     parts = Parts(tmp_path / "log", max_message_bytes=100)
     producer = parts.producer()
     producer.send("task", outgoing(b"x" * 60, b"k" * 40))
-    with pytest.raises(MessageTooLargeError, match=r"log\.clicks\.0: a message of 101 bytes .*systems\.log\.max\.message\.bytes=100"):
+    with pytest.raises(
+        MessageTooLargeError,
+        match=r"log\.clicks\.0: a message of 101 bytes .*systems\.log\.max\.message\.bytes=100",
+    ):
         producer.send("task", outgoing(b"x" * 60, b"k" * 40, headers={"h": b""}))
     with pytest.raises(MessageTooLargeError):
         producer.send_columns(CLICKS, 0, None, [b"fine", b"x" * 101])
@@ -255,7 +271,11 @@ def test_a_source_that_was_fenced_by_a_newer_start_can_no_longer_write(parts: Pa
     new.send("job/task", outgoing(b"not fenced here", partition=1))
     new.send("other", outgoing(b"3"))
     new.flush("job/task")
-    assert sorted(envelope.message for envelope in parts.consumer({P0: "0"}).poll({P0: 10}, 0)) == [b"1", b"2", b"3"]
+    assert sorted(envelope.message for envelope in parts.consumer({P0: "0"}).poll({P0: 10}, 0)) == [
+        b"1",
+        b"2",
+        b"3",
+    ]
     assert parts.upcoming(1) == "1"
 
 
@@ -277,7 +297,9 @@ def test_a_chunk_spans_several_batches(parts: Parts) -> None:
     producer.send_columns(CLICKS, 0, [b"k"], [b"1"], [2], [{"h": b"1"}])
     producer.send_columns(CLICKS, 0, None, [b"2"], [3])
     (chunk,) = parts.consumer({P0: "0"}).poll_chunks({P0: 10}, 0)
-    assert chunk == Chunk(P0, ["0", "1", "2"], [None, b"k", None], [b"0", b"1", b"2"], [1, 2, 3], [None, {"h": b"1"}, None])
+    assert chunk == Chunk(
+        P0, ["0", "1", "2"], [None, b"k", None], [b"0", b"1", b"2"], [1, 2, 3], [None, {"h": b"1"}, None]
+    )
 
 
 def test_arrow_batches_can_be_read_beside_what_is_polled(parts: Parts) -> None:
@@ -289,7 +311,9 @@ def test_arrow_batches_can_be_read_beside_what_is_polled(parts: Parts) -> None:
 
 
 @pytest.mark.parametrize("offset", ["11", "-1", "1.5", "", "oldest"])
-def test_a_start_outside_the_partition_or_no_offset_at_all_is_told_before_the_first_poll(parts: Parts, offset: str) -> None:
+def test_a_start_outside_the_partition_or_no_offset_at_all_is_told_before_the_first_poll(
+    parts: Parts, offset: str
+) -> None:
     parts.producer().send_columns(CLICKS, 0, None, [b"x"] * 10)
     with pytest.raises(OffsetError, match=r"log\.clicks\.0"):
         parts.consumer({P0: offset})
@@ -297,11 +321,15 @@ def test_a_start_outside_the_partition_or_no_offset_at_all_is_told_before_the_fi
 
 def test_the_admin_tells_oldest_newest_and_upcoming(parts: Parts) -> None:
     parts.producer().send_columns(CLICKS, 0, None, [b"x"] * 10)
-    assert parts.admin.metadata([CLICKS]) == {CLICKS: {0: PartitionMetadata("0", "9", "10"), 1: PartitionMetadata(None, None, "0")}}
+    assert parts.admin.metadata([CLICKS]) == {
+        CLICKS: {0: PartitionMetadata("0", "9", "10"), 1: PartitionMetadata(None, None, "0")}
+    }
     assert parts.admin.streams() == [CLICKS]
 
 
-def test_what_the_configuration_says_of_a_stream_goes_before_what_it_says_of_the_system(tmp_path: Path) -> None:
+def test_what_the_configuration_says_of_a_stream_goes_before_what_it_says_of_the_system(
+    tmp_path: Path,
+) -> None:
     config = Config(
         {
             "systems.log.path": tmp_path,
@@ -321,10 +349,22 @@ def test_what_the_configuration_says_of_a_stream_goes_before_what_it_says_of_the
     ("key", "value", "told"),
     [
         ("systems.log.streams.clicks.retension.ms", "5", "did you mean retention.ms"),
-        ("systems.log.streams.clicks.retention.ms", "long", "systems.log.streams.clicks.retention.ms: 'long' is not a whole number"),
+        (
+            "systems.log.streams.clicks.retention.ms",
+            "long",
+            "systems.log.streams.clicks.retention.ms: 'long' is not a whole number",
+        ),
         ("systems.log.segment.bytes", "1k", "systems.log.segment.bytes: '1k' is not a whole number"),
-        ("systems.log.cleanup.policy", "shred", "systems.log.cleanup.policy: 'shred' is not one of delete, compact"),
-        ("systems.log.fsync", "sometimes", "systems.log.fsync: 'sometimes' is not one of flush, batch, never"),
+        (
+            "systems.log.cleanup.policy",
+            "shred",
+            "systems.log.cleanup.policy: 'shred' is not one of delete, compact",
+        ),
+        (
+            "systems.log.fsync",
+            "sometimes",
+            "systems.log.fsync: 'sometimes' is not one of flush, batch, never",
+        ),
     ],
 )
 def test_a_wrong_setting_is_told_with_its_key(tmp_path: Path, key: str, value: str, told: str) -> None:
@@ -342,7 +382,9 @@ def test_a_log_without_a_path_is_told(tmp_path: Path) -> None:
 
 
 def test_an_unknown_setting_of_the_system_is_reported_with_a_suggestion(tmp_path: Path) -> None:
-    config = Config({"systems.log.samza.factory": "log", "systems.log.path": tmp_path, "systems.log.linger": "5"})
+    config = Config(
+        {"systems.log.samza.factory": "log", "systems.log.path": tmp_path, "systems.log.linger": "5"}
+    )
     with pytest.raises(ConfigError, match=r"linger\.ms"):
         Systems(config).admin("log")
 
@@ -373,3 +415,11 @@ def test_a_stream_that_is_made_anew_does_not_inherit_partitions(parts: Parts) ->
     assert list(parts.admin.metadata([CLICKS])[CLICKS]) == [0]
     with pytest.raises(UnknownStreamError):
         parts.admin.grow(SystemStream("log", "none"), 2)
+
+
+def test_more_partitions_than_can_be_listed_are_refused(parts: Parts) -> None:
+    with pytest.raises(StreamSystemError, match="at most 100,000 partitions, not 10,000,000,000"):
+        parts.admin.create(SystemStream("log", "vast"), 10**10)
+    with pytest.raises(StreamSystemError, match="at most 100,000 partitions"):
+        parts.admin.grow(CLICKS, 10**10)
+    assert parts.admin.streams() == [CLICKS]

@@ -10,7 +10,12 @@ from typing import Any
 
 from streambench.config import Config
 from streambench.metrics.registry import MetricsRegistry
-from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
+from streambench.model import (
+    IncomingMessageEnvelope,
+    OutgoingMessageEnvelope,
+    SystemStream,
+    SystemStreamPartition,
+)
 from streambench.system.api import SystemConsumer, SystemFactory, SystemProducer
 from streambench.system.net.address import Address
 
@@ -107,7 +112,9 @@ def receiving(factory: SystemFactory, settings: Config, *ssps: SystemStreamParti
 
 
 @contextmanager
-def sending(factory: SystemFactory, settings: Config, registry: MetricsRegistry | None = None) -> Iterator[SystemProducer]:
+def sending(
+    factory: SystemFactory, settings: Config, registry: MetricsRegistry | None = None
+) -> Iterator[SystemProducer]:
     producer = factory.get_producer("t", settings, registry or MetricsRegistry())
     producer.register(SOURCE)
     producer.start()
@@ -119,7 +126,9 @@ def sending(factory: SystemFactory, settings: Config, registry: MetricsRegistry 
 
 def to(receiver: Receiver, settings: Config) -> Config:
     """A configuration that sends to where a receiver listens."""
-    return settings.with_values({"systems.t.streams.lines.connect": ",".join(str(receiver.address(ssp)) for ssp in receiver.ssps)})
+    return settings.with_values(
+        {"systems.t.streams.lines.connect": ",".join(str(receiver.address(ssp)) for ssp in receiver.ssps)}
+    )
 
 
 def send(producer: SystemProducer, *messages: Any, partition: int = 0) -> None:

@@ -50,9 +50,14 @@ class Sender:
 def test_whatever_senders_do_each_is_received_in_order_and_told_no_more_than_it_sent(seed: int) -> None:
     chance = random.Random(seed)
     settings = config(
-        framing="length", max__message__bytes=MOST, unfinished__bytes=2 * MOST, max__connections=12, frame__timeout__ms=150,
-        idle__timeout__ms=400, unacknowledged__bytes=300_000,
-    )  # fmt: skip
+        framing="length",
+        max__message__bytes=MOST,
+        unfinished__bytes=2 * MOST,
+        max__connections=12,
+        frame__timeout__ms=150,
+        idle__timeout__ms=400,
+        unacknowledged__bytes=300_000,
+    )
     senders: list[Sender] = []
     names, delivered, acknowledged = 0, 0, -1
     got: dict[int, int] = {}
@@ -64,7 +69,9 @@ def test_whatever_senders_do_each_is_received_in_order_and_told_no_more_than_it_
                 names += 1
             if senders:
                 sender = chance.choice(senders)
-                action = chance.choice(("send", "send", "send", "send", "listen", "misbehave", "shut", "close", "reset"))
+                action = chance.choice(
+                    ("send", "send", "send", "send", "listen", "misbehave", "shut", "close", "reset")
+                )
                 if action in ("misbehave", "shut", "close", "reset") and chance.random() < 0.8:
                     action = "send"
                 try:
@@ -99,7 +106,10 @@ def test_whatever_senders_do_each_is_received_in_order_and_told_no_more_than_it_
             assert listener._grants + granted == 2
             quiet = sum(each.is_half for each in listener.connections) + len(listener._ungranted)
             assert len(listener.selector.get_map()) == 1 + len(listener.connections) - quiet
-            assert sum(each.splitter.unfinished for each in listener.connections) < 2 * (MOST + 200_000) + 12 * 33_000
+            assert (
+                sum(each.splitter.unfinished for each in listener.connections)
+                < 2 * (MOST + 200_000) + 12 * 33_000
+            )
         for sender in senders:
             sender.sock.setblocking(True)
             sender.sock.settimeout(0.01)

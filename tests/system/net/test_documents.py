@@ -39,4 +39,6 @@ def test_every_setting_on_the_page_is_one_and_has_the_default_that_it_says() -> 
     }
     named = {name for name in re.findall(r"`([a-z.]+\.(?:ms|bytes|connections|certificate|key|ca))`", PAGE)}
     assert named <= set(settings)
-    assert named >= {name for name in settings if name.endswith((".ms", ".connections", ".certificate", ".key", ".ca"))}
+    assert named >= {
+        name for name in settings if name.endswith((".ms", ".connections", ".certificate", ".key", ".ca"))
+    }

@@ -30,7 +30,10 @@ def bare(message: bytes | None, **what: object) -> OutgoingMessageEnvelope:
     return OutgoingMessageEnvelope(STREAM, message, **what)  # type: ignore[arg-type]
 
 
-@given(st.lists(st.binary(max_size=MOST).filter(lambda data: b"\n" not in data)), st.lists(st.integers(0, 10_000)))
+@given(
+    st.lists(st.binary(max_size=MOST).filter(lambda data: b"\n" not in data)),
+    st.lists(st.integers(0, 10_000)),
+)
 def test_lines_are_found_however_they_are_cut(messages: list[bytes], cuts: list[int]) -> None:
     data = b"".join(framing("lines").frame(bare(message), None, message) for message in messages)
     splitter = Lines(MOST)
@@ -40,7 +43,9 @@ def test_lines_are_found_however_they_are_cut(messages: list[bytes], cuts: list[
 
 
 @given(st.lists(st.binary(max_size=MOST)), st.lists(st.integers(0, 10_000)))
-def test_frames_with_their_length_are_found_however_they_are_cut(messages: list[bytes], cuts: list[int]) -> None:
+def test_frames_with_their_length_are_found_however_they_are_cut(
+    messages: list[bytes], cuts: list[int]
+) -> None:
     data = b"".join(framing("length").frame(bare(message), None, message) for message in messages)
     splitter = Lengths(MOST)
     found = [message for piece in pieces(data, cuts) for message in splitter.split(piece)]
@@ -60,7 +65,8 @@ def test_frames_with_their_length_are_found_however_they_are_cut(messages: list[
 def test_envelopes_bring_all_that_belongs_to_a_message(rows: list[tuple], cuts: list[int]) -> None:  # type: ignore[type-arg]
     made = framing("envelope", 1000)
     data = b"".join(
-        made.frame(bare(message, timestamp=timestamp, headers=headers), key, message) for message, key, timestamp, headers in rows
+        made.frame(bare(message, timestamp=timestamp, headers=headers), key, message)
+        for message, key, timestamp, headers in rows
     )
     splitter = Envelopes(1000)
     found = [each for piece in pieces(data, cuts) for each in splitter.split(piece)]
@@ -76,7 +82,9 @@ def test_envelopes_bring_all_that_belongs_to_a_message(rows: list[tuple], cuts: 
     (Lines, b"ok\nfine\n", b"x" * 101),
     (Lengths, b"\0\0\0\2ok\0\0\0\4fine", b"\0\0\0\x65"),
 ])  # fmt: skip
-def test_what_is_too_large_is_refused_and_what_came_before_it_is_not(kind: type[Splitter], good: bytes, bad: bytes) -> None:
+def test_what_is_too_large_is_refused_and_what_came_before_it_is_not(
+    kind: type[Splitter], good: bytes, bad: bytes
+) -> None:
     whole = kind(MOST)
     assert whole.split(good + bad) == [b"ok", b"fine"]
     assert whole.is_too_large and "max.message.bytes" in (whole.refusal or "")
@@ -91,7 +99,13 @@ def test_what_is_too_large_is_refused_and_what_came_before_it_is_not(kind: type[
     assert slow.is_too_large
 
 
-WRONG_MAPS: list[Any] = [[1], {}, {"message": "text"}, {"message": b"", "kye": b""}, {"message": b"", "timestamp": 1 << 63}]
+WRONG_MAPS: list[Any] = [
+    [1],
+    {},
+    {"message": "text"},
+    {"message": b"", "kye": b""},
+    {"message": b"", "timestamp": 1 << 63},
+]
 NO_ENVELOPES = [b"", b"\xc1", b"\x81\xa1\xff\x01", *map(msgspec.msgpack.encode, WRONG_MAPS)]
 
 
@@ -99,7 +113,9 @@ NO_ENVELOPES = [b"", b"\xc1", b"\x81\xa1\xff\x01", *map(msgspec.msgpack.encode, 
 def test_a_frame_that_is_no_envelope_is_refused_and_what_came_before_it_is_not(frame: bytes) -> None:
     splitter = Envelopes(MOST)
     good = framing("envelope").frame(bare(b"ok"), None, b"ok")
-    assert [each.message for each in splitter.split(good + len(frame).to_bytes(4, "big") + frame + good)] == [b"ok"]
+    assert [each.message for each in splitter.split(good + len(frame).to_bytes(4, "big") + frame + good)] == [
+        b"ok"
+    ]
     assert "no envelope" in (splitter.refusal or "")
     assert not splitter.is_too_large
 
@@ -116,9 +132,13 @@ def test_whatever_is_sent_nothing_breaks(data: bytes, cuts: list[int], kind: typ
 
 def test_what_does_not_go_into_a_frame_is_an_error_that_tells_what_to_do() -> None:
     for name, message, remedy in (
-        ("lines", b"a\nb", "framing=length"), ("lines", None, "framing=envelope"), ("lines", "text", "serde"), ("length", None, "envelope"),
-        ("length", {"a": 1}, "serde"), ("envelope", "text", "serde"),
-    ):  # fmt: skip
+        ("lines", b"a\nb", "framing=length"),
+        ("lines", None, "framing=envelope"),
+        ("lines", "text", "serde"),
+        ("length", None, "envelope"),
+        ("length", {"a": 1}, "serde"),
+        ("envelope", "text", "serde"),
+    ):
         with pytest.raises(SerdeError, match=remedy) as caught:
             framing(name).frame(bare(message), None, message)  # type: ignore[arg-type]
         assert str(STREAM) in str(caught.value)
@@ -135,4 +155,8 @@ def test_what_does_not_go_into_a_frame_is_an_error_that_tells_what_to_do() -> No
 
 def test_a_chunk_is_numbered_from_its_start() -> None:
     chunk = framing("lines").chunk(SystemStreamPartition("t", "lines", 3), 998, [b"a", b"b", b"c"])
-    assert (chunk.offsets, chunk.messages, chunk.keys) == (["998", "999", "1000"], [b"a", b"b", b"c"], [None] * 3)
+    assert (chunk.offsets, chunk.messages, chunk.keys) == (
+        ["998", "999", "1000"],
+        [b"a", b"b", b"c"],
+        [None] * 3,
+    )

@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 
 from streambench.config import Config
-from streambench.errors import ConfigError, MessageTooLargeError, SerdeError, StreamSystemError, UnknownStreamError
+from streambench.errors import (
+    ConfigError,
+    MessageTooLargeError,
+    SerdeError,
+    StreamSystemError,
+    UnknownStreamError,
+)
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStreamPartition
 from streambench.system.net import UdpSystemFactory
@@ -21,7 +27,9 @@ from tests.system.net.peers import SOURCE, Receiver, config, receiving, send, se
 
 UDP = UdpSystemFactory()
 
-counts_drops = pytest.mark.skipif(not Path("/proc/net/udp").exists(), reason="the kernel does not tell what it drops")
+counts_drops = pytest.mark.skipif(
+    not Path("/proc/net/udp").exists(), reason="the kernel does not tell what it drops"
+)
 
 
 def udp(**settings: Any) -> Config:
@@ -87,7 +95,14 @@ def test_gaps_in_the_numbers_are_counted_per_sender() -> None:
         return NUMBERED + sender + number.to_bytes(8, "big") + b"%d" % number
 
     with receiving(UDP, udp(sequence="true")) as receiver:
-        datagrams(receiver, numbered(one, 0), numbered(other, 2), numbered(one, 1), numbered(one, 5), numbered(other, 3))
+        datagrams(
+            receiver,
+            numbered(one, 0),
+            numbered(other, 2),
+            numbered(one, 1),
+            numbered(one, 5),
+            numbered(other, 3),
+        )
         assert receiver.receive(5) == [b"0", b"2", b"1", b"5", b"3"]
         assert (receiver.counted("datagrams-missing"), receiver.counted("datagrams-late")) == (3, 0)
         datagrams(receiver, numbered(one, 3), numbered(one, 6), b"no number", NUMBERED)
@@ -103,7 +118,9 @@ def test_a_producer_that_numbers_tells_its_receiver_what_was_lost() -> None:
         send(producer, *(b"%01000d" % number for number in range(200)))
         got = receiver.until(lambda: receiver.counted("datagrams-dropped"))
         send(producer, b"last")
-        assert [each.message for each in receiver.until(lambda: receiver.counted("datagrams-missing"))] == [b"last"]
+        assert [each.message for each in receiver.until(lambda: receiver.counted("datagrams-missing"))] == [
+            b"last"
+        ]
         assert len(got) + receiver.counted("datagrams-missing") == 200
 
 
@@ -141,7 +158,9 @@ def test_all_messages_of_a_datagram_that_nobody_takes_are_counted_once() -> None
 
 @pytest.mark.parametrize("size", [0, 1, 1_000])
 def test_lines_fill_datagrams_up_to_the_largest_one(size: int) -> None:
-    settings = udp(framing="lines", datagram__bytes=65_507 - 20, sequence="true", receive__buffer__bytes=4_000_000)
+    settings = udp(
+        framing="lines", datagram__bytes=65_507 - 20, sequence="true", receive__buffer__bytes=4_000_000
+    )
     messages = [b"x" * size] * 200
     registry = MetricsRegistry()
     with receiving(UDP, settings) as receiver, sending(UDP, to(receiver, settings), registry) as producer:
@@ -156,8 +175,13 @@ def test_lines_fill_datagrams_up_to_the_largest_one(size: int) -> None:
 
 @pytest.mark.parametrize(("sequence", "most"), [("false", 65_507), ("true", 65_487)])
 def test_more_than_a_datagram_holds_is_an_error_that_names_the_key(sequence: str, most: int) -> None:
-    settings = udp(streams__lines__connect="127.0.0.1:9", framing="lines", datagram__bytes=most + 1, sequence=sequence)
-    with sending(UDP, settings) as producer, pytest.raises(ConfigError, match=f"systems.t.datagram.bytes: .*holds {most} bytes"):
+    settings = udp(
+        streams__lines__connect="127.0.0.1:9", framing="lines", datagram__bytes=most + 1, sequence=sequence
+    )
+    with (
+        sending(UDP, settings) as producer,
+        pytest.raises(ConfigError, match=f"systems.t.datagram.bytes: .*holds {most} bytes"),
+    ):
         send(producer, b"a")
 
 
@@ -185,7 +209,12 @@ def test_each_partition_has_its_own_port() -> None:
 
 def test_what_cannot_be_sent_is_an_error() -> None:
     with sending(UDP, udp(streams__lines__connect="127.0.0.1:9", framing="lines")) as producer:
-        for message, error in ((b"x" * 65_508, MessageTooLargeError), ("text", SerdeError), (None, SerdeError), (b"a\nb", SerdeError)):
+        for message, error in (
+            (b"x" * 65_508, MessageTooLargeError),
+            ("text", SerdeError),
+            (None, SerdeError),
+            (b"a\nb", SerdeError),
+        ):
             with pytest.raises(error):
                 send(producer, message)
         with pytest.raises(UnknownStreamError):
@@ -197,5 +226,7 @@ def test_what_cannot_be_sent_is_an_error() -> None:
 def test_a_port_that_is_taken_is_an_error_that_names_the_key() -> None:
     with receiving(UDP, udp()) as receiver:
         with pytest.raises(ConfigError, match="address already in use") as caught:
-            receiving(UDP, udp(streams__lines__listen=str(receiver.address()), listen__timeout__ms=0)).__enter__()
+            receiving(
+                UDP, udp(streams__lines__listen=str(receiver.address()), listen__timeout__ms=0)
+            ).__enter__()
         assert caught.value.key == "systems.t.streams.lines.listen"

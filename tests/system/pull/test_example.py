@@ -55,15 +55,28 @@ class Shop:
         return fetched
 
     def order(self, *amounts: int) -> None:
-        self.sql("INSERT INTO orders (message) VALUES (?)", *((b'{"amount":%d}' % amount,) for amount in amounts))
+        self.sql(
+            "INSERT INTO orders (message) VALUES (?)", *((b'{"amount":%d}' % amount,) for amount in amounts)
+        )
 
     def big(self) -> list[int]:
-        return [orjson.loads(message)["amount"] for (message,) in self.sql("SELECT message FROM big_orders ORDER BY id")]
+        return [
+            orjson.loads(message)["amount"]
+            for (message,) in self.sql("SELECT message FROM big_orders ORDER BY id")
+        ]
 
     def streambench(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "streambench", *arguments]
         environment = {**os.environ, "PYTHONPATH": f"{CHECKOUT}{os.pathsep}{CHECKOUT / 'magics'}"}
-        return subprocess.run(command, cwd=self.directory, input=stdin, capture_output=True, text=True, env=environment, check=False)
+        return subprocess.run(
+            command,
+            cwd=self.directory,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            env=environment,
+            check=False,
+        )
 
 
 @pytest.fixture
@@ -73,11 +86,16 @@ def shop(tmp_path: Path) -> Shop:
 
 @pytest.mark.parametrize("name", ["tables.py", "tables.properties", "tables_task.py"])
 def test_the_page_shows_the_files_as_they_are(name: str) -> None:
-    assert f"`{name}`:\n\n```{'properties' if name.endswith('properties') else 'python'}\n{(EXAMPLES / name).read_text()}```\n" in PAGE
+    assert (
+        f"`{name}`:\n\n```{'properties' if name.endswith('properties') else 'python'}\n{(EXAMPLES / name).read_text()}```\n"
+        in PAGE
+    )
 
 
 def test_the_commands_of_the_page_do_what_it_says(shop: Shop) -> None:
-    commands = [line.removeprefix("$ streambench ") for line in PAGE.splitlines() if line.startswith("$ streambench ")]
+    commands = [
+        line.removeprefix("$ streambench ") for line in PAGE.splitlines() if line.startswith("$ streambench ")
+    ]
     assert len(commands) == 3
     results = []
     for command in commands:

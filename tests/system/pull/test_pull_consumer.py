@@ -1,4 +1,5 @@
-"""The consumer of a simple plug-in: what becomes of threads, queues and failures that its author never sees."""
+"""The consumer of a simple plug-in: what becomes of threads, queues and failures that its author never sees.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +11,13 @@ from typing import Any, ClassVar
 import pytest
 
 from streambench.config import Config
-from streambench.errors import CorruptDataError, OffsetError, StreambenchError, StreamSystemError, UnknownStreamError
+from streambench.errors import (
+    CorruptDataError,
+    OffsetError,
+    StreambenchError,
+    StreamSystemError,
+    UnknownStreamError,
+)
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.system.pull import PullSystemFactory, StreamConsumer, StreamMessage
@@ -32,7 +39,8 @@ WAIT_MS = 100
 
 
 class Scripted(StreamConsumer):
-    """Returns what it was given to say, raises the exceptions of it, calls the functions; then there is nothing."""
+    """Returns what it was given to say, raises the exceptions of it, calls the functions; then there is
+    nothing."""
 
     def __init__(self, script: Iterator[Any]) -> None:
         self.script = script
@@ -65,7 +73,9 @@ class ScriptedFactory(PullSystemFactory):
     def partitions(self, system: str, stream: str, config: Config) -> int:
         return len(self.scripts) if stream == "clicks" else 0
 
-    def consumer(self, system: str, stream: str, partition: int, offset: str | None, config: Config) -> StreamConsumer:
+    def consumer(
+        self, system: str, stream: str, partition: int, offset: str | None, config: Config
+    ) -> StreamConsumer:
         script = self.scripts[partition]
         if isinstance(script, Exception):
             raise script
@@ -126,7 +136,9 @@ def test_a_message_may_be_any_object_that_has_the_two_attributes() -> None:
         message = b"m"
         offset_id = "7"
 
-    assert drained(ScriptedFactory([Bare()]).reading(p0="oldest")) == [IncomingMessageEnvelope(P0, "7", None, b"m", None, None)]
+    assert drained(ScriptedFactory([Bare()]).reading(p0="oldest")) == [
+        IncomingMessageEnvelope(P0, "7", None, b"m", None, None)
+    ]
 
 
 def test_key_and_timestamp_are_handed_on() -> None:
@@ -156,7 +168,9 @@ def test_no_more_than_a_hundred_messages_are_read_ahead() -> None:
 
 
 def test_nothing_of_what_was_read_ahead_is_lost_while_a_partition_is_not_wanted() -> None:
-    consumer = ScriptedFactory(messages(*map(str, range(1_000))), messages("x")).reading(p0="oldest", p1="oldest")
+    consumer = ScriptedFactory(messages(*map(str, range(1_000))), messages("x")).reading(
+        p0="oldest", p1="oldest"
+    )
     assert [each.offset for each in drained(consumer, P1)] == ["x"]
     assert [each.offset for each in drained(consumer, P0)] == [str(number) for number in range(1_000)]
 
@@ -171,26 +185,38 @@ def test_the_consumer_is_made_for_the_offset_that_is_wanted() -> None:
     assert factory.offsets == {0: "b", 1: None}
 
 
-def test_behind_an_offset_that_says_nothing_the_consumer_is_made_there_and_its_first_message_passed_over() -> None:
+def test_behind_an_offset_that_says_nothing_the_consumer_is_made_there_and_its_first_message_passed_over() -> (
+    None
+):
     factory = ScriptedFactory(messages("b", "c", "b"))
-    assert [each.offset for each in drained(factory.reading(p0=factory.get_admin("sys", Config()).after("b")))] == ["c", "b"]
+    assert [
+        each.offset for each in drained(factory.reading(p0=factory.get_admin("sys", Config()).after("b")))
+    ] == ["c", "b"]
     assert factory.offsets == {0: "b"}
 
 
 def test_behind_a_number_the_consumer_is_made_at_the_next_number() -> None:
     factory = NumberedFactory(messages("12", "13"))
-    assert [each.offset for each in drained(factory.reading(p0=factory.get_admin("sys", Config()).after("9")))] == ["12", "13"]
+    assert [
+        each.offset for each in drained(factory.reading(p0=factory.get_admin("sys", Config()).after("9")))
+    ] == ["12", "13"]
     assert factory.offsets == {0: "10"}
 
 
 @pytest.mark.parametrize(
-    ("kind", "start", "first"), [(ScriptedFactory, "b", "a"), (ScriptedFactory, "after:b", "c"), (NumberedFactory, "10", "9")]
+    ("kind", "start", "first"),
+    [(ScriptedFactory, "b", "a"), (ScriptedFactory, "after:b", "c"), (NumberedFactory, "10", "9")],
 )
-def test_a_consumer_that_begins_elsewhere_is_an_error(kind: type[ScriptedFactory], start: str, first: str) -> None:
+def test_a_consumer_that_begins_elsewhere_is_an_error(
+    kind: type[ScriptedFactory], start: str, first: str
+) -> None:
     found, error = failed(kind(messages(first)).reading(p0=start))
     assert found == []
     assert isinstance(error, OffsetError)
-    assert f"sys.clicks.0: reading was to begin at {start.removeprefix('after:')}, but the first message read is {first}" in str(error)
+    assert (
+        f"sys.clicks.0: reading was to begin at {start.removeprefix('after:')}, but the first message read "
+        f"is {first}" in str(error)
+    )
     assert "checkpoints --rewind" in str(error)
 
 
@@ -207,8 +233,12 @@ def test_what_cannot_be_an_offset_is_an_error(kind: type[ScriptedFactory], offse
     assert "cannot be the offset_id of a message" in str(error)
 
 
-@pytest.mark.parametrize(("kind", "start"), [(ScriptedFactory, ""), (ScriptedFactory, "after:"), (NumberedFactory, "x")])
-def test_a_start_that_is_no_offset_is_an_error_that_names_the_partition(kind: type[ScriptedFactory], start: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "start"), [(ScriptedFactory, ""), (ScriptedFactory, "after:"), (NumberedFactory, "x")]
+)
+def test_a_start_that_is_no_offset_is_an_error_that_names_the_partition(
+    kind: type[ScriptedFactory], start: str
+) -> None:
     with pytest.raises(OffsetError, match=r"sys\.clicks\.0: .* is no offset of this system"):
         kind([]).reading(p0=start)
 
@@ -224,7 +254,9 @@ def test_a_start_that_is_no_offset_is_an_error_that_names_the_partition(kind: ty
         (StreamSystemError("sys.clicks.0: broken"), StreamSystemError),
     ],
 )
-def test_an_error_comes_with_its_partition_when_all_that_was_read_before_is_returned(raised: Exception, kind: type[Exception]) -> None:
+def test_an_error_comes_with_its_partition_when_all_that_was_read_before_is_returned(
+    raised: Exception, kind: type[Exception]
+) -> None:
     consumer = ScriptedFactory([*messages("a", "b"), raised], []).reading(p0="oldest", p1="oldest")
     found, error = failed(consumer, P0, P1)
     assert found == [b"ma", b"mb"]
@@ -242,10 +274,15 @@ def test_what_is_no_message_and_no_consumer_is_told() -> None:
     assert str(error) == "sys.clicks.0: get_message returned {'a': 1}, which is no StreamMessage"
 
     class Nothing(ScriptedFactory):
-        def consumer(self, system: str, stream: str, partition: int, offset: str | None, config: Config) -> Any:
+        def consumer(
+            self, system: str, stream: str, partition: int, offset: str | None, config: Config
+        ) -> Any:
             return None
 
-    with pytest.raises(StreamSystemError, match=r"sys\.clicks\.0 cannot be read: Nothing made a NoneType, not a StreamConsumer"):
+    with pytest.raises(
+        StreamSystemError,
+        match=r"sys\.clicks\.0 cannot be read: Nothing made a NoneType, not a StreamConsumer",
+    ):
         Nothing([]).reading(p0="oldest")
 
 
@@ -264,8 +301,12 @@ def test_an_error_of_a_partition_waits_until_that_is_wanted() -> None:
     consumer.stop()
 
 
-@pytest.mark.parametrize(("raised", "kind"), [(OSError("no route"), StreamSystemError), (OffsetError("gone"), OffsetError)])
-def test_a_consumer_that_cannot_be_made_is_an_error_of_the_start(raised: Exception, kind: type[Exception]) -> None:
+@pytest.mark.parametrize(
+    ("raised", "kind"), [(OSError("no route"), StreamSystemError), (OffsetError("gone"), OffsetError)]
+)
+def test_a_consumer_that_cannot_be_made_is_an_error_of_the_start(
+    raised: Exception, kind: type[Exception]
+) -> None:
     factory = ScriptedFactory(messages("a"), raised)
     consumer = factory.get_consumer("sys", Config(), MetricsRegistry())
     for ssp in (P0, P1):
@@ -277,7 +318,9 @@ def test_a_consumer_that_cannot_be_made_is_an_error_of_the_start(raised: Excepti
 
 
 def test_a_stream_and_a_partition_that_are_not_there_are_named() -> None:
-    with pytest.raises(UnknownStreamError, match=r"sys\.clicks has no partition 5; it has 1, numbered from 0"):
+    with pytest.raises(
+        UnknownStreamError, match=r"sys\.clicks has no partition 5; it has 1, numbered from 0"
+    ):
         ScriptedFactory([]).reading(p5="oldest")
 
 
@@ -348,7 +391,9 @@ def test_what_closing_raises_is_told_once_and_the_others_are_closed() -> None:
     factory = ScriptedFactory([], [])
     consumer = factory.reading(p0="oldest", p1="oldest")
     factory.made[0].at_close = OSError("line is dead")
-    with pytest.raises(StreamSystemError, match=r"sys\.clicks\.0 was not closed properly: OSError: line is dead"):
+    with pytest.raises(
+        StreamSystemError, match=r"sys\.clicks\.0 was not closed properly: OSError: line is dead"
+    ):
         consumer.stop()
     assert factory.made[1].closed == 1
     consumer.stop()

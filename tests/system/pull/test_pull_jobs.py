@@ -10,11 +10,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from streambench.checkpoint.choice import checkpoint_manager
+from streambench.checkpoint.factory import checkpoint_manager
 from streambench.config import Config
 from streambench.container.container import Container
 from streambench.errors import ConfigError, OffsetError, StreambenchError
-from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
+from streambench.model import (
+    IncomingMessageEnvelope,
+    OutgoingMessageEnvelope,
+    SystemStream,
+    SystemStreamPartition,
+)
 from streambench.spark.plan import make_plan
 from streambench.system.log import open_log
 from streambench.system.pull import StreamMessage
@@ -25,7 +30,9 @@ seen: list[tuple[str, bytes]] = []
 
 
 class Noting(StreamTask):
-    def process(self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+    def process(
+        self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+    ) -> None:
         seen.append((envelope.ssp.stream, envelope.message))
 
 
@@ -43,9 +50,13 @@ def put(kind: type[listed.Opaque], stream: str, messages: Iterable[bytes], parti
 
 def config(directory: Path, kind: type[listed.Opaque], inputs: str, **more: Any) -> Config:
     settings = {
-        "job.name": "pulled", "task.inputs": inputs, "systems.sys.samza.factory": f"tests.system.listed.{kind.__name__}",
-        "systems.log.samza.factory": "log", "systems.log.path": directory / "log", **more,
-    }  # fmt: skip
+        "job.name": "pulled",
+        "task.inputs": inputs,
+        "systems.sys.samza.factory": f"tests.system.listed.{kind.__name__}",
+        "systems.log.samza.factory": "log",
+        "systems.log.path": directory / "log",
+        **more,
+    }
     return Config(settings)
 
 
@@ -63,15 +74,22 @@ def numbered(*numbers: int) -> list[bytes]:
     return [b"%d" % number for number in numbers]
 
 
-def test_where_nobody_knows_the_end_reading_begins_at_the_oldest_and_that_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_where_nobody_knows_the_end_reading_begins_at_the_oldest_and_that_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     put(listed.Opaque, "a", numbered(1, 2))
     with caplog.at_level(logging.WARNING):
         assert caught_up(config(tmp_path, listed.Opaque, "sys.a")) == [("a", b"1"), ("a", b"2")]
-    assert "sys.a cannot tell where it ends; it is read from its beginning (samza.offset.default=upcoming)" in caplog.text
+    assert (
+        "sys.a does not know where it ends; it is read from its beginning (samza.offset.default=upcoming)"
+        in caplog.text
+    )
 
 
 @pytest.mark.parametrize("kind", [listed.Opaque, listed.Numbered, listed.Compared])
-def test_what_comes_between_the_first_start_and_the_first_commit_is_not_skipped(tmp_path: Path, kind: type[listed.Opaque]) -> None:
+def test_what_comes_between_the_first_start_and_the_first_commit_is_not_skipped(
+    tmp_path: Path, kind: type[listed.Opaque]
+) -> None:
     put(kind, "a", [])
     settings = config(tmp_path, kind, "sys.a")
     started = Container.from_config(settings, Noting)
@@ -82,7 +100,9 @@ def test_what_comes_between_the_first_start_and_the_first_commit_is_not_skipped(
 
 
 @pytest.mark.parametrize("kind", [listed.Numbered, listed.Compared])
-def test_where_the_end_is_known_reading_begins_there_at_every_restart_before_a_commit(tmp_path: Path, kind: type[listed.Opaque]) -> None:
+def test_where_the_end_is_known_reading_begins_there_at_every_restart_before_a_commit(
+    tmp_path: Path, kind: type[listed.Opaque]
+) -> None:
     put(kind, "a", numbered(1))
     settings = config(tmp_path, kind, "sys.a")
     started = Container.from_config(settings, Noting)
@@ -97,14 +117,19 @@ def test_a_bootstrap_stream_is_read_to_its_end_first(tmp_path: Path, kind: type[
     put(kind, "a", numbered(*range(20)))
     put(kind, "b", numbered(*range(300)))
     settings = config(
-        tmp_path, kind, "sys.a,sys.b", **{"systems.sys.samza.offset.default": "oldest", "systems.sys.streams.b.samza.bootstrap": "true"}
+        tmp_path,
+        kind,
+        "sys.a,sys.b",
+        **{"systems.sys.samza.offset.default": "oldest", "systems.sys.streams.b.samza.bootstrap": "true"},
     )
     caught_up(settings)
     assert [stream for stream, _ in seen] == ["b"] * 300 + ["a"] * 20
 
 
 @pytest.mark.parametrize(("kind", "fails"), [(listed.Opaque, True), (listed.Numbered, False)])
-def test_tasks_that_share_a_partition_need_an_order_of_where_they_begin(tmp_path: Path, kind: type[listed.Opaque], fails: bool) -> None:
+def test_tasks_that_share_a_partition_need_an_order_of_where_they_begin(
+    tmp_path: Path, kind: type[listed.Opaque], fails: bool
+) -> None:
     put(kind, "a", numbered(1, 2, 3))
     more = {"task.broadcast.inputs": "sys.a#0", "systems.sys.samza.offset.default": "oldest"}
     settings = config(tmp_path, kind, "sys.b", **more)
@@ -113,7 +138,9 @@ def test_tasks_that_share_a_partition_need_an_order_of_where_they_begin(tmp_path
     put(kind, "a", numbered(4))
     checkpoints_apart(settings)
     if fails:
-        with pytest.raises(OffsetError, match=r"sys\.a\.0: its tasks begin at .* cannot tell which comes first"):
+        with pytest.raises(
+            OffsetError, match=r"sys\.a\.0: its tasks begin at .* does not know which comes first"
+        ):
             caught_up(settings)
     else:
         assert caught_up(settings).count(("a", b"4")) == 2
@@ -125,7 +152,9 @@ def checkpoints_apart(settings: Config) -> None:
     manager = checkpoint_manager(settings, "pulled-1")
     last = manager.read_last()["Partition 0"]
     first = listed.streams["a"][0][0].offset_id
-    manager.rewind({"Partition 0": replace(last, offsets={**last.offsets, ssp: first}, generation=0)}, now_ms=0)
+    manager.rewind(
+        {"Partition 0": replace(last, offsets={**last.offsets, ssp: first}, generation=0)}, now_ms=0
+    )
     manager.close()
 
 
@@ -133,7 +162,9 @@ def test_what_needs_a_known_end_is_refused_where_there_is_none(tmp_path: Path) -
     put(listed.Opaque, "a", numbered(1))
     with pytest.raises(ConfigError, match=r"samza\.bounded: sys\.a\.0 cannot be bounded"):
         caught_up(config(tmp_path, listed.Opaque, "sys.a", **{"systems.sys.streams.a.samza.bounded": "true"}))
-    with pytest.raises(ConfigError, match=r"sys\.a\.0: this kind of system cannot tell how far its streams go"):
+    with pytest.raises(
+        ConfigError, match=r"sys\.a\.0: this kind of system does not know how far its streams go"
+    ):
         make_plan(config(tmp_path, listed.Opaque, "sys.a"), Noting)
 
 
@@ -142,7 +173,9 @@ def test_a_bounded_stream_ends_where_it_ended_at_the_start(tmp_path: Path, kind:
     put(kind, "a", numbered(1, 2))
 
     class Adding(Noting):
-        def process(self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        def process(
+            self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+        ) -> None:
             super().process(envelope, collector, coordinator)
             put(kind, "a", [b"later"])
 
@@ -150,11 +183,15 @@ def test_a_bounded_stream_ends_where_it_ended_at_the_start(tmp_path: Path, kind:
     assert caught_up(config(tmp_path, kind, "sys.a", **more), Adding) == [("a", b"1"), ("a", b"2")]
 
 
-def test_outputs_that_cannot_be_committed_at_once_with_the_rest_are_refused_under_exactly_once(tmp_path: Path) -> None:
+def test_outputs_that_cannot_be_committed_at_once_with_the_rest_are_refused_under_exactly_once(
+    tmp_path: Path,
+) -> None:
     put(listed.Opaque, "a", numbered(1))
     put(listed.Opaque, "out", [])
 
-    def copy(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+    def copy(
+        envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+    ) -> None:
         collector.send(OutgoingMessageEnvelope(SystemStream("sys", "out"), envelope.message))
 
     settings = config(tmp_path, listed.Opaque, "sys.a", **{"task.processing.guarantee": "exactly-once"})
@@ -163,7 +200,9 @@ def test_outputs_that_cannot_be_committed_at_once_with_the_rest_are_refused_unde
     assert listed.streams["out"] == [[]]
 
 
-def test_an_error_of_the_plug_in_stops_the_job_without_a_commit_and_names_the_partition(tmp_path: Path) -> None:
+def test_an_error_of_the_plug_in_stops_the_job_without_a_commit_and_names_the_partition(
+    tmp_path: Path,
+) -> None:
     put(listed.Opaque, "a", numbered(1, 2))
     settings = config(tmp_path, listed.Opaque, "sys.a", **{"systems.sys.samza.offset.default": "oldest"})
     listed.streams["a"][0].append(StreamMessage(b"broken", "oldest"))
@@ -177,9 +216,15 @@ def test_an_error_of_the_plug_in_stops_the_job_without_a_commit_and_names_the_pa
 @pytest.mark.parametrize("kind", [listed.Opaque, listed.Numbered, listed.Compared])
 def test_what_is_read_is_written_to_a_log_exactly_once(tmp_path: Path, kind: type[listed.Opaque]) -> None:
     put(kind, "a", numbered(*range(100)))
-    more = {"task.processing.guarantee": "exactly-once", "systems.sys.samza.offset.default": "oldest", "task.commit.ms": 5}
+    more = {
+        "task.processing.guarantee": "exactly-once",
+        "systems.sys.samza.offset.default": "oldest",
+        "task.commit.ms": 5,
+    }
 
-    def copy(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+    def copy(
+        envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+    ) -> None:
         collector.send(OutgoingMessageEnvelope(SystemStream("log", "out"), envelope.message))
 
     settings = config(tmp_path, kind, "sys.a", **more)

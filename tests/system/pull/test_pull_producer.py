@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streambench.config import Config
-from streambench.errors import MessageTooLargeError, OffsetError, SerdeError, StreamExistsError, StreamSystemError, UnknownStreamError
+from streambench.errors import (
+    MessageTooLargeError,
+    OffsetError,
+    SerdeError,
+    StreamExistsError,
+    StreamSystemError,
+    UnknownStreamError,
+)
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OLDEST, OutgoingMessageEnvelope, PartitionMetadata, SystemStream
 from streambench.system.api import SystemProducer
@@ -56,7 +63,9 @@ class Factory(PullSystemFactory):
     def partitions(self, system: str, stream: str, config: Config) -> int:
         return {"one": 1, "two": 2}.get(stream, 0)
 
-    def consumer(self, system: str, stream: str, partition: int, offset: str | None, config: Config) -> StreamConsumer:
+    def consumer(
+        self, system: str, stream: str, partition: int, offset: str | None, config: Config
+    ) -> StreamConsumer:
         raise AssertionError("nothing is read here")
 
     def producer(self, system: str, stream: str, config: Config) -> StreamProducer:
@@ -97,7 +106,9 @@ def test_one_that_can_choose_is_told_the_partition() -> None:
 
 
 @pytest.mark.parametrize("named", [{"partition": 1}, {"partition_key": b"k"}])
-def test_a_message_that_names_its_partition_is_refused_by_one_that_cannot_choose(named: dict[str, Any]) -> None:
+def test_a_message_that_names_its_partition_is_refused_by_one_that_cannot_choose(
+    named: dict[str, Any],
+) -> None:
     factory = Factory()
     envelope = OutgoingMessageEnvelope(TWO, b"1", **named)
     with pytest.raises(StreamSystemError, match=r"sys\.two .*Recording cannot choose the partition.*send_to"):
@@ -127,8 +138,10 @@ def test_a_message_that_is_refused_does_not_spoil_the_others(error: Exception) -
     assert factory.calls[-1] == ("one", "commit")
 
 
-@pytest.mark.parametrize(("message", "key", "setting"), [("m", None, "msg"), (None, None, "msg"), (b"m", "k", "key")])
-def test_what_is_not_bytes_is_refused_with_the_setting_that_is_missing(message: Any, key: Any, setting: str) -> None:
+@pytest.mark.parametrize(("message", "key", "setting"), [("m", None, "msg"), (b"m", "k", "key")])
+def test_what_is_not_bytes_is_refused_with_the_setting_that_is_missing(
+    message: Any, key: Any, setting: str
+) -> None:
     factory = Factory()
     with pytest.raises(SerdeError, match=rf"sys\.one.*systems\.sys\.samza\.{setting}\.serde="):
         factory.made().send("task", OutgoingMessageEnvelope(ONE, message, key))
@@ -146,13 +159,17 @@ class ReadOnly(PullSystemFactory):
     def partitions(self, system: str, stream: str, config: Config) -> int:
         return 1
 
-    def consumer(self, system: str, stream: str, partition: int, offset: str | None, config: Config) -> StreamConsumer:
+    def consumer(
+        self, system: str, stream: str, partition: int, offset: str | None, config: Config
+    ) -> StreamConsumer:
         raise AssertionError("nothing is read here")
 
 
 def test_without_a_producer_nothing_can_be_written() -> None:
     with pytest.raises(StreamSystemError, match=r"sys\.one cannot be written to: a ReadOnly has no producer"):
-        ReadOnly().get_producer("sys", Config(), MetricsRegistry()).send("task", OutgoingMessageEnvelope(ONE, b"1"))
+        ReadOnly().get_producer("sys", Config(), MetricsRegistry()).send(
+            "task", OutgoingMessageEnvelope(ONE, b"1")
+        )
 
 
 # The admin
@@ -185,7 +202,9 @@ class NumberedTelling(Telling):
         (NumberedTelling, (None, None, "12"), (None, None, "12")),
     ],
 )
-def test_bounds_are_what_is_told_as_far_as_it_is_of_use(kind: type[Telling], told: Any, metadata: Any) -> None:
+def test_bounds_are_what_is_told_as_far_as_it_is_of_use(
+    kind: type[Telling], told: Any, metadata: Any
+) -> None:
     admin = kind(None if told is None else PartitionMetadata(*told)).get_admin("sys", Config())
     assert admin.metadata([TWO]) == {TWO: dict.fromkeys(range(2), PartitionMetadata(*metadata))}
 
@@ -210,7 +229,9 @@ def test_a_stream_that_is_there_is_not_created_again_and_others_not_at_all() -> 
     assert admin.create(TWO, 2) is False
     with pytest.raises(StreamExistsError, match=r"sys\.two is there already, with 2 partitions and not 3"):
         admin.create(TWO, 3)
-    with pytest.raises(UnknownStreamError, match=r"no stream sys\.three, and this kind of system cannot create one"):
+    with pytest.raises(
+        UnknownStreamError, match=r"no stream sys\.three, and this kind of system cannot create one"
+    ):
         admin.create(SystemStream("sys", "three"), 1)
 
 

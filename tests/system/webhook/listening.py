@@ -19,8 +19,8 @@ STREAM = SystemStream("hook", "events")
 
 
 class Listener:
-    """A consumer of ``hook.events`` on a free port. A thread polls it, and acknowledges what it gets as long as ``acknowledging`` is set;
-    whoever holds ``polling`` keeps it from polling."""
+    """A consumer of ``hook.events`` on a free port. A thread polls it, and acknowledges what it gets as long
+    as ``acknowledging`` is set; whoever holds ``polling`` keeps it from polling."""
 
     def __init__(self, settings: Mapping[str, Any] | None = None, directory: Path | None = None) -> None:
         config = configured({"port": 0, **(settings or {})}, directory)
@@ -43,7 +43,9 @@ class Listener:
         for ssp in self.ssps:
             self.consumer.register(ssp, "0")
         self.consumer.start()
-        self.http = httpx.Client(base_url=f"http://127.0.0.1:{self.consumer.port}", trust_env=False, timeout=60)
+        self.http = httpx.Client(
+            base_url=f"http://127.0.0.1:{self.consumer.port}", trust_env=False, timeout=60
+        )
         self._thread.start()
         return self
 
@@ -61,7 +63,9 @@ class Listener:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.consumer.port}/events"
 
-    def post(self, body: bytes, headers: Mapping[str, str] | None = None, path: str = "/events", **what: Any) -> httpx.Response:
+    def post(
+        self, body: bytes, headers: Mapping[str, str] | None = None, path: str = "/events", **what: Any
+    ) -> httpx.Response:
         return self.http.post(path, content=body, headers=headers, **what)
 
     def posting(self, *bodies: bytes, headers: Mapping[str, str] | None = None) -> Posts:
@@ -110,6 +114,9 @@ class Posts:
 
 def configured(settings: Mapping[str, Any], directory: Path | None = None) -> Config:
     """The configuration of the system ``hook`` with one stream; settings of it begin with ``events.``."""
-    named = {f"systems.hook.{'streams.' if name.startswith('events.') else ''}{name}": value for name, value in settings.items()}
+    named = {
+        f"systems.hook.{'streams.' if name.startswith('events.') else ''}{name}": value
+        for name, value in settings.items()
+    }
     values = {"systems.hook.samza.factory": "webhook", "task.inputs": "hook.events", **named}
     return Config.from_text("\n".join(f"{key}={value}" for key, value in values.items()), directory=directory)

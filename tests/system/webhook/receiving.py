@@ -25,9 +25,14 @@ TAKEN: Answer = (200, {}, b"")
 
 
 class Receiver:
-    """Answers requests as ``answer`` says of each, and keeps them in ``requests``. With a certificate it speaks https."""
+    """Answers requests as ``answer`` says of each, and keeps them in ``requests``. With a certificate it
+    speaks https."""
 
-    def __init__(self, answer: Callable[[Request], Answer | None] = lambda request: TAKEN, certificate: Path | None = None) -> None:
+    def __init__(
+        self,
+        answer: Callable[[Request], Answer | None] = lambda request: TAKEN,
+        certificate: Path | None = None,
+    ) -> None:
         self.requests: list[Request] = []
         receiver = self
 
@@ -36,7 +41,9 @@ class Receiver:
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
-                request = Request(self.path, {name.lower(): value for name, value in self.headers.items()}, body)
+                request = Request(
+                    self.path, {name.lower(): value for name, value in self.headers.items()}, body
+                )
                 receiver.requests.append(request)
                 answer_now = answer(request)
                 if answer_now is None:
@@ -84,9 +91,28 @@ def certificate(directory: Path) -> Path:
         missing("openssl", remedy="apt-get install openssl")
     key, found, both = directory / "key.pem", directory / "cert.pem", directory / "both.pem"
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
-         "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", found],
-        check=True, capture_output=True,
-    )  # fmt: skip
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=127.0.0.1",
+            "-addext",
+            "subjectAltName=IP:127.0.0.1",
+            "-keyout",
+            key,
+            "-out",
+            found,
+        ],
+        check=True,
+        capture_output=True,
+    )
     both.write_bytes(key.read_bytes() + found.read_bytes())
     return both

@@ -15,8 +15,13 @@ from streambench.system.webhook.settings import WebhookSettings
 
 
 def test_a_stop_at_the_very_moment_at_which_a_body_takes_too_long_is_a_stop_like_any_other() -> None:
-    settings = WebhookSettings("hook", Config({"systems.hook.samza.factory": "webhook", "task.inputs": "hook.events"}))
-    endpoint, at_once = settings.endpoint(SystemStream("hook", "events")), replace(settings.listening(), body_timeout_s=0.0)
+    settings = WebhookSettings(
+        "hook", Config({"systems.hook.samza.factory": "webhook", "task.inputs": "hook.events"})
+    )
+    endpoint, at_once = (
+        settings.endpoint(SystemStream("hook", "events")),
+        replace(settings.listening(), body_timeout_ms=0),
+    )
     endpoints = Endpoints([endpoint], Inbox(10, 1_000), at_once)
     problems: list[object] = []
     answer: list[dict[str, Any]] = []
@@ -30,8 +35,17 @@ def test_a_stop_at_the_very_moment_at_which_a_body_takes_too_long_is_a_stop_like
         answer.append(message)
 
     async def post() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context["exception"]))
-        scope = {"type": "http", "method": "POST", "path": "/events", "root_path": "", "query_string": b"", "headers": []}
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: problems.append(context["exception"])
+        )
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/events",
+            "root_path": "",
+            "query_string": b"",
+            "headers": [],
+        }
         await endpoints.app(scope, receive, send)  # type: ignore[arg-type]
 
     asyncio.run(post())

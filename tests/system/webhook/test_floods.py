@@ -51,7 +51,10 @@ def many_files() -> Iterator[None]:
     """Connections are files, and a process may often have 1,024 of them only."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 4 * AT_ONCE
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)), hard))
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE,
+        (max(soft, wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)), hard),
+    )
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
@@ -128,7 +131,10 @@ def test_what_cannot_become_durable_does_not_fill_the_memory() -> None:
         await asyncio.wait(asking, timeout=60, return_when=asyncio.ALL_COMPLETED)
         return Counter(each.result() for each in asking)
 
-    with server(pending_bytes=16 * MIB, max_body_bytes=2 * MIB, acknowledge_timeout_ms=500) as (process, port):
+    with server(pending_bytes=16 * MIB, max_body_bytes=2 * MIB, acknowledge_timeout_ms=500) as (
+        process,
+        port,
+    ):
         assert asyncio.run(exchange(port, request(b'"hold"'))) == 503
         before = process.memory_info().rss
         for _ in range(ROUNDS):
@@ -202,7 +208,14 @@ def test_who_is_slow_is_shown_the_door_while_others_are_served() -> None:
         assert listener.metrics.snapshot()["webhook.hook-bytes-pending"] == 0
 
 
-PIECES = [request(b"1"), b"POST /events HTTP/1.1\r\n", b"transfer-encoding: chunked\r\n", b"content-length: 9\r\n", b"\r\n", b"0\r\n\r\n"]
+PIECES = [
+    request(b"1"),
+    b"POST /events HTTP/1.1\r\n",
+    b"transfer-encoding: chunked\r\n",
+    b"content-length: 9\r\n",
+    b"\r\n",
+    b"0\r\n\r\n",
+]
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

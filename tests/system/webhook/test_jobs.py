@@ -32,8 +32,11 @@ def test_the_documentation_does_what_it_says(tmp_path: Path) -> None:
         if named := re.match(r"# (\w+\.\w+)\n", text):
             (tmp_path / named[1]).write_text(text)
     environment = {
-        **os.environ, "HOOK_TOKEN": "hidden", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(CHECKOUT),
-    }  # fmt: skip
+        **os.environ,
+        "HOOK_TOKEN": "hidden",
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(CHECKOUT),
+    }
     job = subprocess.Popen(
         [sys.executable, "-m", "streambench", "run", "hooked.properties", "--container", "0"],
         cwd=tmp_path, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
@@ -41,11 +44,22 @@ def test_the_documentation_does_what_it_says(tmp_path: Path) -> None:
     try:
         _wait_until_healthy(job, port)
         (shell,) = [text for language, text in blocks if language == "sh"]
-        done = subprocess.run(["bash", "-euo", "pipefail", "-c", shell], cwd=tmp_path, env=environment, capture_output=True, text=True)
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", shell],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith('{"messages":1}{"messages":2}')
         assert "sent 1 message to hook.events" in done.stdout
-        assert [re.findall(r"[\d.]+", line)[-1] for line in done.stdout.splitlines()[-4:]] == ["21.5", "21.4", "19.0", "18.9"]
+        assert [re.findall(r"[\d.]+", line)[-1] for line in done.stdout.splitlines()[-4:]] == [
+            "21.5",
+            "21.4",
+            "19.0",
+            "18.9",
+        ]
     finally:
         job.terminate()
         _, told = job.communicate()
@@ -66,7 +80,11 @@ def _wait_until_healthy(job: subprocess.Popen[str], port: int) -> None:
 
 def test_what_a_task_fails_at_is_not_taken(tmp_path: Path) -> None:
     port = free_port()
-    kept = {"systems.kept.samza.factory": "log", "systems.kept.path": tmp_path / "kept", "job.name": "failing"}
+    kept = {
+        "systems.kept.samza.factory": "log",
+        "systems.kept.path": tmp_path / "kept",
+        "job.name": "failing",
+    }
     container = Container.from_config(configured({"port": port}, tmp_path).with_values(kept), _fails_at_two)
     container.start()
     url = f"http://127.0.0.1:{port}/events"
@@ -88,10 +106,13 @@ def test_without_its_libraries_the_extra_is_named() -> None:
     for module, call in (("uvicorn", "consumer"), ("starlette", "consumer"), ("httpx", "producer")):
         program = (
             f"import sys; sys.modules['{module}'] = None\n"
-            "from streambench.config import Config; from streambench.metrics.registry import MetricsRegistry\n"
+            "from streambench.config import Config; from streambench.metrics.registry import "
+            "MetricsRegistry\n"
             "from streambench.system.systems import Systems\n"
             f"Systems(Config({{'systems.h.samza.factory': 'webhook'}})).{call}('h', MetricsRegistry())"
         )
         surroundings = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
-        failed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=surroundings)
+        failed = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, env=surroundings
+        )
         assert "pip install 'streambench[webhook]'" in failed.stderr.splitlines()[-1]

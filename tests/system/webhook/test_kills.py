@@ -1,4 +1,5 @@
-"""A job that listens is killed again and again, at moments of chance: who repeats what was not answered loses nothing."""
+"""A job that listens is killed again and again, at moments of chance: who repeats what was not answered loses
+nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -101,17 +102,22 @@ def sending(url: str) -> Iterator[list[Sender]]:
             each.join()
 
 
-@pytest.mark.timeout(7_200 if SOAK else 300)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("more", ["", "systems.hook.samza.landing=log"], ids=["read at once", "landed"])
-def test_nothing_that_was_taken_is_lost_when_the_receiver_is_killed(tmp_path: Path, more: str) -> None:
+def test_nothing_that_was_taken_is_lost_when_the_receiver_is_killed(
+    tmp_path: Path, more: str, progress: Callable[[], None]
+) -> None:
     port, chance = free_port(), random.Random(5)
     (tmp_path / "task.py").write_text(TASK)
     (tmp_path / "job.properties").write_text(PROPERTIES.format(port=port, more=more))
     errors = (tmp_path / "errors.txt").open("ab")
     command = [sys.executable, "-m", "streambench", "run", "job.properties", "--quiet"]
     surroundings: dict[str, Any] = {
-        "cwd": tmp_path, "env": {**os.environ, "PYTHONPATH": str(CHECKOUT)}, "stdout": subprocess.DEVNULL, "stderr": errors,
-    }  # fmt: skip
+        "cwd": tmp_path,
+        "env": {**os.environ, "PYTHONPATH": str(CHECKOUT)},
+        "stdout": subprocess.DEVNULL,
+        "stderr": errors,
+    }
 
     def start() -> psutil.Popen:
         return psutil.Popen([*command, "--container", "0"], **surroundings)
@@ -125,6 +131,7 @@ def test_nothing_that_was_taken_is_lost_when_the_receiver_is_killed(tmp_path: Pa
                     with suppress(psutil.TimeoutExpired):
                         job.wait(chance.random() * 0.02)
                         raise AssertionError((tmp_path / "errors.txt").read_text())
+                progress()
                 job.kill()
                 job.wait()
                 job = start()
@@ -139,7 +146,11 @@ def test_nothing_that_was_taken_is_lost_when_the_receiver_is_killed(tmp_path: Pa
     errors.close()
 
     with open_log(tmp_path / "streams") as streams:
-        found = [orjson.loads(value) for batch in streams.partition("out", 0).read(0) for value in batch["value"].to_pylist()]
+        found = [
+            orjson.loads(value)
+            for batch in streams.partition("out", 0).read(0)
+            for value in batch["value"].to_pylist()
+        ]
     for each in senders:
         numbers = [number for sender, number in found if sender == each.number]
         assert sorted(set(numbers)) == list(range(each.taken)), (tmp_path / "errors.txt").read_text()

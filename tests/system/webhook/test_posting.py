@@ -34,7 +34,9 @@ class Posting:
         self.producer = producer
         self.metrics = metrics
 
-    def send(self, *messages: Any, key: bytes | None = None, headers: Mapping[str, bytes] | None = None) -> None:
+    def send(
+        self, *messages: Any, key: bytes | None = None, headers: Mapping[str, bytes] | None = None
+    ) -> None:
         for message in messages:
             self.producer.send("task", OutgoingMessageEnvelope(STREAM, message, key, headers=headers))
 
@@ -70,19 +72,27 @@ class TestTaken:
             out.send(*(b"%d" % number for number in range(50)))
             out.flush()
             assert receiver.bodies == [b"%d" % number for number in range(50)]
-            assert {(each.path, each.headers["content-type"]) for each in receiver.requests} == {("/in", "application/json")}
+            assert {(each.path, each.headers["content-type"]) for each in receiver.requests} == {
+                ("/in", "application/json")
+            }
             assert len({each.headers["idempotency-key"] for each in receiver.requests}) == 50
             assert out.metrics.snapshot()["webhook.hook-posts"] == 50
 
     def test_a_url_may_name_the_stream_and_a_stream_have_its_own(self) -> None:
-        with Receiver() as receiver, posting({"url": receiver.url + "/in/{stream}", "events.url": receiver.url + "/own"}) as out:
+        with (
+            Receiver() as receiver,
+            posting({"url": receiver.url + "/in/{stream}", "events.url": receiver.url + "/own"}) as out,
+        ):
             out.send(b"1")
             out.producer.send("task", OutgoingMessageEnvelope(SystemStream("hook", "others"), b"2"))
             out.flush()
             assert sorted(each.path for each in receiver.requests) == ["/in/others", "/own"]
 
     def test_several_messages_may_be_one_request(self) -> None:
-        with Receiver() as receiver, posting({"url": receiver.url, "post.messages": 4, "post.linger.ms": 3_600_000}) as out:
+        with (
+            Receiver() as receiver,
+            posting({"url": receiver.url, "post.messages": 4, "post.linger.ms": 3_600_000}) as out,
+        ):
             out.send(*(b"%d" % number for number in range(10)))
             out.flush()
             assert receiver.bodies == [b"0\n1\n2\n3", b"4\n5\n6\n7", b"8\n9"]
@@ -95,12 +105,18 @@ class TestTaken:
             taken.set()
             return TAKEN
 
-        with Receiver(answer) as receiver, posting({"url": receiver.url, "post.messages": 4, "post.linger.ms": 1}) as out:
+        with (
+            Receiver(answer) as receiver,
+            posting({"url": receiver.url, "post.messages": 4, "post.linger.ms": 1}) as out,
+        ):
             out.send(b"1")
             assert taken.wait(60)
 
     def test_a_message_that_is_no_line_or_has_headers_goes_by_itself(self) -> None:
-        with Receiver() as receiver, posting({"url": receiver.url, "post.messages": 9, "post.linger.ms": 3_600_000}) as out:
+        with (
+            Receiver() as receiver,
+            posting({"url": receiver.url, "post.messages": 9, "post.linger.ms": 3_600_000}) as out,
+        ):
             out.send(b"1", b"2", b"[3,\n3]", b"4")
             out.send(b"5", headers={"X-Kind": b"five"})
             out.send(b"6")
@@ -110,20 +126,28 @@ class TestTaken:
 
     def test_several_may_be_under_way_and_those_of_one_key_stay_in_order(self) -> None:
         met = threading.Barrier(2, timeout=20)
-        keys = [next(key for key in (b"a", b"b", b"c", b"d") if partition_for(key, 2) == lane) for lane in range(2)]
+        keys = [
+            next(key for key in (b"a", b"b", b"c", b"d") if partition_for(key, 2) == lane)
+            for lane in range(2)
+        ]
 
         def answer(request: Request) -> Answer:
             if request.body.endswith(b"-0"):
                 met.wait()  # two posts at once, or never
             return TAKEN
 
-        with Receiver(answer) as receiver, posting({"url": receiver.url, "post.concurrency": 2, "format": "raw"}) as out:
+        with (
+            Receiver(answer) as receiver,
+            posting({"url": receiver.url, "post.concurrency": 2, "format": "raw"}) as out,
+        ):
             for number in range(10):
                 for key in keys:
                     out.send(b"%b-%d" % (key, number), key=key)
             out.flush()
             for key in keys:
-                assert [each for each in receiver.bodies if each.startswith(key)] == [b"%b-%d" % (key, number) for number in range(10)]
+                assert [each for each in receiver.bodies if each.startswith(key)] == [
+                    b"%b-%d" % (key, number) for number in range(10)
+                ]
 
     def test_a_key_goes_where_the_configuration_says(self) -> None:
         with Receiver() as receiver:
@@ -132,19 +156,41 @@ class TestTaken:
                     out.send(b"1", key=b"d 1&")
                     out.flush()
             assert [each.headers.get("x-device") for each in receiver.requests] == ["d 1&", None, None]
-            assert [each.path for each in receiver.requests] == ["/in?a=b", "/in?a=b&the%20device=d%201%26", "/in?a=b"]
+            assert [each.path for each in receiver.requests] == [
+                "/in?a=b",
+                "/in?a=b&the%20device=d%201%26",
+                "/in?a=b",
+            ]
 
     def test_headers_of_a_message_are_posted_but_not_those_that_are_ours(self) -> None:
         with Receiver() as receiver, posting({"url": receiver.url, "token": "t"}) as out:
-            out.send(b"1", headers={"X-Event": b"push", "Authorization": b"Bearer other", "Host": b"other", "Idempotency-Key": b"mine"})
+            out.send(
+                b"1",
+                headers={
+                    "X-Event": b"push",
+                    "Authorization": b"Bearer other",
+                    "Host": b"other",
+                    "Idempotency-Key": b"mine",
+                },
+            )
             out.flush()
             headers = receiver.requests[0].headers
-            assert (headers["x-event"], headers["authorization"], headers["idempotency-key"]) == ("push", "Bearer t", "mine")
+            assert (headers["x-event"], headers["authorization"], headers["idempotency-key"]) == (
+                "push",
+                "Bearer t",
+                "mine",
+            )
             assert headers["host"] != "other"
 
     def test_what_cannot_be_posted_is_an_error_of_the_message(self) -> None:
         with Receiver() as receiver, posting({"url": receiver.url, "key.header": "X-Key"}) as out:
-            for what in ({"message": None}, {"message": "text"}, {"key": b"\n"}, {"key": "text"}, {"headers": {"a": b"\xff"}}):
+            for what in (
+                {"message": None},
+                {"message": "text"},
+                {"key": b"\n"},
+                {"key": "text"},
+                {"headers": {"a": b"\xff"}},
+            ):
                 with pytest.raises(SerdeError, match="hook.events"):
                     envelope: dict[str, Any] = {"message": b"1", **what}
                     out.producer.send("task", OutgoingMessageEnvelope(STREAM, **envelope))
@@ -176,7 +222,9 @@ class TestTaken:
 
 
 class TestTriedAgain:
-    @pytest.mark.parametrize("failure", [refused(500), refused(503), refused(429, retry_after="0"), refused(408), None])
+    @pytest.mark.parametrize(
+        "failure", [refused(500), refused(503), refused(429, retry_after="0"), refused(408), None]
+    )
     def test_what_fails_for_now_is_posted_again_with_the_same_key(self, failure: Answer | None) -> None:
         with Receiver(answering(failure, failure)) as receiver, posting({"url": receiver.url}) as out:
             out.send(b"1", b"2")
@@ -217,7 +265,11 @@ class TestTriedAgain:
 
         def answer(request: Request) -> Answer:
             times.append(time.monotonic())
-            return refused(503, retry_after=asked if isinstance(asked, str) else asked()) if len(times) == 1 else TAKEN
+            return (
+                refused(503, retry_after=asked if isinstance(asked, str) else asked())
+                if len(times) == 1
+                else TAKEN
+            )
 
         with Receiver(answer) as receiver, posting({"url": receiver.url}) as out:
             out.send(b"1")
@@ -225,21 +277,36 @@ class TestTriedAgain:
             assert times[1] - times[0] >= 0.9
 
     def test_it_is_given_up_in_the_end(self) -> None:
-        with Receiver(lambda request: refused(503, b"full")) as receiver, posting({"url": receiver.url, "post.retry.ms": 100}) as out:
+        with (
+            Receiver(lambda request: refused(503, b"full")) as receiver,
+            posting({"url": receiver.url, "post.retry.ms": 100}) as out,
+        ):
             out.send(b"1", b"2")
-            with pytest.raises(StreamSystemError, match=r"hook\.events: POST to .* was answered 503 .*: full; given up after \d+ attempts"):
+            with pytest.raises(
+                StreamSystemError,
+                match=r"hook\.events: POST to .* was answered 503 .*: full; given up after \d+ attempts",
+            ):
                 out.flush()
             assert set(receiver.bodies) == {b"1"}
 
     def test_a_pause_that_is_too_long_is_said_and_not_kept(self) -> None:
-        with Receiver(answering(refused(429, retry_after="86400"))) as receiver, posting({"url": receiver.url}) as out:
+        with (
+            Receiver(answering(refused(429, retry_after="86400"))) as receiver,
+            posting({"url": receiver.url}) as out,
+        ):
             out.send(b"1")
             with pytest.raises(StreamSystemError, match="it asks for 86400 s more"):
                 out.flush()
 
     def test_a_stop_does_not_wait_for_what_is_tried_again(self) -> None:
         before = set(threading.enumerate())
-        with posting({"url": f"http://127.0.0.1:{free_port()}", "post.backoff.ms": 3_600_000, "post.backoff.max.ms": 3_600_000}) as out:
+        with posting(
+            {
+                "url": f"http://127.0.0.1:{free_port()}",
+                "post.backoff.ms": 3_600_000,
+                "post.backoff.max.ms": 3_600_000,
+            }
+        ) as out:
             out.send(b"1")
         assert not {each for each in threading.enumerate() if each.name == "webhook posts"} - before
         with pytest.raises(StreamSystemError, match="stopped"):
@@ -249,7 +316,10 @@ class TestTriedAgain:
 class TestRefused:
     @pytest.mark.parametrize("status", [400, 401, 404, 413, 422, 301])
     def test_what_is_refused_for_good_ends_it(self, status: int) -> None:
-        answers = answering(TAKEN, refused(status, b"no \n such \x00 thing" + b"." * 9999, location="http://elsewhere.example"))
+        answers = answering(
+            TAKEN,
+            refused(status, b"no \n such \x00 thing" + b"." * 9999, location="http://elsewhere.example"),
+        )
         with Receiver(answers) as receiver, posting({"url": receiver.url + "/secret/path"}) as out:
             out.send(b"1", b"2", b"3")
             for _ in range(2):
@@ -262,7 +332,9 @@ class TestRefused:
                 out.send(b"4")
             assert receiver.bodies == [b"1", b"2"]
 
-    def test_a_receiver_that_repeats_our_secrets_does_not_have_them_told(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_receiver_that_repeats_our_secrets_does_not_have_them_told(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
         caplog.set_level(logging.DEBUG)
 
         def answer(request: Request) -> Answer:
@@ -281,27 +353,47 @@ class TestHeadersThatAreNone:
     @pytest.mark.parametrize(
         "what",
         [
-            {"headers": {"trace id": b"x"}}, {"headers": {"a:b": b"x"}}, {"headers": {"": b"x"}}, {"headers": {"trace": b"x "}},
-            {"headers": {"trace": b"\tx"}}, {"headers": {"trace": b"a\r\nb: c"}},
-            {"key": b" k"}, {"key": b"k "}, {"key": "\u00e9".encode()},
+            {"headers": {"trace id": b"x"}},
+            {"headers": {"a:b": b"x"}},
+            {"headers": {"": b"x"}},
+            {"headers": {"trace": b"x "}},
+            {"headers": {"trace": b"\tx"}},
+            {"headers": {"trace": b"a\r\nb: c"}},
+            {"key": b" k"},
+            {"key": b"k "},
+            {"key": "\u00e9".encode()},
         ],
-    )  # fmt: skip
+    )
     def test_they_are_told_when_they_are_sent_and_the_rest_is_posted(self, what: dict[str, Any]) -> None:
         with Receiver() as receiver, posting({"url": receiver.url, "key.header": "X-Key"}) as out:
-            with pytest.raises(SerdeError, match=r"hook\.events: .* cannot be (an|the name of an) HTTP header"):
+            with pytest.raises(
+                SerdeError, match=r"hook\.events: .* cannot be (an|the name of an) HTTP header"
+            ):
                 out.send(b"1", **what)
             out.send(b"2", key=b"k y", headers={"trace": b"x y", "none": b""})
             out.flush()
             assert receiver.bodies == [b"2"]
 
     def test_a_key_that_makes_the_url_too_long_is_told_when_it_is_sent(self) -> None:
-        with posting({"url": "http://127.0.0.1:9", "key.query": "k"}) as out, pytest.raises(SerdeError, match="too long for a URL"):
+        with (
+            posting({"url": "http://127.0.0.1:9", "key.query": "k"}) as out,
+            pytest.raises(SerdeError, match="too long for a URL"),
+        ):
             out.send(b"1", key=b"k" * 70_000)
 
 
 class TestConfiguration:
-    @pytest.mark.parametrize("url", ["http://u:hidden@h:port/x", "http://u:hidden#@h/x", "http://[::zz]/hidden", "http://h:99999/hidden",
-                                     "http://h:0/hidden", "http://h/" + "hidden" * 20_000])  # fmt: skip
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "http://u:hidden@h:port/x",
+            "http://u:hidden#@h/x",
+            "http://[::zz]/hidden",
+            "http://h:99999/hidden",
+            "http://h:0/hidden",
+            "http://h/" + "hidden" * 20_000,
+        ],
+    )
     @pytest.mark.parametrize("name", ["url", "events.url"])
     def test_a_url_that_is_none_is_told_at_the_start_and_none_of_it(self, name: str, url: str) -> None:
         with pytest.raises(ConfigError, match="is no URL of http") as raised, posting({name: url}):
@@ -317,7 +409,12 @@ class TestConfiguration:
                 out.flush()
             assert receiver.requests[0].headers["authorization"] == "Basic dXNlcjp3b3Jk"
             both = {"url": url, "token": "t"}
-            with pytest.raises(ConfigError, match=r"systems\.hook\.url.*systems\.hook\.token is set") as raised, posting(both):
+            with (
+                pytest.raises(
+                    ConfigError, match=r"systems\.hook\.url.*systems\.hook\.token is set"
+                ) as raised,
+                posting(both),
+            ):
                 pass
             assert "word@" not in str(raised.value)
 
@@ -326,16 +423,24 @@ class TestConfiguration:
         [
             ({}, r"systems.hook.streams.events.url: is missing"),
             ({"url": "ftp://example.org"}, r"systems.hook.url.*: is no URL of http or https"),
-            ({"url": "http://x", "format": "raw", "post.messages": 2}, "systems.hook.post.messages.*need format=json"),
+            (
+                {"url": "http://x", "format": "raw", "post.messages": 2},
+                "systems.hook.post.messages.*need format=json",
+            ),
             ({"url": "http://x", "post.ca": "not.there"}, "systems.hook.post.ca.*not.there"),
         ],
     )
-    def test_what_is_wrong_is_told_with_its_key(self, tmp_path: Path, settings: dict[str, Any], what: str) -> None:
+    def test_what_is_wrong_is_told_with_its_key(
+        self, tmp_path: Path, settings: dict[str, Any], what: str
+    ) -> None:
         with pytest.raises(ConfigError, match=what), posting(settings, tmp_path) as out:
             out.send(b"1")
 
     def test_a_stream_that_nothing_is_said_of_is_unknown(self) -> None:
-        with posting({"events.url": "http://x"}) as out, pytest.raises(UnknownStreamError, match="there is no stream hook.others"):
+        with (
+            posting({"events.url": "http://x"}) as out,
+            pytest.raises(UnknownStreamError, match="there is no stream hook.others"),
+        ):
             out.producer.send("task", OutgoingMessageEnvelope(SystemStream("hook", "others"), b"2"))
 
 
@@ -359,7 +464,9 @@ class TestProof:
         with Receiver(certificate=own) as receiver:
             with posting({"url": receiver.url}) as out:
                 out.send(b"1")
-                with pytest.raises(StreamSystemError, match=r"CERTIFICATE_VERIFY_FAILED.*systems.hook.post.ca"):
+                with pytest.raises(
+                    StreamSystemError, match=r"CERTIFICATE_VERIFY_FAILED.*systems.hook.post.ca"
+                ):
                     out.flush()
             assert not receiver.requests
             with posting({"url": receiver.url, "post.ca": "both.pem"}, tmp_path) as out:
@@ -369,7 +476,12 @@ class TestProof:
 
     def test_an_endpoint_may_have_a_certificate(self, tmp_path: Path) -> None:
         certificate(tmp_path)
-        settings = {"port": free_port(), "certificate": "cert.pem", "certificate.key": "key.pem", "post.ca": "cert.pem"}
+        settings = {
+            "port": free_port(),
+            "certificate": "cert.pem",
+            "certificate.key": "key.pem",
+            "post.ca": "cert.pem",
+        }
         with Listener(settings, tmp_path) as listener, posting(settings, tmp_path) as out:
             out.send(b"1")
             out.flush()

@@ -99,13 +99,18 @@ class TestAnswers:
             listener.wait_for(2)
             before = threading.active_count()
             listener.consumer.stop()
-            assert [(each.status_code, each.headers["retry-after"]) for each in posts.join()] == [(503, "1")] * 2
+            assert [(each.status_code, each.headers["retry-after"]) for each in posts.join()] == [
+                (503, "1")
+            ] * 2
             assert "stopping" in posts.answers[0].json()["error"]
             assert "webhook hook" not in {each.name for each in threading.enumerate()}
             assert threading.active_count() < before
 
     def test_a_request_that_has_not_come_whole_is_answered_when_it_stops(self) -> None:
-        with Listener() as listener, socket.create_connection(("127.0.0.1", listener.consumer.port)) as sender:
+        with (
+            Listener() as listener,
+            socket.create_connection(("127.0.0.1", listener.consumer.port)) as sender,
+        ):
             sender.sendall(b"POST /events HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\nbeg")
             assert listener.post(b"1").status_code == 200
             listener.consumer.stop()
@@ -156,7 +161,9 @@ class TestRepeatedRequests:
 
     def test_one_that_is_durable_is_answered_and_not_delivered_again(self) -> None:
         with Listener() as listener:
-            answers = [listener.post(b'{"n":1}\n{"n":2}', {**LINES, "idempotency-key": "a"}) for _ in range(3)]
+            answers = [
+                listener.post(b'{"n":1}\n{"n":2}', {**LINES, "idempotency-key": "a"}) for _ in range(3)
+            ]
             assert [(each.status_code, each.json()) for each in answers] == [(200, {"messages": 2})] * 3
             assert len(listener.received) == 2
 
@@ -197,7 +204,10 @@ class TestRepeatedRequests:
 
 
 class TestCredentials:
-    @pytest.mark.parametrize("given", [None, "", "secret", "Basic secret", "Bearer", "Bearer wrong", "Bearer secretsecret", "Bearer é"])
+    @pytest.mark.parametrize(
+        "given",
+        [None, "", "secret", "Basic secret", "Bearer", "Bearer wrong", "Bearer secretsecret", "Bearer é"],
+    )
     def test_without_the_token_nothing_is_taken(self, given: str | None) -> None:
         with Listener({"token": "secret"}) as listener:
             headers = {} if given is None else {b"authorization": given.encode("latin-1")}
@@ -210,7 +220,9 @@ class TestCredentials:
     def test_several_tokens_are_good_while_one_replaces_another(self) -> None:
         with Listener({"events.token": "old, new"}) as listener:
             tokens = ("old", "new", "old, new", "ol")
-            answers = [listener.post(b"1", {"authorization": f"bearer {token}"}).status_code for token in tokens]
+            answers = [
+                listener.post(b"1", {"authorization": f"bearer {token}"}).status_code for token in tokens
+            ]
             assert answers == [200, 200, 401, 401]
 
     def test_a_signature_is_of_the_very_body(self) -> None:
@@ -218,21 +230,39 @@ class TestCredentials:
             body = b'{"n": 1}'
             name = "X-Hub-Signature-256"
             assert listener.post(body, {name: signed("secret", body)}).status_code == 200
-            for wrong in (signed("secret", b'{"n":1}'), signed("other", body), signed("secret", body)[7:], "sha256=", ""):
+            for wrong in (
+                signed("secret", b'{"n":1}'),
+                signed("other", body),
+                signed("secret", body)[7:],
+                "sha256=",
+                "",
+            ):
                 assert listener.post(body, {name: wrong}).status_code == 401
             assert listener.post(body).status_code == 401
             assert listener.messages == [body]
 
     def test_a_signature_with_a_time_cannot_be_used_later(self) -> None:
-        settings = {"signature.secret": "secret", "signature.timestamp.header": "X-Time", "signature.header": "X-Sign"}
+        settings = {
+            "signature.secret": "secret",
+            "signature.timestamp.header": "X-Time",
+            "signature.header": "X-Sign",
+        }
         with Listener({**settings, "signature.tolerance.ms": 60_000}) as listener:
 
             def post(stamp: str, of: str | None = None) -> int:
-                return listener.post(b"1", {"x-time": stamp, "x-sign": signed("secret", b"1", of or stamp)}).status_code
+                return listener.post(
+                    b"1", {"x-time": stamp, "x-sign": signed("secret", b"1", of or stamp)}
+                ).status_code
 
             now = int(time.time())
             assert post(str(now)) == post(str(now - 50)) == 200
-            assert [post(str(now - 70)), post(str(now + 70)), post(str(now), of=str(now - 1)), post("later"), post("9" * 30)] == [401] * 5
+            assert [
+                post(str(now - 70)),
+                post(str(now + 70)),
+                post(str(now), of=str(now - 1)),
+                post("later"),
+                post("9" * 30),
+            ] == [401] * 5
             assert listener.post(b"1", {"x-sign": signed("secret", b"1")}).status_code == 401
             assert len(listener.received) == 2
 
@@ -247,18 +277,35 @@ class TestCredentials:
         with Listener() as listener:
             assert listener.post(b"1", {"origin": "https://evil.example"}).status_code == 403
         with Listener({"token": "t"}) as listener:
-            assert listener.post(b"1", {"origin": "https://page.example", "authorization": "Bearer t"}).status_code == 200
+            assert (
+                listener.post(
+                    b"1", {"origin": "https://page.example", "authorization": "Bearer t"}
+                ).status_code
+                == 200
+            )
 
-    def test_secrets_may_come_from_the_environment_or_a_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_secrets_may_come_from_the_environment_or_a_file(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("HOOK_TOKEN", "from-environment")
         (tmp_path / "secret.txt").write_text("from-file\n")
-        with Listener({"token.env": "HOOK_TOKEN", "events.signature.secret.file": "secret.txt"}, tmp_path) as listener:
-            proofs = {"authorization": "Bearer from-environment", "x-hub-signature-256": signed("from-file", b"1")}
+        with Listener(
+            {"token.env": "HOOK_TOKEN", "events.signature.secret.file": "secret.txt"}, tmp_path
+        ) as listener:
+            proofs = {
+                "authorization": "Bearer from-environment",
+                "x-hub-signature-256": signed("from-file", b"1"),
+            }
             assert listener.post(b"1", proofs).status_code == 200
 
     def test_secrets_are_never_headers_of_messages(self) -> None:
         with Listener({"token": "t", "signature.secret": "s", "headers": "*"}) as listener:
-            proofs = {"authorization": "Bearer t", "x-hub-signature-256": signed("s", b"1"), "cookie": "a=b", "x-event": "push"}
+            proofs = {
+                "authorization": "Bearer t",
+                "x-hub-signature-256": signed("s", b"1"),
+                "cookie": "a=b",
+                "x-event": "push",
+            }
             assert listener.post(b"1", proofs).status_code == 200
             headers = listener.received[0].headers
             assert headers is not None and headers["x-event"] == b"push"
@@ -290,7 +337,9 @@ class TestBodies:
         with Listener() as listener:
             assert listener.post(b'{"n":1}\r\n\n {"n":2}\n3', LINES).json() == {"messages": 3}
             assert listener.messages == [b'{"n":1}', b' {"n":2}', b"3"]
-            answer = listener.post(b'{"n":4}\n{"n":\n{"n":6}', {"content-type": "application/x-ndjson; charset=utf-8"})
+            answer = listener.post(
+                b'{"n":4}\n{"n":\n{"n":6}', {"content-type": "application/x-ndjson; charset=utf-8"}
+            )
             assert answer.status_code == 400
             assert "line 2" in answer.json()["error"]
             assert listener.post(b"\n\n", LINES).status_code == 400
@@ -307,12 +356,21 @@ class TestBodies:
             assert listener.post(body).json() == {"messages": 1}
             assert listener.messages == [body]
 
-    @given(values=st.lists(st.dictionaries(st.text(), st.integers(-(2**53), 2**53) | st.text() | st.lists(st.booleans())), min_size=1))
+    @given(
+        values=st.lists(
+            st.dictionaries(st.text(), st.integers(-(2**53), 2**53) | st.text() | st.lists(st.booleans())),
+            min_size=1,
+        )
+    )
     def test_lines_and_arrays_hold_the_same_messages(self, values: list[object]) -> None:
         endpoint = WebhookSettings("hook", configured({"split.arrays": "true"})).endpoint(STREAM)
         lines = messages_of(endpoint, b"\n".join(map(orjson.dumps, values)), "application/x-ndjson", None)
         array = messages_of(endpoint, orjson.dumps(values), "application/json", None)
-        assert [each.message for each in lines] == [each.message for each in array] == list(map(orjson.dumps, values))
+        assert (
+            [each.message for each in lines]
+            == [each.message for each in array]
+            == list(map(orjson.dumps, values))
+        )
 
     @given(body=st.binary(max_size=50))
     def test_whatever_is_posted_is_taken_or_refused(self, body: bytes) -> None:
@@ -343,7 +401,6 @@ class TestBodies:
         with Listener({"format": "raw"}) as listener:
             assert listener.post(b"...", {"content-encoding": "gzip"}).status_code == 415
 
-
     def test_nesting_is_taken_or_refused_however_deep_it_is(self) -> None:
         bodies = [b"[" * depth + b"]" * depth for depth in (500, 900, 980, 990, 1000, 1010, 1023, 1024, 5000)]
         with Listener({"split.arrays": "true"}) as listener:
@@ -353,10 +410,17 @@ class TestBodies:
             assert answers[-1].json()["error"]
 
     @pytest.mark.parametrize("path", [b"/events", b"/others"])
-    def test_a_request_of_which_it_is_not_clear_where_it_ends_is_refused_and_nothing_behind_it_is_read(self, path: bytes) -> None:
+    def test_a_request_of_which_it_is_not_clear_where_it_ends_is_refused_and_nothing_behind_it_is_read(
+        self, path: bytes
+    ) -> None:
         head = b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n" % path
-        with Listener() as listener, socket.create_connection(("127.0.0.1", listener.consumer.port), timeout=60) as sender:
-            sender.sendall(head + b"transfer-encoding: chunked\r\n\r\n3\r\n123\r\n0\r\n\r\n" + head + b"\r\n456")
+        with (
+            Listener() as listener,
+            socket.create_connection(("127.0.0.1", listener.consumer.port), timeout=60) as sender,
+        ):
+            sender.sendall(
+                head + b"transfer-encoding: chunked\r\n\r\n3\r\n123\r\n0\r\n\r\n" + head + b"\r\n456"
+            )
             said = b"".join(iter(lambda: sender.recv(1000), b""))
             assert said.startswith(b"HTTP/1.1 400 ") and said.count(b"HTTP/1.1") == 1
             assert not listener.messages
@@ -420,7 +484,11 @@ class TestConfiguration:
         [
             ({"host": "0.0.0.0"}, "host", "set systems.hook.token"),
             ({"port": "99999"}, "port", "no port"),
-            ({"host": "no.such.host.example", "authentication": "none"}, "port", "cannot listen on no.such.host.example"),
+            (
+                {"host": "no.such.host.example", "authentication": "none"},
+                "port",
+                "cannot listen on no.such.host.example",
+            ),
             ({"port": "x"}, "port", "not a whole number"),
             ({"format": "xml"}, "format", "not one of json, raw"),
             ({"key.header": "a", "key.field": "b"}, "key.field", "a message has one key"),
@@ -438,13 +506,17 @@ class TestConfiguration:
             ({"connections.max": "0"}, "connections.max", "too small"),
         ],
     )
-    def test_what_is_wrong_is_told_with_its_key(self, tmp_path: Path, settings: dict[str, str], key: str, what: str) -> None:
+    def test_what_is_wrong_is_told_with_its_key(
+        self, tmp_path: Path, settings: dict[str, str], key: str, what: str
+    ) -> None:
         with pytest.raises(ConfigError, match=what.replace("?", r"\?")) as raised:
             Listener(settings, tmp_path).__enter__()
         assert str(raised.value).startswith(f"systems.hook.{key}")
 
     def test_everybody_may_send_only_where_that_is_said(self) -> None:
-        assert WebhookSettings("hook", configured({"host": "0.0.0.0", "authentication": "none"})).endpoint(STREAM)
+        assert WebhookSettings("hook", configured({"host": "0.0.0.0", "authentication": "none"})).endpoint(
+            STREAM
+        )
         assert WebhookSettings("hook", configured({"host": "0.0.0.0", "token": "t"})).endpoint(STREAM)
         assert WebhookSettings("hook", configured({"host": "localhost"})).endpoint(STREAM)
 

@@ -1,4 +1,5 @@
-"""The order of a checkpoint topic decides: without a broker, over all orders that writers who know nothing of each other can come to."""
+"""The order of a checkpoint topic decides: without a broker, over all orders that writers who know nothing of
+each other can come to."""
 
 from __future__ import annotations
 
@@ -10,36 +11,61 @@ from msgspec import Raw
 pytest.importorskip("kafka")
 
 from streambench.errors import CheckpointError
-from streambench.system.kafka.fold import Claimed, Committed, Entry, Fold, Opened, read, written
+from streambench.system.kafka.checkpoint_topic import (
+    CheckpointTopicState,
+    Claimed,
+    Committed,
+    Entry,
+    Opened,
+    read,
+    written,
+)
 
 ENTRIES = st.one_of(
     st.builds(
         lambda number, containers: Opened(
-            number=number, assignment={str(each): [f"t{each}"] for each in range(containers)}, places={}, who=""
+            number=number,
+            assignment={str(each): [f"t{each}"] for each in range(containers)},
+            places={},
+            who="",
         ),
         st.integers(1, 4),
         st.integers(1, 2),
     ),
     st.builds(
-        lambda generation, container, holder: Claimed(generation=generation, container=container, holder=holder, who=""),
-        st.integers(1, 4), st.integers(0, 1), st.sampled_from("abc"),
+        lambda generation, container, holder: Claimed(
+            generation=generation, container=container, holder=holder, who=""
+        ),
+        st.integers(1, 4),
+        st.integers(0, 1),
+        st.sampled_from("abc"),
     ),
     st.builds(
         lambda generation, container, holder, value: Committed(
-            generation=generation, container=container, holder=holder, checkpoints={f"t{container}": Raw(b"%d" % value)}
+            generation=generation,
+            container=container,
+            holder=holder,
+            checkpoints={f"t{container}": Raw(b"%d" % value)},
         ),
-        st.integers(1, 4), st.integers(0, 1), st.sampled_from("abc"), st.integers(0, 99),
+        st.integers(1, 4),
+        st.integers(0, 1),
+        st.sampled_from("abc"),
+        st.integers(0, 99),
     ),
-)  # fmt: skip
+)
 
 
-def state(fold: Fold) -> object:
-    return fold.generation, {c: holder for c, (holder, _) in fold.holders.items()}, {t: list(kept) for t, kept in fold.history.items()}
+def state(fold: CheckpointTopicState) -> object:
+    return (
+        fold.generation,
+        {c: holder for c, (holder, _) in fold.holders.items()},
+        {t: list(kept) for t, kept in fold.history.items()},
+    )
 
 
 @given(st.lists(ENTRIES, max_size=40))
 def test_a_commit_counts_only_by_the_last_to_claim_in_the_last_generation(entries: list[Entry]) -> None:
-    fold = Fold("job", 3)
+    fold = CheckpointTopicState("job", 3)
     generation, holders = 0, {}
     containers: set[int] = set()
     for offset, entry in enumerate(entries):
@@ -55,12 +81,16 @@ def test_a_commit_counts_only_by_the_last_to_claim_in_the_last_generation(entrie
         elif isinstance(entry, Committed):
             assert counts == (entry.generation == generation and holders.get(entry.container) == entry.holder)
             if counts:
-                assert fold.history[f"t{entry.container}"][-1] == bytes(entry.checkpoints[f"t{entry.container}"])
+                assert fold.history[f"t{entry.container}"][-1] == bytes(
+                    entry.checkpoints[f"t{entry.container}"]
+                )
 
 
 @given(st.lists(ENTRIES, max_size=30), st.lists(ENTRIES, max_size=30))
-def test_a_snapshot_comes_to_the_same_as_all_that_it_stands_for(before: list[Entry], after: list[Entry]) -> None:
-    whole, late = Fold("job", 3), Fold("job", 3)
+def test_a_snapshot_comes_to_the_same_as_all_that_it_stands_for(
+    before: list[Entry], after: list[Entry]
+) -> None:
+    whole, late = CheckpointTopicState("job", 3), CheckpointTopicState("job", 3)
     for offset, entry in enumerate(before):
         whole.apply(offset, entry)
     snapshot = read(written(whole.snapshot(len(before), 1 << 20)), "here")
@@ -71,29 +101,47 @@ def test_a_snapshot_comes_to_the_same_as_all_that_it_stands_for(before: list[Ent
 
 
 def test_a_commit_that_comes_late_a_second_time_does_not_bring_back_what_is_over() -> None:
-    fold = Fold("job", 3)
+    fold = CheckpointTopicState("job", 3)
     fold.apply(0, Opened(number=1, assignment={"0": ["a"]}, places={}, who=""))
     fold.apply(1, Claimed(generation=1, container=0, holder="h", who=""))
     commits = [
-        Committed(generation=1, container=0, holder="h", checkpoints={"a": Raw(b"%d" % number)}, number=number) for number in (1, 2)
+        Committed(
+            generation=1, container=0, holder="h", checkpoints={"a": Raw(b"%d" % number)}, number=number
+        )
+        for number in (1, 2)
     ]
-    assert [fold.apply(offset, commits[at]) for offset, at in enumerate((0, 0, 1, 0), 2)] == [True, False, True, False]
+    assert [fold.apply(offset, commits[at]) for offset, at in enumerate((0, 0, 1, 0), 2)] == [
+        True,
+        False,
+        True,
+        False,
+    ]
     assert list(fold.history["a"]) == [b"1", b"2"]
     fold.apply(6, Claimed(generation=1, container=0, holder="another", who=""))
-    assert fold.apply(7, Committed(generation=1, container=0, holder="another", checkpoints={"a": Raw(b"3")}, number=1))
+    assert fold.apply(
+        7, Committed(generation=1, container=0, holder="another", checkpoints={"a": Raw(b"3")}, number=1)
+    )
 
 
 def test_a_snapshot_that_something_has_come_before_does_not_count() -> None:
-    fold = Fold("job", 3)
-    assert not Fold("job", 3).apply(8, fold.snapshot(7, 1 << 20))
+    fold = CheckpointTopicState("job", 3)
+    assert not CheckpointTopicState("job", 3).apply(8, fold.snapshot(7, 1 << 20))
 
 
 def test_a_snapshot_that_would_be_too_large_keeps_less_of_the_history_but_the_last_of_each_task() -> None:
-    fold = Fold("job", 8)
+    fold = CheckpointTopicState("job", 8)
     fold.apply(0, Opened(number=1, assignment={"0": ["a"]}, places={}, who=""))
     fold.apply(1, Claimed(generation=1, container=0, holder="h", who=""))
     for number in range(8):
-        fold.apply(2 + number, Committed(generation=1, container=0, holder="h", checkpoints={"a": Raw(b'"%d%s"' % (number, b"." * 100))}))
+        fold.apply(
+            2 + number,
+            Committed(
+                generation=1,
+                container=0,
+                holder="h",
+                checkpoints={"a": Raw(b'"%d%s"' % (number, b"." * 100))},
+            ),
+        )
     kept = [bytes(each)[1:2] for each in fold.snapshot(10, 300).history["a"]]
     assert kept == [b"6", b"7"]
     assert [bytes(each)[1:2] for each in fold.snapshot(10, 1).history["a"]] == [b"7"]

@@ -1,4 +1,4 @@
-"""Receipts: which sender is to be told what, once offsets are known to be safe."""
+"""Acks: what is answered to which sender, once offsets are known to be safe."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ _MOST = 10_000
 
 
 class _Run(Struct, gc=False):
-    """Messages in a row from one connection: ``end`` is the offset behind them, ``count`` how many the connection had sent by then."""
+    """Messages in a row from one connection: ``end`` is the offset behind them, ``count`` how many the
+    connection had sent by then."""
 
     connection: Connection
     end: int
@@ -20,17 +21,17 @@ class _Run(Struct, gc=False):
     length: int
 
 
-class Receipts:
+class Acks:
     """Remembers, for one partition, which connection sent what has been delivered and is not safe yet.
 
-    Its memory is bounded by the number of connections: where there are very many short runs, only the last one of each connection is kept.
-    A sender may then be told later than it could be, and never too early.
+    Its memory is bounded by the number of connections: where there are very many short runs, only the last
+    one of each connection is kept. A sender may then be answered later than it could be, and never too early.
     """
 
     def __init__(self) -> None:
         self._runs: deque[_Run] = deque()
         self._counts: dict[Connection, int] = {}
-        """How many messages of a connection have been delivered; of those that have some in ``_runs``."""
+        """Delivered messages of each connection; of those that have some in ``_runs``."""
         self._most = _MOST
 
     def add(self, connection: Connection, end: int, length: int) -> None:
@@ -48,7 +49,8 @@ class Receipts:
             self._most = max(_MOST, 2 * len(latest))
 
     def up_to(self, offset: int) -> dict[Connection, int]:
-        """Everything up to and including ``offset`` is safe: of which connections how many messages are, where that is news."""
+        """Everything up to and including ``offset`` is safe: of which connections how many messages are,
+        where that is news."""
         runs = self._runs
         safe: dict[Connection, int] = {}
         while runs and runs[0].end <= offset + 1:

@@ -1,12 +1,15 @@
-"""What the records of a job's checkpoint topic mean, in their order: who holds which container, and where every task is.
+"""The meaning of the records of a job's checkpoint topic, in their order: the holder of each container, and
+the position of each task.
 
-All records of a job are in one partition, and whoever reads them in order comes to the same result. So the order decides, and nothing else:
-a record counts if what came before it allows it. A commit counts if its holder was still the last to claim its container, and its
-generation still the last that was opened; a generation counts if it has the next number. What does not count is there, and means nothing.
+All records of a job are in one partition, and every reader of them in order comes to the same result. So the
+order decides, and nothing else: a record counts if what came before it allows it. A commit counts if its
+holder was still the last to claim its container, and its generation still the last that was opened; a
+generation counts if it has the next number. What does not count is there, and means nothing.
 
-Commits and claims that are transactions with more in them than their record (``exactly-once``) must not turn out not to count afterwards.
-So before a generation is opened after one of that kind, that one is *closed*: from then on nobody can claim a container of it, and those
-who hold one are fenced; whatever they commit before that counts, and when the next generation is opened, they can commit no more.
+Commits and claims that are transactions with more in them than their record (``exactly-once``) must not turn
+out not to count afterwards. So before a generation is opened after one of that kind, that one is *closed*:
+from then on no container of it can be claimed, and the holders of its containers are fenced; what they
+commit before that counts, and when the next generation is opened, they can commit no more.
 """
 
 from __future__ import annotations
@@ -18,16 +21,16 @@ from pathlib import Path
 import msgspec
 from msgspec import Raw, Struct
 
-from streambench.checkpoint import rules
+from streambench.checkpoint import validation as rules
 from streambench.checkpoint.api import Checkpoint, Generation
-from streambench.checkpoint.records import encode, partitions_of, unpacked
+from streambench.checkpoint.records import decode_checkpoint, encode, partitions_of
 from streambench.errors import CheckpointError
 from streambench.model import SystemStreamPartition
 
 
 class Opened(Struct, tag="generation", kw_only=True):
-    """A start of the job. ``assignment``: None for a rewind, which leaves it as it is; ``checkpoints``: those of a rewind. ``atomic``: its
-    containers commit in transactions."""
+    """A start of the job. ``assignment``: None for a rewind, which leaves it as it is; ``checkpoints``: those
+    of a rewind. ``atomic``: its containers commit in transactions."""
 
     number: int
     assignment: dict[str, list[str]] | None
@@ -38,14 +41,14 @@ class Opened(Struct, tag="generation", kw_only=True):
 
 
 class Closing(Struct, tag="closing", kw_only=True):
-    """Somebody is about to open generation ``number``: the one before can be claimed no more."""
+    """Generation ``number`` is about to be opened: the one before can be claimed no more."""
 
     number: int
     who: str
 
 
 class Claimed(Struct, tag="claim", kw_only=True):
-    """Somebody becomes the holder of a container."""
+    """A process becomes the holder of a container."""
 
     generation: int
     container: int
@@ -54,7 +57,8 @@ class Claimed(Struct, tag="claim", kw_only=True):
 
 
 class Committed(Struct, tag="commit", kw_only=True):
-    """A holder's commit: the checkpoints of some of its tasks. ``number`` tells the commits of a holder apart."""
+    """A holder's commit: the checkpoints of some of its tasks. ``number`` distinguishes the commits
+    of a holder."""
 
     generation: int
     container: int
@@ -64,8 +68,8 @@ class Committed(Struct, tag="commit", kw_only=True):
 
 
 class Snapshot(Struct, tag="snapshot", kw_only=True):
-    """Everything that the records before ``offset`` come to, so that they can be deleted. It counts only if it stands at that offset: then
-    nothing has come between what it was made of and itself."""
+    """Everything that the records before ``offset`` come to, so that they can be deleted. It counts only if
+    it stands at that offset: then nothing has come between what it was made of and itself."""
 
     offset: int
     generation: int | None
@@ -82,18 +86,22 @@ class Snapshot(Struct, tag="snapshot", kw_only=True):
 
 Entry = Opened | Closing | Claimed | Committed | Snapshot
 
-_decode: Callable[[bytes], Entry] = msgspec.json.Decoder(Opened | Closing | Claimed | Committed | Snapshot).decode
+_decode: Callable[[bytes], Entry] = msgspec.json.Decoder(
+    Opened | Closing | Claimed | Committed | Snapshot
+).decode
 
 
-class Fold:
-    """What the records up to here come to. ``keep``: how many checkpoints of each task are remembered."""
+class CheckpointTopicState:
+    """The state that the records up to here result in.
+
+    ``keep``: the number of checkpoints of each task that are remembered."""
 
     def __init__(self, job: str, keep: int) -> None:
         self.job = job
         self.generation: Generation | None = None
         self.opened_by = ""
         self.atomic = False
-        """Whether the containers of the last generation commit in transactions."""
+        """True where the containers of the last generation commit in transactions."""
         self.closing: Closing | None = None
         self.commits: dict[int, tuple[str, int]] = {}
         """Per container the holder and the number of its last commit."""
@@ -103,7 +111,7 @@ class Fold:
         self._keep = keep
 
     def apply(self, offset: int, entry: Entry) -> bool:
-        """Whether a record counts; if so, it is part of this from now on."""
+        """Apply a record; True if it counts, and is part of this from now on."""
         if isinstance(entry, Committed):
             return self._commit(entry)
         if isinstance(entry, Claimed):
@@ -115,11 +123,14 @@ class Fold:
         return self._restore(offset, entry)
 
     def snapshot(self, offset: int, largest: int) -> Snapshot:
-        """A record for this offset, of roughly so many bytes at most: where it would be more, less of the history is kept."""
+        """A record for this offset, of roughly so many bytes at most: where it would be more, less of the
+        history is kept."""
         last = self.generation
         keep = self._keep
         while True:
-            history = {task: [Raw(each) for each in list(kept)[-keep:]] for task, kept in self.history.items()}
+            history = {
+                task: [Raw(each) for each in list(kept)[-keep:]] for task, kept in self.history.items()
+            }
             if keep == 1 or sum(len(bytes(each)) for kept in history.values() for each in kept) < largest:
                 break
             keep //= 2
@@ -139,7 +150,10 @@ class Fold:
 
     def checkpoints(self, where: str) -> dict[str, list[Checkpoint]]:
         """Per task its checkpoints, the last one last. ``where`` is for errors. Raises CheckpointError."""
-        return {task: [unpacked(Raw(each), Path(where)) for each in kept] for task, kept in self.history.items()}
+        return {
+            task: [decode_checkpoint(Raw(each), Path(where)) for each in kept]
+            for task, kept in self.history.items()
+        }
 
     def _open(self, entry: Opened) -> bool:
         last = self.generation
@@ -147,7 +161,10 @@ class Fold:
             return False
         assignment: Mapping[int, Sequence[str]] = last.assignment if last is not None else {}
         if entry.assignment is not None:
-            assignment = {container: tuple(entry.assignment[str(container)]) for container in sorted(map(int, entry.assignment))}
+            assignment = {
+                container: tuple(entry.assignment[str(container)])
+                for container in sorted(map(int, entry.assignment))
+            }
         self._remember(entry.checkpoints)
         known = frozenset(ssp for kept in self.history.values() for ssp in partitions_of(Raw(kept[-1])))
         self.generation = Generation(entry.number, assignment, entry.places, known)
@@ -170,7 +187,12 @@ class Fold:
 
     def _claim(self, entry: Claimed) -> bool:
         last = self.generation
-        if self.closing is not None or last is None or last.number != entry.generation or entry.container not in last.assignment:
+        if (
+            self.closing is not None
+            or last is None
+            or last.number != entry.generation
+            or entry.container not in last.assignment
+        ):
             return False
         self.holders[entry.container] = entry.holder, entry.who
         return True
@@ -191,7 +213,10 @@ class Fold:
             return False
         self.generation = None
         if entry.generation is not None:
-            assignment = {container: tuple(entry.assignment[str(container)]) for container in sorted(map(int, entry.assignment))}
+            assignment = {
+                container: tuple(entry.assignment[str(container)])
+                for container in sorted(map(int, entry.assignment))
+            }
             known_then = frozenset(map(SystemStreamPartition.parse, entry.known))
             self.generation = Generation(entry.generation, assignment, entry.places, known_then)
         self.opened_by = entry.who
@@ -199,12 +224,17 @@ class Fold:
         self.closing = entry.closing
         self.commits = {int(container): commit for container, commit in entry.commits.items()}
         known = {holder: who for holder, who in self.holders.values()}
-        self.holders = {int(container): (holder, known.get(holder, "")) for container, holder in entry.holders.items()}
-        self.history = {task: deque((bytes(each) for each in kept), maxlen=self._keep) for task, kept in entry.history.items()}
+        self.holders = {
+            int(container): (holder, known.get(holder, "")) for container, holder in entry.holders.items()
+        }
+        self.history = {
+            task: deque((bytes(each) for each in kept), maxlen=self._keep)
+            for task, kept in entry.history.items()
+        }
         return True
 
     def holder(self, container: int) -> str | None:
-        """Who holds a container."""
+        """The holder of a container."""
         return self.holders.get(container, (None, ""))[0]
 
     def check_open(self, generation: int, container: int) -> None:
@@ -216,7 +246,9 @@ class Fold:
         """Raise FencedError where this holder has been replaced."""
         last = self.generation
         if last is None or last.number != generation:
-            raise rules.superseded(self.job, container, last.number if last is not None else 0, who=self.opened_by)
+            raise rules.superseded(
+                self.job, container, last.number if last is not None else 0, who=self.opened_by
+            )
         if self.holder(container) != holder:
             raise rules.replaced(self.job, container, who=self.holders.get(container, ("", ""))[1])
 
@@ -242,4 +274,6 @@ def read(data: bytes | None, where: str) -> Entry:
     try:
         return _decode(data or b"")
     except msgspec.MsgspecError as error:
-        raise CheckpointError(f"{where} is no record of checkpoints: {error}. Does somebody else write to this topic?") from error
+        raise CheckpointError(
+            f"{where} is no record of checkpoints: {error}. Does another program write to this topic?"
+        ) from error

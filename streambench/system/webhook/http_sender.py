@@ -18,7 +18,8 @@ from msgspec import Struct
 
 from streambench.errors import StreamSystemError, described
 from streambench.model import SystemStream
-from streambench.system.webhook.settings import Posting, Target
+from streambench.system.webhook.post_settings import Target
+from streambench.system.webhook.settings import Posting
 
 log = logging.getLogger("streambench.webhook")
 
@@ -33,7 +34,7 @@ _LOOPBACK = ("all://localhost", "all://127.0.0.1", "all://[::1]")
 logging.getLogger("httpx").addFilter(lambda record: record.threadName != _THREAD)
 
 _Name = tuple[SystemStream, int]
-"""A lane of a stream."""
+"""A queue of a stream."""
 
 
 class Message(Struct, gc=False):
@@ -46,15 +47,16 @@ class Message(Struct, gc=False):
 
 
 class _Attempt(Struct):
-    """How an attempt ended that did not succeed. ``again``: a later one may; not before ``pause_s``, where the receiver said so."""
+    """The end of an attempt that did not succeed. ``again``: a later one may; not before ``pause_s``, where
+    the receiver said so."""
 
     what: str
     again: bool
     pause_s: float = 0
 
 
-class _Lane:
-    """Messages that are posted one request after the other. ``is_due``: somebody sees to them."""
+class _Queue:
+    """Messages that are posted one request after the other. ``is_due``: they are being posted."""
 
     __slots__ = ("is_due", "waiting")
 
@@ -63,16 +65,17 @@ class _Lane:
         self.is_due = False
 
 
-class Poster:
-    """Posts what is put into it. A lane is posted one request after the other.
+class HttpSender:
+    """Posts what is put into it. A queue is posted one request after the other.
 
-    ``posts``: how many requests were answered with success; ``repeated``: how many attempts were not the first."""
+    ``posts``: how many requests were answered with success; ``repeated``: how many attempts were not the
+    first."""
 
     def __init__(self, posting: Posting, certificates: ssl.SSLContext) -> None:
         self.posts = self.repeated = 0
         self._posting = posting
         self._certificates = certificates
-        self._lanes: dict[_Name, _Lane] = {}
+        self._queues: dict[_Name, _Queue] = {}
         self._changed = threading.Condition()
         self._pending = 0
         self._failure: StreamSystemError | None = None
@@ -96,31 +99,32 @@ class Poster:
             self._loop.call_soon_threadsafe(self._ending.set)
             thread.join()
 
-    def put(self, message: Message, lane: int) -> None:
-        """Have a message posted, after those of its lane. Waits while too many are pending. Raises what has ended the posting."""
-        name = message.target.stream, lane
+    def put(self, message: Message, queue: int) -> None:
+        """Have a message posted, after those of its queue. Waits while too many are pending. Raises what has
+        ended the posting."""
+        name = message.target.stream, queue
         with self._changed:
-            while self._pending >= self._posting.pending_messages and self._failure is None:
-                self._tell(self._begin_all)
+            while self._pending >= self._posting.post_pending_messages and self._failure is None:
+                self._notify(self._begin_all)
                 self._changed.wait()
             self._raise_failure()
             self._pending += 1
-            known = self._lanes.setdefault(name, _Lane())
+            known = self._queues.setdefault(name, _Queue())
             known.waiting.append(message)
             count = len(known.waiting)
             if known.is_due or 1 < count < message.target.messages:
                 return
             if count < message.target.messages:
-                self._tell(self._begin_soon, name)
+                self._notify(self._begin_soon, name)
             else:
                 known.is_due = True
-                self._tell(self._begin, name)
+                self._notify(self._begin, name)
 
     def flush(self) -> None:
         """Return when everything has been taken. Raises StreamSystemError."""
         with self._changed:
             if self._pending:
-                self._tell(self._begin_all)
+                self._notify(self._begin_all)
             while self._pending and self._failure is None:
                 self._changed.wait()
             self._raise_failure()
@@ -142,10 +146,15 @@ class Poster:
     async def _serve(self) -> None:
         self._ending = asyncio.Event()
         posting = self._posting
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=posting.concurrency * 4)
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=posting.post_concurrency * 4)
         # Whatever proxy the environment names, this machine is not behind it.
-        direct = {pattern: httpx.AsyncHTTPTransport(verify=self._certificates, limits=limits) for pattern in _LOOPBACK}
-        async with httpx.AsyncClient(verify=self._certificates, timeout=posting.timeout_s, limits=limits, mounts=direct) as client:
+        direct = {
+            pattern: httpx.AsyncHTTPTransport(verify=self._certificates, limits=limits)
+            for pattern in _LOOPBACK
+        }
+        async with httpx.AsyncClient(
+            verify=self._certificates, timeout=posting.post_timeout_ms / 1000, limits=limits, mounts=direct
+        ) as client:
             self._client = client
             self._loop = asyncio.get_running_loop()
             self._is_ready.set()
@@ -154,24 +163,26 @@ class Poster:
                 task.cancel()
             await asyncio.gather(*self._posts, return_exceptions=True)
 
-    def _tell(self, what: Callable[..., object], *arguments: object) -> None:
+    def _notify(self, what: Callable[..., object], *arguments: object) -> None:
         """Have the thread do something. With the lock held."""
         if self._thread is not None and self._loop is not None:
             self._loop.call_soon_threadsafe(what, *arguments)
 
     def _begin_soon(self, name: _Name) -> None:
-        asyncio.get_running_loop().call_later(self._posting.linger_s, self._begin_if_not_due, name)
+        asyncio.get_running_loop().call_later(
+            self._posting.post_linger_ms / 1000, self._begin_if_not_due, name
+        )
 
     def _begin_all(self) -> None:
-        for name in list(self._lanes):
+        for name in list(self._queues):
             self._begin_if_not_due(name)
 
     def _begin_if_not_due(self, name: _Name) -> None:
         with self._changed:
-            lane = self._lanes.get(name)
-            if lane is None or lane.is_due:
+            queue = self._queues.get(name)
+            if queue is None or queue.is_due:
                 return
-            lane.is_due = True
+            queue.is_due = True
         self._begin(name)
 
     def _begin(self, name: _Name) -> None:
@@ -180,12 +191,12 @@ class Poster:
         task.add_done_callback(self._posts.discard)
 
     async def _drain(self, name: _Name) -> None:
-        """Post all of a lane."""
+        """Post all of a queue."""
         while self._failure is None:
             with self._changed:
-                waiting = self._lanes[name].waiting
+                waiting = self._queues[name].waiting
                 if not waiting:
-                    del self._lanes[name]
+                    del self._queues[name]
                     return
                 messages = _together(waiting)
             try:
@@ -210,14 +221,20 @@ class Poster:
         """Post messages as one request until it is taken. Raises StreamSystemError."""
         target = messages[0].target
         body = b"\n".join(each.body for each in messages)
-        kind = "application/x-ndjson" if len(messages) > 1 else "application/json" if target.is_json else "application/octet-stream"
+        kind = (
+            "application/x-ndjson"
+            if len(messages) > 1
+            else "application/json"
+            if target.is_json
+            else "application/octet-stream"
+        )
         own = {name.lower(): value for name, value in messages[0].headers.items()}
         headers = {"idempotency-key": uuid.uuid4().hex, **own, "content-type": kind}
         url = httpx.URL(target.url)
         if messages[0].query is not None:
             url = url.copy_with(query=b"&".join(filter(None, (url.query, messages[0].query.encode()))))
-        until = time.monotonic() + self._posting.retry_s
-        pause = self._posting.backoff_s
+        until = time.monotonic() + self._posting.post_retry_ms / 1000
+        pause = self._posting.post_backoff_ms / 1000
         number = 1
         while (failed := await self._attempt(target, url, body, headers)) is not None:
             place = f"{target.stream}: POST to {target.place} {failed.what}"
@@ -229,42 +246,53 @@ class Poster:
             if rest > left:
                 asked = f" (it asks for {failed.pause_s:g} s more)" if failed.pause_s > max(left, 0) else ""
                 system = target.stream.system
-                raise StreamSystemError(f"{place}{asked}; given up after {number} attempts (systems.{system}.post.retry.ms)")
+                raise StreamSystemError(
+                    f"{place}{asked}; given up after {number} attempts (systems.{system}.post.retry.ms)"
+                )
             if number == 1:
-                log.warning("%s; it is tried again for %g s", place, self._posting.retry_s)
+                log.warning("%s; it is tried again for %g s", place, self._posting.post_retry_ms / 1000)
             await asyncio.sleep(rest)
-            pause = min(pause * 2, self._posting.backoff_max_s)
+            pause = min(pause * 2, self._posting.post_backoff_max_ms / 1000)
             number += 1
             self.repeated += 1
         self.posts += 1
 
-    async def _attempt(self, target: Target, url: httpx.URL, body: bytes, headers: dict[str, str]) -> _Attempt | None:
+    async def _attempt(
+        self, target: Target, url: httpx.URL, body: bytes, headers: dict[str, str]
+    ) -> _Attempt | None:
         """Post once; None where it was taken."""
         signed = headers | target.credentials.proof(body)
         try:
             async with (
-                asyncio.timeout(self._posting.timeout_s),
+                asyncio.timeout(self._posting.post_timeout_ms / 1000),
                 self._client.stream("POST", url, content=body, headers=signed) as response,
             ):
                 if response.is_success:
                     return None
-                told = await _beginning(response)
+                answer = await _beginning(response)
         except TimeoutError:
-            return _Attempt(f"had no answer within {self._posting.timeout_s:g} s", again=True)
+            return _Attempt(f"had no answer within {self._posting.post_timeout_ms / 1000:g} s", again=True)
         except (httpx.UnsupportedProtocol, httpx.LocalProtocolError) as error:
             return _Attempt(f"cannot be done: {error}", again=False)
         except httpx.TransportError as error:
-            is_untrusted = isinstance(error.__cause__, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in str(error)
-            hint = f" (systems.{target.stream.system}.post.ca names certificates to trust)" if is_untrusted else ""
+            is_untrusted = isinstance(
+                error.__cause__, ssl.SSLCertVerificationError
+            ) or "CERTIFICATE_VERIFY_FAILED" in str(error)
+            hint = (
+                f" (systems.{target.stream.system}.post.ca names certificates to trust)"
+                if is_untrusted
+                else ""
+            )
             return _Attempt(f"failed: {described(error)}{hint}", again=not is_untrusted)
         status = response.status_code
-        told = target.credentials.without_secrets(told)[:_MOST_OF_BODY]
-        what = f"was answered {status} {response.reason_phrase}".rstrip() + (f": {told}" if told else "")
+        answer = target.credentials.without_secrets(answer)[:_MOST_OF_BODY]
+        what = f"was answered {status} {response.reason_phrase}".rstrip() + (f": {answer}" if answer else "")
         return _Attempt(what, status in _AGAIN, _retry_after(response.headers.get("retry-after", "")))
 
 
 def _together(waiting: deque[Message]) -> list[Message]:
-    """Take the first messages of a lane, as many as go into one request: those that have nothing of their own but a line."""
+    """Take the first messages of a queue, as many as go into one request: those that have nothing of their
+    own but a line."""
     first = waiting.popleft()
     found = [first]
     if _is_plain(first):
@@ -290,7 +318,8 @@ async def _beginning(response: httpx.Response) -> str:
 
 
 def _retry_after(value: str) -> float:
-    """Seconds from now, of what a Retry-After header says: seconds or a date; 0 where it says nothing that can be understood."""
+    """Seconds from now, of what a Retry-After header says: seconds or a date; 0 where it says nothing that
+    can be understood."""
     value = value.strip()
     if value.isascii() and value.isdecimal():
         return float(value[:9])

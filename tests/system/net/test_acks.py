@@ -1,4 +1,4 @@
-"""Receipts: a sender is never told too early that something is safe."""
+"""Acks: a sender is never told too early that something is safe."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streambench.system.net import receipts
+from streambench.system.net import acks as receipts
+from streambench.system.net.acks import Acks
 from streambench.system.net.connection import Connection
-from streambench.system.net.receipts import Receipts
 
 
 class Sender:
-    """What Receipts know of a connection."""
+    """What Acks know of a connection."""
 
     def __init__(self) -> None:
         self.safe = 0
@@ -25,7 +25,7 @@ class Sender:
 )
 def test_each_sender_is_told_how_many_of_its_messages_are_safe(steps: list[Any], most: int) -> None:
     senders = [Sender() for _ in range(5)]
-    tracked, owners, safe_up_to = Receipts(), [], -1
+    tracked, owners, safe_up_to = Acks(), [], -1
     tracked._most = most
     whole = receipts._MOST
     receipts._MOST = most
@@ -52,9 +52,11 @@ def test_each_sender_is_told_how_many_of_its_messages_are_safe(steps: list[Any],
 
 def test_what_is_remembered_is_bounded_by_the_number_of_senders() -> None:
     senders = [Sender() for _ in range(100)]
-    tracked = Receipts()
+    tracked = Acks()
     for number in range(100_000):
         tracked.add(cast(Connection, senders[number % 100]), number + 1, 1)
         assert len(tracked._runs) <= receipts._MOST
-    assert {cast(Sender, sender): count for sender, count in tracked.up_to(99_999).items()} == dict.fromkeys(senders, 1000)
+    assert {cast(Sender, sender): count for sender, count in tracked.up_to(99_999).items()} == dict.fromkeys(
+        senders, 1000
+    )
     assert not tracked._runs and not tracked._counts

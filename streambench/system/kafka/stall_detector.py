@@ -1,4 +1,4 @@
-"""Whether anything of what is on its way to Kafka arrives."""
+"""Detects that nothing of what is on its way to Kafka arrives."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import time
 from streambench.system.kafka.settings import Settings
 
 STALLED_S = 20.0
-"""Where nothing at all is acknowledged for so long, the producer is given up for a new one. When a broker dies, another has taken its place
-after ten seconds at most, and kafka-python has found it within a second or two; a producer that has not by then may never do, and there is
-nothing to lose by another one. Shorter, and brokers that are merely slow would be sent everything again and again."""
+"""The time (s) without any acknowledgement after which the producer is given up for a new one. When a broker
+dies, another has taken its place after ten seconds at most, and kafka-python has found it within a second or
+two; a producer that has not by then may never do, and there is nothing to lose by another one. Shorter, and
+brokers that are merely slow would be sent everything again and again."""
 
 _LOOKS = 4
 
 
-class Progress:
+class StallDetector:
     """Looks at what is waited for, now and then. ``look_s``: how often, at least."""
 
     def __init__(self, settings: Settings) -> None:
@@ -28,7 +29,8 @@ class Progress:
         self._moved = time.monotonic()
 
     def has_stalled(self, done: int) -> bool:
-        """Whether nothing has moved for too long. ``done``: how much has been acknowledged until now, in all."""
+        """True where nothing has moved for too long. ``done``: the number of acknowledgements until now, in
+        all."""
         now = time.monotonic()
         if done != self._done:
             self._done, self._moved = done, now

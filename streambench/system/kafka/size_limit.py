@@ -1,4 +1,4 @@
-"""How large the messages of a topic may be."""
+"""The limit of the size of messages of a topic."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ _OVERHEAD = 100
 _LIMIT = (1 << 20) + 12  # Kafka's own default of max.message.bytes
 
 
-class Limits:
-    """The limits of topics, each asked for once. One message that the broker finds too large spoils all that follow: so it is not sent."""
+class SizeLimits:
+    """The limits of topics, each asked for once. One message that the broker finds too large spoils all that
+    follow: so it is not sent."""
 
     def __init__(self, settings: Settings, admin: KafkaAdmin) -> None:
         self._largest_request = int(settings.producer["max_request_size"])
@@ -25,23 +26,31 @@ class Limits:
         self._limits: dict[str, int] = {}
 
     def of(self, topic: str) -> int:
-        """The most bytes that a message takes with its key, its headers and what a batch of one has beside them."""
+        """The most bytes that a message takes with its key, its headers and what a batch of one has beside
+        them."""
         limit = self._limits.get(topic)
         if limit is None:
             # A broker that does not answer now raises, so that what is kept is always an answer.
-            limit = self._limits[topic] = min(self._admin.largest_message(topic) or _LIMIT, self._largest_request)
+            limit = self._limits[topic] = min(
+                self._admin.largest_message(topic) or _LIMIT, self._largest_request
+            )
         return limit
 
     def size(
-        self, ssp: SystemStreamPartition, key: bytes | None, message: bytes | None, headers: Mapping[str, bytes] | None
+        self,
+        ssp: SystemStreamPartition,
+        key: bytes | None,
+        message: bytes | None,
+        headers: Mapping[str, bytes] | None,
     ) -> int:
-        """How many bytes a message takes, at most. Raises SerdeError where a header cannot be sent."""
+        """The bytes that a message takes, at most. Raises SerdeError where a header cannot be sent."""
         size = _OVERHEAD + (len(key) if key else 0) + (len(message) if message else 0)
         return size + check_headers(ssp, headers) + 10 * len(headers) if headers else size
 
     def too_large(self, ssp: SystemStreamPartition, size: int) -> MessageTooLargeError:
         """The error for a message of this size."""
         return MessageTooLargeError(
-            f"{ssp}: a message of {size} bytes (key, value and headers); it takes {self.of(ssp.stream)}, by the topic's max.message.bytes "
+            f"{ssp}: a message of {size} bytes (key, value and headers); it takes {self.of(ssp.stream)}, by "
+            "the topic's max.message.bytes "
             f"or by systems.{ssp.system}.producer.max.request.size"
         )

@@ -1,0 +1,129 @@
+"""Abilities that only some systems have: a consumer, producer or admin with the methods of the protocol.
+
+The container looks once, at its start, with ``isinstance``."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Protocol, runtime_checkable
+
+from streambench.config import Config
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import SystemStream, SystemStreamPartition
+from streambench.system.api import SendColumns, SystemConsumer
+from streambench.system.rows import Rows
+
+
+@runtime_checkable
+class Acknowledging(Protocol):
+    """A consumer whose senders, or whose broker, learn which messages are safe."""
+
+    def acknowledge(self, offsets: Mapping[SystemStreamPartition, str]) -> None:
+        """Everything up to and including these offsets is safe: processed by all tasks that read it, and in a
+        durable checkpoint; or landed in a log, durably. Its sender may forget it now, and only now. What was
+        delivered and not acknowledged when the consumer stops, or dies, is the sender's or the broker's to
+        send again.
+
+        Called after commits, from another thread than the one that polls; must be quick, and may be called
+        until ``stop``. An offset may come more than once."""
+
+
+@runtime_checkable
+class Ending(Protocol):
+    """A consumer of partitions that end, as files do that are not followed."""
+
+    def at_end(self, ssp: SystemStreamPartition) -> bool:
+        """True where nothing will ever follow the messages that were returned. Asked where ``at_head`` is
+        true; what was once at its end stays there."""
+
+
+@runtime_checkable
+class Columnar(Protocol):
+    """A producer that writes messages as columns."""
+
+    def sender_of_columns(self, stream: SystemStream) -> SendColumns:
+        """The call that takes columns of encoded messages for one stream from now on, in order with what
+        ``sender`` takes. Where one of the messages is too large, it raises MessageTooLargeError and takes
+        none of them."""
+
+
+@runtime_checkable
+class Fencing(Protocol):
+    """A producer that shuts out earlier writers of a partition. Used for changelogs."""
+
+    def fence(
+        self, source: str, partitions: Collection[SystemStreamPartition], generation: int, epoch: int
+    ) -> None:
+        """Take what ``source`` writes to these partitions only from this holder on: writes of one with a
+        lower generation (or, in the same generation, a lower epoch) fail with FencedError."""
+
+
+@runtime_checkable
+class KnowingEnds(Protocol):
+    """A producer that knows where the partitions end that it alone writes."""
+
+    def ends(self, partitions: Collection[SystemStreamPartition]) -> Mapping[SystemStreamPartition, str]:
+        """The upcoming offsets of partitions that were fenced, behind what was sent and flushed here, and
+        behind nothing else. For systems that cannot fence: raises StreamSystemError where another producer
+        has written since. What is left out is asked of the admin."""
+
+
+@runtime_checkable
+class Transactional(Protocol):
+    """A producer that can be part of a container's atomic commit, with checkpoints of the same kind
+    (``CheckpointManager.atomic``).
+
+    It holds what is sent to it; at a commit the container takes that, and the checkpoint manager writes it:
+    to a commit journal, from where a ``Journaled`` producer appends it, which may happen again after a crash;
+    or, where a system has transactions, in one of these.
+    """
+
+    @property
+    def atomic(self) -> str | None:
+        """The kind of checkpoints that can be committed together with what is sent here."""
+
+    def hold(self) -> None:
+        """Check what is sent from now on as ever, but keep it back until it is taken. Called before
+        ``start``."""
+
+    def take(self) -> list[Rows]:
+        """Hand over what is held, in order of sending within each partition; each partition once."""
+
+
+@runtime_checkable
+class Journaled(Protocol):
+    """A producer that appends the records of a commit journal, each once."""
+
+    def append_once(self, rows: Rows, producer: str, generation: int, sequence: int) -> None:
+        """Append rows, unless ``producer`` has appended this (generation, sequence) or a later one to the
+        partition already.
+
+        All of them become visible together. ``flush`` makes them durable. Raises StreamSystemError."""
+
+    def last_once(self, ssp: SystemStreamPartition, producer: str) -> tuple[int, int] | None:
+        """The last (generation, sequence) that ``producer`` appended to a partition; None for none."""
+
+
+@runtime_checkable
+class Compacting(Protocol):
+    """An admin of streams that are compacted here."""
+
+    def keep_from(self, offsets: Mapping[SystemStreamPartition, str]) -> None:
+        """From these offsets on compaction must leave everything as it is, until it gets later ones. Used for
+        changelogs: a checkpoint that is kept may want any state from there on."""
+
+
+@runtime_checkable
+class Receiving(Protocol):
+    """A factory of a system whose messages are only there while something receives them."""
+
+    def get_input(
+        self,
+        system: str,
+        config: Config,
+        metrics: MetricsRegistry,
+        streams: Collection[SystemStream],
+        who: str,
+    ) -> SystemConsumer:
+        """A new consumer of a container, which receives ``streams`` as well, unless the configuration leaves
+        that to another process. ``who``: the job."""
