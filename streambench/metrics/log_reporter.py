@@ -1,4 +1,4 @@
-"""The reporter that logs metrics: for whoever reads a log, or a terminal."""
+"""The reporter that logs metrics: for readers of a log or a terminal."""
 
 from __future__ import annotations
 
@@ -8,41 +8,55 @@ import sys
 from typing import ClassVar
 
 from streambench.metrics.registry import flat
-from streambench.metrics.reporter import MetricsReport, MetricsReporter, Surroundings
+from streambench.metrics.reporter import ImportPaths, MetricsReport, MetricsReporter
+from streambench.redaction import redacted
 
 log = logging.getLogger("streambench.metrics")
 
+LISTENING = "streambench.listening"
+"""The logger, at INFO, of the addresses at which systems take messages: what a sender has to know."""
+
 
 class LogReporter(MetricsReporter):
-    """Logs at INFO (logger ``streambench.metrics``) a line for the container, and one for each task that has metrics of its own. What every
-    partition or task has is left out: a job may have a thousand."""
+    """Logs at INFO (logger ``streambench.metrics``) a line for the container, and one for each task that has
+    metrics of its own. What every partition or task has is left out: a job may have a thousand."""
 
     settings: ClassVar[frozenset[str] | None] = frozenset()
 
-    def __init__(self, surroundings: Surroundings) -> None:
+    def __init__(self, surroundings: ImportPaths) -> None:
         """Nothing of the configuration is its own."""
 
     def report(self, report: MetricsReport) -> None:
         for source, readings in report.sources.items():
-            told = flat([each for each in readings if each.group != "task" and "partition" not in each.labels])
-            if told:
-                log.info("metrics of %s, %s: %s", report.job, source, " ".join(f"{name}={_figure(value)}" for name, value in told.items()))
+            shown = flat(
+                [each for each in readings if each.group != "task" and "partition" not in each.labels]
+            )
+            if shown:
+                log.info(
+                    "metrics of %s, %s: %s",
+                    report.job,
+                    source,
+                    " ".join(f"{name}={_figure(value)}" for name, value in shown.items()),
+                )
 
 
 class LinesOnStderr(logging.Handler):
-    """Writes records as lines to whatever standard error is at the moment: a live display puts itself between."""
+    """Writes records as lines to whatever standard error is at the moment: a live display puts itself
+    between."""
 
     def emit(self, record: logging.LogRecord) -> None:
         with contextlib.suppress(OSError):  # the terminal has gone: no reason for a job to fail
-            print(f"{record.levelname.lower()}: {record.getMessage()}", file=sys.stderr)
+            print(f"{record.levelname.lower()}: {redacted(record.getMessage())}", file=sys.stderr)
 
 
 def show_on_stderr() -> None:
-    """Have what is reported, and where a Prometheus endpoint is, appear on standard error: for processes that own it."""
-    log.setLevel(logging.INFO)
-    if not log.handlers:
-        log.addHandler(LinesOnStderr(logging.INFO))
-    log.propagate = False
+    """Have what is reported, where a Prometheus endpoint is and where inputs are listened for appear on
+    standard error: for processes that own it."""
+    for each in (log, logging.getLogger(LISTENING)):
+        each.setLevel(logging.INFO)
+        if not each.handlers:
+            each.addHandler(LinesOnStderr(logging.INFO))
+        each.propagate = False
 
 
 def _figure(value: object) -> str:

@@ -15,28 +15,39 @@ from prometheus_client.metrics_core import Metric
 
 from streambench.metrics import catalogue
 from streambench.metrics.registry import Kind, Reading
-from streambench.metrics.reporter import MetricsReport, MetricsReporter, Surroundings
+from streambench.metrics.reporter import ImportPaths, MetricsReport, MetricsReporter
 
 log = logging.getLogger("streambench.metrics")
 
-_TYPES: Mapping[Kind, str] = {"counter": "counter", "gauge": "gauge", "timer": "summary", "histogram": "summary"}
+_TYPES: Mapping[Kind, str] = {
+    "counter": "counter",
+    "gauge": "gauge",
+    "timer": "summary",
+    "histogram": "summary",
+}
 
 
 _SUMMARY = ("", "_count", "_sum", "_max")
-_ENDINGS: Mapping[Kind, Sequence[str]] = {"counter": ("", "_total"), "gauge": ("",), "timer": _SUMMARY, "histogram": _SUMMARY}
+_ENDINGS: Mapping[Kind, Sequence[str]] = {
+    "counter": ("", "_total"),
+    "gauge": ("",),
+    "timer": _SUMMARY,
+    "histogram": _SUMMARY,
+}
 """What the names of a metric's samples end with."""
 
 
 class PrometheusReporter(MetricsReporter):
-    """Serves the last report at ``http://<host>:<port>/metrics``, on a thread of its own that looks at nothing else.
+    """Serves the last report at ``http://<host>:<port>/metrics``, on a thread of its own that looks at
+    nothing else.
 
-    Container n listens on ``port`` + n; with port 0 (the default) on a free one, which is logged. ``host`` is 127.0.0.1 unless the
-    configuration says otherwise: whoever can reach the port can read the metrics."""
+    Container n listens on ``port`` + n; with port 0 (the default) on a free one, which is logged. ``host`` is
+    127.0.0.1 unless the configuration says otherwise: any process that reaches the port can read them."""
 
     interval_s: ClassVar[float] = 5
     settings: ClassVar[frozenset[str] | None] = frozenset({"host", "port"})
 
-    def __init__(self, surroundings: Surroundings) -> None:
+    def __init__(self, surroundings: ImportPaths) -> None:
         config, self._key = surroundings.config, surroundings.key("port")
         self._config = config
         self._host = config.required(surroundings.key("host"))
@@ -53,12 +64,14 @@ class PrometheusReporter(MetricsReporter):
         try:
             self._server, self._thread = start_http_server(self._port, self._host, registry)
         except OSError as error:
-            raise self._config.error(self._key, f"cannot listen on {self._host}:{self._port}: {error.strerror or error}") from error
+            raise self._config.error(
+                self._key, f"cannot listen on {self._host}:{self._port}: {error.strerror or error}"
+            ) from error
         log.info("metrics of %s: http://%s:%d/metrics", self._name, self._host, self._server.server_port)
 
     @property
     def port(self) -> int:
-        """Where it listens, once it is started."""
+        """The port that it listens on, once it is started."""
         return self._server.server_port
 
     def report(self, report: MetricsReport) -> None:
@@ -87,9 +100,10 @@ class _Families:
 def families(report: MetricsReport) -> Iterable[Metric]:
     """A report as families, each with the samples of all sources.
 
-    ``container.process-envelopes`` becomes ``streambench_container_process_envelopes``, of which what a name is about is taken out and
-    made a label. Names that Prometheus would take for one (they differ only in what it does not allow, or one is what a sample of the
-    other is called) stay apart by a number behind the later one."""
+    ``container.process-envelopes`` becomes ``streambench_container_process_envelopes``, of which what a name
+    is about is taken out and made a label. Names that Prometheus would take for one (they differ only in what
+    it does not allow, or one is what a sample of the other is called) stay apart by a number behind the later
+    one."""
     found: dict[str, Metric] = {}
     meant: dict[str, tuple[str, str, Kind]] = {}
     for source, readings in report.sources.items():
@@ -100,13 +114,19 @@ def families(report: MetricsReport) -> Iterable[Metric]:
             if not isinstance(each.value, Real):
                 continue  # a user may have set a gauge to anything
             pattern, labels, unit, meaning = _known(each)
-            what = (each.group if pattern is None else pattern[0], each.name if pattern is None else pattern[1], each.kind)
+            what = (
+                each.group if pattern is None else pattern[0],
+                each.name if pattern is None else pattern[1],
+                each.kind,
+            )
             name = _name(f"streambench_{what[0]}_{what[1]}")
             if any(meant.get(f"{name}{ending}", what) != what for ending in _ENDINGS[each.kind]):
                 name = f"{name}_{zlib.crc32('.'.join(what).encode())}"
             meant.update({f"{name}{ending}": what for ending in _ENDINGS[each.kind]})
             if name not in found:
-                found[name] = Metric(name, f"{unit}: {meaning}" if unit else f"{each.group}.{each.name}", _TYPES[each.kind])
+                found[name] = Metric(
+                    name, f"{unit}: {meaning}" if unit else f"{each.group}.{each.name}", _TYPES[each.kind]
+                )
             _add(found, name, each, {**own, **labels})
     return found.values()
 
@@ -118,7 +138,12 @@ def _known(each: Reading) -> tuple[tuple[str, str] | None, Mapping[str, str], st
         return None, each.labels, "", ""
     metric, parsed = entry
     labels = each.labels or parsed
-    return (_without_labels(metric.group), _without_labels(metric.pattern)), labels, metric.unit, metric.meaning
+    return (
+        (_without_labels(metric.group), _without_labels(metric.pattern)),
+        labels,
+        metric.unit,
+        metric.meaning,
+    )
 
 
 def _add(found: dict[str, Metric], name: str, each: Reading, labels: dict[str, str]) -> None:
@@ -131,7 +156,10 @@ def _add(found: dict[str, Metric], name: str, each: Reading, labels: dict[str, s
         family.add_sample(name, {**labels, "quantile": quantile}, value if spread.count else math.nan)
     family.add_sample(f"{name}_count", labels, spread.count)
     family.add_sample(f"{name}_sum", labels, spread.total)
-    largest = found.setdefault(f"{name}_max", Metric(f"{name}_max", f"the largest of the last values: {family.documentation}", "gauge"))
+    largest = found.setdefault(
+        f"{name}_max",
+        Metric(f"{name}_max", f"the largest of the last values: {family.documentation}", "gauge"),
+    )
     largest.add_sample(f"{name}_max", labels, spread.max)
 
 

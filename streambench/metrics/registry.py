@@ -1,4 +1,4 @@
-"""Where numbers about a running job are kept until somebody asks."""
+"""The numbers about a running job, kept until they are read."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ Kind = Literal["counter", "gauge", "histogram", "timer"]
 
 
 class Distribution(Struct, frozen=True):
-    """What a histogram knows: ``count`` and ``total`` of all values ever; of the last ``WINDOW`` of them the median, the 99th percentile
-    and the largest (nearest rank: each is one of the values; 0 where there are none)."""
+    """The content of a histogram: ``count`` and ``total`` of all values ever; of the last ``WINDOW`` of them
+    the median, the 99th percentile and the largest (nearest rank: each is one of the values; 0 where there
+    are none)."""
 
     count: int
     total: float
@@ -34,8 +35,8 @@ class Distribution(Struct, frozen=True):
 
 
 class Reading(Struct, frozen=True):
-    """A metric at one moment. ``labels``: what its name is about, where that is known apart from the name (system, stream, partition,
-    ...). ``spread``: of histograms and timers; ``value`` is then the mean."""
+    """A metric at one moment. ``labels``: what its name is about, where that is known apart from the name
+    (system, stream, partition, ...). ``spread``: of histograms and timers; ``value`` is then the mean."""
 
     group: str
     name: str
@@ -61,7 +62,8 @@ class Counter:
 
 
 class Gauge:
-    """A number as it is now: set from time to time, or read from ``source``, where there is one, when somebody asks."""
+    """A number as it is now: set from time to time, or read from ``source``, where there is one, when
+    they are read."""
 
     __slots__ = ("source", "value")
 
@@ -77,7 +79,8 @@ class Gauge:
 
 
 class Histogram:
-    """How values are distributed: of the last ``WINDOW`` of them exactly, in a fixed amount of memory. An update stores one number."""
+    """The distribution of values: of the last ``WINDOW`` of them exactly, in a fixed amount of memory. An
+    update stores one number."""
 
     __slots__ = ("_ring", "count", "total")
 
@@ -101,11 +104,13 @@ class Histogram:
         if not known:
             return Distribution(0, 0, 0, 0, 0)
         ordered = sorted(self._ring[:known])
-        return Distribution(self.count, self.total, _ranked(ordered, 0.5), _ranked(ordered, 0.99), ordered[-1])
+        return Distribution(
+            self.count, self.total, _ranked(ordered, 0.5), _ranked(ordered, 0.99), ordered[-1]
+        )
 
 
 class Timer(Histogram):
-    """How often something was timed, and how long it took, in nanoseconds."""
+    """The count and duration, in nanoseconds, of something that was timed."""
 
     __slots__ = ()
 
@@ -125,10 +130,11 @@ _KINDS: dict[type, Kind] = {Counter: "counter", Gauge: "gauge", Histogram: "hist
 
 
 class MetricsRegistry:
-    """All metrics of one source (a container, a task), by group and name. Asking twice for a name gives the same object.
+    """All metrics of one source (a container, a task), by group and name. Asking twice for a name gives the
+    same object.
 
-    ``group``: that of metrics which name none. Metrics are updated and read on the thread of the event loop. Raises TypeError where a
-    name is asked for as another kind than it is.
+    ``group``: that of metrics which name none. Metrics are updated and read on the thread of the event loop.
+    Raises TypeError where a name is asked for as another kind than it is.
     """
 
     def __init__(self, group: str = "user") -> None:
@@ -151,9 +157,12 @@ class MetricsRegistry:
         return self._get(group, name, Timer)
 
     def readings(self, kind: type | None = None) -> list[Reading]:
-        """All metrics (of one kind) as they are now, in the order in which they were made. What a gauge's source raises makes it NaN."""
+        """All metrics (of one kind) as they are now, in the order in which they were made. What a gauge's
+        source raises makes it NaN."""
         return [
-            _read(group, name, metric) for (group, name), metric in self._metrics.items() if kind is None or isinstance(metric, kind)
+            _read(group, name, metric)
+            for (group, name), metric in self._metrics.items()
+            if kind is None or isinstance(metric, kind)
         ]
 
     def snapshot(self) -> dict[str, float]:
@@ -166,12 +175,15 @@ class MetricsRegistry:
         if metric is None:
             metric = self._metrics[place] = kind()
         if type(metric) is not kind:
-            raise TypeError(f"the metric {'.'.join(place)} is a {type(metric).__name__}, not a {kind.__name__}")
+            raise TypeError(
+                f"the metric {'.'.join(place)} is a {type(metric).__name__}, not a {kind.__name__}"
+            )
         return metric
 
 
 def flat(readings: Sequence[Reading]) -> dict[str, float]:
-    """Values by ``group.name``; of histograms and timers this is the mean, and there are ``.count``, ``.p50``, ``.p99`` and ``.max``."""
+    """Values by ``group.name``; of histograms and timers this is the mean, and there are ``.count``,
+    ``.p50``, ``.p99`` and ``.max``."""
     values: dict[str, float] = {}
     for each in readings:
         name = f"{each.group}.{each.name}"
@@ -179,8 +191,11 @@ def flat(readings: Sequence[Reading]) -> dict[str, float]:
         if each.spread is not None:
             spread = each.spread
             values |= {
-                f"{name}.count": spread.count, f"{name}.p50": spread.p50, f"{name}.p99": spread.p99, f"{name}.max": spread.max,
-            }  # fmt: skip
+                f"{name}.count": spread.count,
+                f"{name}.p50": spread.p50,
+                f"{name}.p99": spread.p99,
+                f"{name}.max": spread.max,
+            }
     return values
 
 

@@ -1,8 +1,7 @@
-"""Reporters: who is told of a container's metrics, from time to time."""
+"""Reporters: they get a container's metrics from time to time."""
 
 from __future__ import annotations
 
-import difflib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -11,11 +10,12 @@ from typing import Any, ClassVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from streambench import load
+from streambench import imports as load
 from streambench.config import Config
 from streambench.errors import ConfigError
 from streambench.metrics.registry import Reading
 from streambench.model import SystemStream
+from streambench.suggestions import suggest
 
 GROUP = "streambench.reporters"
 """The group of entry points by which a package adds reporters."""
@@ -23,16 +23,16 @@ GROUP = "streambench.reporters"
 BUILTIN = {
     "log": "streambench.metrics.log_reporter:LogReporter",
     "prometheus": "streambench.metrics.prometheus_reporter:PrometheusReporter",
-    "snapshot": "streambench.container.snapshot_reporter:SnapshotReporter",
+    "snapshot": "streambench.container.observe.snapshot_reporter:SnapshotReporter",
 }
 
 _COMMON = ("class", "interval", "blacklist")
 
 
 class MetricsReport(Struct, frozen=True):
-    """The metrics of a container at ``time_ms``. ``job_name`` and ``job_id``: each for itself, as Samza has them. ``sources``: what has
-    metrics, the container (``samza-container-0``) first, then its tasks (``TaskName-Partition 0``). ``reset_time_ms``: since when
-    counters count."""
+    """The metrics of a container at ``time_ms``. ``job_name`` and ``job_id``: each for itself, as Samza has
+    them. ``sources``: what has metrics, the container (``samza-container-0``) first, then its tasks
+    (``TaskName-Partition 0``). ``reset_time_ms``: since when counters count."""
 
     job_name: str
     job_id: str
@@ -55,16 +55,17 @@ class MetricsReport(Struct, frozen=True):
 
 
 Write = Callable[[Sequence[tuple[str, bytes]]], None]
-"""Sends messages, each with its key, to a stream; returns when they are durable. Raises what the stream's system raises."""
+"""Sends messages, each with its key, to a stream; returns when they are durable. Raises what the stream's
+system raises."""
 
 OpenStream = Callable[[SystemStream, str], Write]
-"""From a stream, and the key that names it, to what writes to it, outside of any commit. Raises ConfigError where there is no such
-system."""
+"""From a stream, and the key that names it, to what writes to it, outside of any commit. Raises ConfigError
+where there is no such system."""
 
 
-class Surroundings(Struct, frozen=True):
-    """What a reporter is made with: its name in the configuration, the configuration, the job (``name-id``), and the number of the
-    container."""
+class ImportPaths(Struct, frozen=True):
+    """The arguments of a reporter: its name in the configuration, the configuration, the job (``name-id``),
+    and the number of the container."""
 
     name: str
     config: Config
@@ -78,15 +79,15 @@ class Surroundings(Struct, frozen=True):
 
 
 class MetricsReporter(ABC):
-    """Is told of the metrics of one container: ``start`` once, before anything else of the container; ``report`` again and again, and
-    once more at the end, be it a stop or a failure (but not a crash); ``stop`` once. All on the thread of the event loop, which waits
-    meanwhile: a reporter must be quick.
+    """Gets the metrics of one container: ``start`` once, before anything else of the container;
+    ``report`` again and again, and once more at the end, be it a stop or a failure (but not a crash);
+    ``stop`` once. All on the thread of the event loop, which waits meanwhile: a reporter must be quick.
 
-    The class is called with Surroundings. What ``__init__`` and ``start`` raise fails the start of the container; what ``report``
-    raises is counted, and logged the first time, and the job goes on.
+    The class is called with ImportPaths. What ``__init__`` and ``start`` raise fails the start of the
+    container; what ``report`` raises is counted, and logged the first time, and the job goes on.
 
-    ``interval_s``: the seconds between two reports where the configuration gives none. ``settings``: the reporter's own keys below
-    ``metrics.reporter.<name>.``; None: whatever is there.
+    ``interval_s``: the seconds between two reports where the configuration gives none. ``settings``: the
+    reporter's own keys below ``metrics.reporter.<name>.``; None: whatever is there.
     """
 
     interval_s: ClassVar[float] = 60
@@ -104,7 +105,8 @@ class MetricsReporter(ABC):
 
 
 class Reporter(Struct):
-    """A reporter in force: every so many nanoseconds it is told of what its blacklist (a regular expression over ``group.name``) leaves."""
+    """A reporter in force: every so many nanoseconds it gets what its blacklist (a regular expression
+    over ``group.name``) leaves."""
 
     name: str
     made: MetricsReporter
@@ -114,60 +116,66 @@ class Reporter(Struct):
     has_failed: bool = False
 
     def report(self, report: MetricsReport) -> None:
-        """Tell the reporter. Raises what it raises."""
+        """Call the reporter. Raises what it raises."""
         self.made.report(report if self.blacklist is None else _without(report, self.blacklist))
 
 
 def reporters(config: Config, job: str, container: int, open_stream: OpenStream) -> list[Reporter]:
-    """The reporters of ``metrics.reporters``. ``metrics.reporter.<n>.class`` names a builtin one, an entry point, or a class (or factory)
-    that is called with Surroundings. Raises ConfigError, MissingExtraError."""
-    return [_reporter(Surroundings(name, config, job, container, open_stream)) for name in dict.fromkeys(config.names("metrics.reporters"))]
+    """The reporters of ``metrics.reporters``. ``metrics.reporter.<n>.class`` names a builtin one, an entry
+    point, or a class (or factory) that is called with ImportPaths. Raises ConfigError, MissingExtraError."""
+    return [
+        _reporter(ImportPaths(name, config, job, container, open_stream))
+        for name in dict.fromkeys(config.names("metrics.reporters"))
+    ]
 
 
 def is_builtin(config: Config, name: str, kind: str) -> bool:
-    """Whether the reporter of this name is of this builtin kind, named by name or by path."""
+    """Return True where the reporter of this name is of this builtin kind, named by name or by path."""
     named = (config.text(f"metrics.reporter.{name}.class") or "").replace(":", ".")
     return named in (kind, BUILTIN[kind].replace(":", "."))
 
 
-def _reporter(surroundings: Surroundings) -> Reporter:
+def _reporter(surroundings: ImportPaths) -> Reporter:
     config, key = surroundings.config, surroundings.key("class")
     if key not in config:
         kinds = f"{', '.join(BUILTIN)}, or package.module.Class"
-        raise config.error(key, f"is missing, but metrics.reporters names {surroundings.name}; there are {kinds}")
+        raise config.error(
+            key, f"is missing, but metrics.reporters names {surroundings.name}; there are {kinds}"
+        )
     made = _made(surroundings, key)
     _check_settings(surroundings, made)
     return Reporter(surroundings.name, made, _interval_ns(surroundings, made), _blacklist(surroundings))
 
 
-def _made(surroundings: Surroundings, key: str) -> MetricsReporter:
+def _made(surroundings: ImportPaths, key: str) -> MetricsReporter:
     config = surroundings.config
     name = config.required(key)
     try:
-        kind = load.named(config, key, group=GROUP, builtin=BUILTIN)
+        kind = load.resolve(config, key, group=GROUP, builtin=BUILTIN)
     except ConfigError:
-        near = difflib.get_close_matches(name.lower(), BUILTIN, n=1)
-        if near and "." not in name and ":" not in name:
-            raise config.error(key, f"there is no '{name}'; did you mean {near[0]}?") from None
+        hint = suggest(name.lower(), BUILTIN)
+        if hint and "." not in name and ":" not in name:
+            raise config.error(key, f"there is no '{name}'; {hint}") from None
         raise
-    made: Any = load.called(config, key, kind, surroundings)
+    made: Any = load.instantiate(config, key, kind, surroundings)
     if not isinstance(made, MetricsReporter):
         raise config.error(key, f"{name} gave a {type(made).__name__}, not a MetricsReporter")
     return made
 
 
-def _check_settings(surroundings: Surroundings, made: MetricsReporter) -> None:
+def _check_settings(surroundings: ImportPaths, made: MetricsReporter) -> None:
     if made.settings is None:
         return
     known = [*_COMMON, *sorted(made.settings)]
     for setting in surroundings.config.below(surroundings.key("")):
         if setting not in known:
-            near = difflib.get_close_matches(setting, known, n=1)
-            hint = f"did you mean {surroundings.key(near[0])}?" if near else f"it has {', '.join(known)}"
-            raise surroundings.config.error(surroundings.key(setting), f"is not a setting of this kind of reporter; {hint}")
+            hint = suggest(setting, known, f"it has {', '.join(known)}", prefix=surroundings.key(""))
+            raise surroundings.config.error(
+                surroundings.key(setting), f"is not a setting of this kind of reporter; {hint}"
+            )
 
 
-def _interval_ns(surroundings: Surroundings, made: MetricsReporter) -> int:
+def _interval_ns(surroundings: ImportPaths, made: MetricsReporter) -> int:
     key = surroundings.key("interval")
     text = surroundings.config.text(key)
     try:
@@ -179,7 +187,7 @@ def _interval_ns(surroundings: Surroundings, made: MetricsReporter) -> int:
     return int(seconds * 1e9)
 
 
-def _blacklist(surroundings: Surroundings) -> re.Pattern[str] | None:
+def _blacklist(surroundings: ImportPaths) -> re.Pattern[str] | None:
     key = surroundings.key("blacklist")
     text = surroundings.config.text(key)
     if text is None:

@@ -1,4 +1,4 @@
-"""How busy an event loop is."""
+"""The utilization of an event loop."""
 
 from __future__ import annotations
 

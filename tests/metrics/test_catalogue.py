@@ -9,7 +9,7 @@ import pytest
 
 from streambench.config import Config
 from streambench.container.container import Container
-from streambench.container.readings import take_report
+from streambench.container.observe.metrics import take_report
 from streambench.metrics.catalogue import METRICS, Metric, find
 from streambench.metrics.registry import MetricsRegistry, Reading
 from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
@@ -51,7 +51,7 @@ def told() -> dict[str, list[Reading]]:
     container = bench.started()
     container.step(4)
     container.commit()
-    report = take_report(container)
+    report = take_report(container.status)
     container.stop()
     return {source: list(readings) for source, readings in report.sources.items()}
 
@@ -72,23 +72,48 @@ def test_every_metric_of_streambench_has_an_entry_of_its_kind(told: dict[str, li
 
 def test_what_has_an_entry_is_measured(told: dict[str, list[Reading]], tmp_path: Path) -> None:
     measured = {entry for readings in told.values() for _, entry in entries(readings)}
-    config = Config({"systems.log.samza.factory": "log", "systems.log.path": tmp_path, "task.inputs": "log.in", "job.name": "j"})
+    config = Config(
+        {
+            "systems.log.samza.factory": "log",
+            "systems.log.path": tmp_path,
+            "task.inputs": "log.in",
+            "job.name": "j",
+        }
+    )
     Systems(config).create(SystemStream("log", "in"), 1)
     container = Container(config, _passes)
     container.start()
-    measured |= {entry for readings in take_report(container).sources.values() for _, entry in entries(list(readings))}
+    measured |= {
+        entry
+        for readings in take_report(container.status).sources.values()
+        for _, entry in entries(list(readings))
+    }
     container.stop()
-    elsewhere = {"<system>-batches-written", "entries-restored"}  # by a log that was written to, by a store with a changelog
-    expected = [each for each in METRICS if each.pattern not in elsewhere and each.group not in ("amqp", "tcp", "udp", "webhook")]
+    elsewhere = {
+        "<system>-batches-written",
+        "entries-restored",
+    }  # by a log that was written to, by a store with a changelog
+    expected = [
+        each
+        for each in METRICS
+        if each.pattern not in elsewhere and each.group not in ("amqp", "tcp", "udp", "webhook")
+    ]
     assert [each for each in expected if each not in measured] == []
 
 
 _NET = {"streams.in.listen": "0", "streams.out.connect": "9"}
 
 
-@pytest.mark.parametrize(("kind", "settings"), [("tcp", _NET), ("udp", _NET), ("webhook", {"port": "0", "streams.in.path": "/in"})])
+@pytest.mark.parametrize(
+    ("kind", "settings"), [("tcp", _NET), ("udp", _NET), ("webhook", {"port": "0", "streams.in.path": "/in"})]
+)
 def test_what_a_system_on_the_network_measures_has_entries(kind: str, settings: dict[str, str]) -> None:
-    config = Config({"systems.net.samza.factory": kind, **{f"systems.net.{name}": value for name, value in settings.items()}})
+    config = Config(
+        {
+            "systems.net.samza.factory": kind,
+            **{f"systems.net.{name}": value for name, value in settings.items()},
+        }
+    )
     registry, systems = MetricsRegistry(), Systems(config)
     consumer, producer = systems.consumer("net", registry), systems.producer("net", registry)
     consumer.register(SystemStreamPartition("net", "in", 0), "0")

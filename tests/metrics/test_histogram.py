@@ -56,7 +56,11 @@ def test_the_window_holds_exactly_the_last_values(count: int, random) -> None:
         histogram.update(value)
     last = sorted(updates[-WINDOW:])
     spread = histogram.spread()
-    expected = (last[math.ceil(0.5 * len(last)) - 1], last[math.ceil(0.99 * len(last)) - 1], last[-1]) if last else (0, 0, 0)
+    expected = (
+        (last[math.ceil(0.5 * len(last)) - 1], last[math.ceil(0.99 * len(last)) - 1], last[-1])
+        if last
+        else (0, 0, 0)
+    )
     assert (spread.p50, spread.p99, spread.max) == expected
 
 
@@ -93,7 +97,13 @@ def test_the_flat_names_of_a_timer_are_its_mean_and_its_distribution() -> None:
     registry = MetricsRegistry("group")
     for value in (1, 2, 9):
         registry.timer("t").update(value)
-    assert registry.snapshot() == {"group.t": 4, "group.t.count": 3, "group.t.p50": 2, "group.t.p99": 9, "group.t.max": 9}
+    assert registry.snapshot() == {
+        "group.t": 4,
+        "group.t.count": 3,
+        "group.t.p50": 2,
+        "group.t.p99": 9,
+        "group.t.max": 9,
+    }
 
 
 def test_a_gauge_whose_source_raises_is_not_a_number() -> None:

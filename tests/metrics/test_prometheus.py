@@ -19,13 +19,16 @@ from streambench.config import Config
 from streambench.errors import ConfigError
 from streambench.metrics.prometheus_reporter import PrometheusReporter, _Families
 from streambench.metrics.registry import Distribution, Kind, Reading
-from streambench.metrics.reporter import MetricsReport, Surroundings
+from streambench.metrics.reporter import ImportPaths, MetricsReport
 
 OWN = {"job_name": "job", "job_id": "1", "container": "2"}
 
 
 def report(readings: Sequence[Reading], **tasks: Sequence[Reading]) -> MetricsReport:
-    sources = {"samza-container-2": readings, **{f"TaskName-{name}": of_task for name, of_task in tasks.items()}}
+    sources = {
+        "samza-container-2": readings,
+        **{f"TaskName-{name}": of_task for name, of_task in tasks.items()},
+    }
     return MetricsReport("job", "1", 2, "host", "0.1", 0, 0, sources)
 
 
@@ -35,21 +38,35 @@ def shown(told: MetricsReport) -> dict[str, object]:
     collector = _Families()
     collector.report = told
     registry.register(collector)
-    return {family.name: family for family in text_string_to_metric_families(generate_latest(registry).decode())}
+    return {
+        family.name: family for family in text_string_to_metric_families(generate_latest(registry).decode())
+    }
 
 
 def samples(told: MetricsReport, family: str) -> dict[tuple[str, frozenset], float]:
-    return {(each.name, frozenset(each.labels.items()) - frozenset(OWN.items())): each.value for each in shown(told)[family].samples}
+    return {
+        (each.name, frozenset(each.labels.items()) - frozenset(OWN.items())): each.value
+        for each in shown(told)[family].samples
+    }
 
 
 KINDS: list[Kind] = ["counter", "gauge", "timer"]
 
 
 def test_unit_and_meaning_come_from_the_catalogue() -> None:
-    family = shown(report([Reading("container", "process-envelopes", "counter", 5)]))["streambench_container_process_envelopes"]
-    assert (family.type, family.documentation) == ("counter", "messages: chosen and given to tasks; a broadcast message once")
+    family = shown(report([Reading("container", "process-envelopes", "counter", 5)]))[
+        "streambench_container_process_envelopes"
+    ]
+    assert (family.type, family.documentation) == (
+        "counter",
+        "messages: chosen and given to tasks; a broadcast message once",
+    )
     (sample,) = family.samples
-    assert (sample.name, sample.value, sample.labels) == ("streambench_container_process_envelopes_total", 5, OWN)
+    assert (sample.name, sample.value, sample.labels) == (
+        "streambench_container_process_envelopes_total",
+        5,
+        OWN,
+    )
 
 
 def test_what_a_name_is_about_is_a_label() -> None:
@@ -82,17 +99,36 @@ def test_a_timer_is_a_summary_and_its_maximum() -> None:
 
 
 def test_names_that_prometheus_would_take_for_one_stay_apart() -> None:
-    told = report([Reading("Mine", "a-b", "counter", 1), Reading("Mine", "a_b", "counter", 2), Reading("Mine", "a.b", "gauge", 3)])
+    told = report(
+        [
+            Reading("Mine", "a-b", "counter", 1),
+            Reading("Mine", "a_b", "counter", 2),
+            Reading("Mine", "a.b", "gauge", 3),
+        ]
+    )
     families = shown(told)
     assert len(families) == 3
     assert sorted(sample.value for family in families.values() for sample in family.samples) == [1, 2, 3]
 
 
-@given(st.lists(st.tuples(st.sampled_from(["t", "t_max", "t_count", "t_sum", "t_total", "t-max"]), st.sampled_from(KINDS)), unique=True))
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["t", "t_max", "t_count", "t_sum", "t_total", "t-max"]), st.sampled_from(KINDS)
+        ),
+        unique=True,
+    )
+)
 def test_no_name_is_that_of_a_sample_of_another_metric(metrics: list[tuple[str, Kind]]) -> None:
     spread = Distribution(10, 40, 3, 9, 11)
-    readings = [Reading("Mine", name, kind, 1, spread=spread if kind == "timer" else None) for name, kind in metrics]
-    told = [sample for family in shown(report(readings, **{"Partition 0": readings})).values() for sample in family.samples]
+    readings = [
+        Reading("Mine", name, kind, 1, spread=spread if kind == "timer" else None) for name, kind in metrics
+    ]
+    told = [
+        sample
+        for family in shown(report(readings, **{"Partition 0": readings})).values()
+        for sample in family.samples
+    ]
     assert len({(sample.name, frozenset(sample.labels.items())) for sample in told}) == len(told)
     assert len(told) == 2 * sum(5 if kind == "timer" else 1 for _, kind in metrics)
 
@@ -104,14 +140,22 @@ def test_what_is_no_number_is_left_out() -> None:
 
 
 def test_what_is_too_large_is_shown_as_infinite() -> None:
-    (family,) = shown(report([Reading("Mine", "large", "gauge", 10**400), Reading("Mine", "large", "gauge", -(10**400))])).values()
+    (family,) = shown(
+        report([Reading("Mine", "large", "gauge", 10**400), Reading("Mine", "large", "gauge", -(10**400))])
+    ).values()
     assert [sample.value for sample in family.samples] == [math.inf, -math.inf]
 
 
 names = st.text(min_size=1, max_size=12)
 
 
-@given(st.dictionaries(st.tuples(names, names), st.tuples(st.sampled_from(["counter", "gauge"]), st.integers(0, 1000)), max_size=12))
+@given(
+    st.dictionaries(
+        st.tuples(names, names),
+        st.tuples(st.sampled_from(["counter", "gauge"]), st.integers(0, 1000)),
+        max_size=12,
+    )
+)
 def test_whatever_users_call_their_metrics_each_is_shown_once(metrics: dict) -> None:
     readings = [Reading(group, name, kind, value) for (group, name), (kind, value) in metrics.items()]
     told = [sample for family in shown(report(readings)).values() for sample in family.samples]
@@ -122,7 +166,9 @@ def test_whatever_users_call_their_metrics_each_is_shown_once(metrics: dict) -> 
 @contextlib.contextmanager
 def serving(container: int = 0, **settings: object) -> Iterator[PrometheusReporter]:
     config = Config({f"metrics.reporter.p.{key}": value for key, value in settings.items()})
-    reporter = PrometheusReporter(Surroundings("p", config, "job-1", container, lambda stream, key: lambda messages: None))
+    reporter = PrometheusReporter(
+        ImportPaths("p", config, "job-1", container, lambda stream, key: lambda messages: None)
+    )
     reporter.start()
     try:
         yield reporter
@@ -166,7 +212,9 @@ def test_each_container_has_a_port_of_its_own() -> None:
 def test_a_taken_port_is_told_by_its_key() -> None:
     with (
         serving() as other,
-        pytest.raises(ConfigError, match=rf"metrics\.reporter\.p\.port.*: cannot listen on 127\.0\.0\.1:{other.port}"),
+        pytest.raises(
+            ConfigError, match=rf"metrics\.reporter\.p\.port.*: cannot listen on 127\.0\.0\.1:{other.port}"
+        ),
         serving(port=other.port),
     ):
         pass

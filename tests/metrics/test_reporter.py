@@ -12,7 +12,14 @@ import pytest
 from streambench.config import Config
 from streambench.errors import ConfigError, MissingExtraError
 from streambench.metrics.registry import Reading
-from streambench.metrics.reporter import MetricsReport, MetricsReporter, Reporter, Surroundings, is_builtin, reporters
+from streambench.metrics.reporter import (
+    ImportPaths,
+    MetricsReport,
+    MetricsReporter,
+    Reporter,
+    is_builtin,
+    reporters,
+)
 
 HERE = "tests.metrics.test_reporter"
 
@@ -22,7 +29,7 @@ class Keeps(MetricsReporter):
 
     interval_s = 7
 
-    def __init__(self, surroundings: Surroundings) -> None:
+    def __init__(self, surroundings: ImportPaths) -> None:
         self.surroundings = surroundings
         self.reports: list[MetricsReport] = []
 
@@ -30,17 +37,19 @@ class Keeps(MetricsReporter):
         self.reports.append(report)
 
 
-def keeps(surroundings: Surroundings) -> Keeps:
+def keeps(surroundings: ImportPaths) -> Keeps:
     return Keeps(surroundings)
 
 
 class NoReporter:
-    def __init__(self, surroundings: Surroundings) -> None:
+    def __init__(self, surroundings: ImportPaths) -> None:
         pass
 
 
 def made(settings: Mapping[str, Any], container: int = 0) -> list[Reporter]:
-    config = Config({"metrics.reporters": "a", **{f"metrics.reporter.{key}": value for key, value in settings.items()}})
+    config = Config(
+        {"metrics.reporters": "a", **{f"metrics.reporter.{key}": value for key, value in settings.items()}}
+    )
     config.validate()
     return reporters(config, "job-1", container, lambda stream, key: lambda messages: None)
 
@@ -62,7 +71,9 @@ def test_a_reporter_of_ones_own_is_made_with_its_surroundings(path: str) -> None
     assert surroundings.config[surroundings.key("mine")] == "5"
 
 
-@pytest.mark.parametrize(("text", "nanoseconds"), [(None, 7_000_000_000), ("60", 60_000_000_000), ("0.25", 250_000_000)])
+@pytest.mark.parametrize(
+    ("text", "nanoseconds"), [(None, 7_000_000_000), ("60", 60_000_000_000), ("0.25", 250_000_000)]
+)
 def test_the_interval_is_in_seconds(text: str | None, nanoseconds: int) -> None:
     (reporter,) = made({"a.class": f"{HERE}.Keeps", "a.interval": text})
     assert reporter.every_ns == nanoseconds
@@ -76,18 +87,34 @@ def test_the_interval_is_in_seconds(text: str | None, nanoseconds: int) -> None:
         ({"a.class": "jmx"}, "a.class", "there is no 'jmx'; there are log, prometheus, snapshot"),
         ({"a.class": "no.such.Thing"}, "a.class", "no module"),
         ({"a.class": f"{HERE}.NoReporter"}, "a.class", "gave a NoReporter, not a MetricsReporter"),
-        ({"a.class": "org.apache.samza.metrics.reporter.MetricsSnapshotReporterFactory"}, "a.class", "write .*a.class=snapshot"),
+        (
+            {"a.class": "org.apache.samza.metrics.reporter.MetricsSnapshotReporterFactory"},
+            "a.class",
+            "write .*a.class=snapshot",
+        ),
         ({"a.class": "org.apache.samza.metrics.reporter.JmxReporterFactory"}, "a.class", "Java class"),
         ({"a.class": "log", "a.interval": "0"}, "a.interval", "'0' is not a number of seconds above 0"),
         ({"a.class": "log", "a.interval": "1 min"}, "a.interval", "not a number of seconds"),
         ({"a.class": "log", "a.interval": "nan"}, "a.interval", "not a number of seconds"),
         ({"a.class": "log", "a.blacklist": "("}, "a.blacklist", r"'\(' is not a regular expression"),
-        ({"a.class": "log", "a.intervall": "3"}, "a.intervall", r"did you mean metrics\.reporter\.a\.interval\?"),
-        ({"a.class": "prometheus", "a.stream": "log.x"}, "a.stream", "not a setting of this kind of reporter"),
+        (
+            {"a.class": "log", "a.intervall": "3"},
+            "a.intervall",
+            r"did you mean metrics\.reporter\.a\.interval\?",
+        ),
+        (
+            {"a.class": "prometheus", "a.stream": "log.x"},
+            "a.stream",
+            "not a setting of this kind of reporter",
+        ),
         ({"a.class": "prometheus", "a.port": "70000"}, "a.port", "70000 is no port"),
         ({"a.class": "prometheus", "a.port": "http"}, "a.port", "not a whole number"),
         ({"a.class": "snapshot"}, "a.stream", "is missing"),
-        ({"a.class": "snapshot", "a.stream": "metrics"}, "a.stream", "not a stream: write it as system.stream"),
+        (
+            {"a.class": "snapshot", "a.stream": "metrics"},
+            "a.stream",
+            "not a stream: write it as system.stream",
+        ),
     ],
 )
 def test_a_wrong_configuration_is_refused_by_key(settings: dict[str, str], key: str, what: str) -> None:
@@ -97,7 +124,9 @@ def test_a_wrong_configuration_is_refused_by_key(settings: dict[str, str], key: 
 
 
 def test_timers_are_on_off_or_sampled() -> None:
-    with pytest.raises(ConfigError, match=r"metrics\.timer\.enabled: 'yes' is not one of true, false, sampled"):
+    with pytest.raises(
+        ConfigError, match=r"metrics\.timer\.enabled: 'yes' is not one of true, false, sampled"
+    ):
         Config({"metrics.timer.enabled": "yes"}).validate()
 
 
