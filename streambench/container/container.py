@@ -1,58 +1,53 @@
-"""A container: some tasks of a job, the event loop that drives them, and everything between the streams and them.
+"""A container: some tasks of a job, the event loop that drives them, and everything between the streams and
+them.
 
-A container made by ``from_config`` plans the job by itself and runs all its tasks. A runner that spreads a job over several containers
-plans it once and hands each its part (``model``, ``number``, ``generation``).
+A container made by ``from_config`` plans the job by itself and runs all its tasks. A runner that spreads a
+job over several containers plans it once and hands each its part (``model``, ``number``, ``generation``).
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import CodeType
-from typing import Any, Literal, NoReturn, TypeVar
+from types import CodeType, TracebackType
+from typing import Any, Literal, NoReturn, Self, TypeVar
 
-from streambench import load
-from streambench.checkpoint.api import Checkpoint, CheckpointManager
-from streambench.checkpoint.choice import checkpoint_manager
-from streambench.chooser.explanation import Explanation
+from streambench import imports as load
+from streambench.checkpoint.api import CheckpointManager
 from streambench.chooser.failure import chooser_failure
-from streambench.chooser.wiring import wire_chooser
 from streambench.clock import Clock, SystemClock
 from streambench.config import Config
-from streambench.container.atomic_outbox import AtomicOutbox, check_atomic, check_replayable, is_exactly_once
-from streambench.container.commits import Commits
-from streambench.container.handles import Collector, Context, Coordinator, Outgoing, Owner
-from streambench.container.inputs import checked_inputs, commit_interval, compare_in, lanes_of, longest_run, room
-from streambench.container.intake import Command, Intake, by_system
-from streambench.container.listeners import lifecycle_listeners
-from streambench.container.loop import EventLoop
-from streambench.container.multiplexer import Multiplexer
-from streambench.container.offsets import StartingOffsets
-from streambench.container.outbox import LiveOutbox, Outbox
-from streambench.container.rejects import PassedOver, Rejects
-from streambench.container.reporting import Reporting
-from streambench.container.snapshot import ContainerSnapshot, PartitionSnapshot, partition_snapshots, take_snapshot
-from streambench.container.state import RestoreProgress, State
-from streambench.container.task_instance import EventObserver, TaskInstance, check_task, task_object
-from streambench.errors import ConfigError, ContainerStateError, FencedError, do_all
+from streambench.container.assembly import Given, begin, build
+from streambench.container.commit import warn_of_uncommitted
+from streambench.container.event_loop import EventLoop
+from streambench.container.inputs.consumers import Command
+from streambench.container.loop_context import LoopContext
+from streambench.container.observe.capture import keep_last_snapshot, take_snapshot
+from streambench.container.observe.snapshot import ContainerSnapshot, PartitionSnapshot
+from streambench.container.observe.status import ContainerState, ContainerStatus
+from streambench.container.observer import ContainerObserver
+from streambench.container.outputs.dead_letters import ErrorCounts
+from streambench.container.runtime import Resources, Runtime
+from streambench.container.task_stores import RestoreProgress
+from streambench.container.tasks.task_instance import TaskInstance, check_task
+from streambench.container.timers import AT_END, WindowsLeft
+from streambench.container.trace import Trace
+from streambench.descriptors import limit_error
+from streambench.errors import ConfigError, ContainerStateError, do_all
 from streambench.metrics.registry import MetricsRegistry
-from streambench.model import IncomingMessageEnvelope, PartitionMetadata, SystemStream, SystemStreamPartition
-from streambench.planning.model import ContainerModel, JobModel
-from streambench.planning.places import open_generation
-from streambench.planning.plan import Metadata, all_inputs, job_name, plan
-from streambench.serde.streams import StreamSerdes
+from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
+from streambench.planning.model import JobModel
+from streambench.planning.plan import job_name
 from streambench.system.systems import Systems
-from streambench.task import RequestScope
 
 log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
-ContainerState = Literal["new", "running", "stopped", "failed"]
-# Explaining a choice looks at every candidate: of a step over many partitions only the last choices are explained.
+# Explaining a choice looks at every candidate: of a step over many partitions only the last choices are
+# explained.
 _EXPLAINED_LEAST = 10
 _CANDIDATES_PER_STEP = 20_000
 
@@ -60,10 +55,12 @@ Until = Literal["caught-up"] | int | Callable[[], object] | None
 
 
 class Container:
-    """Runs tasks. ``start``, then ``step`` or ``run`` as often as one likes, then ``stop``.
+    """Runs tasks. ``start``, then ``step`` or ``run`` as often as one likes, then ``stop``. A ``with`` block
+    starts it, and stops it with a commit; an exception abandons it, as a crash would.
 
-    All of these are called on one thread at a time; from other threads only ``post`` and ``pause`` may be used. When a task (or a system)
-    raises, the container closes its tasks without a commit, its state is ``failed``, and the next start goes on from the last checkpoint.
+    All of these are called on one thread at a time; from other threads only ``post`` and ``pause`` may be
+    used. When a task (or a system) raises, the container closes its tasks without a commit, its state is
+    ``failed``, and the next start goes on from the last checkpoint.
     """
 
     def __init__(
@@ -78,99 +75,136 @@ class Container:
         checkpoints: CheckpointManager | None = None,
         clock: Clock | None = None,
         ends: Mapping[SystemStreamPartition, str] | None = None,
-        observer: EventObserver | None = None,
+        observer: ContainerObserver | None = None,
         remember_choices: int = 0,
     ) -> None:
-        """``config``: a Config, a mapping, or the path of a properties file. ``task``: a task class or process function, instead of
-        ``task.class``. ``ends``: per input partition the first offset that is not read any more. ``observer`` is told of every call and
-        effect; ``remember_choices``: how many of the last choices a snapshot shows."""
-        self.config = config = Config.of(config)
+        """``config``: a Config, a mapping, or the path of a properties file. ``task``: a task class or
+        process function, instead of ``task.class``. ``ends``: per input partition the first offset that is
+        not read any more. ``observer`` observes it from the start on; ``remember_choices``: how many of the
+        last choices a snapshot shows."""
+        config = Config.of(config)
         config.validate()
-        self.factory = task if task is not None else load.by_path(config, "task.class", config.required("task.class"))
-        self.name = job_name(config, self.factory)
-        self.number = number
-        self.state: ContainerState = "new"
-        self.reason = ""
-        self.has_begun = False
-        """Whether it has come so far as to read its inputs."""
-        self.metrics = MetricsRegistry()
-        self._commit_ns = self.metrics.timer("commit-ns", "container")
-        self.choices: deque[IncomingMessageEnvelope] = deque(maxlen=remember_choices)
-        self.explanations: dict[tuple[SystemStreamPartition, str], Explanation] = {}
-        self.restoring: RestoreProgress | None = None
+        factory = (
+            task if task is not None else load.by_path(config, "task.class", config.required("task.class"))
+        )
+        self.status = ContainerStatus(
+            config,
+            factory,
+            job_name(config, factory),
+            number,
+            systems=systems or Systems(config),
+            clock=clock or SystemClock(),
+            remember_choices=remember_choices,
+            observer=observer,
+        )
+        self.status.systems.metrics = self.status.metrics
         self.on_restore: Callable[[], object] | None = None
-        """Called now and then while ``start`` restores state, which may take long; a snapshot tells how far it is."""
-        self.last_partitions: tuple[PartitionSnapshot, ...] = ()
-        self.seen: dict[SystemStream, Mapping[int, PartitionMetadata]] = {}
-        """What the input streams held when their systems last answered."""
+        """Called now and then while ``start`` restores state, which may take long; a snapshot shows how far
+        it is."""
         self.is_stopping = False
-        """Whether it is at its last commit."""
-        self.started_ms = 0
-        self._model = model
-        self._generation = generation
-        self._systems = systems or Systems(config)
-        self._checkpoints = checkpoints
-        self._clock = clock or SystemClock()
-        self._ends = dict(ends or {})
-        self._observer = observer
-        self._owner = Owner()
-        self._tasks: list[TaskInstance] = []
-        self._writers: list[Callable[[], None]] = []
-        self._reporting: Reporting | None = None
-        self._outgoing: Outgoing = []
-        self._requests: list[Coordinator] = []
-        self._intake = Intake(self._clock)
+        """True during the last commit."""
+        self._given = Given(
+            model=model,
+            generation=generation,
+            checkpoints=checkpoints,
+            ends=dict(ends or {}),
+        )
+        self._resources = Resources(self.status)
+        self._resources.checkpoints = checkpoints
+        self._context = LoopContext()
+        self._runtime: Runtime | None = None
         self._runs = 0
-        self._is_advancing = self._abandoned = False
-        check_task(self.factory)
+        self._is_advancing = self._abandoned = self._is_in_block = False
+        check_task(factory)
 
     @classmethod
     def from_config(cls, config: Config | Mapping[str, Any] | str | Path, task: Any = None) -> Container:
-        """A container with all tasks of the job. The inputs need not exist before ``start``. Raises ConfigError."""
+        """A container with all tasks of the job. The inputs need not exist before ``start``. Raises
+        ConfigError."""
         return cls(config, task, remember_choices=100)
 
-    def start(self) -> None:
-        """Plan (unless that was done), take over from older starts, restore state, call the tasks' ``init``, begin to read.
+    def __enter__(self) -> Self:
+        """The container, started unless it is running already. Raises what ``start`` raises."""
+        if self.state != "running":
+            self.start()
+        self._is_in_block = True
+        return self
 
-        Raises ConfigError, UnknownStreamError, CheckpointError, FencedError, TaskError; the container has then let go of everything."""
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop it, or abandon it where an exception ends the block, unless it has stopped or failed."""
+        self._is_in_block = False
+        if error is None:
+            self.stop()
+        elif self.state == "running":
+            try:
+                self.abandon()
+            except Exception as problem:
+                log.warning("while the container was abandoned: %s", problem)
+
+    def start(self) -> None:
+        """Plan (unless that was done), take over from older starts, restore state, call the tasks' ``init``,
+        begin to read.
+
+        Raises ConfigError, UnknownStreamError, CheckpointError, FencedError, TaskError; the container has
+        then released everything."""
+        if self.state == "running" and self._is_in_block:
+            return  # by ``with``
         if self.state != "new":
-            raise ContainerStateError(f"this container is {self.state}; it can be started only once: make a new one")
-        self._owner.take()
+            raise ContainerStateError(
+                f"this container is {self.state}; it can be started only once: make a new one"
+            )
+        self._context.take()
         try:
             self._start()
         except BaseException as error:
             self._fail_and_raise(error)
-        self.state = "running"
+        self.status.state = "running"
 
     def step(self, n: int = 1, *, runs: bool = False) -> int:
-        """Process up to ``n`` messages; how many were. Waits until a message is there, or every input is known to be at its head.
+        """Process up to ``n`` messages; how many were. Waits until a message is there, or every input is
+        known to be at its head.
 
         A task that takes batches gets them one at a time; with ``runs`` in runs, as in ``run``."""
         return self._advance(lambda: self._step(n), one_by_one=not runs)
 
-    def run(self, until: Until = None) -> int:
-        """Process messages; how many. ``"caught-up"``: to the head of all inputs; an int: so many; a callable: until it returns true (it
-        is asked between messages, or runs of them, and again and again while there are none; what it raises ends the run, not the
-        container); None: until paused or shut down by a task. Each of them returns as well when all inputs have come to their end
-        (``at_end``)."""
+    def run(self, until: Until = None, *, one_by_one: bool = False) -> int:
+        """Process messages; how many. ``"caught-up"``: to the head of all inputs; an int: so many; a
+        callable: until it returns true (it is asked between messages, or runs of them, and again and again
+        while there are none; what it raises ends the run, not the container); None: until paused or shut down
+        by a task. Each of them returns as well when all inputs have ended (``at_end``), and where an observer
+        holds a message. ``one_by_one``: a task that takes batches gets them one message at a
+        time."""
         if until is None:
-            return self._advance(lambda: self._loop.run())
+            return self._advance(lambda: self._loop.run(), one_by_one=one_by_one)
         if until == "caught-up":
-            return self._advance(lambda: self._loop.run(stop_at_head=True))
+            return self._advance(lambda: self._loop.run(stop_at_head=True), one_by_one=one_by_one)
         if isinstance(until, int) and not isinstance(until, bool):
-            return self._advance(lambda: self._loop.run(limit=until))
+            return self._advance(lambda: self._loop.run(limit=until), one_by_one=one_by_one)
         if callable(until):
-            return self._run_until(until)
-        raise ConfigError(f"run until {until!r}? Give 'caught-up', a number of messages, a function, or nothing")
+            return self._run_until(until, one_by_one=one_by_one)
+        raise ConfigError(
+            f"run until {until!r}? Give 'caught-up', a number of messages, a function, or nothing"
+        )
 
     def commit(self) -> None:
-        """Commit all tasks now. Between two messages: a task asks its coordinator. Raises ContainerStateError."""
+        """Commit all tasks now. Between two messages: a task asks its coordinator. Raises
+        ContainerStateError."""
         self._check_outside()
-        self._drive(lambda: self._commit(self._tasks))
+        self._drive(lambda: self.runtime.commits.commit(self.tasks))
+
+    def end_run(self) -> None:
+        """Call window() of all tasks once more, where ``task.window.at.end`` asks for it.
+
+        What it sends is sent, not committed yet. Raises TaskError, ContainerStateError."""
+        self._check_outside()
+        if self.config.boolean(AT_END):
+            self._drive(self._loop.call_last_windows)
 
     def pause(self) -> None:
-        """Have the ``run`` or ``step`` that goes on at present return after the message it is at; a later one is not concerned. May be
-        called from any thread."""
+        """Have the ``run`` or ``step`` that goes on at present return after the message it is at; a later one
+        is not concerned. May be called from any thread."""
         run = self._runs
 
         def pause() -> None:
@@ -180,128 +214,260 @@ class Container:
         self.post(pause)
 
     def post(self, command: Command) -> None:
-        """Have the event loop call ``command`` between two messages, while it runs. May be called from any thread."""
-        self._intake.post(command)
+        """Have the event loop call ``command`` between two messages, while it runs. May be called from any
+        thread."""
+        self.status.consumers.post(command)
 
     def stop(self) -> None:
-        """Commit, close the tasks, let go of everything. After a failure, or when called again, it does nothing.
+        """Commit, close the tasks, release everything. After a failure, or when called again, it does
+        nothing.
 
-        Every step is taken even if one before it failed; the first failure is raised at the end, and a failed commit makes the state
-        ``failed``."""
+        Every step is taken even if one before it failed; the first failure is raised at the end, and a failed
+        commit makes the state ``failed``."""
         if self.state == "new":
-            self._release(lambda: None)
-            self.state = "stopped"
+            self._resources.release(lambda: None)
+            self.status.state = "stopped"
         if self.state != "running":
             return
         self._check_still()
-        self._owner.take()
+        self._context.take()
         self.is_stopping = True
         try:
-            self._commit(self._tasks)
+            self.runtime.commits.commit(self.tasks, is_last=True)
         except BaseException as error:
             self._fail(error)
             raise
         finally:
             self.is_stopping = False
-        self._keep_last_picture()
-        self.state = "stopped"
-        self._tell_last()
-        self._release(self._close_committed, settle=True)
+        keep_last_snapshot(self.status)
+        self.status.state = "stopped"
+        self._resources.report_final()
+        self._resources.release(self._close_committed, finish_pending=True)
 
     def abandon(self, *, stuck: bool = False) -> None:
-        """Let go of everything as a crash would: no commit, no flush, no callback. Between two messages. Raises ContainerStateError.
+        """Release everything as a crash would: no commit, no flush, no callback. Between two messages.
+        Raises ContainerStateError.
 
-        ``stuck``: while a task is in the middle of a message that does not end, on another thread than this one. If it ever goes on, it can
-        do nothing any more: what its task was handed refuses, nothing of it is sent or committed, and ``run`` raises there."""
+        ``stuck``: while a task is in the middle of a message that does not end, on another thread than this
+        one. If it ever goes on, it can do nothing any more: what its task was handed refuses, nothing of it
+        is sent or committed, and ``run`` raises there."""
         if stuck:
             self._abandoned = True
             if self.state == "running":
-                self._keep_last_picture()
-            self._loop.abandoned = True
-            self._owner.revoke()
-            self._outbox.refuse()
+                keep_last_snapshot(self.status)
+            if self._runtime is not None:
+                self._loop.abandoned = True
+            self._context.revoke()
+            if self._runtime is not None:
+                self._runtime.outbox.close_for_writes()
             self.pause()  # ends turns
         else:
             self._check_outside()
         if self.state in ("new", "running"):
-            self.state, self.reason = "failed", "abandoned"
+            self.status.state, self.status.reason = "failed", "abandoned"
         if self.has_begun:
             self._loop.paused = True
-        self._release(lambda: None)
+        self._resources.release(lambda: None)
 
     def snapshot(self) -> ContainerSnapshot:
         """A picture of the container as it is now. On the thread that drives it, or between runs."""
-        return take_snapshot(self)
+        return take_snapshot(self.status)
+
+    @property
+    def config(self) -> Config:
+        """The job's config."""
+        return self.status.config
+
+    @property
+    def factory(self) -> Any:
+        """The task class or process function."""
+        return self.status.factory
+
+    @property
+    def name(self) -> str:
+        """The name and id of the job, as ``name-id``."""
+        return self.status.name
+
+    @property
+    def number(self) -> int:
+        """The number of this container in its job."""
+        return self.status.number
+
+    @property
+    def metrics(self) -> MetricsRegistry:
+        """The metrics of the container; tasks have their own."""
+        return self.status.metrics
+
+    @property
+    def state(self) -> ContainerState:
+        """new, running, stopped or failed."""
+        return self.status.state
+
+    @property
+    def reason(self) -> str:
+        """The reason of a failure; else empty."""
+        return self.status.reason
+
+    @property
+    def has_begun(self) -> bool:
+        """True once it reads its inputs, and from then on."""
+        return self._runtime is not None
+
+    @property
+    def choices(self) -> Sequence[IncomingMessageEnvelope]:
+        """The last messages chosen, as many as it remembers."""
+        return self.status.choices
+
+    @property
+    def last_partitions(self) -> tuple[PartitionSnapshot, ...]:
+        """The input partitions as they were when the container closed."""
+        return self.status.last_partitions
 
     @property
     def shut_down(self) -> bool:
-        """Whether the tasks have asked the container to stop."""
-        return self.state == "running" and self._loop.shutdown_requested
+        """True once the tasks have asked the container to stop."""
+        return self.state == "running" and self._loop.coordination.shutdown_requested
 
     @property
     def at_end(self) -> bool:
-        """Whether all inputs have come to their end: nothing more will ever be processed, and ``run`` returns at once."""
-        return self.has_begun and self._loop.at_end
+        """True once all inputs have ended: nothing more will be processed, and ``run`` returns at once."""
+        return self.has_begun and self._loop.coordination.at_end
 
     @property
     def processed(self) -> int:
-        """How many messages were processed so far; a broadcast message counts once."""
-        return self._loop.processed if self.has_begun else 0
+        """The number of messages processed so far; a broadcast message counts once."""
+        return self.status.progress.processed
 
     @property
     def nulls(self) -> int:
-        """How often there was no message to choose."""
-        return self._loop.nulls if self.has_begun else 0
+        """The number of times that there was no message to choose."""
+        return self.status.progress.nulls
 
     @property
     def chosen(self) -> int:
-        """How many messages were chosen so far: those that were processed, and the one at which a failure ended it."""
-        return self.processed + (self._loop.unfinished_count if self.has_begun else 0)
+        """The number of messages chosen so far: those that were processed, and the one at which the container
+        failed."""
+        return self.status.progress.chosen
 
     @property
-    def passed_over(self) -> PassedOver:
-        """How many messages were dropped or dead-lettered, and failures ignored, so far."""
-        return self._rejects.counts + PassedOver(ignored=self._loop.ignored) if self.has_begun else PassedOver()
+    def error_counts(self) -> ErrorCounts:
+        """Counts of messages that were dropped or dead-lettered, and of failures ignored, so far."""
+        return self.status.count_errors()
+
+    @property
+    def windows_left(self) -> WindowsLeft:
+        """The messages that no window() has followed yet."""
+        return (
+            self._loop.timers.windows.left(self.status.progress.processed)
+            if self.has_begun
+            else WindowsLeft()
+        )
 
     @property
     def busy_s(self) -> float:
-        """For how many seconds ``run`` or ``step`` has been busy with one message (or one window, or commit), give or take a poll interval;
-        0 where neither goes on at present. May be read on any thread."""
+        """For how many seconds ``run`` or ``step`` has been busy with one message (or one window, or commit),
+        give or take a poll interval; 0 where neither goes on at present. May be read on any thread."""
         if not self._is_advancing:
             return 0.0
-        return max(0.0, (self._clock.monotonic_ns() - max(self._advancing_since, self._loop.came_round_ns)) / 1e9)
+        return max(
+            0.0,
+            (self.status.clock.monotonic_ns() - max(self._advancing_since, self._loop.timers.last_check_ns))
+            / 1e9,
+        )
+
+    @property
+    def current_input(self) -> IncomingMessageEnvelope | None:
+        """The message that is being processed; None between two. May be read on any thread."""
+        return self._context.input
 
     @property
     def callbacks(self) -> set[CodeType]:
-        """The code of the tasks' callbacks, as far as it is written in Python: a thread that has a frame of it is in the middle of one."""
-        return {code for task in self._tasks for code in task.codes()}
+        """The code of the tasks' callbacks, where it is written in Python: a thread that has a frame of
+        it is in the middle of one."""
+        return {code for task in self.status.tasks for code in task.codes()}
 
     @property
     def polls(self) -> Mapping[str, int]:
-        """How often each system was polled so far."""
-        return self._intake.polls
+        """The number of polls of each system so far."""
+        return self.status.consumers.polls
 
     @property
     def tasks(self) -> Sequence[TaskInstance]:
         """The task instances, in natural order of their names."""
-        return tuple(self._tasks)
+        return tuple(self.status.tasks)
 
-    def on_choice(self, observe: Callable[[IncomingMessageEnvelope], object] | None) -> None:
-        """Show each chosen message to ``observe`` before its task sees it; None: to nobody, which costs nothing."""
-        self._loop.runs.shown = self.choices.maxlen if observe is None else None
-        self._loop.on_choice = observe
+    def observe(self, observer: ContainerObserver) -> None:
+        """Attach an observer, before the start or between two messages. Raises ContainerStateError in the
+        middle of one."""
+        self._check_outside()
+        self.status.observation.add(observer)
+        self._show_to_observers()
+
+    def stop_observing(self, observer: ContainerObserver) -> None:
+        """Detach an observer, between two messages; nothing happens where it is not attached. Raises
+        ContainerStateError."""
+        self._check_outside()
+        self.status.observation.remove(observer)
+        self._show_to_observers()
+
+    @property
+    def held(self) -> IncomingMessageEnvelope | None:
+        """The chosen message that an observer holds back; the next step or run begins with it."""
+        return self.status.progress.held
+
+    def _show_to_observers(self) -> None:
+        """Have all parts call the observers of now. Without any, they are as if there had never been one."""
+        if self.state not in ("new", "running"):
+            return
+        for task in self.status.tasks:
+            task.observe()
+        if self._runtime is not None:
+            self._runtime.outbox.observe()
+            is_observed = self.status.observation.observer is not None
+            self._loop.dispatcher.batches.shown = (
+                None if is_observed or self._context.trace is not None else self.status.choices.maxlen
+            )
+            if self._is_advancing:  # asked for by ``until``: the run looks again behind a command
+                self.post(lambda: None)
+
+    def exchange(self, what: Callable[[], None], factory: Any) -> None:
+        """Exchange the code of the tasks by ``what``, between two messages; ``factory`` is it from then on.
+        Raises ContainerStateError and what ``what`` raises, which changes nothing."""
+        self._check_outside()
+        self.require_running()
+        self._context.take()
+        what()
+        self.status.factory = factory
+
+    def replace(self, what: Callable[[], None], factory: Any) -> None:
+        """As ``exchange``, where ``what`` replaces state and outputs, too. Its failure fails the container,
+        which has half of each by then: the next start goes on from the last commit."""
+        self._check_outside()
+        self._drive(what)
+        self.status.factory = factory
+
+    def trace(self, trace: Trace) -> None:
+        """Note in ``trace`` what happens from the start on. Before ``start``."""
+        self._context.trace = self.status.consumers.trace = self.status.observation.trace = trace
 
     def require_running(self) -> None:
         """Raise ContainerStateError unless the container is started and has neither failed nor stopped."""
         if self.state != "running":
-            hint = "start() it first" if self.state == "new" else "make a new one: it goes on from the last checkpoint"
-            raise ContainerStateError(f"the container is {self.state}; {hint}" + (f" ({self.reason})" if self.reason else ""))
+            hint = (
+                "start() it first"
+                if self.state == "new"
+                else "make a new one: it goes on from the last checkpoint"
+            )
+            raise ContainerStateError(
+                f"the container is {self.state}; {hint}" + (f" ({self.reason})" if self.reason else "")
+            )
 
     def _check_outside(self) -> None:
         """Raise ContainerStateError in the middle of a message, half of which a commit would make durable."""
-        if self.has_begun and self._loop.is_inside:
+        if self.status.progress.in_iteration:
             raise ContainerStateError(
-                f"{self.name} is in the middle of a message: a task asks for a commit with coordinator.commit(), and for the end with "
+                f"{self.name} is in the middle of a message: a task asks for a commit with "
+                "coordinator.commit(), and for the end with "
                 "coordinator.shutdown(); what is between two messages can be done by what is posted"
             )
 
@@ -309,11 +475,23 @@ class Container:
         """Raise ContainerStateError where a ``run`` or ``step`` of this container is what led here."""
         self._check_outside()
         if self._is_advancing:
-            raise ContainerStateError(f"{self.name} is running: pause() it, and go on when its run() or step() has returned")
+            raise ContainerStateError(
+                f"{self.name} is running: pause() it, and go on when its run() or step() has returned"
+            )
+
+    @property
+    def runtime(self) -> Runtime:
+        """The parts that the start built. Before, and after a start that failed, there are none."""
+        assert self._runtime is not None, "the container has not begun"
+        return self._runtime
+
+    @property
+    def _loop(self) -> EventLoop:
+        return self.runtime.event_loop
 
     def _drive(self, what: Callable[[], _T]) -> _T:
         self.require_running()
-        self._owner.take()
+        self._context.take()
         try:
             return what()
         except BaseException as error:
@@ -322,9 +500,9 @@ class Container:
     def _advance(self, what: Callable[[], int], *, one_by_one: bool = False) -> int:
         self.require_running()
         self._check_still()
-        self._loop.runs.one_by_one = one_by_one
+        self._loop.dispatcher.batches.one_by_one = one_by_one
         self._runs += 1
-        self._advancing_since = self._clock.monotonic_ns()
+        self._advancing_since = self.status.clock.monotonic_ns()
         self._loop.paused = False
         self._is_advancing = True
         try:
@@ -332,7 +510,7 @@ class Container:
         finally:
             self._is_advancing = False
 
-    def _run_until(self, until: Callable[[], object]) -> int:
+    def _run_until(self, until: Callable[[], object], *, one_by_one: bool) -> int:
         problems: list[Exception] = []
 
         def is_reached() -> object:
@@ -342,253 +520,78 @@ class Container:
                 problems.append(error)
                 return True
 
-        done = self._advance(lambda: self._loop.run(until=is_reached))
+        done = self._advance(lambda: self._loop.run(until=is_reached), one_by_one=one_by_one)
         if problems:
             raise problems[0]
         return done
 
     def _step(self, n: int) -> int:
-        """Of the last messages of a step the chooser explains itself, one by one: while it still stands as it did when it chose."""
-        explained = min(self.choices.maxlen or 0, max(_EXPLAINED_LEAST, _CANDIDATES_PER_STEP // len(self._multiplexer.lanes)))
+        """Of the last messages of a step the chooser explains itself, one by one: while it still stands as it
+        did when it chose."""
+        explained = min(
+            self.status.choices.maxlen or 0,
+            max(_EXPLAINED_LEAST, _CANDIDATES_PER_STEP // len(self.runtime.multiplexer.partitions)),
+        )
         done = self._loop.run(limit=n - explained, stop_at_head=True)
-        observe = self._loop.on_choice
         if self._loop.paused or not explained:
             return done if self._loop.paused else done + self._loop.run(limit=n - done, stop_at_head=True)
 
-        def explained_too(envelope: IncomingMessageEnvelope) -> None:
-            if observe is not None:
-                observe(envelope)
-            self._explain(envelope)
-
-        self._loop.on_choice = explained_too
+        self._loop.choice_watch.explain = self.status.explain
         try:
             return done + self._loop.run(limit=n - done, stop_at_head=True)
         finally:
-            if self._loop.on_choice is explained_too:
-                self._loop.on_choice = observe
-
-    def _explain(self, envelope: IncomingMessageEnvelope) -> None:
-        """Keep why this message was chosen just now, for as long as the choice is remembered."""
-        why = self._multiplexer.explain(envelope, self._multiplexer.lanes[envelope.ssp])
-        self.explanations[envelope.ssp, envelope.offset] = why
-        while len(self.explanations) > len(self.choices):
-            del self.explanations[next(iter(self.explanations))]
+            self._loop.choice_watch.explain = None
 
     def _start(self) -> None:
+        status = self.status
         began = time.perf_counter_ns()
-        config = self.config
-        self.started_ms = self._clock.now_ms()
-        reporting = self._reporting = Reporting(config, self.name, self.number, self._systems, self._clock, self.metrics)
-        reporting.start(self)
-        inputs = checked_inputs(config, self.name, self._systems)
-        metadata = self._systems.inputs(inputs)
-        self._serdes = StreamSerdes(config)
-        self._rejects = Rejects(config, self._systems, self._outgoing, self.metrics)
-        checkpoints = self._checkpoints = self._checkpoints or checkpoint_manager(config, self.name)
-        if self._model is None:
-            self._model = plan(config.with_values({"job.container.count": 1}), self.name, metadata, checkpoints.last_generation())
-        model = self._model
-        container = model.containers[self.number]
-        now_ms = self._clock.now_ms()
-        exactly_once = is_exactly_once(config)
-        if exactly_once:
-            check_replayable(config, inputs, self._systems)
-            check_atomic(config, self.name, self._systems, checkpoints)
-        if self._generation is None:
-            self._generation = open_generation(checkpoints, model, now_ms=now_ms).number
-        epoch = checkpoints.claim(self._generation, self.number, now_ms=now_ms)
-        last = checkpoints.read_last()
-        # Until it was fenced, a former holder has gone on, perhaps with what has arrived since.
-        metadata = self._systems.inputs(inputs)
-        on_send = None if self._observer is None else self._observe_send
-        parts = (self._systems, checkpoints, self._serdes, self.metrics, self._rejects, on_send)
-        self._outbox: Outbox
-        if exactly_once:
-            self._outbox = AtomicOutbox(*parts, config=config, inputs=inputs, on_full=self._request_commit)
-        else:
-            self._outbox = LiveOutbox(*parts)
-        self._writers.append(self._outbox.stop)
-        self._meter = self.metrics if config.text("metrics.timer.enabled") == "true" else None
-        self._state_of_tasks = State(
-            config, self.name, self._systems, container, model.changelog_partitions, self._owner,
-            clock=self._clock, metrics=self.metrics, directory=checkpoints.directory, last=last, meter=self._meter,
-        )  # fmt: skip
-        self._writers.append(self._state_of_tasks.close)
-        self._commits = Commits(
-            self._tasks, self._outbox, self._state_of_tasks, checkpoints, self._clock, self._observer, systems=self._systems
-        )
-        try:
-            self._outbox.start([task.name for task in container.tasks], self._state_of_tasks.fenced(), self._generation, epoch)
-        except FencedError as error:
-            if last:
-                raise
-            # Fences that are ahead of checkpoints that do not exist.
-            raise FencedError(
-                f"{error}. If nothing of this job runs, its checkpoints have been deleted or lie elsewhere: bring them back, or delete "
-                "this changelog to begin anew"
-            ) from error
-        began_restore = time.perf_counter_ns()
-        corrections = self._state_of_tasks.restore(last, self._tell_of_restore)
-        self.metrics.gauge("restore-time", "container").set((time.perf_counter_ns() - began_restore) / 1e6)
-        self.restoring = None
-        self._outbox.correct(corrections)
-        self._make_tasks(container)
-        generation = checkpoints.last_generation()
-        starting = StartingOffsets(config, self._systems, metadata, last, generation.known if generation else frozenset())
-        self._place_tasks(last, starting)
-        for task in self._tasks:
-            placed = [(each.start, each.offset) for each in task.subscriptions]
-            task.init()
-            task.context.start_at = None
-            for each, former in zip(task.subscriptions, placed, strict=True):
-                if (each.start, each.offset) != former:
-                    each.start = starting.asked_for(task.name, each.ssp, each.start)
-        self._commits.record_starts(last, {each.changelog for each in corrections})
-        self._begin_to_read(metadata, reporting)
-        self.metrics.gauge("container-startup-time", "container").set((time.perf_counter_ns() - began) / 1e6)
+        status.started_ms = status.clock.now_ms()
+        runtime = build(status, self._resources, self._given, self._context, self._show_restore)
+        self._runtime, status.multiplexer = runtime, runtime.multiplexer
+        self._show_to_observers()
+        begin(status, runtime)
+        if self._context.trace is not None:
+            self._context.trace.begin(self._context)
+        took = time.perf_counter_ns() - began
+        status.metrics.gauge("container-startup-time", "container").set(took / 1e6)
 
-    def _make_tasks(self, container: ContainerModel) -> None:
-        outgoing, requests = self._outgoing, self._requests
-        listeners = lifecycle_listeners(self.config)
-        # A run of messages takes so long that to time it costs nothing.
-        run_timer = None if self.config.text("metrics.timer.enabled") == "false" else self.metrics.timer("process-ns", "container")
-        timer = None if self._meter is None else run_timer
-        for model in container.tasks:
-            stores = self._state_of_tasks.stores(model.name)
-            metrics = MetricsRegistry(getattr(self.factory, "__name__", "user"))
-            context = Context(model.name, model.partitions, self.config, metrics, stores, self._owner)
-            self._tasks.append(
-                TaskInstance(
-                    model, task_object(self.factory, self.config), context,
-                    lambda task: Collector(task, outgoing, self._owner),
-                    lambda task: Coordinator(task, requests, self._owner),
-                    stores, metrics, listeners, self._observer, timer, run_timer,
-                )
-            )  # fmt: skip
-
-    def _place_tasks(self, last: Mapping[str, Checkpoint], starting: StartingOffsets) -> None:
-        for task in self._tasks:
-            for subscription in task.subscriptions:
-                subscription.start, subscription.offset = starting.of(task.name, subscription.ssp, last.get(task.name))
-            task.committed = task.offsets()
-            task.context.start_at = task.start_at
-
-    def _begin_to_read(self, metadata: Metadata, reporting: Reporting) -> None:
-        self.seen = dict(metadata)
-        config = self.config
-        lanes = lanes_of(config, self._tasks, self._systems, self._serdes, metadata, self._ends)
-        takes_batches = any(task.takes_batches for task in self._tasks)
-        longest = longest_run(config)
-        if takes_batches:
-            for lane in lanes.values():
-                lane.take_batches(longest, room(config, lane.ssp.system))
-        inputs = sorted({ssp.system_stream for ssp in lanes})
-        chooser = wire_chooser(config, inputs, metadata, self.metrics, compare_in(inputs, self._systems), self._clock)
-        multiplexer = Multiplexer(self._intake, chooser, lanes, compare=self._compare)
-        self._multiplexer = multiplexer
-        starts = by_system({ssp: lane.start for ssp, lane in lanes.items()})
-        read = all_inputs(config)
-        consumers = {system: self._systems.input(system, self.metrics, read, self.name) for system in starts}
-        self._loop = EventLoop(
-            self._tasks, multiplexer, self._intake, self._outbox, self._commit, self.metrics,
-            owner=self._owner, outgoing=self._outgoing, requests=self._requests, clock=self._clock,
-            window_ms=config.integer("task.window.ms"), commit_ms=commit_interval(config, consumers.values()),
-            poll_ms=config.integer("task.poll.interval.ms"), idle_ms=config.integer("task.max.idle.ms"),
-            rejects=self._rejects, compare=self._compare, ignored=config.names("task.ignored.exceptions"), observer=self._observer,
-            longest_run=longest, timing=config.required("metrics.timer.enabled"), report=reporting.at,
-        )  # fmt: skip
-        self.has_begun = True
-        self._loop.choices = self.choices if self.choices.maxlen else None
-        self.on_choice(None)
-        for system, consumer in consumers.items():
-            self._intake.add(system, consumer, starts[system], room(config, system), runs=takes_batches)
-        self._commits.acknowledge_by(self._intake, lanes.values(), self._systems)
-        multiplexer.start()
-        reporting.begin()
-        self._loop.start()
-
-    def _compare(self, system: str, offset: str, other: str) -> int | None:
-        return self._systems.admin(system).compare(offset, other)
-
-    def _commit(self, tasks: Sequence[TaskInstance]) -> None:
-        with self._commit_ns.time():
-            self._commits.commit(tasks)
-
-    def _request_commit(self) -> None:
-        """Have the event loop commit at the end of this iteration."""
-        self._tasks[0].coordinator.commit(RequestScope.ALL_TASKS_IN_CONTAINER)
-
-    def _tell_of_restore(self, progress: RestoreProgress) -> None:
-        self.restoring = progress
+    def _show_restore(self, progress: RestoreProgress) -> None:
+        self.status.restoring = progress
         if self.on_restore is not None:
             self.on_restore()
 
-    def _observe_send(self, task: str, stream: Any) -> None:
-        assert self._observer is not None
-        self._observer("send", task, str(stream))
-
     def _fail_and_raise(self, error: BaseException) -> NoReturn:
-        failure = chooser_failure(error)
+        failure: Exception | None = limit_error(error) or chooser_failure(error)
         self._fail(failure or error)
         if failure is not None:
             raise failure from error
         raise error
 
     def _fail(self, error: BaseException) -> None:
-        """Close without a commit. What closing raises is only logged: the failure that led here is what the caller must see."""
+        """Close without a commit. What closing raises is only logged: the failure that led here is what the
+        caller must see."""
         if self._abandoned:
             return
-        self._keep_last_picture()
-        self.state = "failed"
-        self.reason = str(error) or type(error).__name__
+        keep_last_snapshot(self.status)
+        self.status.state = "failed"
+        self.status.reason = str(error) or type(error).__name__
         if self.has_begun:
             self._loop.paused = True
-        self._tell_last()
+        self._resources.report_final()
         try:
-            self._release(self._close_tasks, settle=True)
+            self._resources.release(self._close_tasks, finish_pending=True)
         except Exception as problem:
             log.warning("while closing after a failure: %s", problem)
 
-    def _keep_last_picture(self) -> None:
-        """What a snapshot will show when neither the systems nor the chooser can be asked any more."""
-        try:
-            self.last_partitions = partition_snapshots(self)
-            if self.choices:
-                last = self.choices[-1]
-                why = self._multiplexer.explain(last, self._loop.awaiting_refill)
-                self.explanations.setdefault((last.ssp, last.offset), why)
-        except Exception as problem:
-            log.warning("no last picture of the inputs: %s", problem)
-
-    def _tell_last(self) -> None:
-        if self._reporting is not None:
-            self._reporting.tell_last()
-
     def _close_tasks(self) -> None:
-        do_all([task.close for task in self._tasks])
+        do_all([task.close for task in self.status.tasks])
 
     def _close_committed(self) -> None:
-        """Close the tasks after the last commit, and say so where one of them still does what only another commit would have kept."""
+        """Close the tasks after the last commit, and say so where one of them still does what only another
+        commit would have kept."""
         try:
             self._close_tasks()
         finally:
-            sent, changed = len(self._outgoing), sum(store.changes for task in self._tasks for store in task.stores.values())
-            if sent or changed:
-                log.warning(
-                    "%s: what tasks did in close() is lost, because the last commit comes before it (messages sent: %d, keys of stores "
-                    "changed: %d); do it in process(), window() or end_of_stream()", self.name, sent, changed,
-                )  # fmt: skip
-
-    def _release(self, close_tasks: Callable[[], None], *, settle: bool = False) -> None:
-        """Stop reading, close the tasks, stop writing; every step even if one before failed, whose error is raised at the end. ``settle``:
-        wait until everybody can read what was committed."""
-        steps: list[Callable[[], None]] = [lambda: self._intake.stop(self.config.integer("task.shutdown.ms"))]
-        if self.has_begun:
-            steps.append(self._multiplexer.stop)
-        steps += [close_tasks, *reversed(self._writers)]
-        if self._checkpoints is not None:
-            steps += [*([self._checkpoints.settle] if settle else []), self._checkpoints.close]
-        if self._reporting is not None:
-            steps.append(self._reporting.stop)
-        steps.append(self._systems.close)
-        do_all(steps)
+            warn_of_uncommitted(
+                self.name, 0 if self._runtime is None else len(self._runtime.collected), self.tasks
+            )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import streambench as sb
-from streambench.checkpoint.choice import checkpoint_manager
+from streambench.checkpoint.factory import checkpoint_manager
 from streambench.clock import Clock
 from streambench.metrics.registry import MetricsRegistry
 from streambench.system.systems import Systems
@@ -22,7 +22,12 @@ class Keep(sb.StreamTask):
     def init(self, context: sb.TaskContext) -> None:
         self.store = context.store("s")
 
-    def process(self, envelope: sb.IncomingMessageEnvelope, collector: sb.MessageCollector, coordinator: sb.TaskCoordinator) -> None:
+    def process(
+        self,
+        envelope: sb.IncomingMessageEnvelope,
+        collector: sb.MessageCollector,
+        coordinator: sb.TaskCoordinator,
+    ) -> None:
         if envelope.message == "commit":
             coordinator.commit(sb.RequestScope.ALL_TASKS_IN_CONTAINER)
         elif envelope.message:
@@ -63,7 +68,9 @@ class Job:
             producer.start()
             for entry in entries:
                 key, message = entry if isinstance(entry, tuple) else ("", entry)
-                producer.send("test", sb.OutgoingMessageEnvelope(INPUT, message.encode(), key.encode(), partition=0))
+                producer.send(
+                    "test", sb.OutgoingMessageEnvelope(INPUT, message.encode(), key.encode(), partition=0)
+                )
             producer.flush("test")
             producer.stop()
 
@@ -75,7 +82,9 @@ class Job:
         container.start()
         return container
 
-    def run(self, *entries: tuple[str, str] | str, crash: bool = False, values: Mapping[str, Any] | None = None) -> dict[str, str]:
+    def run(
+        self, *entries: tuple[str, str] | str, crash: bool = False, values: Mapping[str, Any] | None = None
+    ) -> dict[str, str]:
         """Process messages in one start of the job; the state at the end."""
         self.send(*entries)
         container = self.container(values)

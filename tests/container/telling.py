@@ -32,7 +32,9 @@ class Counter(StreamTask):
     def init(self, context: TaskContext) -> None:
         self.counts = context.store("counts")
 
-    def process(self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+    def process(
+        self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+    ) -> None:
         self.counts.put(envelope.message, 1 + (self.counts.get(envelope.message) or 0))
         send(collector, self.counts.get(envelope.message))
 
@@ -89,7 +91,7 @@ class Telling(MemorySystemFactory):
     def get_producer(self, system: str, config: Config, metrics: MetricsRegistry) -> MemoryProducer:
         return self.producer(self._streams(system))
 
-    def get_admin(self, system: str, config: Config) -> MemoryAdmin:
+    def get_admin(self, system: str, config: Config, metrics: MetricsRegistry | None = None) -> MemoryAdmin:
         return TellingAdmin(self._streams(system))
 
 

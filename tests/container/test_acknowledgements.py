@@ -30,10 +30,14 @@ def empty_broker() -> Iterator[None]:
 
 def job(directory: Path, **more: Any) -> dict[str, Any]:
     return {
-        "job.name": "acknowledging", "task.inputs": "q.a", "task.commit.ms": -1, "task.checkpoint.system": "file",
-        "task.checkpoint.path": directory / "checkpoints", "systems.q.samza.factory": "tests.system.queued.QueueSystem",
+        "job.name": "acknowledging",
+        "task.inputs": "q.a",
+        "task.commit.ms": -1,
+        "task.checkpoint.system": "file",
+        "task.checkpoint.path": directory / "checkpoints",
+        "systems.q.samza.factory": "tests.system.queued.QueueSystem",
         **{key.replace("__", "."): value for key, value in more.items()},
-    }  # fmt: skip
+    }
 
 
 def started(directory: Path, task: Any = ignore, clock: Any = None, **more: Any) -> Container:
@@ -76,7 +80,7 @@ def test_a_commit_that_fails_acknowledges_nothing(tmp_path: Path, monkeypatch: p
     def fail(*_: Any) -> None:
         raise StreamSystemError("the disk is full")
 
-    monkeypatch.setattr(container._checkpoints, "write", fail)
+    monkeypatch.setattr(container.runtime.checkpoints, "write", fail)
     with pytest.raises(StreamSystemError, match="disk is full"):
         container.commit()
     assert acknowledged() == []
@@ -84,7 +88,9 @@ def test_a_commit_that_fails_acknowledges_nothing(tmp_path: Path, monkeypatch: p
 
 
 def test_a_failing_task_leaves_its_message_to_be_sent_again(tmp_path: Path) -> None:
-    def fail(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+    def fail(
+        envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+    ) -> None:
         raise ValueError("no")
 
     broker.put("a", b"1")
@@ -95,7 +101,9 @@ def test_a_failing_task_leaves_its_message_to_be_sent_again(tmp_path: Path) -> N
 
 
 def test_an_ignored_failure_counts_as_processed(tmp_path: Path) -> None:
-    def fail(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+    def fail(
+        envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+    ) -> None:
         raise ValueError("no")
 
     broker.put("a", b"1")
@@ -105,7 +113,9 @@ def test_an_ignored_failure_counts_as_processed(tmp_path: Path) -> None:
     assert acknowledged() == [b"1"]
 
 
-def committing_when_asked(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+def committing_when_asked(
+    envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+) -> None:
     if envelope.message == b"mine":
         coordinator.commit(RequestScope.CURRENT_TASK)
 
@@ -126,7 +136,9 @@ def test_a_broadcast_message_is_acknowledged_once_all_tasks_have_committed_it(tm
         def init(self, context: TaskContext) -> None:
             self.is_first = context.task_name == "Partition 0"
 
-        def process(self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        def process(
+            self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+        ) -> None:
             if self.is_first:
                 coordinator.commit(RequestScope.CURRENT_TASK)
 
@@ -140,10 +152,14 @@ def test_a_broadcast_message_is_acknowledged_once_all_tasks_have_committed_it(tm
     container.stop()
 
 
-def test_a_start_goes_on_with_what_comes_whatever_a_checkpoint_says(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_start_goes_on_with_what_comes_whatever_a_checkpoint_says(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     seen: list[Any] = []
 
-    def note(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+    def note(
+        envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+    ) -> None:
         seen.append((envelope.offset, envelope.message))
 
     with caplog.at_level(logging.WARNING):
@@ -157,7 +173,9 @@ def test_a_start_goes_on_with_what_comes_whatever_a_checkpoint_says(tmp_path: Pa
     assert acknowledged() == [b"1", b"2", b"3", b"4", b"5", b"6"]
 
 
-def test_a_partition_that_is_new_is_taken_as_it_comes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_partition_that_is_new_is_taken_as_it_comes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     started(tmp_path).stop()
     broker.create("a", 3)
     with caplog.at_level(logging.WARNING):
@@ -177,11 +195,16 @@ def test_nobody_can_say_how_many_messages_are_left(tmp_path: Path) -> None:
 
 
 def test_exactly_once_wants_landing(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^task\.processing\.guarantee: .*systems\.q\.samza\.landing=LOGSYSTEM") as raised:
+    with pytest.raises(
+        ConfigError, match=r"^task\.processing\.guarantee: .*systems\.q\.samza\.landing=LOGSYSTEM"
+    ) as raised:
         started(
-            tmp_path, task__processing__guarantee="exactly-once", task__checkpoint__system="log", systems__log__samza__factory="log",
+            tmp_path,
+            task__processing__guarantee="exactly-once",
+            task__checkpoint__system="log",
+            systems__log__samza__factory="log",
             systems__log__path=tmp_path / "log",
-        )  # fmt: skip
+        )
     assert raised.value.key == "task.processing.guarantee"
 
 
@@ -197,14 +220,18 @@ def test_no_task_can_begin_anywhere_else(tmp_path: Path) -> None:
 
         process = staticmethod(ignore)
 
-    with pytest.raises(OffsetError, match=r"q\.a\.0: Partition 0 cannot begin at 5.*systems\.q\.samza\.landing"):
+    with pytest.raises(
+        OffsetError, match=r"q\.a\.0: Partition 0 cannot begin at 5.*systems\.q\.samza\.landing"
+    ):
         started(tmp_path, Starting)
 
 
 def test_where_senders_wait_commits_come_in_time(tmp_path: Path) -> None:
     clock, times = ManualClock(), []
 
-    def advance(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+    def advance(
+        envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+    ) -> None:
         clock.advance(60)
         times.append(len(acknowledged()))
 
@@ -217,13 +244,17 @@ def test_where_senders_wait_commits_come_in_time(tmp_path: Path) -> None:
     container.stop()
 
 
-@pytest.mark.parametrize(("configured", "within", "expected"), [(50, 100, [0, 1, 2]), (-1, 100, [0, 0, 0]), (200, None, [0, 0, 0])])
+@pytest.mark.parametrize(
+    ("configured", "within", "expected"), [(50, 100, [0, 1, 2]), (-1, 100, [0, 0, 0]), (200, None, [0, 0, 0])]
+)
 def test_the_configuration_may_ask_for_more_commits_or_for_none_at_all(
     tmp_path: Path, configured: int, within: int | None, expected: list[int]
 ) -> None:
     clock, times = ManualClock(), []
 
-    def advance(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+    def advance(
+        envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+    ) -> None:
         clock.advance(60)
         times.append(len(acknowledged()))
 
@@ -244,7 +275,9 @@ def test_a_run_to_the_head_acknowledges_all_of_it(tmp_path: Path) -> None:
     assert (acknowledged(0), acknowledged(1)) == ([b"1", b"2"], [b"3"])
 
 
-def test_an_acknowledgement_that_fails_ends_the_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_acknowledgement_that_fails_ends_the_container(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(self: Any, offsets: Any) -> None:
         raise StreamSystemError("the broker is gone")
 

@@ -19,7 +19,9 @@ seen: list[str] = []
 LONG_AFTER = 1 << 50
 
 
-def note(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+def note(
+    envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+) -> None:
     seen.append(f"{envelope.ssp.stream}.{envelope.ssp.partition}@{envelope.offset}")
 
 
@@ -39,10 +41,17 @@ def log(tmp_path: Path) -> Iterator[Log]:
 
 
 def settings(log: Log, **more: str) -> Config:
-    return Config({
-        "job.name": "boot", "task.inputs": "log.boot,log.other", "systems.log.samza.factory": "log", "systems.log.path": str(log.path),
-        "systems.log.samza.offset.default": "oldest", "systems.log.streams.boot.samza.bootstrap": "true", **more,
-    })  # fmt: skip
+    return Config(
+        {
+            "job.name": "boot",
+            "task.inputs": "log.boot,log.other",
+            "systems.log.samza.factory": "log",
+            "systems.log.path": str(log.path),
+            "systems.log.samza.offset.default": "oldest",
+            "systems.log.streams.boot.samza.bootstrap": "true",
+            **more,
+        }
+    )
 
 
 def put(partition: Partition, *entries: tuple[str, str | None]) -> None:
@@ -68,7 +77,9 @@ def test_compacted_offsets_and_an_empty_partition_do_not_hang_it(log: Log) -> No
     boot = log.partition("boot", 0)
     put(boot, ("a", "1"), ("b", "1"), ("a", "2"), ("b", None))
     boot.clean(LONG_AFTER)
-    assert [str(row["offset"]) for batch in boot.read(boot.bounds()[0]) for row in batch.to_pylist()] == ["2"], "the newest is gone"
+    assert [str(row["offset"]) for batch in boot.read(boot.bounds()[0]) for row in batch.to_pylist()] == [
+        "2"
+    ], "the newest is gone"
     assert caught_up(log)[0] == "boot.0@2"
     assert len(seen) == 1 + 6
 
@@ -140,4 +151,7 @@ def test_a_closed_gate_is_shown_and_told_once(log: Log, caplog: pytest.LogCaptur
         container.run("caught-up")
     container.stop()
     assert container.snapshot().gate == ""
-    assert caplog.messages == [f"{gate} before any other input is processed", "bootstrap: all streams have caught up"]
+    assert caplog.messages == [
+        f"{gate} before any other input is processed",
+        "bootstrap: all streams have caught up",
+    ]

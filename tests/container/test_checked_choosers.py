@@ -59,7 +59,9 @@ GATE = {"systems.mem.streams.a.samza.bootstrap": True}
 
 @pytest.mark.parametrize("settings", [{}, PRIORITY, GATE], ids=["alone", "priorities", "gate"])
 @pytest.mark.parametrize(
-    ("chooser", "offset", "processed"), [(Twice, "0", 1), (Thief, "77", 0)], ids=["a message twice", "a message of its own"]
+    ("chooser", "offset", "processed"),
+    [(Twice, "0", 1), (Thief, "77", 0)],
+    ids=["a message twice", "a message of its own"],
 )
 def test_a_chooser_that_returns_what_is_not_waiting_ends_the_job(
     settings: dict[str, Any], chooser: type, offset: str, processed: int
@@ -74,7 +76,9 @@ def test_a_chooser_that_returns_what_is_not_waiting_ends_the_job(
 
 def test_a_chooser_that_returns_no_message_at_all_is_named() -> None:
     container = Bench(ignore, {"mem.a": {0: [1]}}, {"task.chooser.class": Talker}).started()
-    with pytest.raises(ChooserError, match=r"Talker\.choose returned 'the next one, please', which is no message"):
+    with pytest.raises(
+        ChooserError, match=r"Talker\.choose returned 'the next one, please', which is no message"
+    ):
         container.step()
 
 
@@ -90,7 +94,11 @@ def idle_for(bench: Bench, milliseconds: int) -> None:
 
 
 def test_of_a_chooser_that_chooses_nothing_one_warning_tells(caplog: pytest.LogCaptureFixture) -> None:
-    bench = Bench(ignore, {"mem.a": {number: [1, 2] for number in range(12)}}, {"task.chooser.class": Lazy, "task.max.idle.ms": 0})
+    bench = Bench(
+        ignore,
+        {"mem.a": {number: [1, 2] for number in range(12)}},
+        {"task.chooser.class": Lazy, "task.max.idle.ms": 0},
+    )
     bench.started()
     idle_for(bench, 900)
     assert caplog.messages == []
@@ -102,7 +110,9 @@ def test_a_closed_gate_is_no_fault_of_the_chooser(caplog: pytest.LogCaptureFixtu
     first, other = SystemStream("mem", "a"), SystemStream("mem", "b")
     metadata = {first: {0: PartitionMetadata("0", "4", "5")}, other: {0: PartitionMetadata("0", "4", "5")}}
     clock = ManualClock()
-    chooser = wire_chooser(Config({"task.chooser.class": Mine, **GATE}), [first, other], metadata, MetricsRegistry(), None, clock)
+    chooser = wire_chooser(
+        Config({"task.chooser.class": Mine, **GATE}), [first, other], metadata, MetricsRegistry(), None, clock
+    )
     for stream in metadata:
         chooser.register(SystemStreamPartition(stream.system, stream.stream, 0), "0")
     chooser.start()

@@ -15,7 +15,7 @@ from streambench.errors import (
     TaskError,
 )
 from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
-from streambench.planning.places import open_generation
+from streambench.planning.changelog_partitions import open_generation
 from streambench.planning.plan import plan
 from streambench.system.memory import (
     MemoryAdmin,
@@ -23,7 +23,15 @@ from streambench.system.memory import (
 )
 from streambench.task import MessageCollector, TaskContext, TaskCoordinator
 from tests.container.jobs import Bench, echo, ignore, send
-from tests.container.telling import STORE, Counter, Failing, Telling, TellingCheckpoints, TellingChooser, happened
+from tests.container.telling import (
+    STORE,
+    Counter,
+    Failing,
+    Telling,
+    TellingCheckpoints,
+    TellingChooser,
+    happened,
+)
 
 # Committing
 
@@ -64,7 +72,9 @@ def test_a_change_of_state_alone_is_something_to_commit() -> None:
             super().init(context)
             self.context = context
 
-        def process(self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        def process(
+            self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+        ) -> None:
             pass
 
         def window(self, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
@@ -75,9 +85,11 @@ def test_a_change_of_state_alone_is_something_to_commit() -> None:
     bench.clock.advance(100)
     container.step()
     container.commit()
-    assert [key for partition in bench.streams.of(SystemStream("mem", "counts-changelog")) for key, _ in partition.entries()] == [
-        b"windows"
-    ]
+    assert [
+        key
+        for partition in bench.streams.of(SystemStream("mem", "counts-changelog"))
+        for key, _ in partition.entries()
+    ] == [b"windows"]
 
 
 def test_the_checkpoints_of_all_tasks_are_one_write() -> None:
@@ -115,7 +127,9 @@ def test_a_task_cannot_drive_its_own_container_in_the_middle_of_a_message(act: s
     acts = [act]
 
     class Meddler(Counter):
-        def process(self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        def process(
+            self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+        ) -> None:
             super().process(envelope, collector, coordinator)
             if envelope.offset == "1" and acts:
                 getattr(bench.container, acts.pop())()
@@ -123,9 +137,17 @@ def test_a_task_cannot_drive_its_own_container_in_the_middle_of_a_message(act: s
     config = STORE | {"stores.counts.changelog": "mem.changes", "task.processing.guarantee": guarantee}
     bench = Bench(Meddler, {"mem.a": {0: ["x", "x", "x"]}}, config)
     container = bench.started()
-    with pytest.raises(TaskError, match=r"at mem\.a\.0@1: .* is in the middle of a message: a task asks .* coordinator\.commit\(\)"):
+    with pytest.raises(
+        TaskError,
+        match=r"at mem\.a\.0@1: .* is in the middle of a message: a task asks .* coordinator\.commit\(\)",
+    ):
         container.run("caught-up")
-    again = Container(config=bench.config, task=Meddler, systems=bench.container._systems, checkpoints=bench.checkpoints)
+    again = Container(
+        config=bench.config,
+        task=Meddler,
+        systems=bench.container.status.systems,
+        checkpoints=bench.checkpoints,
+    )
     again.start()
     again.run("caught-up")
     again.stop()
@@ -170,7 +192,9 @@ def test_a_clean_stop_commits_then_closes() -> None:
 
 def test_what_a_task_does_in_its_close_is_not_lost_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
     class SaysGoodbye(Counter):
-        def process(self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        def process(
+            self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+        ) -> None:
             super().process(envelope, collector, coordinator)
             self.collector = collector
 
@@ -184,7 +208,8 @@ def test_what_a_task_does_in_its_close_is_not_lost_without_a_word(caplog: pytest
     container.run("caught-up")
     container.stop()
     assert [record.getMessage() for record in caplog.records] == [
-        "SaysGoodbye-1: what tasks did in close() is lost, because the last commit comes before it (messages sent: 1, keys of stores "
+        "SaysGoodbye-1: what tasks did in close() is lost, because the last commit comes before it "
+        "(messages sent: 1, keys of stores "
         "changed: 1); do it in process(), window() or end_of_stream()"
     ]
 
@@ -199,7 +224,14 @@ def test_everything_is_let_go_of_in_order() -> None:
     container.commit()
     happened.clear()
     container.stop()
-    assert happened == ["consumer stops", "chooser stops", "close", "producer stops", "checkpoints close", "admin closes"]
+    assert happened == [
+        "consumer stops",
+        "chooser stops",
+        "close",
+        "producer stops",
+        "checkpoints close",
+        "admin closes",
+    ]
 
 
 def test_a_stopped_container_can_be_stopped_again() -> None:
@@ -217,8 +249,13 @@ def test_a_container_that_was_never_started_can_be_stopped() -> None:
 
 
 def test_a_commit_that_fails_at_the_stop_makes_it_a_failure_and_closes_all_the_same() -> None:
-    bench = Bench(Counter, {"mem.a": {0: ["x"]}}, factory=Failing(streams := MemoryStreams()), streams=streams,
-                  config={"stores.counts.factory": "memory"})  # fmt: skip
+    bench = Bench(
+        Counter,
+        {"mem.a": {0: ["x"]}},
+        factory=Failing(streams := MemoryStreams()),
+        streams=streams,
+        config={"stores.counts.factory": "memory"},
+    )
     container = bench.started()
     container.step()
     with pytest.raises(StreamSystemError, match="the disk is full"):
@@ -233,7 +270,13 @@ def test_a_close_that_fails_keeps_nobody_else_from_being_closed() -> None:
             super().close()
             raise RuntimeError("I stay")
 
-    bench = Bench(Stubborn, {"mem.a": {0: ["x"], 1: ["y"]}}, STORE, factory=Telling(streams := MemoryStreams()), streams=streams)
+    bench = Bench(
+        Stubborn,
+        {"mem.a": {0: ["x"], 1: ["y"]}},
+        STORE,
+        factory=Telling(streams := MemoryStreams()),
+        streams=streams,
+    )
     container = bench.started()
     container.run("caught-up")
     with pytest.raises(TaskError, match=r"Partition 0 failed in close\(\): RuntimeError: I stay"):
@@ -246,7 +289,9 @@ def test_a_close_that_fails_keeps_nobody_else_from_being_closed() -> None:
 
 def test_a_failure_in_closing_does_not_hide_the_failure_that_led_to_it() -> None:
     class Hopeless(Counter):
-        def process(self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        def process(
+            self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+        ) -> None:
             raise ValueError("first")
 
         def close(self) -> None:
@@ -266,16 +311,27 @@ def test_after_a_failure_there_is_nothing_to_stop() -> None:
     container.stop()
     assert container.state == "failed"
     assert bench.committed() == {}
-    with pytest.raises(ContainerStateError, match=r"the container is failed; make a new one: .* \(Partition 0 failed at mem\.a\.0@0"):
+    with pytest.raises(
+        ContainerStateError,
+        match=r"the container is failed; make a new one: .* \(Partition 0 failed at mem\.a\.0@0",
+    ):
         container.step()
 
 
-def fails(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+def fails(
+    envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+) -> None:
     raise ValueError("no")
 
 
 def test_to_abandon_a_container_is_to_let_go_without_commit_or_close() -> None:
-    bench = Bench(Counter, {"mem.a": {0: ["x", "y"]}}, STORE, factory=Telling(streams := MemoryStreams()), streams=streams)
+    bench = Bench(
+        Counter,
+        {"mem.a": {0: ["x", "y"]}},
+        STORE,
+        factory=Telling(streams := MemoryStreams()),
+        streams=streams,
+    )
     container = bench.started()
     container.step()
     happened.clear()
@@ -293,7 +349,13 @@ def test_to_abandon_a_container_is_to_let_go_without_commit_or_close() -> None:
 
 def again(bench: Bench, task: Any, config: Mapping[str, Any] | None = None) -> Bench:
     """Another start of the same job, as another process would make it."""
-    return Bench(task, {}, {"task.inputs": "mem.a", **(config or {})}, streams=bench.streams, checkpoints=bench.checkpoints.sibling())
+    return Bench(
+        task,
+        {},
+        {"task.inputs": "mem.a", **(config or {})},
+        streams=bench.streams,
+        checkpoints=bench.checkpoints.sibling(),
+    )
 
 
 def test_a_new_container_goes_on_from_the_last_commit() -> None:
@@ -350,16 +412,31 @@ def test_a_stop_of_a_fenced_container_is_a_failure() -> None:
 
 
 def test_each_container_runs_its_own_tasks() -> None:
-    first = Bench(echo, {"mem.a": {number: [f"m{number}"] for number in range(4)}}, {"job.container.count": 2})
-    metadata = {SystemStream("mem", "a"): MemoryAdmin(first.streams).metadata([SystemStream("mem", "a")])[SystemStream("mem", "a")]}
+    first = Bench(
+        echo, {"mem.a": {number: [f"m{number}"] for number in range(4)}}, {"job.container.count": 2}
+    )
+    metadata = {
+        SystemStream("mem", "a"): MemoryAdmin(first.streams).metadata([SystemStream("mem", "a")])[
+            SystemStream("mem", "a")
+        ]
+    }
     model = plan(first.config, "job-1", metadata)
     generation = first.checkpoints.open_generation(
-        {container.number: [task.name for task in container.tasks] for container in model.containers}, now_ms=0
+        {container.number: [task.name for task in container.tasks] for container in model.containers},
+        now_ms=0,
     )
     places = []
     for number in (0, 1):
-        bench = Bench(echo, {}, {"task.inputs": "mem.a"}, streams=first.streams, checkpoints=first.checkpoints.sibling(),
-                      model=model, number=number, generation=generation.number)  # fmt: skip
+        bench = Bench(
+            echo,
+            {},
+            {"task.inputs": "mem.a"},
+            streams=first.streams,
+            checkpoints=first.checkpoints.sibling(),
+            model=model,
+            number=number,
+            generation=generation.number,
+        )
         container = bench.started()
         container.run("caught-up")
         container.stop()
@@ -375,8 +452,16 @@ def test_a_container_of_a_first_start_is_not_misled_by_what_another_has_recorded
     model = plan(first.config, "job-1", MemoryAdmin(first.streams).metadata([SystemStream("mem", "a")]))
     generation = open_generation(first.checkpoints, model, now_ms=0)
     for number in (0, 1):
-        bench = Bench(ignore, {}, {"task.inputs": "mem.a", **upcoming}, streams=first.streams, checkpoints=first.checkpoints.sibling(),
-                      model=model, number=number, generation=generation.number)  # fmt: skip
+        bench = Bench(
+            ignore,
+            {},
+            {"task.inputs": "mem.a", **upcoming},
+            streams=first.streams,
+            checkpoints=first.checkpoints.sibling(),
+            model=model,
+            number=number,
+            generation=generation.number,
+        )
         container = bench.started()
         assert container.run("caught-up") == 0
         container.stop()
@@ -390,9 +475,12 @@ def end(**offsets: str) -> dict[SystemStreamPartition, str]:
 
 
 @pytest.mark.parametrize(
-    ("ends", "expected"), [(("0", "0"), []), (("2", "1"), [0, 10, 1]), (("3", "0"), [0, 1, 2]), (("9", "2"), [0, 10, 1, 11, 2])]
+    ("ends", "expected"),
+    [(("0", "0"), []), (("2", "1"), [0, 10, 1]), (("3", "0"), [0, 1, 2]), (("9", "2"), [0, 10, 1, 11, 2])],
 )
-def test_a_bounded_run_stops_before_its_ends_whatever_arrives(ends: tuple[str, str], expected: list[int]) -> None:
+def test_a_bounded_run_stops_before_its_ends_whatever_arrives(
+    ends: tuple[str, str], expected: list[int]
+) -> None:
     bench = Bench(echo, {"mem.a": {0: [0, 1, 2], 1: [10, 11]}}, ends=end(p0=ends[0], p1=ends[1]))
     container = bench.started()
     bench.put("mem.a.1", 12) if ends[1] == "2" else None
@@ -412,8 +500,10 @@ def test_messages_beyond_an_end_do_not_count_as_lag_to_catch_up_with() -> None:
 def test_a_bootstrap_stream_that_ends_before_its_newest_message_opens_the_gate() -> None:
     """What arrived between planning and the start lies beyond the end, and must not keep the gate closed."""
     bench = Bench(
-        echo, {"mem.z": {0: ["boot 1", "boot 2"]}, "mem.a": {0: ["other"]}}, {"systems.mem.streams.z.samza.bootstrap": "true"},
+        echo,
+        {"mem.z": {0: ["boot 1", "boot 2"]}, "mem.a": {0: ["other"]}},
+        {"systems.mem.streams.z.samza.bootstrap": "true"},
         ends={SystemStreamPartition("mem", "z", 0): "1"},
-    )  # fmt: skip
+    )
     assert bench.started().run("caught-up") == 2
     assert bench.outputs() == ["boot 1", "other"]

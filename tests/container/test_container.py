@@ -15,19 +15,21 @@ from streambench.container.container import Container
 from streambench.errors import (
     ConfigError,
     ContainerStateError,
-    StoreError,
     TaskError,
     UnknownStreamError,
-    WrongThreadError,
 )
-from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream
+from streambench.model import IncomingMessageEnvelope
 from streambench.system.memory import (
     MemoryStreams,
-    memory_streams,
 )
-from streambench.task import KeyValueStore, MessageCollector, RequestScope, StreamTask, TaskContext, TaskCoordinator
+from streambench.task import (
+    MessageCollector,
+    StreamTask,
+    TaskContext,
+    TaskCoordinator,
+)
 from streambench.testing import run_job
-from tests.container.jobs import Bench, echo, ignore, send
+from tests.container.jobs import Bench, Choices, echo, ignore
 from tests.container.telling import STORE, Counter, Telling, happened
 
 # Making one
@@ -38,7 +40,9 @@ def test_a_container_is_made_of_a_config_a_mapping_or_the_path_of_a_properties_f
     path = tmp_path / "job.properties"
     path.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
     for config in (Config(values), values, path, str(path)):
-        assert Container.from_config(config, ignore).config == Container(config, ignore).config == Config(values)
+        assert (
+            Container.from_config(config, ignore).config == Container(config, ignore).config == Config(values)
+        )
     assert Container(path, ignore).name == "job-1"
 
 
@@ -88,29 +92,44 @@ def test_the_inputs_need_not_exist_before_the_start() -> None:
 
 
 def test_the_system_of_an_input_must_be_defined() -> None:
-    container = Container.from_config({"task.inputs": "lgo.a", "systems.log.samza.factory": "log", "systems.log.path": "x"}, ignore)
+    container = Container.from_config(
+        {"task.inputs": "lgo.a", "systems.log.samza.factory": "log", "systems.log.path": "x"}, ignore
+    )
     with pytest.raises(ConfigError, match=r"task\.inputs: there is no system 'lgo'; did you mean log"):
         container.start()
 
 
-@pytest.mark.parametrize("key", ["systems.lgo.samza.offset.default", "systems.lgo.streams.a.samza.reset.offset", "systems.lgo.path"])
+@pytest.mark.parametrize(
+    "key",
+    ["systems.lgo.samza.offset.default", "systems.lgo.streams.a.samza.reset.offset", "systems.lgo.path"],
+)
 def test_a_setting_of_a_system_that_nothing_defines_is_not_passed_over(key: str) -> None:
-    config = {"task.inputs": "log.a", "systems.log.samza.factory": "log", "systems.log.path": "x", key: "oldest"}
+    config = {
+        "task.inputs": "log.a",
+        "systems.log.samza.factory": "log",
+        "systems.log.path": "x",
+        key: "oldest",
+    }
     with pytest.raises(ConfigError, match=rf"{key}: there is no system 'lgo'; did you mean log") as caught:
         Container.from_config(config, ignore).start()
     assert caught.value.key == key
 
 
-def test_a_setting_of_inputs_for_a_stream_named_much_like_one_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_setting_of_inputs_for_a_stream_named_much_like_one_is_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     settings = {
-        "systems.mem.streams.flihgts.samza.offset.default": "oldest", "systems.mem.streams.planes.samza.offset.default": "oldest",
-        "systems.mem.streams.flights2.partitions": "3", "systems.mem.streams.fligths2.samza.msg.serde": "json",
+        "systems.mem.streams.flihgts.samza.offset.default": "oldest",
+        "systems.mem.streams.planes.samza.offset.default": "oldest",
+        "systems.mem.streams.flights2.partitions": "3",
+        "systems.mem.streams.fligths2.samza.msg.serde": "json",
         "systems.mem.streams.flights.samza.priority": "1",
-    }  # fmt: skip
+    }
     Bench(ignore, {"mem.flights": {0: []}}, settings).started()
     said = [record.getMessage() for record in caplog.records]
     assert said == [
-        "systems.mem.streams.flihgts.samza.offset.default: this job reads no stream mem.flihgts, so that this does nothing; "
+        "systems.mem.streams.flihgts.samza.offset.default: this job reads no stream mem.flihgts, so that "
+        "this does nothing; "
         "did you mean mem.flights?"
     ]
 
@@ -130,7 +149,9 @@ def test_a_task_that_cannot_be_made_is_an_error() -> None:
 
         process = staticmethod(ignore)  # type: ignore[assignment]
 
-    with pytest.raises(ConfigError, match=r"task\.class: cannot make a Demanding \(test_container\.py:\d+\): .*'url'"):
+    with pytest.raises(
+        ConfigError, match=r"task\.class: cannot make a Demanding \(test_container\.py:\d+\): .*'url'"
+    ):
         Bench(Demanding, {"mem.a": {0: []}}).started()
 
 
@@ -170,7 +191,9 @@ def test_a_function_that_takes_something_else_is_named_with_its_place_before_any
     with pytest.raises(ConfigError) as caught:
         Bench(task, {"mem.a": {0: []}})
     text = str(caught.value)
-    assert text.startswith(f"{function.__qualname__} (test_container.py:{function.__code__.co_firstlineno}) takes (")
+    assert text.startswith(
+        f"{function.__qualname__} (test_container.py:{function.__code__.co_firstlineno}) takes ("
+    )
     assert f"is called as {called_as}" in text
 
 
@@ -245,7 +268,10 @@ def test_a_container_that_is_not_running_cannot_be_driven(verb: str) -> None:
         getattr(container, verb)()
     container.start()
     container.stop()
-    with pytest.raises(ContainerStateError, match="the container is stopped; make a new one: it goes on from the last checkpoint"):
+    with pytest.raises(
+        ContainerStateError,
+        match="the container is stopped; make a new one: it goes on from the last checkpoint",
+    ):
         getattr(container, verb)()
 
 
@@ -260,7 +286,9 @@ def test_a_start_that_fails_closes_what_it_had_opened() -> None:
         def init(self, context: TaskContext) -> None:
             raise RuntimeError("not today")
 
-    bench = Bench(Refuses, {"mem.a": {0: ["x"]}}, STORE, factory=Telling(streams := MemoryStreams()), streams=streams)
+    bench = Bench(
+        Refuses, {"mem.a": {0: ["x"]}}, STORE, factory=Telling(streams := MemoryStreams()), streams=streams
+    )
     with pytest.raises(TaskError, match="not today"):
         bench.started()
     assert bench.container.state == "failed"
@@ -270,7 +298,9 @@ def test_a_start_that_fails_closes_what_it_had_opened() -> None:
 
 @pytest.mark.parametrize("room", [0, -5])
 def test_a_threshold_that_leaves_no_room_is_an_error(room: int) -> None:
-    with pytest.raises(ConfigError, match=rf"systems\.mem\.samza\.fetch\.threshold: {room} is too small: give 1 or more"):
+    with pytest.raises(
+        ConfigError, match=rf"systems\.mem\.samza\.fetch\.threshold: {room} is too small: give 1 or more"
+    ):
         Bench(ignore, {"mem.a": {0: []}}, {"systems.mem.samza.fetch.threshold": room}).started()
 
 
@@ -289,7 +319,9 @@ def test_a_step_processes_one_message() -> None:
 @pytest.mark.parametrize("remembered", [0, 1, 3, 100])
 @pytest.mark.parametrize("count", [0, 1, 2, 5, 7, 9])
 def test_a_step_of_several_processes_so_many_or_what_there_is(count: int, remembered: int) -> None:
-    container = Bench(ignore, {"mem.a": {0: [1, 2, 3], 1: [4, 5, 6, 7]}}, remember_choices=remembered).started()
+    container = Bench(
+        ignore, {"mem.a": {0: [1, 2, 3], 1: [4, 5, 6, 7]}}, remember_choices=remembered
+    ).started()
     assert container.step(count) == min(count, 7)
     assert container.processed == min(count, 7)
 
@@ -340,13 +372,17 @@ def test_a_function_that_raises_ends_the_run_but_not_the_container() -> None:
 @pytest.mark.parametrize("until", ["caught up", True, 1.5, [3]])
 def test_what_one_cannot_run_until_is_an_error_that_leaves_the_container_alive(until: Any) -> None:
     container = Bench(ignore, {"mem.a": {0: ["x"]}}).started()
-    with pytest.raises(ConfigError, match="run until .* Give 'caught-up', a number of messages, a function, or nothing"):
+    with pytest.raises(
+        ConfigError, match="run until .* Give 'caught-up', a number of messages, a function, or nothing"
+    ):
         container.run(until)
     assert container.step() == 1
 
 
 def test_a_pause_ends_a_run_after_the_message_it_is_at() -> None:
-    def pauses(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+    def pauses(
+        envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+    ) -> None:
         if envelope.message == 2:
             bench.container.pause()
 
@@ -357,7 +393,9 @@ def test_a_pause_ends_a_run_after_the_message_it_is_at() -> None:
 
 @pytest.mark.parametrize("remembered", [0, 2, 100])
 def test_a_pause_ends_a_step_of_many_too(remembered: int) -> None:
-    def pauses(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+    def pauses(
+        envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+    ) -> None:
         if envelope.message == 2:
             bench.container.pause()
 
@@ -375,7 +413,9 @@ def test_a_pause_while_nothing_runs_concerns_nobody() -> None:
 
 
 def test_a_commit_between_two_messages_does_not_undo_a_pause() -> None:
-    def pauses(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+    def pauses(
+        envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+    ) -> None:
         if envelope.message == 1:
             bench.container.post(bench.container.commit)
             bench.container.pause()
@@ -388,7 +428,9 @@ def test_a_commit_between_two_messages_does_not_undo_a_pause() -> None:
 def test_what_is_posted_is_called_between_two_messages() -> None:
     seen: list[str] = []
 
-    def posts(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+    def posts(
+        envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+    ) -> None:
         bench.container.post(lambda: seen.append(f"after {envelope.message}"))
         seen.append(f"processed {envelope.message}")
 
@@ -416,139 +458,18 @@ def test_another_thread_can_post_while_the_container_waits() -> None:
 def test_each_chosen_message_can_be_watched_before_its_task_sees_it() -> None:
     seen: list[Any] = []
     bench = Bench(
-        lambda envelope, collector, coordinator: seen.append(("task", envelope.message)), {"mem.a": {0: [1, 2, 3]}}, remember_choices=5
+        lambda envelope, collector, coordinator: seen.append(("task", envelope.message)),
+        {"mem.a": {0: [1, 2, 3]}},
+        remember_choices=5,
     )
     container = bench.started()
-    container.on_choice(lambda envelope: seen.append(("watched", envelope.message)))
+    watch = Choices(lambda envelope: seen.append(("watched", envelope.message)))
+    container.observe(watch)
     container.step(2)
-    container.on_choice(None)
+    container.stop_observing(watch)
     container.step()
     assert seen == [("watched", 1), ("task", 1), ("watched", 2), ("task", 2), ("task", 3)]
     assert [choice.offset for choice in container.snapshot().choices] == ["0", "1", "2"]
 
 
 # Other threads
-
-
-def in_another_thread(what: Any) -> BaseException | None:
-    """What ``what`` raises on a thread of its own."""
-    raised: list[BaseException] = []
-
-    def call() -> None:
-        try:
-            what()
-        except BaseException as error:
-            raised.append(error)
-
-    thread = threading.Thread(target=call, name="elsewhere")
-    thread.start()
-    thread.join()
-    return raised[0] if raised else None
-
-
-def test_collector_coordinator_and_stores_belong_to_the_thread_of_the_loop() -> None:
-    errors: dict[str, BaseException | None] = {}
-
-    class Sharing(Counter):
-        def process(self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
-            errors["the collector"] = in_another_thread(lambda: send(collector, "x"))
-            errors["the coordinator"] = in_another_thread(lambda: coordinator.commit(RequestScope.CURRENT_TASK))
-            errors["store"] = in_another_thread(lambda: self.counts.put("x", 1))
-
-    bench = Bench(Sharing, {"mem.a": {0: ["x"]}}, STORE)
-    bench.started().step()
-    for what, error in errors.items():
-        assert isinstance(error, WrongThreadError), what
-        assert f"{what} " in str(error)
-        assert "elsewhere" in str(error)
-    assert bench.outputs() == []
-
-
-def test_an_iterator_of_a_store_and_a_starting_offset_belong_to_that_thread_too_and_metrics_to_all() -> None:
-    errors: dict[str, BaseException | None] = {}
-
-    class Sharing(Counter):
-        def init(self, context: TaskContext) -> None:
-            super().init(context)
-            self.counts.put("a", 1)
-            entries, few = self.counts.all(), self.counts.range("a", "b")
-            errors["all"] = in_another_thread(lambda: next(entries))
-            errors["range"] = in_another_thread(lambda: next(few))
-            errors["offset"] = in_another_thread(lambda: context.set_starting_offset(context.partitions[0], "0"))
-            assert in_another_thread(lambda: context.metrics.counter("seen").inc()) is None
-
-    bench = Bench(Sharing, {"mem.a": {0: ["x"]}}, STORE)
-    container = bench.started()
-    assert all(isinstance(error, WrongThreadError) for error in errors.values()), errors
-    assert len(errors) == 3
-    assert container.tasks[0].metrics.counter("seen").count == 1
-
-
-def test_the_loop_may_be_driven_from_one_thread_after_the_other() -> None:
-    bench = Bench(Counter, {"mem.a": {0: ["x", "y"]}}, STORE)
-    container = bench.started()
-    assert in_another_thread(container.step) is None
-    container.step()
-    assert in_another_thread(container.stop) is None
-    assert bench.outputs() == [1, 1]
-
-
-def test_a_store_is_closed_with_its_container() -> None:
-    kept: list[KeyValueStore] = []
-
-    class Keeping(Counter):
-        def init(self, context: TaskContext) -> None:
-            super().init(context)
-            kept.append(self.counts)
-
-    container = Bench(Keeping, {"mem.a": {0: ["x"]}}, STORE).started()
-    container.stop()
-    with pytest.raises(StoreError, match="closed"):
-        kept[0].get("x")
-
-
-# The handles of a task
-
-
-def test_the_context_tells_a_task_its_place() -> None:
-    seen: list[Any] = []
-
-    class Curious(Counter):
-        def init(self, context: TaskContext) -> None:
-            seen.append((context.task_name, [str(ssp) for ssp in context.partitions], context.config.integer("my.number")))
-            with pytest.raises(StoreError, match=r"there is no store 'cuonts': .* \(there are: counts\)"):
-                context.store("cuonts")
-
-    Bench(Curious, {"mem.a": {0: [], 1: []}, "mem.b": {0: []}}, STORE | {"my.number": 7}).started()
-    assert seen == [("Partition 0", ["mem.a.0", "mem.b.0"], 7), ("Partition 1", ["mem.a.1"], 7)]
-
-
-def test_the_handles_stay_the_same_objects_for_the_life_of_a_task() -> None:
-    seen: set[tuple[int, int]] = set()
-
-    def process(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
-        seen.add((id(collector), id(coordinator)))
-
-    container = Bench(process, {"mem.a": {0: [1, 2, 3]}}).started()
-    container.step()
-    container.commit()
-    container.step(2)
-    assert len(seen) == 1
-
-
-def test_the_memory_system_of_the_process_is_used_where_no_other_is_given() -> None:
-    streams = memory_streams("test-container")
-    streams.partitions.clear()
-    streams.create(SystemStream("test-container", "a"), 1)
-    streams.of(SystemStream("test-container", "a"))[0].append(OutgoingMessageEnvelope(SystemStream("test-container", "a"), "x"), None, "x")
-    seen: list[Any] = []
-    config = {
-        "task.inputs": "test-container.a", "systems.test-container.samza.factory": "memory", "job.name": "test-container",
-        "systems.test-container.samza.offset.default": "oldest",
-    }  # fmt: skip
-    container = Container.from_config(config, lambda envelope, collector, coordinator: seen.append(envelope.message))
-    container.start()
-    assert container.step() == 1
-    container.stop()
-    assert seen == ["x"]
-    streams.partitions.clear()

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import streambench as sb
-from streambench.container.writer import writing
+from streambench.container.outputs.direct_writer import writing
 from streambench.system.systems import Systems
 from streambench.testing import run_job
 from tests.container.jobs import ignore
@@ -22,7 +22,9 @@ def order(job: Any) -> list[str]:
 
 
 def test_one_flooded_partition_of_a_thousand_does_not_hold_up_the_others() -> None:
-    job = run_job(ignore, None, {"mem.a": {0: range(5_000), **{number: ["one", "two"] for number in range(1, 1_000)}}})
+    job = run_job(
+        ignore, None, {"mem.a": {0: range(5_000), **{number: ["one", "two"] for number in range(1, 1_000)}}}
+    )
     seen = order(job)
     assert len(seen) == 5_000 + 2 * 999
     assert set(Counter(seen[:1_000]).values()) == {1}
@@ -32,15 +34,25 @@ def test_one_flooded_partition_of_a_thousand_does_not_hold_up_the_others() -> No
 @pytest.mark.parametrize("threshold", [10, 50])
 def test_nor_does_it_where_partitions_are_read_from_files(tmp_path: Path, threshold: int) -> None:
     stream = sb.SystemStream("log", "a")
-    config = sb.Config({
-        "job.name": "fair", "task.inputs": "log.a", "systems.log.samza.factory": "log", "systems.log.path": tmp_path,
-        "systems.log.samza.offset.default": "oldest", "systems.log.samza.fetch.threshold": threshold,
-    })  # fmt: skip
+    config = sb.Config(
+        {
+            "job.name": "fair",
+            "task.inputs": "log.a",
+            "systems.log.samza.factory": "log",
+            "systems.log.path": tmp_path,
+            "systems.log.samza.offset.default": "oldest",
+            "systems.log.samza.fetch.threshold": threshold,
+        }
+    )
     systems = Systems(config)
     systems.create(stream, 30)
     with writing(systems, stream, 30, "test") as writer:
         writer.send(sb.OutgoingMessageEnvelope(stream, b"x", partition=0) for _ in range(300))
-        writer.send(sb.OutgoingMessageEnvelope(stream, b"x", partition=number) for number in range(1, 30) for _ in range(3))
+        writer.send(
+            sb.OutgoingMessageEnvelope(stream, b"x", partition=number)
+            for number in range(1, 30)
+            for _ in range(3)
+        )
     systems.close()
     seen: list[int] = []
     sb.run(config, task=lambda envelope, collector, coordinator: seen.append(envelope.ssp.partition))

@@ -12,13 +12,14 @@ from tests.container.jobs import Bench, ignore, windowed
 
 
 class Bed:
-    """Where the event loop sleeps: it notes for how long, takes no time about it, and wakes the loop for good after so many times."""
+    """Where the event loop sleeps: it notes for how long, takes no time about it, and wakes the loop for good
+    after so many times."""
 
     def __init__(self, container: Container, times: int) -> None:
         self.slept: list[float] = []
         self._container = container
         self._times = times
-        container._intake.wake = self  # type: ignore[assignment]
+        container.status.consumers.wake = self  # type: ignore[assignment]
 
     def wait(self, seconds: float) -> None:
         self.slept.append(seconds)
@@ -31,17 +32,18 @@ class Bed:
 
 
 def polls_of(container: Container, monkeypatch: pytest.MonkeyPatch, seconds: float) -> list[int]:
-    """The numbers of partitions asked for in each poll from now on; each takes so many seconds of a clock that stands still otherwise."""
+    """The numbers of partitions asked for in each poll from now on; each takes so many seconds of a clock
+    that stands still otherwise."""
     polls: list[int] = []
     now = [1_000.0]
-    poll = container._intake.poll
+    poll = container.status.consumers.poll
 
     def noted(system: str, wanted: Any) -> Any:
         polls.append(len(wanted))
         now[0] += seconds
         return poll(system, wanted)
 
-    monkeypatch.setattr(container._intake, "poll", noted)
+    monkeypatch.setattr(container.status.consumers, "poll", noted)
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     return polls
 
@@ -54,7 +56,9 @@ def test_an_idle_loop_sleeps_between_two_looks_at_its_inputs(monkeypatch: pytest
     assert len(polls) <= 2 * 100 + 2
 
 
-def test_looking_at_very_many_partitions_takes_a_small_part_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_looking_at_very_many_partitions_takes_a_small_part_of_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     container = Bench(ignore, {"mem.a": {99: []}}).started()
     bed, polls = Bed(container, 100), polls_of(container, monkeypatch, 0.004)
     container.run()
@@ -63,12 +67,16 @@ def test_looking_at_very_many_partitions_takes_a_small_part_of_the_time(monkeypa
     assert len(polls) <= 2 * 100 + 2
 
 
-def test_no_sleep_is_longer_than_anybody_would_notice_or_than_to_the_next_window(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_sleep_is_longer_than_anybody_would_notice_or_than_to_the_next_window(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     container = Bench(ignore, {"mem.a": {0: []}}).started()
     bed, _ = Bed(container, 10), polls_of(container, monkeypatch, 60.0)
     container.run()
     assert max(bed.slept) == 0.2
-    windows = Bench(windowed(lambda collector, coordinator: None), {"mem.a": {0: []}}, {"task.window.ms": 70}).started()
+    windows = Bench(
+        windowed(lambda collector, coordinator: None), {"mem.a": {0: []}}, {"task.window.ms": 70}
+    ).started()
     bed, _ = Bed(windows, 10), polls_of(windows, monkeypatch, 60.0)
     windows.run()
     assert max(bed.slept) == 0.07

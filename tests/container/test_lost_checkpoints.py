@@ -10,7 +10,7 @@ import pytest
 
 import streambench as sb
 from streambench.checkpoint.api import Checkpoint
-from streambench.checkpoint.choice import checkpoint_manager
+from streambench.checkpoint.factory import checkpoint_manager
 from streambench.errors import FencedError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStreamPartition
@@ -23,7 +23,12 @@ class Counts(sb.StreamTask):
     def init(self, context: sb.TaskContext) -> None:
         self.store = context.store("s")
 
-    def process(self, envelope: sb.IncomingMessageEnvelope, collector: sb.MessageCollector, coordinator: sb.TaskCoordinator) -> None:
+    def process(
+        self,
+        envelope: sb.IncomingMessageEnvelope,
+        collector: sb.MessageCollector,
+        coordinator: sb.TaskCoordinator,
+    ) -> None:
         self.store.put("count", (self.store.get("count") or 0) + 1)
 
 
@@ -53,7 +58,9 @@ def config(tmp_path: Path) -> sb.Config:
     return config
 
 
-def test_a_changelog_that_is_ahead_of_lost_checkpoints_says_what_to_do(config: sb.Config, tmp_path: Path) -> None:
+def test_a_changelog_that_is_ahead_of_lost_checkpoints_says_what_to_do(
+    config: sb.Config, tmp_path: Path
+) -> None:
     sb.run(config, task=Counts)
     sb.run(config, task=Counts)
     shutil.rmtree(tmp_path / "checkpoints")
@@ -69,7 +76,10 @@ def test_state_of_which_no_checkpoint_knows_is_not_left_out_in_silence(
     with caplog.at_level(logging.WARNING):
         sb.run(config, task=Counts)
     [told] = [record.getMessage() for record in caplog.records]
-    assert told == "Partition 0: no checkpoint knows of log.counts-1-s-changelog.0, which holds state; the store s begins empty"
+    assert (
+        told
+        == "Partition 0: no checkpoint knows of log.counts-1-s-changelog.0, which holds state; the store s begins empty"
+    )
 
 
 def test_who_rewinds_to_the_beginning_is_not_warned_of_the_empty_stores_that_this_means(
@@ -77,19 +87,28 @@ def test_who_rewinds_to_the_beginning_is_not_warned_of_the_empty_stores_that_thi
 ) -> None:
     sb.run(config, task=Counts)
     manager = checkpoint_manager(config, "counts-1")
-    manager.rewind({"Partition 0": Checkpoint({}, {SystemStreamPartition("log", INPUT.stream, 0): "0"})}, now_ms=1)
+    manager.rewind(
+        {"Partition 0": Checkpoint({}, {SystemStreamPartition("log", INPUT.stream, 0): "0"})}, now_ms=1
+    )
     manager.close()
     with caplog.at_level(logging.INFO):
         sb.run(config, task=Counts)
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
-    assert "Partition 0 was rewound to before the state in log.counts-1-s-changelog.0: the store s begins empty" in caplog.text
+    assert (
+        "Partition 0 was rewound to before the state in log.counts-1-s-changelog.0: the store s begins empty"
+        in caplog.text
+    )
 
 
-def test_state_of_which_no_checkpoint_knows_does_not_come_back_later(config: sb.Config, tmp_path: Path) -> None:
+def test_state_of_which_no_checkpoint_knows_does_not_come_back_later(
+    config: sb.Config, tmp_path: Path
+) -> None:
     sb.run(config, task=Counts)
     shutil.rmtree(tmp_path / "checkpoints")
     for _ in range(2):
-        container = sb.Container.from_config(config.with_values({"systems.log.samza.offset.default": "upcoming"}), Counts)
+        container = sb.Container.from_config(
+            config.with_values({"systems.log.samza.offset.default": "upcoming"}), Counts
+        )
         container.start()
         assert list(container.tasks[0].context.store("s").all()) == []
         container.stop()

@@ -1,4 +1,5 @@
-"""With a thousand partitions, a message costs about what it costs with one: nothing goes over all of them again and again."""
+"""With a thousand partitions, a message costs about what it costs with one: nothing goes over all of them
+again and again."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ class Asked(MemorySystemFactory):
         return self.consumer
 
 
-def bench(partitions: Mapping[int, list[Any]], task: Any = ignore, clock: ManualClock | None = None) -> tuple[Bench, Counted]:
+def bench(
+    partitions: Mapping[int, list[Any]], task: Any = ignore, clock: ManualClock | None = None
+) -> tuple[Bench, Counted]:
     streams = MemoryStreams()
     factory = Asked(streams)
     return Bench(task, {"mem.a": partitions}, factory=factory, streams=streams, clock=clock), factory.consumer

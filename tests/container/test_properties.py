@@ -18,7 +18,9 @@ OUT = SystemStream("mem", "out")
 
 INPUTS = st.dictionaries(
     st.sampled_from(["mem.a", "mem.b", "other.c"]),
-    st.dictionaries(st.integers(0, 3), st.lists(st.sampled_from(["x", "y", "z"]), max_size=6), min_size=1, max_size=3),
+    st.dictionaries(
+        st.integers(0, 3), st.lists(st.sampled_from(["x", "y", "z"]), max_size=6), min_size=1, max_size=3
+    ),
     min_size=1,
     max_size=3,
 )
@@ -45,7 +47,9 @@ class CountsAndCommits(StreamTask):
     def init(self, context: TaskContext) -> None:
         self.counts = context.store("counts")
 
-    def process(self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+    def process(
+        self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+    ) -> None:
         count = 1 + (self.counts.get(envelope.message) or 0)
         self.counts.put(envelope.message, count)
         collector.send(OutgoingMessageEnvelope(OUT, [str(envelope.ssp), envelope.offset, count]))
@@ -82,7 +86,13 @@ def test_in_any_cut_every_message_is_processed_once_and_each_partition_in_order(
     runs: list[JobRun] = []
     for at, cut in enumerate([*cuts, None]):
         runs.append(
-            run_job(CountsAndCommits, STORE | config, None if at else inputs, max_messages=cut, previous=runs[-1] if runs else None)
+            run_job(
+                CountsAndCommits,
+                STORE | config,
+                None if at else inputs,
+                max_messages=cut,
+                previous=runs[-1] if runs else None,
+            )
         )
     processed = [row for run in runs for row in run.processed]
     assert Counter((ssp, offset, message) for ssp, offset, _, message in processed) == everything(inputs)
@@ -95,7 +105,11 @@ def test_in_any_cut_every_message_is_processed_once_and_each_partition_in_order(
 
 def sent(run: JobRun) -> Counter[tuple[str, str]]:
     """Which messages an output was sent for, and how often."""
-    return Counter((ssp, offset) for partition in run.outputs.get("mem.out", {}).values() for _, (ssp, offset, _) in partition)
+    return Counter(
+        (ssp, offset)
+        for partition in run.outputs.get("mem.out", {}).values()
+        for _, (ssp, offset, _) in partition
+    )
 
 
 def state(run: JobRun) -> dict[int, dict[str, int]]:
@@ -119,14 +133,22 @@ def test_a_step_at_a_time_is_the_same_as_all_at_once(inputs: Inputs, config: dic
 
 
 @given(INPUTS, CONFIGS, st.lists(st.integers(0, 12), min_size=1, max_size=4))
-def test_whatever_fails_nothing_is_lost_and_state_fits_the_messages(inputs: Inputs, config: dict[str, Any], failures: list[int]) -> None:
-    """A job that fails again and again, each time after some messages: at least once for the outputs, exactly once for the state."""
+def test_whatever_fails_nothing_is_lost_and_state_fits_the_messages(
+    inputs: Inputs, config: dict[str, Any], failures: list[int]
+) -> None:
+    """A job that fails again and again, each time after some messages: at least once for the outputs, exactly
+    once for the state."""
 
     def failing_after(count: int) -> type[StreamTask]:
         left = [count]
 
         class Fails(CountsAndCommits):
-            def process(self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+            def process(
+                self,
+                envelope: IncomingMessageEnvelope,
+                collector: MessageCollector,
+                coordinator: TaskCoordinator,
+            ) -> None:
                 super().process(envelope, collector, coordinator)
                 left[0] -= 1
                 if left[0] < 0:
@@ -138,7 +160,9 @@ def test_whatever_fails_nothing_is_lost_and_state_fits_the_messages(inputs: Inpu
     processed: list[tuple[str, str, Any, Any]] = []
     for count in failures:
         try:
-            previous = run_job(failing_after(count), STORE | config, None if previous else inputs, previous=previous)
+            previous = run_job(
+                failing_after(count), STORE | config, None if previous else inputs, previous=previous
+            )
         except TaskError as error:
             previous = error.job_run  # type: ignore[attr-defined]
         assert previous is not None
@@ -156,14 +180,18 @@ def test_whatever_fails_nothing_is_lost_and_state_fits_the_messages(inputs: Inpu
     st.lists(st.sampled_from(["x", "y"]), max_size=5),
     st.lists(st.integers(-1, 4), min_size=4, max_size=4),
 )
-def test_every_task_gets_every_broadcast_message_that_it_has_not_had(ordinary: list[list[str]], rules: list[str], had: list[int]) -> None:
+def test_every_task_gets_every_broadcast_message_that_it_has_not_had(
+    ordinary: list[list[str]], rules: list[str], had: list[int]
+) -> None:
     inputs = {"mem.a": dict(enumerate(ordinary)), "mem.rules": {0: rules}}
     before = {
         f"Partition {number}": {"mem.rules.0": str(min(had[number], len(rules) - 1))}
         for number in range(len(ordinary))
         if had[number] >= 0 and rules
     }
-    run = run_job(CountsAndCommits, STORE | {"task.broadcast.inputs": "mem.rules#0"}, inputs, checkpoints=before)
+    run = run_job(
+        CountsAndCommits, STORE | {"task.broadcast.inputs": "mem.rules#0"}, inputs, checkpoints=before
+    )
     expected = Counter(everything({"mem.a": inputs["mem.a"]}))
     for number in range(len(ordinary)):
         begins = 1 + int(before.get(f"Partition {number}", {}).get("mem.rules.0", "-1"))

@@ -1,4 +1,5 @@
-"""Runs of messages for tasks with ``process_batch``: whatever the job, they are what messages one by one would have been."""
+"""Runs of messages for tasks with ``process_batch``: whatever the job, they are what messages one by one
+would have been."""
 
 from __future__ import annotations
 
@@ -14,7 +15,18 @@ from streambench.errors import TaskError
 from streambench.model import SystemStreamPartition
 from streambench.task import MessageCollector, StreamTask, TaskCoordinator
 from streambench.testing import JobRun, run_job
-from tests.container.test_properties import CONFIGS, CUTS, INPUTS, STORE, CountsAndCommits, Inputs, everything, in_order, sent, state
+from tests.container.test_properties import (
+    CONFIGS,
+    CUTS,
+    INPUTS,
+    STORE,
+    CountsAndCommits,
+    Inputs,
+    everything,
+    in_order,
+    sent,
+    state,
+)
 
 BOUNDS = st.fixed_dictionaries(
     {"task.batch.messages": st.integers(1, 6)},
@@ -23,10 +35,13 @@ BOUNDS = st.fixed_dictionaries(
 
 
 def in_runs(runs: list[MessageBatch]) -> type[StreamTask]:
-    """CountsAndCommits with a ``process_batch`` that goes over the messages; ``runs`` gets what it was given."""
+    """CountsAndCommits with a ``process_batch`` that goes over the messages; ``runs`` gets what it was given.
+    """
 
     class InRuns(CountsAndCommits):
-        def process_batch(self, batch: MessageBatch, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        def process_batch(
+            self, batch: MessageBatch, collector: MessageCollector, coordinator: TaskCoordinator
+        ) -> None:
             runs.append(batch)
             for envelope in batch:
                 self.process(envelope, collector, coordinator)
@@ -49,12 +64,18 @@ def test_in_any_cut_runs_are_what_messages_one_by_one_would_have_been(
     task = in_runs(batches)
     runs: list[JobRun] = []
     for at, cut in enumerate([*cuts, None]):
-        runs.append(run_job(task, config, None if at else inputs, max_messages=cut, previous=runs[-1] if runs else None))
+        runs.append(
+            run_job(
+                task, config, None if at else inputs, max_messages=cut, previous=runs[-1] if runs else None
+            )
+        )
     processed = [row for run in runs for row in run.processed]
     assert [len(run.processed) for run in runs[:-1]] == taken(cuts, sum(everything(inputs).values()))
     assert Counter((ssp, offset, message) for ssp, offset, _, message in processed) == everything(inputs)
     assert in_order(processed)
-    assert [(ssp, offset) for ssp, offset, _, _ in processed] == [(str(each.ssp), each.offset) for run in batches for each in run]
+    assert [(ssp, offset) for ssp, offset, _, _ in processed] == [
+        (str(each.ssp), each.offset) for run in batches for each in run
+    ]
     assert all(len(run) <= longest(config) for run in batches)
     whole = run_job(CountsAndCommits, config, inputs)
     assert runs[-1].checkpoints == whole.checkpoints
@@ -81,7 +102,9 @@ def test_runs_of_one_are_messages_one_by_one(inputs: Inputs, config: dict[str, A
 
 
 @given(INPUTS, CONFIGS, BOUNDS)
-def test_no_run_passes_the_gate_or_a_higher_priority(inputs: Inputs, config: dict[str, Any], bounds: dict[str, Any]) -> None:
+def test_no_run_passes_the_gate_or_a_higher_priority(
+    inputs: Inputs, config: dict[str, Any], bounds: dict[str, Any]
+) -> None:
     batches: list[MessageBatch] = []
     config = config | bounds
     run_job(in_runs(batches), STORE | config, inputs)
@@ -178,6 +201,8 @@ def test_every_task_gets_every_broadcast_message_that_it_has_not_had(
         if had[number] >= 0 and rules
     }
     config = STORE | bounds | {"task.broadcast.inputs": "mem.rules#0"}
-    in_batches, messages = (run_job(task, config, inputs, checkpoints=before) for task in (in_runs([]), CountsAndCommits))
+    in_batches, messages = (
+        run_job(task, config, inputs, checkpoints=before) for task in (in_runs([]), CountsAndCommits)
+    )
     assert Counter(in_batches.processed) == Counter(messages.processed)
     assert in_batches.checkpoints == messages.checkpoints

@@ -1,4 +1,5 @@
-"""Whole containers as Apache Samza 1.8.0 ran them, on the same inputs: what is processed, in which order, and what is committed."""
+"""Whole containers as Apache Samza 1.8.0 ran them, on the same inputs: what is processed, in which order, and
+what is committed."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ Trace = dict[str, Any]
 class Obedient(StreamTask):
     """Does what the message says: commands joined by ``+``."""
 
-    def process(self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+    def process(
+        self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+    ) -> None:
         for command in envelope.message.split("+"):
             if command == "send":
                 collector.send(OutgoingMessageEnvelope(OUT, f"{envelope.ssp}@{envelope.offset}"))
@@ -39,7 +42,10 @@ class Obedient(StreamTask):
 def again(trace: Trace) -> JobRun:
     """The same job here. A run that fails counts as far as it came."""
     config = {key: value for key, value in trace["config"].items() if not key.startswith("trace.")}
-    inputs = {stream: {int(number): messages for number, messages in of.items()} for stream, of in trace["inputs"].items()}
+    inputs = {
+        stream: {int(number): messages for number, messages in of.items()}
+        for stream, of in trace["inputs"].items()
+    }
     try:
         return run_job(Obedient, config, inputs, checkpoints=trace["checkpoints_before"])
     except TaskError as error:
@@ -78,7 +84,10 @@ WITH_SHUTDOWN = [trace for trace in CONTROLS if "shutdown" in str(trace["inputs"
 
 
 def test_no_trace_is_passed_over() -> None:
-    assert [(len(traces), sum(trace["equal"] for trace in traces)) for traces in (ORDER, CONTROLS)] == [(50, 45), (30, 25)]
+    assert [(len(traces), sum(trace["equal"] for trace in traces)) for traces in (ORDER, CONTROLS)] == [
+        (50, 45),
+        (30, 25),
+    ]
     assert len(WITHOUT_SHUTDOWN) + len(WITH_SHUTDOWN) == len(CONTROLS)
 
 
@@ -98,7 +107,9 @@ def test_where_the_semantics_part_the_beginning_and_the_set_of_messages_are_the_
     assert sorted(processed) == sorted(trace["processed"])
 
 
-@pytest.mark.parametrize("trace", [trace for trace in ORDER if not trace["config"].get("task.broadcast.inputs")], ids=named)
+@pytest.mark.parametrize(
+    "trace", [trace for trace in ORDER if not trace["config"].get("task.broadcast.inputs")], ids=named
+)
 def test_everything_there_is_is_committed_at_the_end(trace: Trace) -> None:
     ends: dict[str, str] = {}
     for place in trace["processed"]:
@@ -124,7 +135,9 @@ def test_commits_sends_and_failures_do_not_change_the_order(trace: Trace) -> Non
         assert processed[: trace["agree"]] == expected[: trace["agree"]]
 
 
-@pytest.mark.parametrize("trace", [trace for trace in WITHOUT_SHUTDOWN if "asked to fail" in str(trace.get("error"))], ids=named)
+@pytest.mark.parametrize(
+    "trace", [trace for trace in WITHOUT_SHUTDOWN if "asked to fail" in str(trace.get("error"))], ids=named
+)
 def test_a_failure_commits_nothing_that_was_not_asked_for(trace: Trace) -> None:
     """Samza may lose the commits that were under way; those it wrote are a beginning of ours."""
     run = again(trace)
@@ -144,12 +157,15 @@ def test_a_shutdown_ends_the_run_where_the_commands_say(trace: Trace) -> None:
         assert len(processed) == end
     elif "asked to fail" not in str(trace.get("error")):
         everything = sum(len(messages) for of in trace["inputs"].values() for messages in of.values())
-        already = sum(1 + int(offset) for offsets in trace["checkpoints_before"].values() for offset in offsets.values())
+        already = sum(
+            1 + int(offset) for offsets in trace["checkpoints_before"].values() for offset in offsets.values()
+        )
         assert len(processed) == everything - already
 
 
 def where_it_ends(trace: Trace, processed: list[str]) -> int | None:
-    """How many messages are processed until all tasks, or one for all, have asked for the end; None where that never happens."""
+    """How many messages are processed until all tasks, or one for all, have asked for the end; None where
+    that never happens."""
     tasks = {number for of in trace["inputs"].values() for number in of}
     asked = set()
     for at, place in enumerate(processed, start=1):

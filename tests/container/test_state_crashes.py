@@ -15,10 +15,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from streambench.checkpoint.choice import checkpoint_manager
+from streambench.checkpoint.factory import checkpoint_manager
 from tests.container.stateful import Job, held
 
-MESSAGES = st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(["", "1", "2", "3"])), min_size=1, max_size=6)
+MESSAGES = st.lists(
+    st.tuples(st.sampled_from("abcd"), st.sampled_from(["", "1", "2", "3"])), min_size=1, max_size=6
+)
 
 
 class Killed(Exception):
@@ -30,7 +32,8 @@ def killed(*arguments: Any, **named: Any) -> None:
 
 
 class JobMachine(RuleBasedStateMachine):
-    """The state is a function of the messages that were processed: that of the first ``n``, whenever the next one is number ``n``."""
+    """The state is a function of the messages that were processed: that of the first ``n``, whenever the next
+    one is number ``n``."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,10 +50,14 @@ class JobMachine(RuleBasedStateMachine):
         self.job = Job(
             self.directory,
             {
-                "stores.s.factory": engine, "stores.s.object.cache.size": cache[0], "stores.s.write.batch.size": cache[1],
-                "stores.s.changelog.min.compaction.lag.ms": 0, "task.checkpoint.history": 3, "task.processing.guarantee": guarantee,
+                "stores.s.factory": engine,
+                "stores.s.object.cache.size": cache[0],
+                "stores.s.write.batch.size": cache[1],
+                "stores.s.changelog.min.compaction.lag.ms": 0,
+                "task.checkpoint.history": 3,
+                "task.processing.guarantee": guarantee,
             },
-        )  # fmt: skip
+        )
         self.start()
 
     def start(self) -> None:
@@ -83,11 +90,11 @@ class JobMachine(RuleBasedStateMachine):
     def crash_in_a_commit(self, where: str) -> None:
         container = self.container
         if where == "before the changelog":
-            container._outbox.commit = killed
+            container.runtime.outbox.commit = killed
         elif where == "before the checkpoint":
-            container._checkpoints.write = container._checkpoints.commit = killed
+            container.runtime.checkpoints.write = container.runtime.checkpoints.commit = killed
         else:
-            container._state_of_tasks.committed = killed
+            container.runtime.task_stores.committed = killed
         container.step(3)
         try:
             container.commit()
@@ -106,7 +113,7 @@ class JobMachine(RuleBasedStateMachine):
     @rule()
     def compact(self) -> None:
         self.container.commit()
-        self.container._state_of_tasks._keep(self.container._checkpoints)
+        self.container.runtime.task_stores._retain_changelogs(self.container.runtime.checkpoints)
         self.job.compact()
 
     @rule(data=st.data())
@@ -133,7 +140,9 @@ class JobMachine(RuleBasedStateMachine):
         shutil.rmtree(self.directory)
 
 
-JobMachine.TestCase.settings = settings(max_examples=max(10, settings().max_examples // 5), stateful_step_count=15)
+JobMachine.TestCase.settings = settings(
+    max_examples=max(10, settings().max_examples // 5), stateful_step_count=15
+)
 TestJobs = JobMachine.TestCase
 
 _VICTIM = """
@@ -149,10 +158,20 @@ sys.stdin.read()
 
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
-def test_a_process_that_is_killed_leaves_files_that_go_back_to_its_last_commit(guarantee: str, tmp_path: Path) -> None:
+def test_a_process_that_is_killed_leaves_files_that_go_back_to_its_last_commit(
+    guarantee: str, tmp_path: Path
+) -> None:
     job = Job(tmp_path, {"stores.s.write.batch.size": 2, "task.processing.guarantee": guarantee})
-    job.send(*((f"k{at}", "1") for at in range(50)), "commit", *((f"k{at}", str(at % 2 or "")) for at in range(10, 60)))
-    process = subprocess.Popen([sys.executable, "-c", _VICTIM, str(tmp_path), guarantee], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    job.send(
+        *((f"k{at}", "1") for at in range(50)),
+        "commit",
+        *((f"k{at}", str(at % 2 or "")) for at in range(10, 60)),
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", _VICTIM, str(tmp_path), guarantee],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == b"caught up\n"
     process.send_signal(signal.SIGKILL)

@@ -1,0 +1,370 @@
+"""The assembly of a container: ``build`` makes everything between its streams and its tasks, ``begin`` starts
+to read.
+
+What is made is noted in ``resources`` and in the status at once, so that a start that fails closes it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from msgspec import Struct
+
+from streambench.checkpoint.api import Checkpoint, CheckpointManager
+from streambench.checkpoint.factory import checkpoint_manager
+from streambench.container.burst import BurstPlanner, BurstRunner
+from streambench.container.commit import Commits
+from streambench.container.coordination import Coordination
+from streambench.container.dispatch import Compare, Dispatcher
+from streambench.container.event_loop import EventLoop
+from streambench.container.failures import Failures
+from streambench.container.inputs.consumers import by_system
+from streambench.container.inputs.multiplexer import Multiplexer
+from streambench.container.inputs.partition_buffer import PartitionBuffer
+from streambench.container.inputs.partitions import (
+    capacity,
+    checked_inputs,
+    chooser_of,
+    commit_interval,
+    max_batch,
+    partition_buffers,
+)
+from streambench.container.inputs.starting_offsets import StartingOffsets
+from streambench.container.known_stores import check_stores
+from streambench.container.loop_context import LoopContext
+from streambench.container.loop_parts import ChoiceWatch, LoopParts
+from streambench.container.observe.reporting import Reporting
+from streambench.container.observe.status import ContainerStatus
+from streambench.container.outputs.collected import Collected
+from streambench.container.outputs.dead_letters import DeadLetters
+from streambench.container.outputs.outbox import AtLeastOnceOutbox, Outbox
+from streambench.container.outputs.transactional_outbox import (
+    TransactionalOutbox,
+    check_atomic,
+    check_replayable,
+    is_exactly_once,
+)
+from streambench.container.runtime import Resources, Runtime
+from streambench.container.task_stores import RestoreProgress, TaskStores
+from streambench.container.tasks.functions import warn_of_shared_globals
+from streambench.container.tasks.lifecycle import lifecycle_listeners
+from streambench.container.tasks.task_handles import Collector, Context, Coordinator
+from streambench.container.tasks.task_instance import TaskInstance, task_object
+from streambench.container.timers import Timers, Windows, begin_windows
+from streambench.errors import FencedError
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import SystemStreamPartition
+from streambench.planning.changelog_partitions import open_generation
+from streambench.planning.model import ContainerModel, JobModel
+from streambench.planning.plan import Metadata, all_inputs, plan
+from streambench.serde.streams import StreamSerdes
+from streambench.system.systems import Systems
+from streambench.task import RequestScope
+
+
+class Given(Struct, frozen=True, kw_only=True):
+    """The arguments of a container besides its config. None: it makes that itself. ``ends``: per input
+    partition the first offset that is not read any more."""
+
+    model: JobModel | None
+    generation: int | None
+    checkpoints: CheckpointManager | None
+    ends: Mapping[SystemStreamPartition, str]
+
+
+class _Handles(Struct, frozen=True, kw_only=True):
+    """The parts that tasks and loop share: the thread and input of the loop, outputs and requests."""
+
+    context: LoopContext
+    collected: Collected
+    requests: list[Coordinator]
+
+
+class _Outputs(Struct, frozen=True, kw_only=True):
+    """The destinations of the effects of tasks."""
+
+    serdes: StreamSerdes
+    dead_letters: DeadLetters
+    outbox: Outbox
+    task_stores: TaskStores
+    commits: Commits
+
+
+def build(
+    status: ContainerStatus,
+    resources: Resources,
+    given: Given,
+    context: LoopContext,
+    on_restore: Callable[[RestoreProgress], None],
+) -> Runtime:
+    """Plan (unless that was done), take over from older starts, restore state, and call the tasks' ``init``.
+
+    Nothing is read yet: ``begin`` does that. Raises ConfigError, UnknownStreamError, CheckpointError,
+    FencedError, TaskError."""
+    config, systems, clock = status.config, status.systems, status.clock
+    reporting = Reporting(config, status.name, status.number, systems, clock, status.metrics)
+    resources.reporting = reporting
+    reporting.start(status)
+    inputs = checked_inputs(config, status.name, systems)
+    own = None if given.model is None else _partitions(given.model.containers[status.number])
+    metadata = systems.inputs(inputs, own)
+    handles = _Handles(context=context, collected=[], requests=[])
+    serdes = StreamSerdes(config)
+    dead_letters = DeadLetters(config, systems, handles.collected, status.metrics)
+    checkpoints = resources.checkpoints = given.checkpoints or checkpoint_manager(config, status.name)
+    model = given.model or plan(
+        config.with_values({"job.container.count": 1}), status.name, metadata, checkpoints.last_generation()
+    )
+    container = model.containers[status.number]
+    now_ms = clock.now_ms()
+    exactly_once = is_exactly_once(config)
+    if exactly_once:
+        check_replayable(config, inputs, systems)
+        check_atomic(config, status.name, systems, checkpoints)
+    generation = given.generation
+    if generation is None:
+        check_stores(config, status.name, systems, model, checkpoints)
+        generation = open_generation(checkpoints, model, now_ms=now_ms).number
+    epoch = checkpoints.claim(generation, status.number, now_ms=now_ms)
+    last = checkpoints.read_last()
+    # Until it was fenced, a former holder has gone on, perhaps with what has arrived since.
+    metadata = systems.inputs(inputs, own)
+    outbox_parts = (
+        systems, checkpoints, serdes, status.metrics, dead_letters, status.observation,
+    )  # fmt: skip
+    outbox: Outbox
+    if exactly_once:
+        outbox = TransactionalOutbox(
+            *outbox_parts, config=config, inputs=inputs, on_full=lambda: _request_commit(status)
+        )
+    else:
+        outbox = AtLeastOnceOutbox(*outbox_parts)
+    resources.writers.append(outbox.stop)
+    status.count_unflushed = lambda: outbox.unflushed
+    is_timed = config.text("metrics.timer.enabled") == "true"
+    task_stores = TaskStores(
+        config, status.name, systems, container, model.changelog_partitions, context, clock=clock,
+        metrics=status.metrics, directory=checkpoints.directory, last=last,
+        meter=status.metrics if is_timed else None,
+    )  # fmt: skip
+    resources.writers.append(task_stores.close)
+    commits = Commits(
+        status.tasks, outbox, task_stores, checkpoints, clock, status.observation, systems=systems,
+        metrics=status.metrics,
+    )  # fmt: skip
+    outputs = _Outputs(
+        serdes=serdes, dead_letters=dead_letters, outbox=outbox, task_stores=task_stores, commits=commits
+    )
+    _take_over(outputs, container, generation, epoch, last)
+    began = time.perf_counter_ns()
+    corrections = task_stores.restore(last, on_restore, checkpoints)
+    status.metrics.gauge("restore-time", "container").set((time.perf_counter_ns() - began) / 1e6)
+    status.restoring = None
+    outbox.correct(corrections)
+    status.tasks += _make_tasks(status, container, task_stores, handles, is_timed=is_timed)
+    corrected = {each.changelog for each in corrections}
+    commits.record_stores(last, corrected)
+    known = checkpoints.last_generation()
+    starting = StartingOffsets(config, systems, metadata, last, known.known if known else frozenset())
+    _place_tasks(status.tasks, last, starting)
+    begin_windows(status.tasks, last, config, clock.now_ms())
+    _init_tasks(status.tasks, starting)
+    commits.record_starts(last, corrected)
+    return _with_loop(status, given, handles, outputs, metadata, checkpoints, reporting)
+
+
+def begin(status: ContainerStatus, runtime: Runtime) -> None:
+    """Begin to read the inputs. Raises what systems and choosers raise."""
+    config, multiplexer, consumers = status.config, runtime.multiplexer, status.consumers
+    starts = by_system({ssp: partition.start for ssp, partition in multiplexer.partitions.items()})
+    for system, consumer in runtime.consumers.items():
+        consumers.add(system, consumer, starts[system], capacity(config, system), runs=runtime.takes_batches)
+    runtime.commits.acknowledge_by(consumers, multiplexer.partitions.values(), status.systems)
+    multiplexer.start()
+    runtime.reporting.begin()
+    runtime.event_loop.start()
+
+
+def _partitions(container: ContainerModel) -> set[SystemStreamPartition]:
+    """The input partitions of a container. Of those of others it need not know anything."""
+    return {ssp for task in container.tasks for ssp in task.partitions}
+
+
+def _take_over(
+    outputs: _Outputs, container: ContainerModel, generation: int, epoch: int, last: Mapping[str, Checkpoint]
+) -> None:
+    """Start the outbox, which fences off older starts. Raises FencedError."""
+    try:
+        outputs.outbox.start(
+            [task.name for task in container.tasks], outputs.task_stores.fenced(), generation, epoch
+        )
+    except FencedError as error:
+        if last:
+            raise
+        # Fences that are ahead of checkpoints that do not exist.
+        raise FencedError(
+            f"{error}. If nothing of this job runs, its checkpoints have been deleted or lie elsewhere: "
+            "bring them back, or delete this changelog to begin again"
+        ) from error
+
+
+def _make_tasks(
+    status: ContainerStatus,
+    container: ContainerModel,
+    task_stores: TaskStores,
+    handles: _Handles,
+    *,
+    is_timed: bool,
+) -> list[TaskInstance]:
+    """The task instances of a container, not initialised yet. ``is_timed``: every call of process() is timed.
+    Raises ConfigError."""
+    config, factory, context = status.config, status.factory, handles.context
+    listeners = lifecycle_listeners(config)
+    warn_of_shared_globals(factory, status.name, len(container.tasks))
+    # A batch takes so long that to time it costs nothing.
+    batch_timer = (
+        None
+        if config.text("metrics.timer.enabled") == "false"
+        else status.metrics.timer("process-ns", "container")
+    )
+    timer = batch_timer if is_timed else None
+    made = []
+    for model in container.tasks:
+        stores = task_stores.stores(model.name)
+        of_task = MetricsRegistry(getattr(factory, "__name__", "user"))
+        task_context = Context(model.name, model.partitions, config, of_task, stores, context)
+        made.append(
+            TaskInstance(
+                model, task_object(factory, config, task_context), task_context,
+                lambda task: Collector(task, handles.collected, context),
+                lambda task: Coordinator(task, handles.requests, context),
+                stores, of_task, listeners, status.observation, timer, batch_timer,
+            )
+        )  # fmt: skip
+    return made
+
+
+def _place_tasks(
+    tasks: list[TaskInstance], last: Mapping[str, Checkpoint], starting: StartingOffsets
+) -> None:
+    """Set where tasks begin in their partitions. Raises OffsetError."""
+    for task in tasks:
+        for subscription in task.subscriptions:
+            subscription.start, subscription.offset = starting.resolve(
+                task.name, subscription.ssp, last.get(task.name)
+            )
+        task.committed = task.offsets()
+        task.context.start_at = task.start_at
+
+
+def _init_tasks(tasks: list[TaskInstance], starting: StartingOffsets) -> None:
+    """Call ``init`` of the tasks, which may set where they begin. Raises TaskError, OffsetError."""
+    for task in tasks:
+        placed = [(each.start, each.offset) for each in task.subscriptions]
+        task.init()
+        task.context.start_at = None
+        for each, former in zip(task.subscriptions, placed, strict=True):
+            if (each.start, each.offset) != former:
+                each.start = starting.validate(task.name, each.ssp, each.start)
+
+
+def _with_loop(
+    status: ContainerStatus,
+    given: Given,
+    handles: _Handles,
+    outputs: _Outputs,
+    metadata: Metadata,
+    checkpoints: CheckpointManager,
+    reporting: Reporting,
+) -> Runtime:
+    """The runtime with its inputs and its event loop."""
+    status.seen = dict(metadata)
+    config, tasks, clock, metrics = status.config, status.tasks, status.clock, status.metrics
+    systems, compare = status.systems, _compare(status.systems)
+    partitions = partition_buffers(config, tasks, systems, outputs.serdes, metadata, given.ends)
+    takes_batches = any(task.takes_batches for task in tasks)
+    longest = max_batch(config)
+    if takes_batches:
+        for partition in partitions.values():
+            partition.take_batches(longest, capacity(config, partition.ssp.system))
+    inputs = sorted({ssp.system_stream for ssp in partitions})
+    chooser = chooser_of(config, inputs, metadata, systems, metrics, clock)
+    multiplexer = Multiplexer(status.consumers, chooser, partitions, compare=compare)
+    read = all_inputs(config)
+    consumers = {
+        system: systems.input(system, metrics, read, status.name)
+        for system in by_system({ssp: partition.start for ssp, partition in partitions.items()})
+    }
+    failures = _failures(status, handles, outputs, partitions)
+    windows = Windows(
+        tasks, config, clock, outgoing=handles.collected, owner=handles.context,
+        rejects=outputs.dead_letters, failures=failures, metrics=metrics,
+    )  # fmt: skip
+    parts = LoopParts(
+        tasks=tasks, multiplexer=multiplexer, consumers=status.consumers, outbox=outputs.outbox,
+        commit=outputs.commits.commit, metrics=metrics, context=handles.context,
+        collected=handles.collected, requests=handles.requests, clock=clock,
+        idle_ms=config.integer("task.max.idle.ms"), timing=config.required("metrics.timer.enabled"),
+        failures=failures, progress=status.progress,
+        timers=Timers(
+            windows, commit_ms=commit_interval(config, consumers.values()),
+            poll_ms=config.integer("task.poll.interval.ms"), report=reporting.at,
+        ),
+        coordination=Coordination(
+            tasks, handles.requests, collected=handles.collected, context=handles.context,
+            dead_letters=outputs.dead_letters, failures=failures,
+        ),
+        dispatcher=Dispatcher(
+            multiplexer, handles.collected, outputs.dead_letters, failures, compare, max_batch=longest
+        ),
+        burst_runner=BurstRunner(
+            outputs.outbox, handles.context, handles.collected, handles.requests, status.consumers.inbox,
+            clock, BurstPlanner(partitions), failures.at_message,
+        ),
+        choice_watch=ChoiceWatch(
+            outputs.dead_letters, status.choices if status.choices.maxlen else None,
+            observation=status.observation,
+        ),
+    )  # fmt: skip
+    return Runtime(
+        event_loop=EventLoop(parts),
+        multiplexer=multiplexer,
+        consumers=consumers,
+        takes_batches=takes_batches,
+        outbox=outputs.outbox,
+        commits=outputs.commits,
+        checkpoints=checkpoints,
+        task_stores=outputs.task_stores,
+        collected=handles.collected,
+        reporting=reporting,
+    )
+
+
+def _failures(
+    status: ContainerStatus,
+    handles: _Handles,
+    outputs: _Outputs,
+    partitions: Mapping[SystemStreamPartition, PartitionBuffer],
+) -> Failures:
+    """The failure policy; where failed messages are kept as dead letters, as they were read."""
+    dead_letters = outputs.dead_letters
+    failures = Failures(status.config, handles.collected, dead_letters, status.metrics, status.observation)
+    if dead_letters.keeps_failed:
+        for partition in partitions.values():
+            partition.keep_originals()
+        failures.original = lambda envelope: partitions[envelope.ssp].original(envelope)
+    status.count_errors = lambda: dead_letters.counts + failures.counts
+    return failures
+
+
+def _compare(systems: Systems) -> Compare:
+    def compare(system: str, offset: str, other: str) -> int | None:
+        return systems.admin(system).compare(offset, other)
+
+    return compare
+
+
+def _request_commit(status: ContainerStatus) -> None:
+    """Have the event loop commit at the end of this iteration."""
+    status.tasks[0].coordinator.commit(RequestScope.ALL_TASKS_IN_CONTAINER)

@@ -1,0 +1,117 @@
+"""Runs of messages for tasks that take batches: how they wait, how long a run is, and how tasks are given
+one.
+
+The event loop treats a run as it treats a message: it is chosen (by its first message), given to its tasks,
+followed by windows, outputs and commits. What is different is here, so that jobs without ``process_batch``
+have nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from streambench.batch import MessageBatch
+from streambench.chooser.fast_paths import take_batch
+from streambench.errors import SerdeError
+from streambench.model import IncomingMessageEnvelope
+
+if TYPE_CHECKING:
+    from streambench.container.inputs.multiplexer import Multiplexer
+    from streambench.container.inputs.partition_buffer import PartitionBuffer
+    from streambench.container.inputs.raw_buffer import RawBuffer
+    from streambench.container.outputs.collected import Collected
+    from streambench.container.tasks.task_instance import TaskPartition
+
+Reject = Callable[[str, IncomingMessageEnvelope, SerdeError], None]
+"""Handles a message, as it was read, that a task cannot decode; raises the error or returns."""
+
+Failed = Callable[[Exception, "TaskPartition", MessageBatch, int], None]
+"""Handles an exception of a task at a batch; returns where that is ignored."""
+
+
+class BatchDispatcher:
+    """Gives tasks their batches. ``longest``: ``task.batch.messages``; ``one_by_one``: in steps,
+    runs are of one message.
+
+    ``refused``: the error of the last input that could not be decoded and was not passed over. ``shown``: of
+    how many messages at the end of a run ``on_choice`` gets (its first is shown in any case); None: of
+    all.
+    """
+
+    def __init__(
+        self, longest: int, multiplexer: Multiplexer, outgoing: Collected, *,
+        reject: Reject, failed: Failed, begins: Callable[[TaskPartition, str], bool],
+    ) -> None:  # fmt: skip
+        """``begins(subscription, offset)``: whether a task that begins later than others has begun at an
+        offset."""
+        self.longest = longest
+        self.one_by_one = False
+        self.shown: int | None = None
+        self._multiplexer = multiplexer
+        self._outgoing = outgoing
+        self._reject = reject
+        self._failed = failed
+        self._begins = begins
+        self._task = ""
+        self.refused: SerdeError | None = None
+
+    def deliver(
+        self,
+        partition: PartitionBuffer,
+        waiting: RawBuffer,
+        at_most: int | None,
+        on_choice: Callable[[IncomingMessageEnvelope], object] | None,
+    ) -> int:
+        """Give the tasks of a partition the run that begins with its chosen message; how many messages it
+        had."""
+        batch = self._next(partition, waiting, at_most)
+        if on_choice is not None and len(batch) > 1:
+            for envelope in batch.peek(
+                len(batch) - 1 if self.shown is None else min(len(batch) - 1, self.shown)
+            ):
+                on_choice(envelope)
+        for subscription in partition.subscriptions:
+            part = batch if subscription.skip_before is None else self._since_start(subscription, batch)
+            if part is None:
+                continue
+            self._task, mark = subscription.task.name, len(self._outgoing)
+            try:
+                subscription.task.process_batch(part, subscription.collector, subscription.coordinator)
+            except Exception as error:
+                if error is self.refused:
+                    raise
+                self._failed(error, subscription, part, mark)
+            subscription.offset = batch.last_offset
+        return len(batch)
+
+    def _next(self, partition: PartitionBuffer, waiting: RawBuffer, at_most: int | None) -> MessageBatch:
+        count = 1 if self.one_by_one else self.longest if at_most is None else min(self.longest, at_most)
+        if count > 1:
+            self._multiplexer.fill(partition, count)
+            offsets = waiting.offsets(count)
+            count = (
+                max(1, min(len(offsets), take_batch(self._multiplexer.chooser, offsets)))
+                if len(offsets) > 1
+                else 1
+            )
+        batch = waiting.take(count, self._undecodable)
+        self._multiplexer.return_credit(partition)
+        return batch
+
+    def _undecodable(self, raw: IncomingMessageEnvelope, error: SerdeError) -> None:
+        try:
+            self._reject(self._task, raw, error)
+        except SerdeError as refused:
+            self.refused = refused
+            raise
+
+    def _since_start(self, subscription: TaskPartition, batch: MessageBatch) -> MessageBatch | None:
+        """The part of a run that is for a task that begins later than the partition does."""
+        for at in range(len(batch)):
+            if self._begins(subscription, batch.offset(at)):
+                subscription.skip_before = None
+                subscription.skipped += at
+                return batch if at == 0 else batch.part(at, len(batch))
+        subscription.skipped += len(batch)
+        return None

@@ -1,0 +1,332 @@
+"""Turns taken ahead: many choices at once, where the chooser does nothing but let partitions take turns.
+
+To choose one message costs as much as all else that the container does with it. Where each choice follows
+from the one before, they are made in one go, the messages are given to their tasks one after the other, and
+those that were not reached when something else is due are put back where they came from. Their order, and the
+state of chooser and partitions whenever they can be read, are those of single choices.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, cycle, islice, repeat, starmap
+from typing import TYPE_CHECKING, Any
+
+from streambench.clock import Clock
+from streambench.container.loop_context import LoopContext
+from streambench.container.outputs.collected import Collected
+from streambench.container.outputs.outbox import Outbox
+from streambench.container.tasks.task_handles import Coordinator
+from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
+
+if TYPE_CHECKING:
+    from streambench.container.inputs.partition_buffer import PartitionBuffer
+    from streambench.container.tasks.task_instance import Process
+    from streambench.task import MessageCollector
+
+    _Call = tuple[IncomingMessageEnvelope, Process, MessageCollector, Coordinator]
+
+FEWEST = 8
+_MOST = 16_384
+_LEAST = 4
+# So many choices are made one by one after a burst that was cut short almost at once: a job that commits with
+# each message, say.
+_ALONE = 64
+_MS = 1_000_000
+# More of them, and what encoders return (buffers of 4 kB) makes the allocator give memory back to the system
+# and ask for it again.
+_UNSENT = 64
+
+
+class ChoiceBurst:
+    """The next choices, taken out of the queue of a chooser and out of the partitions' buffers.
+
+    ``calls``: the messages in the order of choice, each with the callback of who gets it, its collector and
+    its coordinator. ``stop`` notes how far each task has come. After it, ``last`` is the message that was
+    chosen last, and ``served`` its partition, which has to offer its next message to the chooser now, as
+    after any choice; None where there was none. ``done`` is how many were processed."""
+
+    __slots__ = (
+        "_chosen",
+        "_envelopes",
+        "_partitions",
+        "_left",
+        "_queue",
+        "_subscriptions",
+        "calls",
+        "done",
+        "last",
+        "served",
+    )
+
+    def __init__(
+        self, queue: deque[IncomingMessageEnvelope], partitions: list[PartitionBuffer], depth: int
+    ) -> None:
+        """``depth`` messages of each of these partitions, which have one subscription, whose candidates stand
+        in front in the queue in this order, and of which each has at least as many more. More than one only
+        where no other partition has a candidate."""
+        self._queue = queue
+        self._partitions = partitions
+        if depth == 1:
+            self._envelopes = [queue.popleft() for _ in partitions]
+        else:
+            columns = [[queue.popleft(), *_first(partition.decoded, depth - 1)] for partition in partitions]
+            self._envelopes = list(chain.from_iterable(zip(*columns, strict=True)))
+        queue.extend([partition.decoded.popleft() for partition in partitions])
+        self._subscriptions = subscriptions = [
+            partition.sole_subscription for partition in partitions if partition.sole_subscription is not None
+        ]
+        self._left = iter(self._envelopes)
+        # Each read once for all its messages: code is exchanged between two messages, by what is posted,
+        # which ends the turns.
+        processes = cycle([each.process for each in subscriptions])
+        collectors = cycle([each.collector for each in subscriptions])
+        coordinators = cycle([each.coordinator for each in subscriptions])
+        self.calls: Iterator[_Call] = zip(self._left, processes, collectors, coordinators, strict=False)
+        self.last: IncomingMessageEnvelope | None = None
+        self.served: PartitionBuffer | None = None
+        self.done = 0
+
+    @property
+    def left(self) -> int:
+        """The number of messages that were not taken from ``calls`` yet."""
+        return operator.length_hint(self._left)
+
+    def stop(self, last: IncomingMessageEnvelope | None, unfinished: int = 0) -> None:
+        """Put back the messages behind ``last``; None: all. ``unfinished``: whether (1) or not (0) that one
+        was not processed."""
+        self.last, self._chosen = last, len(self._envelopes)
+        if last is self._envelopes[-1]:
+            self.served = self._partitions[-1]
+            self.served.decoded.appendleft(self._queue.pop())
+        else:
+            self._chosen = (
+                0
+                if last is None
+                else next(at for at, each in enumerate(self._envelopes, start=1) if each is last)
+            )
+            self._put_back()
+        self.done = done = max(0, self._chosen - unfinished)
+        start = max(0, done - len(self._partitions))
+        at = start % len(self._partitions)
+        last_ones = self._envelopes[start:done]
+        for subscription, envelope in zip(
+            self._subscriptions[at:] + self._subscriptions[:at], last_ones, strict=False
+        ):
+            subscription.offset = envelope.offset
+
+    def _put_back(self) -> None:
+        at, width = self._chosen, len(self._partitions)
+        within = at % width
+        if at:
+            self.served = self._partitions[within - 1]
+        following = [self._queue.pop() for _ in self._partitions]
+        first: list[IncomingMessageEnvelope] = []
+        behind: list[IncomingMessageEnvelope] = []
+        for place, partition in enumerate(self._partitions):
+            is_through = place < within
+            left = [
+                *self._envelopes[at - within + place + is_through * width :: width],
+                following[-1 - place],
+            ]
+            if partition is not self.served:
+                (behind if is_through else first).append(left.pop(0))
+            partition.decoded.extendleft(reversed(left))
+        self._queue.extendleft(reversed(first))
+        self._queue.extend(behind)
+
+    def next_size(self, most: int) -> int:
+        """The largest size of the next burst, after ``stop``, where this one's was ``most``; less than
+        ``FEWEST``: no burst for a while. A burst that something due cut short may soon be cut again, and what
+        is put back was in vain."""
+        return min(_MOST, 2 * most) if self._chosen == len(self._envelopes) else 2 * self._chosen
+
+    def chosen(self, at_most: int) -> list[IncomingMessageEnvelope]:
+        """The last messages that were chosen, after ``stop``."""
+        return self._envelopes[max(0, self._chosen - at_most) : self._chosen]
+
+
+def _first(buffer: deque[IncomingMessageEnvelope], count: int) -> Iterator[IncomingMessageEnvelope]:
+    """Take so many messages out of a buffer, which has more."""
+    if count == len(buffer) - 1:
+        last = buffer.pop()
+        taken = list(buffer)
+        buffer.clear()
+        buffer.append(last)
+        return iter(taken)
+    return starmap(buffer.popleft, repeat((), count))
+
+
+class BurstPlanner:
+    """Plans bursts. ``size``: messages of the next one, at most or a few more."""
+
+    def __init__(self, partitions: Mapping[SystemStreamPartition, PartitionBuffer]) -> None:
+        self.size = FEWEST
+        self._partitions = partitions
+        self._planned: ChoiceBurst | None = None
+
+    def plan(self, queue: deque[IncomingMessageEnvelope]) -> bool:
+        """Plan a burst of the candidates in a queue; False where it is not worth while.
+
+        It ends where choices are no longer certain: at the first partition that will run dry, or has to be
+        looked at with each message."""
+        order = []
+        partitions, depth, most = self._partitions, self.size, self.size
+        for envelope in islice(queue, most):
+            partition = partitions[envelope.ssp]
+            if partition.sole_subscription is None:
+                break
+            waiting = len(partition.buffer)
+            if waiting < depth:
+                if not waiting:
+                    break
+                depth = waiting
+            order.append(partition)
+        if len(order) < len(queue):
+            depth = 1
+        elif order:
+            depth = min(depth, -(-most // len(order)))
+        if depth * len(order) < _LEAST:
+            return False
+        self._planned = ChoiceBurst(queue, order, depth)
+        return True
+
+    def take_planned(self) -> ChoiceBurst:
+        """Take the burst that ``plan`` planned."""
+        assert self._planned is not None
+        planned, self._planned = self._planned, None
+        return planned
+
+    def resize(self, burst: ChoiceBurst | None) -> int:
+        """Set ``size`` by how far a burst came (None: for the first one); how many messages have to be chosen
+        one by one before the next."""
+        size = 0 if burst is None else burst.next_size(self.size)
+        self.size = max(FEWEST, size)
+        return _ALONE if burst is not None and size < FEWEST else 0
+
+
+class BurstRunner:
+    """Processes the messages of bursts. ``planner`` plans them; ``failed`` is the one that an exception
+    ended.
+
+    Where the outbox may wait, what they collect is sent after ``_UNSENT`` messages, or behind the one at
+    which a millisecond is over. What is not plain is sent as soon as its task returns, and so is all that was
+    collected before it."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        owner: LoopContext,
+        outgoing: Collected,
+        requests: Sequence[Coordinator],
+        inbox: deque[Any],
+        clock: Clock,
+        planner: BurstPlanner,
+        at_message: Callable[[Exception, Coordinator, IncomingMessageEnvelope, int], None],
+    ) -> None:
+        """``at_message`` handles an exception of a task, whose message collected what stands in ``outgoing``
+        from a place on; it raises or not."""
+        self._outbox = outbox
+        self._owner = owner
+        self._outgoing = outgoing
+        self._requests = requests
+        self._inbox = inbox
+        self._clock = clock
+        self.planner = planner
+        self.failed: ChoiceBurst | None = None
+        self._at_message = at_message
+        self._unsent: IncomingMessageEnvelope | None = None
+
+    def run(self, turns: ChoiceBurst, due: int) -> None:
+        """Process messages until all are, or something else is due: at ``due``, or because of what they asked
+        for or others brought. Stops the turns, at the message whose output could not be sent if that is why
+        it raises."""
+        outgoing, requests, inbox, owner, outbox = (
+            self._outgoing,
+            self._requests,
+            self._inbox,
+            self._owner,
+            self._outbox,
+        )
+        read_clock, failed = self._clock.monotonic_ns, self._at_message
+        may_wait = outbox.can_defer
+        calls = turns.calls
+        envelope: IncomingMessageEnvelope | None = None
+        unfinished = 0
+        goes_on = True
+        try:
+            now = read_clock()
+            while goes_on:
+                goes_on = False
+                owner.until = min(due, now + _MS) if may_wait else due
+                to_send = () if may_wait else outgoing
+                try:
+                    for envelope, process, collector, coordinator in (
+                        islice(calls, _UNSENT) if may_wait else calls
+                    ):
+                        owner.input = envelope
+                        try:
+                            process(envelope, collector, coordinator)
+                        except Exception as error:
+                            failed(error, coordinator, envelope, self._collected_before(envelope))
+                        now = read_clock()
+                        if now >= owner.until or requests or inbox or to_send:
+                            goes_on = True
+                            break
+                except BaseException as error:
+                    unfinished = 1
+                    self._send_before(envelope, error)
+                    raise
+                if now >= due:
+                    # What belongs to the iteration of the last message is sent behind what window() collects
+                    # in it.
+                    at = self._collected_before(envelope)
+                    late = outgoing[at:]
+                    del outgoing[at:]
+                    self._send()
+                    outgoing[:] = late
+                    break
+                if outgoing:
+                    self._send()
+                    outgoing.clear()
+                if requests or inbox:
+                    break
+                if may_wait:
+                    goes_on, may_wait = turns.left > 0, outbox.can_defer
+        finally:
+            unsent, self._unsent = self._unsent, None
+            if unsent is None:
+                turns.stop(envelope, unfinished)
+            else:
+                turns.stop(unsent)
+
+    def _collected_before(self, envelope: IncomingMessageEnvelope | None) -> int:
+        """The number of collected outputs that belong to the messages before this one."""
+        return next(
+            (at for at, item in enumerate(self._outgoing) if item[2] is envelope), len(self._outgoing)
+        )
+
+    def _send_before(self, envelope: IncomingMessageEnvelope | None, error: BaseException) -> None:
+        """Send what the messages before this one collected, at which there is an error: it is on its way, as
+        if each had been sent by itself."""
+        del self._outgoing[self._collected_before(envelope) :]
+        try:
+            self._send()
+        except Exception:
+            if isinstance(error, Exception):
+                raise
+            self._unsent = None
+        self._outgoing.clear()
+
+    def _send(self) -> None:
+        try:
+            self._outbox.send(self._outgoing)
+        except BaseException:
+            self._unsent = (
+                self._outgoing[min(self._outbox.failed_index, len(self._outgoing) - 1)][2]
+                if self._outgoing
+                else None
+            )
+            raise

@@ -1,0 +1,221 @@
+"""Commits: offsets and changes of tasks on their way to the outbox, and acknowledgements once they are
+durable."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence, Set
+
+import msgspec
+
+from streambench.checkpoint.api import Checkpoint, CheckpointManager
+from streambench.clock import Clock
+from streambench.container.inputs.consumers import Consumers
+from streambench.container.inputs.partition_buffer import PartitionBuffer
+from streambench.container.inputs.partition_identity import PartitionIdentities
+from streambench.container.observer import Observation
+from streambench.container.outputs.outbox import Outbox, TaskCommit
+from streambench.container.task_stores import TaskStores
+from streambench.container.tasks.task_instance import TaskInstance
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import SystemStreamPartition
+from streambench.system.systems import Systems
+
+log = logging.getLogger(__name__)
+
+
+class Commits:
+    """Commits tasks of one container, and acknowledges to the systems that wait for it what no longer depends
+    on this process."""
+
+    def __init__(
+        self,
+        tasks: Sequence[TaskInstance],
+        outbox: Outbox,
+        state: TaskStores,
+        checkpoints: CheckpointManager,
+        clock: Clock,
+        observation: Observation | None = None,
+        *,
+        systems: Systems,
+        metrics: MetricsRegistry,
+    ) -> None:
+        self._tasks = tasks
+        self._took = metrics.timer("commit-ns", "container")
+        self._identities = PartitionIdentities(systems)
+        self._outbox = outbox
+        self._state = state
+        self._checkpoints = checkpoints
+        self._clock = clock
+        self._observation = observation or Observation()
+        self._awaited: list[_Awaited] = []
+
+    def commit(self, tasks: Sequence[TaskInstance], *, is_last: bool = False) -> None:
+        """Commit these tasks (all of them, where the outbox knows only whole commits) where there is
+        anything new of them.
+
+        The time of a window is committed along with what it sent; alone, that of one without effects, only by
+        the last commit: an idle job would fill the history of checkpoints with it."""
+        with self._took.time():
+            self._commit(tasks, is_last=is_last)
+
+    def _commit(self, tasks: Sequence[TaskInstance], *, is_last: bool) -> None:
+        commits = [(task, self._of(task)) for task in (self._tasks if self._outbox.whole else tasks)]
+        changed, timed = [], []
+        for task, commit in commits:
+            if commit.changes or commit.offsets != task.committed:
+                changed.append((task, commit))
+            elif _is_timed(task, is_last=is_last):
+                timed.append((task, commit))
+        written = [*changed, *timed]
+        checkpoints = self._hand_over([commit for _, commit in written])
+        for task, commit in written:
+            task.window_committed, task.window_sent = commit.window_ms, False
+        for task, commit in changed:
+            task.keeps_start = False
+            task.committed = dict(commit.offsets)
+            task.commits += 1
+        if self._observation.observer is not None and written:
+            self._observation.observer.commit_made([task.name for task, _ in changed], checkpoints)
+        if changed and self._awaited:
+            self._acknowledge()
+        if self._observation.trace is not None:
+            now_ms = self._clock.now_ms()
+            self._observation.trace.note_event("commit", [task.name for task, _ in commits], now_ms)
+
+    def record_stores(self, last: Mapping[str, Checkpoint], corrected: Set[SystemStreamPartition]) -> None:
+        """Make durable that tasks have stores of which their last checkpoints do not know.
+
+        This comes before anything is written to their changelogs: what these hold from then on is known to be
+        of this job. ``last``: the checkpoints so far, which are changed in nothing else. ``corrected``:
+        changelogs that hold what is no state; the next commit records them."""
+        news = {}
+        for task in self._tasks:
+            checkpoint = last.get(task.name)
+            if checkpoint is not None and checkpoint.generation:
+                changelogs = self._state.changelogs(task.name)
+                new = [store for store in changelogs if store not in checkpoint.changelogs]
+                ends = self._state.upcoming(
+                    task.name, [store for store in new if changelogs[store] not in corrected]
+                )
+                if ends:
+                    now = self._state.known(task.name).formats
+                    formats = {**checkpoint.formats, **{store: now[store] for store in ends}}
+                    known = {**checkpoint.changelogs, **ends}
+                    news[task.name] = msgspec.structs.replace(checkpoint, changelogs=known, formats=formats)
+        if news:
+            self._checkpoints.write(news)
+
+    def record_starts(self, last: Mapping[str, Checkpoint], corrected: Set[SystemStreamPartition]) -> None:
+        """Make durable where tasks begin that have no checkpoint yet: what arrives before their first commit
+        must not be skipped by a restart. And that changelogs were ``corrected``: what they held before is no
+        longer needed. ``last``: the checkpoints so far."""
+        unknown = Checkpoint({})
+        news = [
+            task
+            for task in self._tasks
+            if any(last.get(task.name, unknown).starts.get(ssp) != at for ssp, at in task.starts().items())
+            or self._is_of_another(last.get(task.name, unknown), task)
+            or (task.window_ms != task.window_committed and not task.keeps_start)
+            or not corrected.isdisjoint(self._state.changelogs(task.name).values())
+        ]
+        self._hand_over([self._of(task) for task in news])
+        for task in news:
+            task.committed = task.offsets()
+            task.window_committed = task.window_ms
+            task.keeps_start = False
+
+    def acknowledge_by(
+        self, intake: Consumers, partitions: Iterable[PartitionBuffer], systems: Systems
+    ) -> None:
+        """Acknowledge, after each commit from now on, what is safe to the consumers of ``intake`` that
+        wait."""
+        self._intake = intake
+        self._awaited = [
+            _Awaited(partition, systems)
+            for partition in partitions
+            if intake.awaits_acknowledgement(partition.ssp.system)
+        ]
+
+    def _acknowledge(self) -> None:
+        safe = {each.ssp: offset for each in self._awaited if (offset := each.news()) is not None}
+        if safe:
+            self._intake.acknowledge(safe)
+
+    def _is_of_another(self, checkpoint: Checkpoint, task: TaskInstance) -> bool:
+        """True where a task's checkpoint is of partitions that are gone. The next start must know of those
+        that replaced them."""
+        now = self._identities.at(task.offsets(), task.starts()) if checkpoint.identities else {}
+        return any(checkpoint.identities.get(ssp, identity) != identity for ssp, identity in now.items())
+
+    def _hand_over(self, commits: Sequence[TaskCommit]) -> Mapping[str, Checkpoint]:
+        for each in commits:
+            each.identities = self._identities.at(each.offsets, each.starts)
+        written = self._outbox.commit(commits, self._clock.now_ms())
+        if written:
+            self._state.committed(written, self._checkpoints)
+        return written
+
+    def _of(self, task: TaskInstance) -> TaskCommit:
+        known = self._state.known(task.name)
+        return TaskCommit(
+            task.name, task.offsets(), task.starts(), self._state.changelogs(task.name),
+            self._state.drain(task.name), kept=known.kept, formats=known.formats, absent=known.absent,
+            window_ms=task.window_ms,
+        )  # fmt: skip
+
+
+def _is_timed(task: TaskInstance, *, is_last: bool) -> bool:
+    """True where the time of a task's last window is to be committed by itself.
+
+    A start point that the task was rewound to goes with its first commit: it stays until there is more than a
+    window."""
+    return not task.keeps_start and (
+        task.window_sent or (is_last and task.window_ms != task.window_committed)
+    )
+
+
+class _Awaited:
+    """A partition whose consumer waits for acknowledgements."""
+
+    def __init__(self, partition: PartitionBuffer, systems: Systems) -> None:
+        self.ssp = partition.ssp
+        self._tasks = [each.task for each in partition.subscriptions]
+        self._compare = systems.admin(partition.ssp.system).compare
+        self._acknowledged: str | None = None
+
+    def news(self) -> str | None:
+        """The offset up to which all tasks that read the partition have committed it, where that has not been
+        acknowledged yet. None, too, where it is not known whose offset comes first: what is not acknowledged
+        comes again, what is wrongly acknowledged is lost."""
+        safe: str | None = None
+        for task in self._tasks:
+            offset = task.committed.get(self.ssp)
+            if offset is None:
+                return None
+            if safe is not None and offset != safe:
+                order = self._compare(offset, safe)
+                if order is None:
+                    return None
+                if order > 0:
+                    continue
+            safe = offset
+        if safe == self._acknowledged:
+            return None
+        self._acknowledged = safe
+        return safe
+
+
+def warn_of_uncommitted(job: str, sent: int, tasks: Sequence[TaskInstance]) -> None:
+    """Say so where tasks, as they were closed, did what only another commit would have kept. ``sent``: the
+    messages not sent."""
+    changed = sum(store.changes for task in tasks for store in task.stores.values())
+    if sent or changed:
+        log.warning(
+            "%s: what tasks did in close() is lost, because the last commit comes before it (messages sent: "
+            "%d, keys of stores changed: "
+            "%d); do it in process(), window() or end_of_stream()",
+            job,
+            sent,
+            changed,
+        )

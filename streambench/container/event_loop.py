@@ -1,0 +1,415 @@
+"""The event loop. There is only this one: stepping, running, Spark and tests are callers of
+``EventLoop.run``.
+
+One iteration, always in this order and on one thread:
+
+    1  take the message that the chooser chose      4  send what process() and window() collected
+    2  call the task's process()                    5  commit what is due or was asked for
+    3  call window() where it is due
+
+The loop is written for speed. Everything that it needs with every message is a local name, and what only some
+jobs need (listeners, observers, broadcast inputs) is bound elsewhere, beforehand. Where the chooser is a
+round robin without observers, many choices are made at once (``burst``): steps 1 and 2 for many messages.
+Plain messages may then be sent behind a few more inputs, though before a window or a commit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from streambench.chooser.fast_paths import quickest, rotation
+from streambench.container.failures import Unsent, unfinished_count
+from streambench.container.inputs.consumers import FetchedRecords, ReaderFailure
+from streambench.container.inputs.partition_buffer import PartitionBuffer
+from streambench.container.loop_parts import CallSampler, HeadCheck, LoopParts
+from streambench.container.tasks.task_instance import TaskInstance
+from streambench.errors import ContainerStateError
+from streambench.metrics.registry import Timer
+from streambench.metrics.utilization import Utilization
+from streambench.model import IncomingMessageEnvelope
+
+_MS = 1_000_000
+
+Choose = Callable[[], IncomingMessageEnvelope | None]
+Until = Callable[[], object]
+
+
+class EventLoop:
+    """Drives tasks with messages until it is paused, shut down, or at the end of its inputs.
+
+    ``paused`` makes ``run`` return. ``abandoned`` makes it raise ContainerStateError, on whichever thread it
+    is, before it does anything else. ``progress`` is how far it is.
+    """
+
+    def __init__(self, parts: LoopParts) -> None:
+        self.paused = self.abandoned = False
+        self._resumed: IncomingMessageEnvelope | None = None
+        self.progress = parts.progress
+        self.choice_watch = parts.choice_watch
+        self.coordination = parts.coordination
+        self.timers = parts.timers
+        self.dispatcher = parts.dispatcher
+        self._tasks = parts.tasks
+        self._multiplexer = parts.multiplexer
+        self._consumers = parts.consumers
+        self._inbox = parts.consumers.inbox
+        self._outbox = parts.outbox
+        self._commit = parts.commit
+        self._context = parts.context
+        self._collected = parts.collected
+        self._requests = parts.requests
+        self._clock = parts.clock
+        self._idle_ms = parts.idle_ms
+        self._failures = parts.failures
+        self._burst_runner = parts.burst_runner
+        self._heads = HeadCheck(parts.multiplexer, parts.consumers, parts.outbox)
+        metrics = parts.metrics
+        self._commits = metrics.counter("commit-calls", "container")
+        self._blocked = blocked = metrics.timer("block-ns", "container")
+        metrics.gauge("event-loop-utilization", "container", Utilization(lambda: blocked.total).read)
+        self._choose_ns = metrics.timer("choose-ns", "container") if parts.timing == "true" else None
+        self._sampler = CallSampler(
+            metrics.timer("process-ns", "container") if parts.timing == "sampled" else None
+        )
+
+    def start(self) -> None:
+        """Let the time of windows and commits run from now on."""
+        self.timers.start(self._clock.monotonic_ns())
+
+    def run(self, *, limit: int | None = None, until: Until | None = None, stop_at_head: bool = False) -> int:
+        """Process messages; how many. Returns after ``limit`` of them, once ``until()`` is true (called
+        between messages and when idle), with ``stop_at_head`` once all inputs are caught up, when paused,
+        when a task has shut the container down, when an observer holds a message, or when all inputs have
+        ended. Raises TaskError and others.
+        """
+        if limit is not None and limit <= 0:
+            return 0
+        if self.progress.held is not None:
+            return self._resume(limit=limit, until=until, stop_at_head=stop_at_head)
+        queue, choose, empty, update = self._choice_calls(may_burst=limit is None and until is None)
+        partitions, refill = self._multiplexer.partitions, self._multiplexer.refill
+        plan, due = self._burst_runner.planner.plan, self.timers.next_due()
+        inbox, collected, requests, send = self._inbox, self._collected, self._requests, self._outbox.send
+        progress, coordination, sampler = self.progress, self.coordination, self._sampler
+        on_choice, may_burst = self.choice_watch.observer(), self.choice_watch.may_burst()
+        context, read_clock = self._context, self._clock.monotonic_ns
+        last, base, processed, alone, found = limit or -1, progress.processed, 0, 0, False
+        envelope: IncomingMessageEnvelope | None = None
+        partition = self._begin_run()
+        try:
+            # A jump back without a condition: with "while not", Python 3.11 would not specialize this code.
+            while True:
+                if coordination.shutdown_requested:
+                    break
+                if inbox:
+                    if self._take_inbox(base + processed, partition):
+                        break
+                    on_choice, may_burst = self.choice_watch.observer(), self.choice_watch.may_burst()
+                # 1. Take the chosen envelope. First the chooser gets the next message of the last one's
+                # input.
+                if partition is not None:
+                    buffer = partition.buffer
+                    if buffer:
+                        update(buffer.popleft())
+                    else:
+                        refill(partition)
+                        partition = None
+                if queue and may_burst and processed >= alone and not sampler.is_due and plan(queue):
+                    # 1 and 2 for many messages at once.
+                    processed, alone, envelope, partition = self._run_burst(processed, due)
+                else:
+                    try:
+                        envelope = choose()
+                    except empty:
+                        envelope = None
+                    if envelope is None:
+                        partition, found = None, self._poll_starved()
+                    else:
+                        # 2. Process it: for its only task here, in all other cases by the dispatcher.
+                        partition = partitions[envelope.ssp]
+                        if sampler.is_due:
+                            sampler.time(partition)
+                        context.input = envelope
+                        if on_choice is not None and on_choice(envelope):
+                            partition = None  # the chooser gets its next message when it was processed
+                            self._hold(envelope)
+                            break
+                        subscription = partition.sole_subscription
+                        if subscription is not None:
+                            # Looked up, then called: an attribute called at once takes five times as long.
+                            process = subscription.process
+                            try:
+                                process(envelope, subscription.collector, subscription.coordinator)
+                            except Exception as error:
+                                self._failures.at_message(error, subscription.coordinator, envelope, 0)
+                            subscription.offset = envelope.offset
+                            processed += 1
+                        else:
+                            processed += self._deliver(partition, envelope, last - processed)
+                # 3. Window, where one is due, and whatever else has its time.
+                now = read_clock()
+                if now >= due:
+                    due = self._handle_timers(now, envelope, base + processed)
+                # 4. Send what was collected.
+                if collected:
+                    send(collected)
+                    collected.clear()
+                # 5. Commit what is due or was asked for.
+                if requests:
+                    self._handle_requests()
+                if envelope is None:
+                    if not found and self._idle(now, base + processed, until, stop_at_head=stop_at_head):
+                        break
+                elif processed == last or (until and self._is_reached(until, base + processed, partition)):
+                    break
+        except BaseException as error:
+            raise self._ended_by(error, envelope)  # noqa: B904 - mypyc knows no ``from``
+        finally:
+            processed = self._end_run(base, processed, partition)
+        return processed
+
+    def call_last_windows(self) -> None:
+        """Call ``window()`` of the tasks once, as the end of a run; not of those whose ``end_of_stream`` was
+        called.
+
+        Their output is sent, their requests are handled. Raises TaskError and others."""
+        self.call_between(
+            lambda: self.timers.windows.call_last(
+                self._clock.monotonic_ns(), self.progress.processed, self.coordination.knows_its_end
+            )
+        )
+
+    def call_between(self, callbacks: Callable[[], None]) -> None:
+        """Do what calls callbacks of tasks between two messages. Their output is sent, their requests are
+        handled. Raises TaskError and others."""
+        progress = self.progress
+        progress.in_iteration = True
+        try:
+            callbacks()
+            self._send()
+            self._handle_requests()
+        except BaseException as error:
+            raise self._placed(error)  # noqa: B904 - mypyc knows no ``from``
+        finally:
+            progress.in_iteration = False
+            self._collected.clear()
+
+    def _choice_calls(
+        self, *, may_burst: bool
+    ) -> tuple[deque[IncomingMessageEnvelope] | None, Choose, Any, Callable[[IncomingMessageEnvelope], None]]:
+        """The calls by which ``run`` chooses: the queue of a round robin where bursts are allowed,
+        ``choose``, the exceptions by which it reports that there is no message, and ``update``."""
+        chooser = self._multiplexer.chooser
+        if self._resumed is not None:
+            return None, self._take_resumed, (), chooser.update
+        if self._choose_ns is not None:
+            return None, _timed(chooser.choose, self._choose_ns), (), chooser.update
+        choose, empty = quickest(chooser)
+        return rotation(chooser) if may_burst else None, choose, empty, chooser.update
+
+    def _hold(self, envelope: IncomingMessageEnvelope) -> None:
+        """Pause before the task gets this message."""
+        self.progress.held = envelope
+        self.paused = True
+
+    def _resume(self, *, limit: int | None, until: Until | None, stop_at_head: bool) -> int:
+        """``run``, with the message that is held as the first one."""
+        progress = self.progress
+        self.choice_watch.resumed = self._resumed = progress.held
+        progress.held = None
+        try:
+            done = self.run(limit=limit, until=_at_once, stop_at_head=stop_at_head)
+        finally:
+            # Not taken where a command paused the run before it.
+            progress.held, self._resumed, self.choice_watch.resumed = self._resumed, None, None
+        if self.paused or done == limit or not done or (until is not None and until()):
+            return done
+        left = None if limit is None else limit - done
+        return done + self.run(limit=left, until=until, stop_at_head=stop_at_head)
+
+    def _take_resumed(self) -> IncomingMessageEnvelope | None:
+        resumed, self._resumed = self._resumed, None
+        return resumed
+
+    def _begin_run(self) -> PartitionBuffer | None:
+        """Begin a call of ``run``; the partition whose next message the chooser has not got yet."""
+        progress = self.progress
+        self._heads.begin()
+        self._burst_runner.planner.resize(None)
+        progress.in_iteration = True
+        partition, progress.last_chosen = progress.last_chosen, None
+        return partition
+
+    def _end_run(self, base: int, processed: int, partition: PartitionBuffer | None) -> int:
+        """End a call of ``run``; how many messages it processed, those of a burst that failed included."""
+        progress, burst = self.progress, self._burst_runner.failed
+        if burst is not None:
+            self._burst_runner.failed = None
+            processed, partition = processed + burst.done, burst.served
+        progress.in_iteration = False
+        self._collected.clear()
+        progress.processed, progress.last_chosen = base + processed, partition
+        return processed
+
+    def _run_burst(
+        self, processed: int, due: int
+    ) -> tuple[int, int, IncomingMessageEnvelope | None, PartitionBuffer | None]:
+        """Run the planned burst: the messages processed so far, how many these have to be before the next
+        burst, the message chosen last, and its partition."""
+        runner = self._burst_runner
+        burst = runner.planner.take_planned()
+        try:
+            runner.run(burst, due)
+        except BaseException:
+            runner.failed = burst
+            raise
+        finally:
+            self.choice_watch.remember(burst)
+        processed += burst.done
+        return processed, processed + runner.planner.resize(burst), burst.last, burst.served
+
+    def _deliver(self, partition: PartitionBuffer, envelope: IncomingMessageEnvelope, left: int) -> int:
+        """Deliver a message that has no single task; how many were delivered. ``left``: at most so many,
+        where that is more than 0."""
+        at_most = left if left > 0 else None
+        return self.dispatcher.deliver(partition, envelope, at_most, self.choice_watch.shown)
+
+    def _is_reached(self, until: Until, total: int, partition: PartitionBuffer | None) -> bool:
+        """Call ``until``, which may look at the container."""
+        progress = self.progress
+        progress.processed, progress.last_chosen, progress.in_iteration = total, partition, False
+        reached = bool(until())
+        progress.in_iteration = True
+        return reached or self.paused
+
+    def _take_inbox(self, total: int, partition: PartitionBuffer | None) -> bool:
+        """Take what other threads brought: fetched records and commands. True where ``run`` is to return."""
+        progress = self.progress
+        progress.processed, progress.last_chosen = total, partition
+        inbox = self._inbox
+        while inbox and not self.paused:
+            item = inbox.popleft()
+            if isinstance(item, FetchedRecords):
+                self._multiplexer.accept(item)
+            elif isinstance(item, ReaderFailure):
+                raise item.error
+            else:
+                progress.in_iteration = False
+                item()
+                progress.in_iteration = True
+        self._send()
+        return self.paused
+
+    def _handle_timers(self, now: int, envelope: IncomingMessageEnvelope | None, total: int) -> int:
+        """Do what is due at ``now``, in an iteration with this message; when something is due next."""
+        if self.abandoned:
+            raise ContainerStateError("the container was abandoned")
+        self.progress.processed = total
+        timers = self.timers
+        if now >= timers.windows.due_ns:
+            timers.windows.call_due(now, envelope, total)
+        if timers.take_commit(now):
+            self.coordination.request_commit()  # done by step 5 of this iteration
+        starved = self._multiplexer.starved
+        if timers.take_check(now, starved):
+            self._outbox.check()
+            self._outbox.maintain()
+            # Without a message, this iteration has polled already.
+            if envelope is not None and starved:
+                self._multiplexer.poll_starved()
+                self._end_inputs()
+            self._sampler.arm()
+            trace = self._context.trace
+            if trace is not None and trace.on_check is not None:
+                trace.on_check()
+        timers.report_if_due(now)
+        return timers.next_due()
+
+    def _poll_starved(self) -> bool:
+        """Poll for partitions without messages, as the chooser has none; True where one arrived."""
+        self.progress.nulls += 1
+        found = self._multiplexer.poll_starved()
+        self._end_inputs()
+        return found
+
+    def _end_inputs(self) -> None:
+        """Note partitions that have ended, which the multiplexer found."""
+        if self._multiplexer.ended:
+            ended, self._multiplexer.ended = self._multiplexer.ended, []
+            self.coordination.end_inputs(ended)
+
+    def _idle(self, now: int, total: int, until: Until | None, *, stop_at_head: bool) -> bool:
+        """Flush, then wait for messages; True where ``run`` is to return instead."""
+        # What the outbox keeps back may be an input of this very job.
+        if self._outbox.flush():
+            self._run_commit(self._tasks)
+        if self._multiplexer.poll_starved() or self._multiplexer.ended:
+            return False
+        heads = self._heads
+        if self.coordination.at_end or (stop_at_head and heads.has_caught_up(total)):
+            return True
+        if until is not None and self._is_reached(until, total, None):
+            return True
+        left = max(0, (self.timers.next_deadline() - now) / _MS)
+        with self._blocked.time():
+            self._consumers.wait(min(self._idle_ms, left), left if total == heads.idle_at else 0)
+        heads.idle_at = total
+        return False
+
+    def _send(self) -> None:
+        """Step 4, where it has to be done outside of its turn."""
+        if self._collected:
+            self._outbox.send(self._collected)
+            self._collected.clear()
+
+    def _handle_requests(self) -> None:
+        """Do what tasks asked for in this iteration: commits first, then shutdowns."""
+        tasks = self.coordination.take_requests()
+        if tasks:
+            self._run_commit(tasks)
+        self.coordination.check_shutdown_votes()
+
+    def _run_commit(self, tasks: Sequence[TaskInstance]) -> None:
+        self._commits.inc()
+        self._commit(tasks)
+
+    def _ended_by(self, error: BaseException, envelope: IncomingMessageEnvelope | None) -> BaseException:
+        """Note the message at which an exception ended ``run``; the exception to raise."""
+        burst = self._burst_runner.failed
+        if burst is not None:
+            envelope = burst.last
+        if envelope is not None:
+            count = unfinished_count(self._multiplexer.partitions[envelope.ssp], envelope)
+            self.progress.unfinished_count = count
+            self.progress.unfinished = envelope if count else None
+            if isinstance(error, SystemExit):
+                return self._failures.exit_at(error, self._multiplexer.partitions[envelope.ssp], envelope)
+        return self._placed(error)
+
+    def _placed(self, error: BaseException) -> BaseException:
+        """The error of an output with the place that it came from; others as they are. An input that cannot
+        be decoded names its own place."""
+        if not isinstance(error, Unsent) or not self._collected or error is self.dispatcher.batches.refused:
+            return error
+        return self._failures.place(
+            error, self._outbox.failed_index, self._tasks, self._multiplexer.partitions
+        )
+
+
+def _at_once() -> bool:
+    return True
+
+
+def _timed(choose: Choose, timer: Timer) -> Choose:
+    read, update = time.perf_counter_ns, timer.update
+
+    def timed() -> IncomingMessageEnvelope | None:
+        began = read()
+        envelope = choose()
+        update(read() - began)
+        return envelope
+
+    return timed

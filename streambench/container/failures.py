@@ -1,0 +1,267 @@
+"""Failures of tasks: which are ignored, what is taken back of them, and how they are reported. Only where
+something raises."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from streambench.batch import MessageBatch, place_of
+from streambench.config import Config
+from streambench.container.observer import Given, Observation
+from streambench.container.outputs.collected import Collected
+from streambench.container.outputs.dead_letters import (
+    DeadLetters,
+    ErrorCounts,
+    IgnoredFailure,
+    is_dead_letter,
+)
+from streambench.container.tasks.task_handles import Coordinator
+from streambench.container.tasks.task_instance import TaskInstance, TaskPartition, is_ignored
+from streambench.errors import (
+    ConfigError,
+    MessageTooLargeError,
+    SerdeError,
+    StreambenchError,
+    TaskError,
+    class_name,
+    described,
+    located,
+    shortened,
+)
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
+from streambench.user_code import is_users
+
+if TYPE_CHECKING:
+    from streambench.container.inputs.partition_buffer import PartitionBuffer
+
+log = logging.getLogger(__name__)
+
+Unsent = SerdeError | ConfigError | MessageTooLargeError
+
+IGNORED = "task.ignored.exceptions"
+
+
+class Failures:
+    """Decides, as ``task.ignored.exceptions`` says, whether an exception of a task ends the container.
+
+    One that does not is counted under its class. What its callback sent, asked for and wrote to stores is
+    taken back; attributes of the task are not. The message may go to the dead-letter stream
+    (``task.ignored.exceptions.dead.letter``).
+
+    ``ignored``: how many were ignored. ``of_window``: the place in ``outgoing`` from which on the last
+    window() has sent, and what stood there first.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        outgoing: Collected,
+        rejects: DeadLetters,
+        metrics: MetricsRegistry,
+        observation: Observation | None = None,
+    ) -> None:
+        self.ignored = 0
+        self.of_window: tuple[int, object] = (0, None)
+        self._names = frozenset(config.names(IGNORED))
+        self._outgoing = outgoing
+        self._rejects = rejects
+        self._metrics = metrics
+        self._observation = observation or Observation()
+        self.original: Callable[[IncomingMessageEnvelope], IncomingMessageEnvelope] = lambda envelope: (
+            envelope
+        )
+        """A message that is being processed, as it was read."""
+        self._kinds: dict[str, IgnoredFailure] = {}
+        self._counts: dict[str, int] = {}
+
+    @property
+    def counts(self) -> ErrorCounts:
+        """Ignored failures so far, by class of the exception, in the order in which they were first seen."""
+        kinds = tuple(each.times(self._counts[kind]) for kind, each in self._kinds.items())
+        return ErrorCounts(ignored=self.ignored, kinds=kinds)
+
+    def begin(self, task: TaskInstance) -> None:
+        """Note that another callback of a task begins: what stores hold now is what they come back to should
+        it fail. Not needed before ``process``, whose input shows it."""
+        if self._names:
+            for store in task.stores.values():
+                store.begin()
+
+    def at_message(
+        self, error: Exception, coordinator: Coordinator, envelope: IncomingMessageEnvelope, mark: int
+    ) -> None:
+        """Ignore what ``process`` raised, which has collected what stands in ``outgoing`` from ``mark`` on;
+        raise TaskError for others."""
+        task = coordinator.task
+        if not is_ignored(error, self._names):
+            raise task.failure(error, "", envelope) from error
+        self._ignore(error, coordinator, mark, "process", envelope.ssp, envelope.offset, envelope.key)
+        self._show_ignored(task, "process", envelope, error)
+        if self._rejects.keeps_failed:
+            self._rejects.failed(task.name, [self.original(envelope)], error)
+
+    def at_run(self, error: Exception, subscription: TaskPartition, batch: MessageBatch, mark: int) -> None:
+        """The same for a run of messages as a whole."""
+        task = subscription.task
+        if not is_ignored(error, self._names):
+            raise task.failure_at_run(error, batch) from error
+        offset = batch.first_offset if len(batch) == 1 else f"{batch.first_offset}..{batch.last_offset}"
+        keys = [each.key for each in batch.peek()[:1]] if len(batch) == 1 else []
+        self._ignore(
+            error,
+            subscription.coordinator,
+            mark,
+            "process_batch",
+            batch.ssp,
+            offset,
+            keys[0] if keys else None,
+        )
+        self._show_ignored(task, "process_batch", batch, error)
+        self._rejects.failed(task.name, batch.raw(), error)
+
+    def at_callback(self, error: Exception, coordinator: Coordinator, name: str, mark: int) -> None:
+        """The same for a callback that is given no message."""
+        if not is_ignored(error, self._names):
+            raise coordinator.task.failure(error, f"in {name}()") from error
+        self._ignore(error, coordinator, mark, name)
+        self._show_ignored(coordinator.task, name, None, error)
+
+    def exit_at(
+        self, error: SystemExit, partition: PartitionBuffer, envelope: IncomingMessageEnvelope
+    ) -> TaskError:
+        """The TaskError for a task that would have ended the process."""
+        task = next(
+            (each.task for each in partition.subscriptions if each.offset != envelope.offset),
+            partition.subscriptions[0].task,
+        )
+        line = user_line(error)
+        called = RuntimeError(
+            f"sys.exit({'' if error.code is None else repr(error.code)}) was called"
+            + (f" ({line})" if line else "")
+            + ", which would end the whole process; coordinator.shutdown() ends the job"
+        )
+        failure = task.failure(called, "", envelope)
+        failure.__cause__ = error
+        return failure
+
+    def place(
+        self,
+        error: Unsent,
+        at: int,
+        tasks: Sequence[TaskInstance],
+        partitions: Mapping[SystemStreamPartition, PartitionBuffer],
+    ) -> StreambenchError:
+        """The error of the output at place ``at`` with the message and the send that it came from."""
+        collected = self._outgoing
+        at = min(at, len(collected) - 1)
+        found = placed(error, collected, at, sent_in(collected, at, tasks, self.of_window), partitions)
+        found.__cause__ = error.__cause__
+        return found
+
+    def _show_ignored(self, task: TaskInstance, callback: str, given: Given, error: Exception) -> None:
+        observer = self._observation.observer
+        if observer is not None:
+            observer.failure_ignored(task.name, callback, given, error)
+
+    def _ignore(
+        self,
+        error: Exception,
+        coordinator: Coordinator,
+        mark: int,
+        callback: str,
+        ssp: SystemStreamPartition | None = None,
+        offset: str | None = None,
+        key: object = None,
+    ) -> None:
+        task = coordinator.task
+        self._outgoing[mark:] = self._rejects.dead_letters_in(self._outgoing[mark:])
+        coordinator.forget()
+        for store in task.stores.values():
+            store.take_back()
+        self.ignored += 1
+        self._metrics.counter(f"exception-ignored-{type(error).__name__}", "container").inc()
+        kind = class_name(type(error))
+        self._counts[kind] = self._counts.get(kind, 0) + 1
+        if kind not in self._kinds:
+            first = IgnoredFailure(
+                kind=kind,
+                count=1,
+                task=task.name,
+                callback=callback,
+                ssp=ssp,
+                offset=offset,
+                key=None if key is None else shortened(key),
+                line=user_line(error),
+                text=described(error)[:_MOST_OF_A_TEXT],
+            )
+            self._kinds[kind] = first
+            log.warning(
+                "%s; it is ignored (%s), and others of this class are only counted", first.place(), IGNORED
+            )
+
+
+_MOST_OF_A_TEXT = 300
+
+
+def user_line(error: BaseException) -> str:
+    """The line of the user's own code at which an exception arose, as ``file.py:12``; empty where that is not
+    known."""
+    lines = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)]
+    return located(lines[-1].filename, lines[-1].lineno or 0) if lines else ""
+
+
+def unfinished_count(partition: PartitionBuffer, envelope: IncomingMessageEnvelope) -> int:
+    """The number of messages that some task has not processed: this one, or its batch; 0 where all tasks
+    have."""
+    batch = partition.waiting.taken if partition.waiting is not None else None
+    last, count = (envelope.offset, 1) if batch is None else (batch.last_offset, len(batch))
+    is_done = all(each.offset == last or each.skip_before is not None for each in partition.subscriptions)
+    return 0 if is_done else count
+
+
+def placed(
+    error: Unsent,
+    outgoing: Collected,
+    at: int,
+    sent: str,
+    partitions: Mapping[SystemStreamPartition, PartitionBuffer],
+) -> StreambenchError:
+    """The error of the output at place ``at``, with the message that led to it, and the callback that sent it
+    (its line is not known any more)."""
+    envelope = outgoing[at][2]
+    if envelope is None:
+        text = f"{error} ({sent})" if sent else str(error)
+    else:
+        waiting = partitions[envelope.ssp].waiting
+        if waiting is not None and waiting.taken is not None:
+            place = place_of(waiting.taken)
+        else:
+            place = f"{envelope.ssp}@{envelope.offset}, key {shortened(envelope.key)}"
+        text = f"{error} (while processing {place}{': ' if sent else ''}{sent})"
+    return ConfigError(text, key=error.key) if isinstance(error, ConfigError) else type(error)(text)
+
+
+def sent_in(
+    outgoing: Collected, at: int, tasks: Sequence[TaskInstance], of_window: tuple[int, object]
+) -> str:
+    """The send and the callback that collected an output, in words; empty for a dead letter, which no task
+    has sent."""
+    source, output, origin, *_ = outgoing[at]
+    task = next((task for task in tasks if task.name == source), None)
+    if task is None or is_dead_letter(output):
+        return ""
+    window, first = of_window
+    is_of_window = at >= window and outgoing[window][1] is first
+    if is_of_window:
+        name = "window"
+    elif origin is None:
+        name = "end_of_stream"
+    else:
+        name = "process_batch" if task.takes_batches else "process"
+    of_callback = outgoing[window if is_of_window else 0 : at]
+    before = sum(1 for each in of_callback if each[0] == source and each[2] is origin)
+    return f"send no. {before + 1} of {task.callback(name)}"

@@ -1,0 +1,1 @@
+"""Everything that enters a container: messages, their partitions, and where reading starts."""

@@ -1,0 +1,277 @@
+"""Starting offsets: from checkpoints, the configuration and the bounds of the partitions.
+
+The order of precedence (design of Samza's OffsetManager, with its silent cases made loud): what the task sets
+in ``init``; a start point that was asked for (``streambench checkpoints --rewind``); the checkpoint,
+unless ``samza.reset.offset``; ``samza.offset.default`` of the stream, then of its system; upcoming. A
+partition that a stream has got since the job was last started is read from its beginning: what arrived there
+before the job noticed was meant for it. A partition that another task had before (another grouper makes other
+tasks) goes on where that one has left it; but a task that has had it itself, before that, goes on where its
+own state stands. The checkpoint of a partition that another one has replaced under its name is treated as an
+offset that is out of range is: reported, and the default followed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Set
+from contextlib import closing
+from datetime import UTC, datetime
+
+from streambench.checkpoint.api import Checkpoint
+from streambench.config import Config
+from streambench.container.inputs.partition_identity import PartitionIdentities, replaced
+from streambench.errors import OffsetError
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import OLDEST, PartitionMetadata, SystemStreamPartition
+from streambench.planning.plan import Metadata, broadcast_partitions
+from streambench.system import reader
+from streambench.system.systems import Systems
+
+log = logging.getLogger(__name__)
+
+
+class StartingOffsets:
+    """Decides where tasks begin. ``metadata``: what the inputs held when the container started; ``last``: the
+    last checkpoints of all tasks of the job; ``known``: the partitions that had one before this start of the
+    job, of which other containers may have recorded some of their own by now."""
+
+    def __init__(
+        self,
+        config: Config,
+        systems: Systems,
+        metadata: Metadata,
+        last: Mapping[str, Checkpoint],
+        known: Set[SystemStreamPartition],
+    ) -> None:
+        self._config = config
+        self._systems = systems
+        self._metadata = metadata
+        self._identities = PartitionIdentities(systems)
+        self._warned: set[str] = set()
+        self._known = known
+        self._streams = {ssp.system_stream for ssp in known}
+        # The newest there is of each partition that only one task reads.
+        shared = set(broadcast_partitions(config))
+        newest = sorted(last.items(), key=lambda entry: (entry[1].generation, entry[1].sequence))
+        self._holders = {ssp: entry for entry in newest for ssp in entry[1].partitions if ssp not in shared}
+
+    def resolve(
+        self, task: str, ssp: SystemStreamPartition, checkpoint: Checkpoint | None
+    ) -> tuple[str, str | None]:
+        """The starting offset of a task in a partition, and the last offset it had processed there (None:
+        none, or it starts over)."""
+        admin = self._systems.admin(ssp.system)
+        here = self._metadata[ssp.system_stream][ssp.partition]
+        if not admin.replayable:
+            return here.upcoming or self._beginning(here), None
+        if checkpoint is None or not (ssp in checkpoint.offsets or ssp in checkpoint.starts):
+            checkpoint = self._inherited(task, ssp) or checkpoint
+        elif checkpoint.generation and self._holders.get(ssp, (task,))[0] != task and not self._is_reset(ssp):
+            log.warning(
+                "%s goes on with %s where it has left it itself, since its state is of then; what %s has "
+                "processed since is processed "
+                "again",
+                task,
+                ssp,
+                self._holders[ssp][0],
+            )
+        if checkpoint is None or (checkpoint.start_point(ssp) is None and self._is_reset(ssp)):
+            return self._first(ssp, here), None
+        processed = checkpoint.offsets.get(ssp)
+        try:
+            if not self._identities.is_same(checkpoint, ssp):
+                return self._fall_back(ssp, here, replaced(self._config, task, ssp, checkpoint)), None
+            position = admin.after(processed) if processed is not None else checkpoint.starts.get(ssp)
+            if position == OLDEST:
+                return self._beginning(here), None
+            is_outside = position is not None and self._is_outside(ssp, position, here)
+        except OffsetError as error:
+            raise OffsetError(f"{ssp}: the checkpoint of {task} cannot be used: {error}") from None
+        if position is None:
+            return self._first(ssp, here), None
+        if is_outside:
+            holds = f"{here.oldest or here.upcoming} to {here.upcoming}"
+            why = f"{ssp}: the checkpoint of {task} goes on at {position}, but the partition holds {holds}"
+            return self._fall_back(ssp, here, why), None
+        return position, processed
+
+    def validate(self, task: str, ssp: SystemStreamPartition, offset: str) -> str:
+        """The starting offset of a task that set this offset in its ``init``. Raises OffsetError for an
+        offset that the partition does not have: were it recorded, later starts would fail as well."""
+        admin = self._systems.admin(ssp.system)
+        if not admin.replayable:
+            return offset  # which is looked at when it is known what all tasks want
+        here = self._metadata[ssp.system_stream][ssp.partition]
+        if offset == OLDEST:
+            return self._beginning(here)
+        try:
+            if admin.compare(offset, offset) is None:
+                admin.after(offset)  # raises for what is no offset at all
+            if self._is_outside(ssp, offset, here):
+                # Perhaps messages have come, or gone, since.
+                here = self._systems.inputs([ssp.system_stream])[ssp.system_stream][ssp.partition]
+        except OffsetError as error:
+            raise OffsetError(
+                f"{ssp}: {task} cannot begin at '{offset}', which it asks for in init(): {error}"
+            ) from None
+        if self._is_outside(ssp, offset, here):
+            raise OffsetError(
+                f"{ssp}: {task} cannot begin at '{offset}', which it asks for in init(): the partition holds "
+                f"{here.oldest or here.upcoming} to {here.upcoming} (the next)"
+            )
+        return offset
+
+    def _inherited(self, task: str, ssp: SystemStreamPartition) -> Checkpoint | None:
+        """The checkpoint of the task that had a partition before it came to this one, as by another
+        grouper."""
+        if ssp not in self._holders or self._is_reset(ssp):
+            return None
+        former, checkpoint = self._holders[ssp]
+        log.warning(
+            "%s goes on with %s where %s has left it; the state of %s stays behind", task, ssp, former, former
+        )
+        return checkpoint
+
+    def _fall_back(self, ssp: SystemStreamPartition, here: PartitionMetadata, why: str) -> str:
+        """The starting offset where a checkpoint cannot be used."""
+        default = self._default(ssp, here)
+        log.warning("%s; reading begins at %s (samza.offset.default=%s)", why, default, self._setting(ssp))
+        return default
+
+    def _is_outside(self, ssp: SystemStreamPartition, position: str, here: PartitionMetadata) -> bool:
+        admin = self._systems.admin(ssp.system)
+        compare = admin.compare
+        oldest = here.oldest if here.oldest is not None else here.upcoming
+        # Where identities grow, nothing is ever removed before a position: one before the oldest message's
+        # offset is within that message.
+        before = oldest is not None and not admin.identity_grows and (compare(position, oldest) or 0) < 0
+        after = here.upcoming is not None and (compare(position, here.upcoming) or 0) > 0
+        return before or after
+
+    def _is_reset(self, ssp: SystemStreamPartition) -> bool:
+        return (
+            self._config.required(f"systems.{ssp.system}.streams.{ssp.stream}.samza.reset.offset").lower()
+            == "true"
+        )
+
+    def _setting(self, ssp: SystemStreamPartition) -> str:
+        key = self._config.stream_key(ssp.system, ssp.stream, "samza.offset.default")
+        return (
+            self._config.required(key)
+            if self._config.get(key, "").strip()
+            else self._systems.admin(ssp.system).offset_default
+        )
+
+    def _first(self, ssp: SystemStreamPartition, here: PartitionMetadata) -> str:
+        """The starting offset where there is no checkpoint."""
+        default = self._default(ssp, here)
+        if ssp in self._known or ssp.system_stream not in self._streams or self._is_reset(ssp):
+            return default
+        oldest = here.oldest or default
+        if oldest != default:
+            log.warning(
+                "%s is new since the job was last started; it is read from its beginning, %s", ssp, oldest
+            )
+        return oldest
+
+    def _default(self, ssp: SystemStreamPartition, here: PartitionMetadata) -> str:
+        setting = self._setting(ssp)
+        wanted: Mapping[str, str | None] = {
+            "oldest": here.oldest,
+            "newest": here.newest,
+            "upcoming": here.upcoming,
+        }
+        found = wanted[setting] or here.upcoming
+        if found is None and here.oldest is not None:
+            stream = str(ssp.system_stream)
+            if setting != "oldest" and stream not in self._warned:
+                self._warned.add(stream)
+                log.warning(
+                    "%s does not know where it ends; it is read from its beginning (samza.offset.default=%s)",
+                    stream,
+                    setting,
+                )
+        return found or self._beginning(here)
+
+    @staticmethod
+    def _beginning(here: PartitionMetadata) -> str:
+        return here.oldest or here.upcoming or "0"
+
+
+def earlier(config: Config, systems: Systems, ssp: SystemStreamPartition, one: str, other: str) -> str:
+    """The first of two starting offsets in a partition that tasks share. Raises OffsetError where they cannot
+    be compared."""
+    order = systems.admin(ssp.system).compare(one, other)
+    if order is None:
+        rewind = config.command(f"checkpoints --rewind {ssp}@OFFSET")
+        raise OffsetError(
+            f"{ssp}: its tasks begin at {one} and at {other}, and this kind of system does not know which "
+            f"comes first; have them go on at the same place: {rewind}"
+        )
+    return one if order <= 0 else other
+
+
+def start_point(systems: Systems, ssp: SystemStreamPartition, here: PartitionMetadata, where: str) -> str:
+    """The offset that a start point means now: ``oldest``; ``upcoming``; ``timestamp:`` with milliseconds
+    since 1970 or a date (the first message that is not older); or an offset. ``here``: what the partition
+    holds. Raises OffsetError."""
+    oldest = here.oldest or here.upcoming or "0"
+    if not systems.admin(ssp.system).replayable:
+        raise OffsetError(
+            f"{ssp} cannot be rewound: this kind of system does not store messages. "
+            "Land it in a log "
+            f"(systems.{ssp.system}.samza.landing)"
+        )
+    if where == "oldest":
+        return oldest
+    if where == "upcoming":
+        return here.upcoming or oldest
+    if where.startswith("timestamp:"):
+        return (
+            _at_time(systems, ssp, here, _milliseconds(ssp, where.removeprefix("timestamp:")))
+            or here.upcoming
+            or oldest
+        )
+    compare = systems.admin(ssp.system).compare
+    early, late = compare(where, oldest), 0 if here.upcoming is None else compare(where, here.upcoming)
+    if early is None or late is None:
+        raise OffsetError(
+            f"{ssp}: '{where}' is no offset of it; it holds {oldest} to {here.upcoming} (the next). Write "
+            "such an offset, oldest, "
+            "upcoming, or timestamp: with a date or milliseconds since 1970"
+        )
+    if early < 0 or late > 0:
+        raise OffsetError(
+            f"{ssp}: {where} is outside of what it holds: {oldest} to {here.upcoming} (the next)"
+        )
+    return where
+
+
+def _milliseconds(ssp: SystemStreamPartition, text: str) -> int:
+    if text.isdecimal():
+        return int(text)
+    try:
+        date = datetime.fromisoformat(text)
+    except ValueError:
+        raise OffsetError(
+            f"{ssp}: '{text}' is no time: give milliseconds since 1970, or a date such as 2026-03-01T12:00Z"
+        ) from None
+    return round((date if date.tzinfo is not None else date.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _at_time(
+    systems: Systems, ssp: SystemStreamPartition, here: PartitionMetadata, time_ms: int
+) -> str | None:
+    """The first message of that time or later, of those that are there; messages without a timestamp are
+    passed over."""
+    if here.oldest is None:
+        return None
+    consumer = systems.consumer(ssp.system, MetricsRegistry())
+    with closing(reader.follow(consumer, {ssp: here.oldest})) as lists:
+        for arrived in lists:
+            for envelope in arrived:
+                if envelope.timestamp is not None and envelope.timestamp >= time_ms:
+                    return envelope.offset
+            if consumer.at_head(ssp):
+                return None
+    return None

@@ -1,0 +1,1 @@
+"""Read-only views of a container: snapshots, metrics, reports."""

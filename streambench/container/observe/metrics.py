@@ -1,0 +1,198 @@
+"""The metrics of a container and its tasks at one moment.
+
+What only a reader of metrics wants to know is not counted with every message: it is worked out here, from
+what the event loop has anyway, when they are asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from streambench.chooser.bootstrapping import BootstrappingChooser
+from streambench.container.observe.capture import partition_snapshots
+from streambench.container.observe.snapshot import PartitionSnapshot
+from streambench.metrics.registry import Kind, Reading, flat
+from streambench.metrics.reporter import MetricsReport
+from streambench.model import SystemStream, SystemStreamPartition
+from streambench.planning.plan import name_and_id
+
+if TYPE_CHECKING:
+    from streambench.container.inputs.multiplexer import Multiplexer
+    from streambench.container.observe.status import ContainerStatus
+    from streambench.container.tasks.task_instance import TaskInstance
+
+_PAGE_MB = os.sysconf("SC_PAGE_SIZE") / 2**20 if hasattr(os, "sysconf") else 0
+
+
+def take_report(container: ContainerStatus) -> MetricsReport:
+    """All metrics of a container; on the thread that drives it, or while it stands still."""
+    partitions = partition_snapshots(container)
+    chosen = {each.ssp: each.processed for each in partitions}
+    sources: dict[str, Sequence[Reading]] = {
+        f"samza-container-{container.number}": [
+            *_of_container(container, partitions),
+            *container.metrics.readings(),
+        ]
+    }
+    for task in container.tasks:
+        sources[f"TaskName-{task.name}"] = [*_of_task(task, chosen), *task.metrics.readings()]
+    return MetricsReport(
+        *name_and_id(container.config, container.factory), container.number, socket.gethostname(), _version(),
+        container.clock.now_ms(), container.started_ms, sources,
+    )  # fmt: skip
+
+
+def flat_metrics(container: ContainerStatus) -> dict[str, float]:
+    """All metrics of a container by one flat name each: those of the container as ``group.name``, those of a
+    task with its name before."""
+    own, *tasks = take_report(container).sources.items()
+    values: dict[str, float] = {"container.processed": container.progress.processed, **flat(own[1])}
+    for task, readings in tasks:
+        values.update(
+            {f"{task.removeprefix('TaskName-')}.{name}": value for name, value in flat(readings).items()}
+        )
+    return values
+
+
+def _of_container(container: ContainerStatus, partitions: Sequence[PartitionSnapshot]) -> Iterator[Reading]:
+    calls = sum(each.processed * len(each.tasks) for each in partitions)
+    yield _counter("container", "process-envelopes", container.progress.processed)
+    yield _counter("container", "process-calls", calls)
+    yield _counter("container", "process-null-envelopes", container.progress.nulls)
+    yield _counter(
+        "container",
+        "skipped-envelopes",
+        sum(skipped for task in container.tasks for skipped in _skipped(task).values()),
+    )
+    yield _gauge("container", "container-running", int(container.state == "running"))
+    if (memory := _memory_mb()) is not None:
+        yield _gauge("container", "physical-memory-mb", memory)
+    yield _counter("consumers", "chose-object", container.progress.chosen)
+    yield _counter("consumers", "chose-null", container.progress.nulls)
+    yield _gauge("consumers", "unprocessed-messages", sum(each.waiting for each in partitions))
+    yield _gauge(
+        "consumers", "total-messages-behind-high-watermark", sum(each.lag or 0 for each in partitions)
+    )
+    for system, polls in container.consumers.polls.items():
+        yield Reading("consumers", f"{system}-polls", "counter", polls, {"system": system})
+    yield from _of_chooser(container, partitions)
+    for each in partitions:
+        yield from _of_partition(each)
+
+
+def _of_chooser(container: ContainerStatus, partitions: Sequence[PartitionSnapshot]) -> Iterator[Reading]:
+    yield _gauge(
+        "chooser",
+        "held-partitions",
+        sum(each.waiting > 0 and each.status != "waiting" for each in partitions),
+    )
+    multiplexer = container.multiplexer
+    if container.state != "running" or multiplexer is None:
+        return
+    inside = multiplexer.candidates(container.progress.last_chosen)
+    yield _gauge("chooser", "buffered-messages", len(inside))
+    yield _gauge("consumers", "ssps-needed-by-chooser", len(multiplexer.partitions) - len(inside))
+    yield from _of_priorities(container, multiplexer, inside)
+    if isinstance(multiplexer.chooser, BootstrappingChooser):
+        yield from _of_bootstrap(container, multiplexer, multiplexer.chooser.lagging)
+
+
+def _of_priorities(
+    container: ContainerStatus, multiplexer: Multiplexer, inside: Sequence[SystemStreamPartition]
+) -> Iterator[Reading]:
+    config = container.config
+    streams = {ssp.system_stream for ssp in multiplexer.partitions}
+    levels = {
+        stream: max(-1, config.integer(f"systems.{stream.system}.streams.{stream.stream}.samza.priority"))
+        for stream in streams
+    }
+    if not any(level >= 0 for level in levels.values()):
+        return
+    for level in sorted(set(levels.values()), reverse=True):
+        name = "none" if level < 0 else str(level)
+        waiting = sum(levels[ssp.system_stream] == level for ssp in inside)
+        yield Reading("chooser", f"priority-{name}-buffered-messages", "gauge", waiting, {"priority": name})
+
+
+def _of_bootstrap(
+    container: ContainerStatus, multiplexer: Multiplexer, lagging: frozenset[SystemStreamPartition]
+) -> Iterator[Reading]:
+    here = multiplexer.partitions
+    streams: dict[SystemStream, int] = {}
+    for stream in sorted({ssp.system_stream for ssp in here}):
+        if container.config.boolean(f"systems.{stream.system}.streams.{stream.stream}.samza.bootstrap"):
+            streams[stream] = sum(ssp.system_stream == stream for ssp in lagging)
+    yield _gauge("chooser", "lagging-batch-streams", sum(count > 0 for count in streams.values()))
+    for stream, count in streams.items():
+        labels = {"system": stream.system, "stream": stream.stream}
+        yield Reading(
+            "chooser", f"{stream.system}-{stream.stream}-lagging-partitions", "gauge", count, labels
+        )
+
+
+def _of_partition(each: PartitionSnapshot) -> Iterator[Reading]:
+    labels = _labels(each.ssp)
+    prefix = "-".join(labels.values())
+
+    def reading(name: str, kind: Kind, value: float, group: str = "consumers") -> Reading:
+        return Reading(group, f"{prefix}-{name}", kind, value, labels)
+
+    yield reading("messages-chosen", "counter", each.processed)
+    yield reading("buffered-message-count", "gauge", each.waiting)
+    if each.lag is not None:
+        yield reading("messages-behind-high-watermark", "gauge", each.lag)
+        yield reading("no-more-messages", "gauge", int(not each.lag))
+    if each.checkpointed is not None and each.checkpointed.isdecimal():
+        yield reading("checkpointed-offset", "gauge", int(each.checkpointed), "offsets")
+
+
+def _of_task(task: TaskInstance, chosen: Mapping[SystemStreamPartition, int]) -> Iterator[Reading]:
+    calls = sum(chosen.get(each.ssp, 0) for each in task.subscriptions)
+    yield _counter("task", "process-calls", calls)
+    yield _counter("task", "messages-actually-processed", calls - sum(_skipped(task).values()))
+    yield _counter("task", "commit-calls", task.commits)
+    for ssp, offset in task.offsets().items():
+        if offset.isdecimal():
+            labels = _labels(ssp)
+            yield Reading("task", f"{'-'.join(labels.values())}-offset", "gauge", int(offset), labels)
+
+
+def _skipped(task: TaskInstance) -> dict[SystemStreamPartition, int]:
+    return {each.ssp: each.skipped for each in task.subscriptions if each.skipped}
+
+
+def _labels(ssp: SystemStreamPartition) -> dict[str, str]:
+    return {"system": ssp.system, "stream": ssp.stream, "partition": str(ssp.partition)}
+
+
+def _counter(group: str, name: str, value: float) -> Reading:
+    return Reading(group, name, "counter", value)
+
+
+def _gauge(group: str, name: str, value: float) -> Reading:
+    return Reading(group, name, "gauge", value)
+
+
+@cache
+def _version() -> str:
+    try:
+        return version("streambench")
+    except PackageNotFoundError:  # run from a checkout
+        return ""
+
+
+def _memory_mb() -> float | None:
+    """The resident memory of the process; None where the operating system has no file with it."""
+    if sys.platform != "linux":
+        return None
+    with suppress(OSError, ValueError, IndexError):
+        return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_MB
+    return None

@@ -1,0 +1,1 @@
+"""Everything that leaves a container: messages, changelogs, dead letters."""

@@ -1,0 +1,12 @@
+"""The output of tasks that is collected and not sent yet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streambench.model import IncomingMessageEnvelope
+
+Collected = list[tuple[str, Any, IncomingMessageEnvelope | None, bytes | None, bytes | None]]
+"""What was collected and is not sent yet: the task that did; an OutgoingMessageEnvelope, or the OutgoingBatch
+of ``send_batch``; the input that it was made from, None for none; and message and key once more if it is
+*plain*: bytes, with a key that is bytes or none and nothing else that its task could still change."""

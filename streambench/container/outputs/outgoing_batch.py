@@ -1,0 +1,449 @@
+"""Messages sent by the column: ``collector.send_batch``.
+
+What one ``send`` does for a message is done here for a whole column: serialised, dealt out to partitions by
+key, and handed to the producer as Arrow arrays. A log appends them as they are. Where something is only known
+message by message (a key that is no bytes in a stream without a serde, a system that takes envelopes), it
+goes the way of single messages.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from msgspec import Struct
+
+from streambench.batch import SERDE
+from streambench.container.outputs.stream_writers import OnUnserialisable, Write, hashed_bytes
+from streambench.errors import MessageTooLargeError, SerdeError, class_name
+from streambench.model import OutgoingMessageEnvelope, SystemStream
+from streambench.serde.api import Serde
+from streambench.serde.builtin import JsonSerde, StringSerde
+from streambench.serde.streams import StreamSerdes
+from streambench.system.api import SendColumns, Sender, row_by_row
+from streambench.system.partitioner import key_bytes, partition_for
+from streambench.system.timestamps import as_milliseconds
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Column: TypeAlias = Any
+"""An Arrow array, or a list of Python objects."""
+
+_TAKEN_OVER = ("key", "timestamp", "headers")
+
+
+class BatchTarget(Struct, frozen=True):
+    """The name by which an outbox knows the way of batches to a stream, apart from that of its single
+    messages."""
+
+    stream: SystemStream
+
+
+class OutgoingBatch:
+    """Messages for one stream, by the column. All columns are None or of one length."""
+
+    __slots__ = (
+        "headers",
+        "keys",
+        "messages",
+        "partition_keys",
+        "partitions",
+        "serdes",
+        "system_stream",
+        "timestamps",
+    )
+
+    def __init__(
+        self, stream: SystemStream, messages: Any, keys: Any = None, *,
+        partition_keys: Any = None, partitions: Any = None, timestamps: Any = None, headers: Any = None,
+    ) -> None:  # fmt: skip
+        """The arguments of ``MessageCollector.send_batch``. Raises SerdeError for what cannot be sent."""
+        if not isinstance(stream, SystemStream):
+            raise SerdeError(f"send_batch takes a SystemStream(system, stream) first, not {stream!r}")
+        taken: dict[str, Any] = {"key": keys, "timestamp": timestamps, "headers": headers}
+        self.serdes: dict[str, str] = {}
+        """The serdes by which columns of bytes were written, where that was noted."""
+        if _is_table(messages):
+            messages, found, self.serdes = _of_table(messages)
+            if keys is not None:
+                self.serdes.pop("key", None)
+            taken = {name: found.get(name) if given is None else given for name, given in taken.items()}
+        self.system_stream = BatchTarget(stream)
+        if messages is None:
+            raise SerdeError("send_batch takes the messages as a column or a table, not None")
+        self.messages = column = _column("messages", messages)
+        self.keys: Column | None = _column("keys", taken["key"])
+        timestamps = _column("timestamps", taken["timestamp"])
+        self.timestamps: pa.Array | None = None if timestamps is None else as_milliseconds(timestamps)
+        self.headers: Column | None = _column("headers", taken["headers"])
+        self.partition_keys: Column | None = _column("partition_keys", partition_keys)
+        assert column is not None
+        count = len(column)
+        self.partitions: Column | None = _column(
+            "partitions", [partitions] * count if type(partitions) is int else partitions
+        )
+        for name in ("keys", "timestamps", "headers", "partition_keys", "partitions"):
+            column = getattr(self, name)
+            if column is not None and len(column) != count:
+                raise SerdeError(f"{count} messages cannot be sent with {len(column)} {name}")
+
+    @property
+    def stream(self) -> SystemStream:
+        """The stream of the batch."""
+        return self.system_stream.stream
+
+    def __len__(self) -> int:
+        return 0 if self.messages is None else len(self.messages)
+
+    def envelopes(self, start: int = 0, stop: int | None = None) -> Iterator[OutgoingMessageEnvelope]:
+        """The messages one by one, from place ``start`` to before ``stop``."""
+        stop = len(self) if stop is None else stop
+        columns = (
+            self.messages,
+            self.keys,
+            self.partition_keys,
+            self.partitions,
+            self.timestamps,
+            self.headers,
+        )
+        for message, key, partition_key, partition, timestamp, headers in zip(
+            *(
+                [None] * (stop - start) if column is None else _objects(column[start:stop])
+                for column in columns
+            ),
+            strict=True,
+        ):
+            named = headers if headers is None or isinstance(headers, Mapping) else dict(headers)
+            yield OutgoingMessageEnvelope(
+                self.stream, message, key, partition_key, partition, timestamp, named
+            )
+
+
+def columnar_writer(
+    stream: SystemStream,
+    send: SendColumns,
+    put: Write,
+    partitions: int,
+    key_serde: Serde | None,
+    message_serde: Serde | None,
+    unserialisable: OnUnserialisable,
+) -> Write:
+    """The writer of batches for one output stream, as ``stream_writer`` is for messages, which ``put`` takes.
+
+    ``send`` takes what is encoded, for one partition."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    turn = 0
+
+    def put_batch(source: str, batch: OutgoingBatch) -> None:
+        if not (_is_encodable(batch.keys, key_serde) and _is_encodable(batch.messages, message_serde)):
+            for envelope in batch.envelopes():
+                put(source, envelope)
+            return
+        bad: dict[int, Exception] = {}
+        keys = _encoded("key", batch.keys, key_serde, len(batch), bad, stream)
+        messages = _encoded("message", batch.messages, message_serde, len(batch), bad, stream)
+        headers = pa.map_(pa.string(), pa.binary())
+        arrays = [
+            keys,
+            messages,
+            pa.nulls(len(batch), pa.int64()) if batch.timestamps is None else batch.timestamps,
+            pa.nulls(len(batch), headers)
+            if batch.headers is None
+            else _cast("headers", batch.headers, headers),
+        ]
+        to = _partitions(batch, keys, bad)
+        for at in sorted(bad):
+            unserialisable(source, next(batch.envelopes(at, at + 1)), bad[at])
+        rows = pa.RecordBatch.from_arrays(arrays, names=["key", "message", "timestamp", "headers"])
+        if bad:
+            good = pa.array([at for at in range(len(batch)) if at not in bad], pa.int32())
+            rows, to = rows.take(good), to.take(good)
+        if partitions == 1:
+            if rows.num_rows:
+                send(source, 0, rows)
+            return
+        order = pc.sort_indices(
+            to
+        )  # stable: each partition gets its messages in the order in which they were sent
+        rows, to = rows.take(order), to.take(order)
+        start = 0
+        for number, count in zip(*_lengths(to), strict=True):
+            send(source, number, rows.slice(start, count))
+            start += count
+
+    def _partitions(batch: OutgoingBatch, keys: pa.Array, bad: dict[int, Exception]) -> pa.Array:
+        nonlocal turn
+        found: list[pa.Array] = []
+        if batch.partitions is not None:
+            numbers: list[int | None] = []
+            for at, number in enumerate(_objects(batch.partitions)):
+                if number is None or (isinstance(number, Integral) and 0 <= int(number) < partitions):
+                    numbers.append(None if number is None else int(number))
+                else:
+                    numbers.append(None)
+                    bad.setdefault(
+                        at,
+                        SerdeError(
+                            f"partition {number!r} is out of range: {stream} has {partitions}, numbered "
+                            "from 0"
+                        ),
+                    )
+            found.append(pa.array(numbers, pa.int32()))
+        if partitions == 1:
+            return pa.nulls(len(batch), pa.int32())
+        for column in (batch.partition_keys, keys):
+            if column is not None and (not found or found[-1].null_count):
+                wrong: dict[int, Exception] = {}
+                known = _hashed(column, partitions, wrong)
+                for at, error in wrong.items():
+                    if not found or not found[-1][at].is_valid:
+                        bad.setdefault(at, error)
+                found.append(known if not found else pc.coalesce(found[-1], known))
+        to = found[-1] if found else pa.nulls(len(batch), pa.int32())
+        if to.null_count:
+            round_ = [(turn + at) % partitions for at in range(partitions)]
+            turns = pa.array((round_ * (to.null_count // partitions + 1))[: to.null_count], pa.int32())
+            turn = (turn + to.null_count) % partitions
+            to = turns if to.null_count == len(to) else pc.replace_with_mask(to, pc.is_null(to), turns)
+        return to
+
+    return put_batch
+
+
+def skip_oversized(
+    stream: SystemStream, send: SendColumns | None, send_one: Sender, unserialisable: OnUnserialisable
+) -> SendColumns:
+    """``send``, where all that it is given can be sent; messages that the system does not take are left out,
+    and ``unserialisable`` is called with them. Without a ``send`` the messages go one by one to
+    ``send_one``."""
+
+    def send_or_tell(
+        source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int
+    ) -> None:
+        try:
+            send_one(source, envelope, key, message, partition)
+        except (SerdeError, MessageTooLargeError) as error:
+            unserialisable(source, envelope, error)
+
+    one_by_one = row_by_row(stream, send_or_tell)
+    if send is None:
+        return one_by_one
+
+    def send_columns(source: str, partition: int, columns: pa.RecordBatch) -> None:
+        try:
+            send(source, partition, columns)
+        except MessageTooLargeError:
+            one_by_one(source, partition, columns)
+
+    return send_columns
+
+
+def check_serdes(source: str, batch: OutgoingBatch, serdes: StreamSerdes) -> None:
+    """Raise SerdeError where bytes are noted to be of a serde that is not the stream's: no consumer could
+    read them there."""
+    for what, wanted in zip(("key", "message"), serdes.names_for(batch.stream), strict=True):
+        written = batch.serdes.get(what)
+        if written is not None and wanted is not None and not serdes.can_read(wanted, written):
+            raise SerdeError(
+                f"{source} sent a column '{what}' of {written} bytes to {batch.stream}, whose {what} serde "
+                f"is {wanted}: send what is "
+                "decoded (of batch.table(), or of the envelopes of the batch) to have it written as "
+                f"{wanted}; or, if the bytes are "
+                f"{wanted} by now, the column by itself"
+            )
+
+
+def _lengths(sorted_partitions: pa.Array) -> tuple[list[int], list[int]]:
+    import pyarrow.compute as pc
+
+    counted = pc.value_counts(sorted_partitions)
+    return counted.field("values").to_pylist(), counted.field("counts").to_pylist()
+
+
+def _hashed(column: Column, partitions: int, wrong: dict[int, Exception]) -> pa.Array:
+    """The partition of each key, null where there is none: worked out once for each different key. Keys that
+    can have none are null, too, and noted in ``wrong``."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not isinstance(column, pa.Array) or not (
+        _is_bytes(column) or _is_text(column) or pa.types.is_signed_integer(column.type)
+    ):
+        keys: list[bytes | None] = []
+        for at, key in enumerate(_objects(column)):
+            try:
+                keys.append(None if key is None else hashed_bytes(key))
+            except SerdeError as error:
+                wrong[at] = error
+                keys.append(None)
+        column = pa.array(keys, pa.binary())
+    coded = pc.dictionary_encode(column)
+    places = [
+        None if key is None else partition_for(key_bytes(key), partitions)
+        for key in coded.dictionary.to_pylist()
+    ]
+    return pa.array(places, pa.int32()).take(coded.indices)
+
+
+def _is_encodable(column: Column | None, serde: Serde | None) -> bool:
+    """True where a column can become bytes as a whole: objects without a serde cannot."""
+    import pyarrow as pa
+
+    if column is None or serde is not None:
+        return True
+    return isinstance(column, pa.Array) and (_is_bytes(column) or _is_text(column))
+
+
+def _encoded(
+    what: str,
+    column: Column | None,
+    serde: Serde | None,
+    count: int,
+    bad: dict[int, Exception],
+    stream: SystemStream,
+) -> pa.Array:
+    """The column as bytes. What cannot be encoded is null and noted in ``bad``."""
+    import pyarrow as pa
+
+    if column is None:
+        return pa.nulls(count, pa.binary())
+    if isinstance(column, pa.Array):
+        if _is_bytes(column):
+            return _cast(what, column, pa.binary())
+        if _is_text(column):
+            if serde is None or type(serde) is StringSerde:
+                return _cast(what, column, pa.binary())
+            if isinstance(serde, JsonSerde):
+                raise SerdeError(
+                    f"a column of text was sent as {what} to {stream}, whose serde is json: if it is JSON "
+                    "already, cast it to binary; "
+                    "if it is to become JSON, give a list"
+                )
+    assert serde is not None
+    encode = serde.to_bytes
+    encoded: list[bytes | None] = []
+    for at, value in enumerate(_objects(column)):
+        try:
+            encoded.append(None if value is None else encode(value))
+        except Exception as error:
+            bad.setdefault(at, error)
+            encoded.append(None)
+    return pa.array(encoded, pa.binary())
+
+
+def _objects(column: Column) -> Sequence[Any]:
+    values: Sequence[Any] = column if isinstance(column, list) else column.to_pylist()
+    return values
+
+
+def _cast(what: str, column: Column, kind: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
+    try:
+        if not isinstance(column, pa.Array):
+            entries = [list(each.items()) if isinstance(each, Mapping) else each for each in column]
+            return pa.array(entries, kind)
+        return column if column.type == kind else column.cast(kind)
+    except (pa.ArrowException, OverflowError) as error:
+        raise SerdeError(f"{what} cannot be made {kind}: {error}") from error
+
+
+def _is_bytes(column: pa.Array | pa.Field) -> bool:
+    import pyarrow as pa
+
+    kind = column.type
+    return any(
+        test(kind)
+        for test in (
+            pa.types.is_binary,
+            pa.types.is_large_binary,
+            pa.types.is_binary_view,
+            pa.types.is_fixed_size_binary,
+            pa.types.is_null,
+        )
+    )
+
+
+def _is_text(column: pa.Array) -> bool:
+    import pyarrow as pa
+
+    return any(
+        test(column.type) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    )
+
+
+def _is_table(given: Any) -> bool:
+    """Arrow's own, and the data frames that give themselves as Arrow (polars, pandas); a Series has no
+    columns."""
+    return (
+        hasattr(given, "schema")
+        and hasattr(given, "column_names")
+        or (hasattr(given, "__arrow_c_stream__") and hasattr(given, "columns"))
+    )
+
+
+def _is_pandas_series(given: Any) -> bool:
+    """Only a process that has imported pandas can have one; others do not wait for the import."""
+    pandas = sys.modules.get("pandas")
+    return isinstance(given, getattr(pandas, "Series", ()))
+
+
+def _of_table(given: Any) -> tuple[Any, dict[str, Any], dict[str, str]]:
+    """Messages, what else is there by name, and the serdes that are noted of key and message. A table without
+    a column ``message`` holds the fields of messages that are objects."""
+    import pyarrow as pa
+
+    table = given if isinstance(given, (pa.Table, pa.RecordBatch)) else pa.table(given)
+    if "message" not in table.schema.names:
+        return table.to_pylist(), {}, {}
+    noted = {
+        each.name: each.metadata[SERDE]
+        for each in table.schema
+        if SERDE in (each.metadata or {}) and _is_bytes(each)
+    }
+    serdes = {name: serde.decode() for name, serde in noted.items()}
+    return table["message"], {name: table[name] for name in _TAKEN_OVER if name in table.schema.names}, serdes
+
+
+def _column(what: str, given: Any) -> Column | None:
+    """A column as an Arrow array, or as a list where that is how it was given and it is not bytes."""
+    import pyarrow as pa
+
+    if given is None:
+        return None
+    if isinstance(given, (list, tuple)):
+        return (
+            pa.array(given, pa.binary())
+            if set(map(type, given)) <= {bytes, type(None)} and what in ("keys", "messages")
+            else [*given]
+        )
+    try:
+        if _is_pandas_series(given):
+            if given.dtype == object:
+                values = given.where(given.notna(), None).tolist()
+                if len(set(map(type, values)) - {type(None)}) > 1 or not all(
+                    isinstance(each, (bytes, str, type(None))) for each in values
+                ):
+                    return values  # Arrow would make one struct of dicts, with the names of all in each
+            given = pa.array(given, from_pandas=True)
+        if not isinstance(given, (pa.Array, pa.ChunkedArray)):
+            if not hasattr(given, "__arrow_c_stream__") and not hasattr(given, "__arrow_c_array__"):
+                raise SerdeError(
+                    f"{what} of a batch must be an Arrow array, a Series or a list, not "
+                    f"{class_name(type(given))}"
+                )
+            given = pa.chunked_array(given) if hasattr(given, "__arrow_c_stream__") else pa.array(given)
+        if isinstance(given, pa.ChunkedArray):
+            given = given.combine_chunks()
+        if isinstance(given, pa.ChunkedArray):
+            raise SerdeError(
+                f"{what} of a batch: more than the 2 GiB that fit into one array; send it in parts"
+            )
+        return given.dictionary_decode() if pa.types.is_dictionary(given.type) else given
+    except (pa.ArrowException, OverflowError) as error:
+        raise SerdeError(f"{what} of a batch cannot be read as Arrow: {error}") from error

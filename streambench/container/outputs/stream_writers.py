@@ -1,0 +1,272 @@
+"""The outlets of a container: from what tasks sent to what producers take."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import orjson
+
+from streambench.errors import MessageTooLargeError, SerdeError
+from streambench.model import OutgoingMessageEnvelope, SystemStream
+from streambench.serde.api import Serde
+from streambench.system.api import PartitionAppenders, Sender, nothing_to_settle
+from streambench.system.partitioner import key_bytes, partition_for
+
+if TYPE_CHECKING:
+    from streambench.container.outputs.collected import Collected
+
+_REMEMBERED_KEYS = 100_000
+_LONGEST_KEY = 1_000
+_LONGEST = 16_000
+_SETTLED_AFTER = 1_000
+
+Write = Callable[[str, Any], None]
+"""Takes a message from a source."""
+OnUnserialisable = Callable[[str, OutgoingMessageEnvelope, Exception], None]
+"""Called with a source, a message that cannot be encoded or is not what the system takes (too large, say),
+and the error; raises or not."""
+
+
+class FastAppend(NamedTuple):
+    """The parts by which ``StreamWriters`` append plain messages: the appenders, the largest size, the
+    partitions of known keys, and the next partition of messages without a key. ``only_one``: there is one
+    partition only."""
+
+    appends: PartitionAppenders
+    longest: int
+    known: dict[Any, int]
+    turns: Iterator[int]
+    only_one: bool
+
+
+class StreamWriter(NamedTuple):
+    """The writer of one output stream: ``put`` takes any message; ``quick`` plain ones, None where there is
+    no quicker way. ``maintain``: see ``PartitionAppenders``."""
+
+    put: Write
+    quick: FastAppend | None = None
+    settle: Callable[[], object] = nothing_to_settle
+
+
+def stream_writer(
+    stream: SystemStream,
+    send: Sender,
+    appends: PartitionAppenders | None,
+    partitions: int,
+    key_serde: Serde | None,
+    message_serde: Serde | None,
+    unserialisable: OnUnserialisable,
+    turns: Iterator[int] | None = None,
+) -> StreamWriter:
+    """Make the writer of one output stream: it encodes messages, chooses the partition, and hands them on to
+    ``send``, or to ``appends`` (``SystemProducer.appends``) where there are any. ``turns``: the partitions of
+    messages without a key, where an earlier writer of the stream has begun with them.
+
+    A closure, not an object: this runs with every message that is sent.
+    """
+    key_to_bytes = None if key_serde is None else key_serde.to_bytes
+    message_to_bytes = None if message_serde is None else message_serde.to_bytes
+    known: dict[Any, int] = {}
+    turns = rotation(partitions) if turns is None else turns
+    only_one = partitions == 1
+    extends, largest, settle = appends or _NO_APPENDS
+    longest = min(_LONGEST, largest - _LONGEST_KEY)
+
+    # Any, not OutgoingMessageEnvelope: what users have put into one may be of any type, which a compiled
+    # module would not bear.
+    def put(source: str, envelope: Any) -> None:
+        key, message, partition = envelope.key, envelope.message, envelope.partition
+        try:
+            if key_to_bytes is not None and key is not None:
+                key = key_to_bytes(key)
+            if message_to_bytes is not None and message is not None:
+                message = message_to_bytes(message)
+            if partition is None:
+                if only_one:
+                    partition = 0
+                else:
+                    hashed = key if envelope.partition_key is None else envelope.partition_key
+                    if hashed is None:
+                        partition = next(turns)
+                    else:
+                        try:
+                            partition = known[hashed]
+                        except (KeyError, TypeError):
+                            partition = _partition(hashed, partitions, known)
+            elif not isinstance(partition, int) or not 0 <= partition < partitions:
+                raise SerdeError(
+                    f"partition {partition!r} is out of range: {stream} has {partitions}, numbered from 0"
+                )
+        except Exception as error:
+            unserialisable(source, envelope, error)
+            return
+        if (
+            type(message) is bytes
+            and len(message) <= longest
+            and (key is None or (type(key) is bytes and len(key) <= _LONGEST_KEY))
+            and envelope.timestamp is None
+            and envelope.headers is None
+        ):
+            # Some encoders (orjson) return bytes from a buffer of 4 kB that lives as long as they do: keep a
+            # copy of the right size.
+            extends[partition]((key, b"%b" % message, None))
+            return
+        try:
+            send(source, envelope, key, message, partition)
+        except (SerdeError, MessageTooLargeError) as error:
+            unserialisable(source, envelope, error)
+
+    if appends is None or key_serde is not None or message_serde is not None:
+        return StreamWriter(put, None, settle)
+    return StreamWriter(put, FastAppend(appends, longest, known, turns, only_one), settle)
+
+
+def rotation(partitions: int) -> Iterator[int]:
+    """The partitions of messages without a key, in turn."""
+    return itertools.cycle(range(partitions))
+
+
+class StreamWriters:
+    """The outlets of all streams that a container sends to. ``outlet_of`` finds that for a message of a
+    source, or raises.
+
+    ``send`` takes messages in order; ``failed_index`` is its place in the list when it raised last.
+    ``can_defer``: whether all streams seen so far are such that messages are only kept at first, so that it
+    is all the same when they are sent. ``maintain`` does what is due from time to time
+    (``PartitionAppenders.settle``; not ``anyway``: if there were messages since), and returns how many
+    messages there were since it was called last. After ``close_for_writes(error)``, which may be called on
+    another thread, ``send`` raises ``error``. ``forget()`` has it look up the writers again.
+    ``pending()``: the messages since ``maintain`` was called last.
+    """
+
+    def __init__(self, outlet_of: Callable[[str, Any], StreamWriter]) -> None:
+        put: Write = _nowhere
+        appends, longest, known, turns, only_one = _NOT_QUICK
+        extends = appends.partitions
+        settles: list[Callable[[], object]] = []
+        stream: Any = _nowhere
+        sent = unsettled = 0
+        is_first = True
+        self.can_defer = False
+        self.failed_index = 0
+
+        # One function for all of it, which has the outlet of the message before at hand: most jobs send plain
+        # messages to one stream most of the time, and a call for each part of the work takes longer than the
+        # work. Messages are copied for the reason given in ``put``; what came in as it is has the right size.
+        def send(outgoing: Collected) -> None:
+            nonlocal put, extends, longest, known, turns, only_one, stream, unsettled, is_first
+            left = iter(outgoing)
+            try:
+                for source, envelope, origin, message, key in left:
+                    try:
+                        to = envelope.system_stream
+                    except AttributeError:
+                        to = None
+                    if to is not stream:
+                        put, quick, settle = outlet_of(source, envelope)
+                        stream = to
+                        appends, longest, known, turns, only_one = quick or _NOT_QUICK
+                        extends = appends.partitions
+                        self.can_defer = quick is not None and (self.can_defer or is_first)
+                        is_first = False
+                        if settle not in settles:
+                            settles.append(settle)
+                    if (
+                        message is None or len(message) > longest
+                        or envelope.partition is not None or envelope.timestamp is not None
+                    ):  # fmt: skip
+                        put(source, envelope)
+                        continue
+                    if origin is None or message is not origin.message:
+                        message = b"%b" % message
+                    if key is None:
+                        extends[next(turns)]((None, message, None))
+                        continue
+                    if only_one:
+                        if len(key) <= _LONGEST_KEY:
+                            extends[0]((key, message, None))
+                            continue
+                    else:
+                        try:
+                            partition = known[key]
+                        except KeyError:
+                            pass
+                        else:
+                            extends[partition]((key, message, None))
+                            continue
+                    put(source, envelope)
+            except BaseException:
+                self.failed_index = len(outgoing) - operator.length_hint(left) - 1
+                raise
+            unsettled += len(outgoing)
+            if unsettled >= _SETTLED_AFTER:
+                settle_all()
+
+        def settle_all() -> None:
+            nonlocal sent, unsettled
+            sent, unsettled = sent + unsettled, 0
+            for settle in settles:
+                settle()
+
+        def settle_and_count(anyway: bool = True) -> int:
+            nonlocal sent
+            if anyway or unsettled:
+                settle_all()
+            count, sent = sent, 0
+            return count
+
+        def close_for_writes(error: Exception) -> None:
+            nonlocal outlet_of, stream
+
+            def refusing(source: str, envelope: Any) -> StreamWriter:
+                raise error
+
+            outlet_of, stream = refusing, _nowhere
+
+        def pending() -> int:
+            return sent + unsettled
+
+        def forget() -> None:
+            nonlocal stream, is_first
+            settle_all()
+            stream, is_first, self.can_defer = _nowhere, True, False
+
+        self.send = send
+        self.forget = forget
+        self.pending = pending
+        self.maintain = settle_and_count
+        self.refuse = close_for_writes
+
+
+def _partition(key: Any, partitions: int, known: dict[Any, int]) -> int:
+    partition = partition_for(hashed_bytes(key), partitions)
+    # Only keys whose equality is that of their bytes: 1 == 1.0 == True, but they are not hashed alike.
+    if type(key) in (bytes, str) and len(key) <= _LONGEST_KEY:
+        if len(known) >= _REMEMBERED_KEYS:
+            known.clear()
+        known[key] = partition
+    return partition
+
+
+def hashed_bytes(key: Any) -> bytes:
+    """The bytes that the partitioner hashes. Only streams in memory may have keys that are neither bytes, str
+    nor int: they count as their JSON."""
+    if isinstance(key, (bytes, str, int)) and not isinstance(key, bool):
+        return key_bytes(key)
+    try:
+        return orjson.dumps(key, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
+    except TypeError as error:
+        raise SerdeError(
+            f"a key of type {type(key).__name__} has no partition: give bytes, str or int, or set partition"
+        ) from error
+
+
+def _nowhere(source: str, envelope: Any) -> None:
+    raise AssertionError(f"there is no outlet for {envelope} of {source}")
+
+
+_NO_APPENDS = PartitionAppenders((), -1, nothing_to_settle)
+_NOT_QUICK = FastAppend(_NO_APPENDS, -1, {}, iter(()), False)

@@ -1,0 +1,83 @@
+"""Tracing of outputs as they are sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from streambench.container.outputs.collected import Collected
+from streambench.container.outputs.outgoing_batch import OutgoingBatch
+from streambench.container.trace import Sent, Trace
+from streambench.errors import SerdeError
+from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream
+from streambench.serde.api import Serde
+from streambench.serde.streams import StreamSerdes
+from streambench.system.copying import detached
+
+Send = Callable[[Collected], None]
+
+
+def traced_send(send: Send, serdes: StreamSerdes, trace: Trace) -> Send:
+    """The function ``send``, which notes in ``trace`` what it has sent."""
+    note = sent_noter(serdes, trace.at)
+    append = trace.sent.append
+
+    def traced(outgoing: Collected) -> None:
+        if not trace.active:
+            send(outgoing)
+            return
+        # Before it is sent: the task may change an object as soon as it is.
+        noted = [note(item) for item in outgoing]
+        send(outgoing)
+        for each in noted:
+            append(each)
+
+    return traced
+
+
+def sent_noter(
+    serdes: StreamSerdes, at: Callable[[], IncomingMessageEnvelope | int]
+) -> Callable[[tuple[str, Any, IncomingMessageEnvelope | None, bytes | None, bytes | None]], Sent]:
+    """A function that makes a note of an output that was collected. ``at``: the place of one without an
+    input."""
+    known: dict[SystemStream, tuple[Serde | None, Serde | None]] = {}
+
+    def note(item: tuple[str, Any, IncomingMessageEnvelope | None, bytes | None, bytes | None]) -> Sent:
+        task, output, origin, message, key = item
+        place = at() if origin is None else origin
+        if message is not None:
+            return Sent(
+                place, task, output.system_stream, key, message, output.partition, None, output.timestamp
+            )
+        if isinstance(output, OutgoingBatch):
+            return Sent(place, task, output.stream, None, output, None, None)
+        if not isinstance(output, OutgoingMessageEnvelope) or not isinstance(
+            output.system_stream, SystemStream
+        ):
+            return Sent(place, task, SystemStream("?", "?"), None, None, None, None)
+        stream = output.system_stream
+        found = known.get(stream)
+        if found is None:
+            found = known[stream] = serdes.for_stream(stream)
+        key_serde, message_serde = found
+        return Sent(
+            place, task, stream, _kept(key_serde, output.key), _kept(message_serde, output.message),
+            output.partition, output.partition_key, output.timestamp,
+            None if output.headers is None else dict(output.headers),
+        )  # fmt: skip
+
+    return note
+
+
+def _kept(serde: Serde | None, value: Any) -> Any:
+    """A key or message as it leaves: encoded, else a copy. One that cannot be encoded is refused when it is
+    sent."""
+    if value is None:
+        return None
+    try:
+        # A copy of the right size: some encoders return bytes from a buffer that is larger.
+        return detached(value) if serde is None else b"%b" % serde.to_bytes(value)
+    except SerdeError:
+        return value
+    except Exception:
+        return None

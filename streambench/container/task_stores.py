@@ -1,0 +1,435 @@
+"""The stores of a container's tasks: made, restored from their changelogs, and drained with every commit."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct
+
+from streambench.checkpoint.api import Checkpoint, CheckpointManager
+from streambench.clock import Clock
+from streambench.config import Config
+from streambench.container.known_stores import (
+    KnownStores,
+    check_formats,
+    goes_back_before,
+    holds_state,
+    known_stores,
+    tell_of_stores,
+    unknown_state,
+)
+from streambench.container.loop_context import LoopContext
+from streambench.container.outputs.outbox import StoreChanges
+from streambench.container.trace import TracedClock
+from streambench.errors import StreambenchError, StreamSystemError, UnknownStreamError, do_all
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import SystemStream, SystemStreamPartition
+from streambench.planning.model import ContainerModel, TaskModel
+from streambench.store.definitions import StoreDefinition, store_definitions
+from streambench.store.engine import StoreEngine
+from streambench.store.metered import MeteredStore
+from streambench.store.restore import Restore, check_needs_nothing, check_not_compacted, restore_all
+from streambench.store.task_store import StoreCounts, TaskStore
+from streambench.store.traced import TracedEngine
+from streambench.system.api import SystemAdmin
+from streambench.system.capabilities import Compacting
+from streambench.system.systems import Systems
+
+log = logging.getLogger(__name__)
+
+_KEEP_EVERY_NS = 60_000_000_000
+_KEEP_SHARE = 200
+"""Reading all checkpoints that are kept takes at most one part in so many of the time."""
+
+
+class RestoreProgress(Struct, frozen=True):
+    """The progress of the restore of a container's stores: changelog entries read, and their number at most
+    (None: unknown)."""
+
+    restored: int
+    total: int | None
+
+
+class TaskStores:
+    """All stores of one container. Every task has its part of each store, and writes one partition of each
+    changelog, alone."""
+
+    def __init__(
+        self,
+        config: Config,
+        job: str,
+        systems: Systems,
+        container: ContainerModel,
+        partitions: int,
+        owner: LoopContext,
+        *,
+        clock: Clock,
+        metrics: MetricsRegistry,
+        directory: Path | None,
+        last: Mapping[str, Checkpoint],
+        meter: MetricsRegistry | None = None,
+    ) -> None:
+        """``partitions``: how many partitions changelogs have. ``last``: the checkpoints so far.
+        ``directory``: that of the job, for the files of stores; None: it has none, and they get one for this
+        container alone, which goes with it. ``meter``: where the tasks' calls of their stores are timed.
+        Raises StoreError, and creates no stream, where a checkpoint needs a changelog that is not there."""
+        self._meter = meter
+        self._config = config
+        self._undoes = bool(config.names("task.ignored.exceptions"))
+        self._job = job
+        self._systems = systems
+        self._clock = clock
+        self._tasks = container.tasks
+        self._definitions = store_definitions(config, job, systems)
+        of_tasks = {task.name: last.get(task.name, Checkpoint({})) for task in container.tasks}
+        self._known = {
+            task: known_stores(self._definitions, checkpoint) for task, checkpoint in of_tasks.items()
+        }
+        tell_of_stores(config, job, self._definitions, of_tasks)
+        self._counts = {name: StoreCounts(name, metrics) for name in self._definitions}
+        self._metrics = metrics
+        self._directory = directory
+        self._temporary: Path | None = None
+        self._remove_temporary: Callable[[], object] = lambda: None
+        self._keep_at_ns = clock.monotonic_ns()
+        self._stores: dict[str, dict[str, TaskStore]] = {task.name: {} for task in self._tasks}
+        try:
+            for task in self._tasks:
+                for name, definition in self._definitions.items():
+                    self._stores[task.name][name] = self._store(definition, task, owner)
+            if self._temporary is not None and not any(self._temporary.iterdir()):
+                self._remove_temporary()
+            self._create_changelogs(partitions, last)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def definitions(self) -> Mapping[str, StoreDefinition]:
+        """The stores of the job, by name."""
+        return self._definitions
+
+    def stores(self, task: str) -> dict[str, TaskStore]:
+        """The stores of a task, by name."""
+        return self._stores[task]
+
+    def changelogs(self, task: str) -> dict[str, SystemStreamPartition]:
+        """The changelog partitions of a task, by the names of the stores."""
+        return self._changelogs[task]
+
+    def known(self, task: str) -> KnownStores:
+        """The memory of stores for the next checkpoints of a task."""
+        return self._known[task]
+
+    def upcoming(self, task: str, stores: Collection[str]) -> dict[str, str]:
+        """Of some stores of a task, the upcoming offsets of their changelogs, as they are now."""
+        ssps = {store: self._changelogs[task][store] for store in stores}
+        metadata = self._systems.metadata_of(ssps.values())
+        return {
+            store: metadata[ssp.system_stream][ssp.partition].upcoming or "0" for store, ssp in ssps.items()
+        }
+
+    def fenced(self) -> dict[str, list[SystemStreamPartition]]:
+        """Per source of changes the partitions that it writes alone."""
+        return {
+            self._source(task.name): list(self.changelogs(task.name).values())
+            for task in self._tasks
+            if self.changelogs(task.name)
+        }
+
+    def restore(
+        self,
+        last: Mapping[str, Checkpoint],
+        progress: Callable[[RestoreProgress], object] | None,
+        manager: CheckpointManager,
+    ) -> list[StoreChanges]:
+        """Fill the stores; what must be written to the changelogs to set right what a run left there that
+        died before its commit."""
+        began_ns = self._clock.monotonic_ns()
+        restores = self._restores(last)
+        totals = [each.total for _, _, each in restores]
+        total = None if None in totals else sum(one for one in totals if one is not None)
+
+        def report() -> None:
+            if progress is not None:
+                progress(RestoreProgress(sum(each.entries for _, _, each in restores), total))
+
+        for system in sorted({each.ssp.system for _, _, each in restores}):
+            of_system = [each for _, _, each in restores if each.ssp.system == system]
+            restore_all(self._systems.consumer(system, self._metrics), of_system, report)
+        corrections = []
+        for task, store, each in restores:
+            self._metrics.counter("entries-restored", f"store-{store}").inc(each.entries)
+            if each.committed is not None:
+                self._write_marker(task, store, last[task])
+            wrong = each.corrections(self._stores[task][store].written_at)
+            if not wrong:
+                continue
+            is_unknown = each.committed is None and task in last
+            if is_unknown and goes_back_before(store, last[task], manager.history().get(task, ())):
+                log.info(
+                    "%s was rewound to before the state in %s: the store %s begins empty",
+                    task,
+                    each.ssp,
+                    store,
+                )
+            elif is_unknown:
+                raise unknown_state(self._config, task, store, each.ssp)
+            elif each.committed is None:
+                log.warning(
+                    "%s: no checkpoint knows of %s, which holds state; the store %s begins empty",
+                    task,
+                    each.ssp,
+                    store,
+                )
+            else:
+                log.info("%s: %d uncommitted changes of the store %s are undone", task, len(wrong), store)
+            corrections.append(self._changes(task, store, wrong))
+        read = sum(each.entries for _, _, each in restores)
+        if read:
+            seconds = (self._clock.monotonic_ns() - began_ns) / 1e9
+            log.info(
+                "%s: %d entries of changelogs were read in %.1f s to restore %d stores",
+                self._job,
+                read,
+                seconds,
+                len(restores),
+            )
+        return corrections
+
+    def _restores(self, last: Mapping[str, Checkpoint]) -> list[tuple[str, str, Restore]]:
+        """Per task and store with a changelog, its restore."""
+        metadata = self._systems.metadata_of(
+            ssp for of_task in self._changelogs.values() for ssp in of_task.values()
+        )
+        for task, changelogs in self._changelogs.items():
+            for store, ssp in changelogs.items():
+                checkpoint, here = last.get(task, Checkpoint({})), metadata[ssp.system_stream][ssp.partition]
+                if holds_state(self._systems, ssp, here, checkpoint.changelogs.get(store)):
+                    check_formats(self._config, self._definitions[store], task, checkpoint)
+        restores = []
+        for task, changelogs in self._changelogs.items():
+            checkpoint = last.get(task, Checkpoint({}))
+            for store, ssp in changelogs.items():
+                engine = self._stores[task][store].engine
+                found = engine.marked()
+                is_there = found is not None and found == self._marker(task, store, checkpoint)
+                if found is not None and not is_there:
+                    engine.clear()
+                admin = self._systems.admin(ssp.system)
+                here, committed = metadata[ssp.system_stream][ssp.partition], checkpoint.changelogs.get(store)
+                one = Restore(
+                    engine,
+                    ssp,
+                    here,
+                    committed,
+                    admin.compare,
+                    store=store,
+                    is_there=is_there,
+                )
+                if committed is not None and not is_there:
+                    rewind = self._config.command("checkpoints --rewind oldest")
+                    check_not_compacted(ssp, committed, admin.compacted_to(ssp), admin.compare, rewind)
+                restores.append((task, store, one))
+        return restores
+
+    def drain(self, task: str) -> list[StoreChanges]:
+        """Flush the stores of a task; what changed in them since the last drain."""
+        for each in self._stores[task].values():
+            each.flush()
+        # Of stores without a changelog nothing comes, but what has expired in them goes.
+        drained = {name: store.drain() for name, store in self._stores[task].items()}
+        return [self._changes(task, name, entries) for name, entries in drained.items() if entries]
+
+    def committed(self, checkpoints: Mapping[str, Checkpoint], manager: CheckpointManager) -> None:
+        """Note a commit of drained changes by these checkpoints: in stores on disk, and for the compaction of
+        changelogs."""
+        for task, checkpoint in checkpoints.items():
+            for store in self._changelogs[task]:
+                self._write_marker(task, store, checkpoint)
+        now_ns = self._clock.monotonic_ns()
+        if now_ns >= self._keep_at_ns:
+            self._retain_changelogs(manager)
+            took_ns = self._clock.monotonic_ns() - now_ns
+            self._keep_at_ns = now_ns + max(_KEEP_EVERY_NS, took_ns * _KEEP_SHARE)
+
+    def close(self) -> None:
+        """Close all stores."""
+        steps: list[Callable[[], object]] = [
+            store.close for stores in self._stores.values() for store in stores.values()
+        ]
+        do_all([*steps, self._remove_temporary])
+
+    def _changes(self, task: str, store: str, entries: list[tuple[bytes, bytes | None]]) -> StoreChanges:
+        return StoreChanges(
+            task, store, self._changelogs[task][store], entries, self._stores[task][store].written(entries)
+        )
+
+    def _write_marker(self, task: str, store: str, checkpoint: Checkpoint) -> None:
+        self._stores[task][store].engine.mark(self._marker(task, store, checkpoint))
+
+    def _marker(self, task: str, store: str, checkpoint: Checkpoint) -> bytes:
+        """The unmistakable name of a commit of a store, also where streams or checkpoints were deleted and
+        written again since."""
+        definition = self._definitions[store]
+        place = self._changelogs[task][store]
+        commit = (
+            checkpoint.changelogs.get(store),
+            checkpoint.generation,
+            checkpoint.sequence,
+            checkpoint.time_ms,
+        )
+        return msgspec.json.encode((str(place), *commit, definition.ttl_ms is not None))
+
+    def _retain_changelogs(self, manager: CheckpointManager) -> None:
+        """Have the changelogs keep what is needed to go back to any checkpoint that is kept."""
+        of_systems = {ssp.system for changelogs in self._changelogs.values() for ssp in changelogs.values()}
+        keeping = {
+            system: admin
+            for system in of_systems
+            if isinstance(admin := self._systems.admin(system), Compacting)
+        }
+        if not keeping:
+            return
+        try:
+            history = manager.history()
+            for task, changelogs in self._changelogs.items():
+                for store, ssp in changelogs.items():
+                    wanted = [
+                        each.changelogs[store] for each in history.get(task, ()) if store in each.changelogs
+                    ]
+                    if wanted and ssp.system in keeping:
+                        least = _least(wanted, self._systems.admin(ssp.system))
+                        keeping[ssp.system].keep_from({ssp: least})
+        except (StreambenchError, OSError) as error:
+            log.warning(
+                "%s: the changelogs could not learn what to keep, and keep what they did before: %s",
+                self._job,
+                error,
+            )
+
+    def _store(self, definition: StoreDefinition, task: TaskModel, owner: LoopContext) -> TaskStore:
+        name = definition.name
+        directory, trace = self._store_directory(definition, task), owner.trace
+        engine: StoreEngine
+        if trace is None:
+            engine = definition.engine(task.name, self._config, directory, self._clock.now_ms)
+        else:
+            number = trace.number(task.name, name)
+            engine = definition.engine(
+                task.name, self._config, directory, TracedClock(self._clock, trace).now_ms,
+                lambda engine: TracedEngine(engine, number, trace),
+            )  # fmt: skip
+        store = (TaskStore if self._meter is None else MeteredStore)(
+            name,
+            engine,
+            definition.key_serde,
+            definition.value_serde,
+            changelog=definition.changelog is not None,
+            owner=owner,
+            counts=self._counts[name],
+            max_value=definition.max_value,
+            drops_large=definition.drops_large,
+        )
+        if isinstance(store, MeteredStore) and self._meter is not None:
+            store.meter(self._meter)
+        if self._undoes:
+            store.undo_by(owner)
+        if definition.changelog is None or not definition.reuses_files:
+            engine.clear()
+        return store
+
+    def _store_directory(self, definition: StoreDefinition, task: TaskModel) -> Path:
+        """The directory of a task's store."""
+        key = "job.non-logged.store.base.dir" if definition.changelog is None else "job.logged.store.base.dir"
+        if self._config.text(key) is not None:
+            base = self._config.directory_at(key) / quote(self._job, safe=" ")
+        elif self._directory is not None:
+            base = self._directory / "stores"
+        else:
+            if self._temporary is None:
+                self._temporary = Path(tempfile.mkdtemp(prefix="streambench-stores-"))
+                # Also where this is never closed.
+                self._remove_temporary = weakref.finalize(
+                    self, shutil.rmtree, self._temporary, ignore_errors=True
+                )
+            base = self._temporary
+        return base / definition.name / quote(task.name, safe=" ")
+
+    def _create_changelogs(self, partitions: int, last: Mapping[str, Checkpoint]) -> None:
+        self._changelogs: dict[str, dict[str, SystemStreamPartition]] = {
+            task.name: {} for task in self._tasks
+        }
+        present: dict[str, int | None] = {}
+        for name, definition in self._definitions.items():
+            stream = definition.changelog
+            if stream is None:
+                continue
+            for task in self._tasks:
+                self._changelogs[task.name][name] = SystemStreamPartition(
+                    stream.system, stream.stream, task.number
+                )
+            admin = self._systems.admin(stream.system)
+            if not admin.replayable:
+                what = (
+                    f"{stream} keeps nothing that could be read again, and a changelog must: name a "
+                    "stream of a log or a Kafka"
+                )
+                raise self._config.error(f"stores.{name}.changelog", what)
+            try:
+                present[name] = admin.partition_count(stream)
+            except UnknownStreamError:
+                for task in self._tasks:
+                    committed = last.get(task.name, Checkpoint({})).changelogs.get(name)
+                    if committed is not None:
+                        check_needs_nothing(self._changelogs[task.name][name], name, committed, admin.compare)
+                present[name] = None
+        # Only now: a start that is refused is to leave no empty stream behind, which would look like one that
+        # has lost its messages.
+        for name, count in present.items():
+            definition = self._definitions[name]
+            stream = definition.changelog
+            assert stream is not None
+            if count is None:
+                self._systems.admin(stream.system).create(stream, partitions, **definition.changelog_settings)
+            elif count < partitions:
+                self._grow(name, stream, count, partitions)
+
+    def _grow(self, store: str, changelog: SystemStream, present: int, wanted: int) -> None:
+        """Add the partitions of new tasks to a changelog; those of the others stay as they are."""
+        key = f"stores.{store}.changelog"
+        try:
+            self._systems.admin(changelog.system).grow(changelog, wanted)
+        except StreamSystemError as error:
+            raise self._config.error(
+                key,
+                f"{changelog} has {present} partitions and the tasks need {wanted}, one each; add them "
+                f"there. {error}",
+            ) from error
+        log.warning(
+            "%s: %s grows from %d to %d partitions; new tasks begin with empty state. If an input has got "
+            "more partitions, keys that go to "
+            "another one now leave their state with the task that had them before",
+            key,
+            changelog,
+            present,
+            wanted,
+        )
+
+    def _source(self, task: str) -> str:
+        return f"{self._job}/{task}"
+
+
+def _least(offsets: Sequence[str], admin: SystemAdmin) -> str:
+    least, *others = offsets
+    for offset in others:
+        if (admin.compare(offset, least) or 0) < 0:
+            least = offset
+    return least

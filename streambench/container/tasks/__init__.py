@@ -1,0 +1,1 @@
+"""Task instances and the handles that user code gets."""

@@ -1,0 +1,175 @@
+"""The handles of user code: collector, coordinator, context. They stay the same objects for the life of a
+task."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final
+
+from streambench.config import Config
+from streambench.container.loop_context import LoopContext
+from streambench.container.outputs.collected import Collected
+from streambench.container.outputs.outgoing_batch import OutgoingBatch
+from streambench.errors import ContainerStateError, StoreError
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import (
+    OutgoingMessageEnvelope,
+    SystemStream,
+    SystemStreamPartition,
+)
+from streambench.store.task_store import TaskStore
+from streambench.task import RequestScope
+
+if TYPE_CHECKING:
+    from streambench.container.tasks.task_instance import TaskInstance
+
+# Final, so that compiled code does not look them up again.
+_get_ident: Final = threading.get_ident
+_Plain: Final = OutgoingMessageEnvelope
+_ABSENT: Final = object()
+_REMEMBERED_STREAMS = 1_000
+
+
+class Collector:
+    """The MessageCollector of one task."""
+
+    __slots__ = ("_outgoing", "_owner", "_source")
+
+    def __init__(self, task: TaskInstance, outgoing: Collected, owner: LoopContext) -> None:
+        self._source = task.name
+        self._outgoing = outgoing
+        self._owner = owner
+
+    # A plain method: what a slot holds instead of one takes the interpreter longer to find than to call. What
+    # is given beside an envelope is not looked at, since that would cost something with every message.
+    def send(
+        self,
+        envelope: Any,
+        message: Any = _ABSENT,
+        key: Any = None,
+        partition_key: Any = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Mapping[str, bytes] | None = None,
+    ) -> None:
+        owner, outgoing = self._owner, self._outgoing
+        if _get_ident() != owner.ident:
+            owner.check(f"the collector of {self._source}")
+        # Not what inherits from it, which may be one that can change.
+        if type(envelope) is _Plain:
+            message = envelope.message
+            if type(message) is bytes and envelope.headers is None and envelope.partition_key is None:
+                key = envelope.key
+                if key is None or type(key) is bytes:
+                    outgoing.append((self._source, envelope, owner.input, message, key))
+                    return
+        elif message is not _ABSENT and not isinstance(envelope, _Plain):
+            self.send(_Plain(_stream(envelope), message, key, partition_key, partition, timestamp, headers))
+            return
+        owner.until = 0
+        outgoing.append((self._source, envelope, owner.input, None, None))
+
+    def send_batch(
+        self, system_stream: SystemStream, messages: Any, keys: Any = None, **columns: Any
+    ) -> None:
+        self._owner.check(f"the collector of {self._source}")
+        batch = OutgoingBatch(system_stream, messages, keys, **columns)
+        if len(batch):
+            self._owner.until = 0
+            self._outgoing.append((self._source, batch, self._owner.input, None, None))
+
+
+_streams: Final[dict[str, SystemStream]] = {}
+
+
+def _stream(given: Any) -> Any:
+    """The stream that a task names, as itself or as ``system.stream``. Raises ConfigError for text that names
+    none; what is neither is refused when it is sent."""
+    if not isinstance(given, str):
+        return given
+    known = _streams.get(given)
+    if known is None:
+        if len(_streams) >= _REMEMBERED_STREAMS:
+            _streams.clear()
+        known = _streams[given] = SystemStream.parse(given)
+    return known
+
+
+class Coordinator:
+    """The TaskCoordinator of one task and one kind of callback. The last call of each kind within a callback
+    counts, as in Samza."""
+
+    __slots__ = ("_owner", "_requests", "commit_scope", "shutdown_scope", "task")
+
+    def __init__(self, task: TaskInstance, requests: list[Coordinator], owner: LoopContext) -> None:
+        self.task = task
+        self._requests = requests
+        self._owner = owner
+        self.commit_scope: RequestScope | None = None
+        self.shutdown_scope: RequestScope | None = None
+
+    def commit(self, scope: RequestScope = RequestScope.CURRENT_TASK) -> None:
+        self._note()
+        self.commit_scope = RequestScope(scope)
+
+    def shutdown(self, scope: RequestScope = RequestScope.CURRENT_TASK) -> None:
+        self._note()
+        self.shutdown_scope = RequestScope(scope)
+
+    def forget(self) -> None:
+        """Drop what was asked for: the callback raised, or the request was handled."""
+        if self in self._requests:
+            self._requests.remove(self)
+        self.commit_scope = self.shutdown_scope = None
+
+    def _note(self) -> None:
+        self._owner.check(f"the coordinator of {self.task.name}")
+        if self.commit_scope is None and self.shutdown_scope is None:
+            self._requests.append(self)
+
+
+class Context:
+    """The TaskContext of one task. ``start_at`` takes the starting offsets that the task sets; None when they
+    are fixed."""
+
+    def __init__(
+        self,
+        task_name: str,
+        partitions: Sequence[SystemStreamPartition],
+        config: Config,
+        metrics: MetricsRegistry,
+        stores: dict[str, TaskStore],
+        owner: LoopContext,
+    ) -> None:
+        self.task_name = task_name
+        self.partitions = tuple(partitions)
+        self.config = config
+        self.metrics = metrics
+        self.user: Any = SimpleNamespace()
+        self._stores = stores
+        self._owner = owner
+        self.start_at: Callable[[SystemStreamPartition, str], None] | None = None
+
+    def store(self, name: str) -> TaskStore:
+        try:
+            return self._stores[name]
+        except KeyError:
+            known = ", ".join(sorted(self._stores)) or "none at all"
+            raise StoreError(
+                f"there is no store '{name}': define it with stores.{name}.factory=memory (there are: "
+                f"{known})"
+            ) from None
+
+    def set_starting_offset(self, ssp: SystemStreamPartition, offset: str) -> None:
+        self._owner.check(f"set_starting_offset of {self.task_name}")
+        if self.start_at is None:
+            raise ContainerStateError(
+                f"{self.task_name}: set_starting_offset may only be called in init(): reading has begun"
+            )
+        if ssp not in self.partitions:
+            raise ContainerStateError(
+                f"{self.task_name} does not read {ssp}; it reads {', '.join(map(str, self.partitions))}"
+            )
+        self.start_at(ssp, str(offset))

@@ -1,0 +1,139 @@
+"""The trace of a container: what it read, chose, wrote and sent since it was read last.
+
+A trace is filled in bulk, by lists that the container appends to: bursts stay possible, and a container
+without a trace does nothing for it. ``streambench.debug.history`` reads it between two messages.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
+from typing import Any, Literal, NamedTuple, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from streambench.chunk import Chunk, Messages
+from streambench.clock import Clock
+from streambench.model import IncomingMessageEnvelope, SystemStream
+from streambench.system.copying import are_immutable
+
+EventKind = Literal["window", "end_of_stream", "commit", "ignored"]
+
+
+class Input(Protocol):
+    """The message in work."""
+
+    @property
+    def input(self) -> IncomingMessageEnvelope | None: ...
+
+
+class TraceEvent(NamedTuple):
+    """A callback without a message of its own, or a commit, of some tasks, after ``position`` messages.
+    ``sent``: the number of outputs that the trace held then."""
+
+    position: int
+    kind: EventKind
+    tasks: tuple[str, ...]
+    now_ms: int
+    sent: int = 0
+
+
+class Sent(Struct, gc=False):
+    """An output as it was sent: key and message as the serdes of the stream made them, copies of objects
+    where there are none. ``at``: the message that it was made from, else the position."""
+
+    at: IncomingMessageEnvelope | int
+    task: str
+    stream: SystemStream
+    key: Any
+    message: Any
+    partition: int | None
+    partition_key: Any
+    timestamp: int | None = None
+    headers: Mapping[str, bytes] | None = None
+
+
+class Trace:
+    """Everything that happened in a container since ``clear``.
+
+    ``chunks``: messages as they were read, in order per partition. ``chosen``: the messages chosen.
+    ``traced``: writes to stores, in order, five entries for each: the message in work or the position, the
+    number of the store, the key, its former value and its new one (None: no value). ``sent``: outputs.
+    ``events``: windows, ends of inputs, commits.
+    ``ticks``: readings of the clock by stores whose entries expire. ``base``: the messages chosen before
+    ``chosen``. ``stores``: the task and the name of each store, by its number. ``on_check``: called from time
+    to time inside an iteration.
+    """
+
+    def __init__(self) -> None:
+        self.chunks: deque[Messages] = deque()
+        self.chosen: list[IncomingMessageEnvelope] = []
+        self.traced: list[Any] = []
+        self.sent: list[Sent] = []
+        self.events: list[TraceEvent] = []
+        self.ticks: list[tuple[IncomingMessageEnvelope | int, int]] = []
+        self.base = 0
+        self.active = False
+        self.stores: list[tuple[str, str]] = []
+        self.on_check: Callable[[], None] | None = None
+        self._context: Input | None = None
+
+    def begin(self, context: Input) -> None:
+        """Trace from now on."""
+        self._context = context
+        self.clear()
+        self.active = True
+
+    def clear(self) -> None:
+        """Drop what was read, and count it."""
+        self.base += len(self.chosen)
+        for each in (self.chosen, self.traced, self.sent, self.events, self.ticks):
+            each.clear()
+
+    def read(self, chunks: Iterable[Messages]) -> None:
+        """Note messages as they were read: copies, where they are objects that a task may change."""
+        for chunk in chunks:
+            if isinstance(chunk, Chunk) and not (are_immutable(chunk.messages) and are_immutable(chunk.keys)):
+                chunk = replace(chunk, keys=deepcopy(chunk.keys), messages=deepcopy(chunk.messages))
+            self.chunks.append(chunk)
+
+    @property
+    def position(self) -> int:
+        """The number of messages chosen so far."""
+        return self.base + len(self.chosen)
+
+    def at(self) -> IncomingMessageEnvelope | int:
+        """The message in work, else the position."""
+        envelope = None if self._context is None else self._context.input
+        return self.position if envelope is None else envelope
+
+    def note_event(self, kind: EventKind, tasks: Sequence[str], now_ms: int) -> None:
+        """Note a callback without a message, or a commit."""
+        if self.active:
+            self.events.append(TraceEvent(self.position, kind, tuple(tasks), now_ms, len(self.sent)))
+
+    def number(self, task: str, store: str) -> int:
+        """The number of a new store."""
+        self.stores.append((task, store))
+        return len(self.stores) - 1
+
+
+class TracedClock:
+    """A clock whose readings are traced: the age of entries that expire depends on them."""
+
+    def __init__(self, clock: Clock, trace: Trace) -> None:
+        self._clock = clock
+        self._trace = trace
+        self._last = -1
+
+    def now_ms(self) -> int:
+        now = self._clock.now_ms()
+        if now != self._last and self._trace.active:
+            self._last = now
+            self._trace.ticks.append((self._trace.at(), now))
+        return now
+
+    def monotonic_ns(self) -> int:
+        return self._clock.monotonic_ns()

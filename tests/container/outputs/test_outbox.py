@@ -1,0 +1,326 @@
+"""Where outputs go: partitions, streams that are made, systems that are not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streambench.config import Config
+from streambench.container.container import Container
+from streambench.errors import ConfigError, SerdeError, StreamSystemError
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream
+from streambench.system.api import Sender, SystemProducer
+from streambench.system.log import open_log
+from streambench.system.memory import MemoryProducer, MemoryStreams, MemorySystemFactory, memory_streams
+from streambench.system.partitioner import key_bytes, partition_for
+from streambench.task import MessageCollector, TaskCoordinator
+from streambench.testing import JobRun, run_job
+from tests.container.jobs import Bench, Process, echo
+
+OUT = SystemStream("mem", "out")
+SEVEN = {"systems.mem.streams.out.partitions": 7}
+
+
+def sending(*envelopes: Any) -> Process:
+    """A task that sends these at each message."""
+
+    def process(
+        envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+    ) -> None:
+        for each in envelopes:
+            collector.send(each)
+
+    return process
+
+
+def sent(*envelopes: Any, config: dict[str, Any] | None = None) -> JobRun:
+    return run_job(sending(*envelopes), SEVEN | (config or {}), {"mem.a": {0: ["x"]}})
+
+
+def where(*envelopes: Any, config: dict[str, Any] | None = None) -> list[int]:
+    """The partitions that hold what was sent, in the order of the messages, which are numbers."""
+    found = {
+        message: number
+        for number, entries in sent(*envelopes, config=config).outputs["mem.out"].items()
+        for _, message in entries
+    }
+    return [found[message] for message in sorted(found)]
+
+
+KEYS = st.one_of(st.binary(max_size=6), st.text(max_size=6), st.integers(-(2**63), 2**63 - 1))
+
+
+@given(st.lists(KEYS, min_size=1, max_size=8))
+def test_a_message_goes_where_the_hash_of_its_key_says(keys: list[Any]) -> None:
+    envelopes = [OutgoingMessageEnvelope(OUT, number, key=key) for number, key in enumerate(keys)]
+    assert where(*envelopes) == [partition_for(key_bytes(key), 7) for key in keys]
+
+
+@given(KEYS, KEYS)
+def test_a_partition_key_goes_before_the_key(partition_key: Any, key: Any) -> None:
+    envelope = OutgoingMessageEnvelope(OUT, 0, key=key, partition_key=partition_key)
+    assert where(envelope) == [partition_for(key_bytes(partition_key), 7)]
+
+
+def test_a_partition_goes_before_both() -> None:
+    envelopes = [
+        OutgoingMessageEnvelope(OUT, number, key="k", partition_key="p", partition=number)
+        for number in range(7)
+    ]
+    assert where(*envelopes) == list(range(7))
+
+
+def test_a_key_is_hashed_as_it_is_serialised() -> None:
+    config = {"systems.mem.streams.out.samza.key.serde": "json"}
+    assert where(OutgoingMessageEnvelope(OUT, 0, key={"a": 1}), config=config) == [
+        partition_for(b'{"a":1}', 7)
+    ]
+
+
+def test_a_partition_key_is_never_serialised() -> None:
+    config = {"systems.mem.streams.out.samza.key.serde": "json"}
+    run = sent(OutgoingMessageEnvelope(OUT, 0, key="k", partition_key="p"), config=config)
+    assert run.outputs["mem.out"][partition_for(b"p", 7)] == [("k", 0)]
+
+
+def test_without_any_key_the_partitions_take_turns_whoever_sends() -> None:
+    run = run_job(
+        echo,
+        SEVEN | {"systems.mem.streams.out.partitions": 3},
+        {"mem.a": {number: [number] for number in range(5)}},
+    )
+    assert run.outputs["mem.out"] == {0: [(None, 0), (None, 3)], 1: [(None, 1), (None, 4)], 2: [(None, 2)]}
+
+
+def test_keys_that_are_equal_in_python_but_not_as_bytes_are_told_apart() -> None:
+    keys: list[Any] = [1, True, 1.0, "1", b"1"]
+    alone = [where(OutgoingMessageEnvelope(OUT, 0, key=key))[0] for key in keys]
+    envelopes = [OutgoingMessageEnvelope(OUT, number, key=key) for number, key in enumerate([*keys, *keys])]
+    assert where(*envelopes) == [*alone, *alone]
+
+
+def test_a_key_of_another_type_counts_as_its_json_however_it_was_put_together() -> None:
+    assert (
+        where(
+            OutgoingMessageEnvelope(OUT, 0, key={"a": 1, "b": [2]}),
+            OutgoingMessageEnvelope(OUT, 1, key={"b": [2], "a": 1}),
+        )
+        == [partition_for(b'{"a":1,"b":[2]}', 7)] * 2
+    )
+
+
+def test_a_key_is_kept_as_the_kind_of_text_it_was_sent_as() -> None:
+    class Colour(str):
+        pass
+
+    keys = ["red", Colour("red"), "red"]
+    run = sent(*[OutgoingMessageEnvelope(OUT, number, key=key) for number, key in enumerate(keys)])
+    (entries,) = [entries for entries in run.outputs["mem.out"].values() if entries]
+    assert [(type(key), message) for key, message in entries] == [(str, 0), (Colour, 1), (str, 2)]
+
+
+def test_a_key_that_cannot_be_hashed_is_an_error_that_says_what_to_do() -> None:
+    with pytest.raises(
+        SerdeError, match="a key of type object has no partition: give bytes, str or int, or set partition"
+    ):
+        sent(OutgoingMessageEnvelope(OUT, 0, key=object()))
+
+
+def test_any_key_will_do_where_there_is_one_partition() -> None:
+    key = object()
+    run = run_job(sending(OutgoingMessageEnvelope(OUT, 0, key=key)), None, {"mem.a": {0: ["x"]}})
+    assert run.outputs == {"mem.out": {0: [(key, 0)]}}
+
+
+# Streams
+
+
+def test_a_stream_that_is_there_keeps_its_partitions() -> None:
+    bench = Bench(sending(OutgoingMessageEnvelope(OUT, "x", partition=1)), {"mem.a": {0: [1]}}, SEVEN)
+    bench.streams.create(OUT, 2)
+    bench.started().run("caught-up")
+    assert [len(partition) for partition in bench.streams.of(OUT)] == [0, 1]
+
+
+def test_a_stream_is_made_when_the_first_message_is_sent_to_it() -> None:
+    bench = Bench(echo, {"mem.a": {0: [1]}})
+    container = bench.started()
+    assert OUT not in bench.streams.partitions
+    container.step()
+    assert OUT in bench.streams.partitions
+
+
+def test_timestamp_and_headers_go_along() -> None:
+    bench = Bench(
+        sending(OutgoingMessageEnvelope(OUT, "x", timestamp=5, headers={"h": b"1"})), {"mem.a": {0: [1]}}
+    )
+    bench.started().run("caught-up")
+    extra = bench.streams.of(OUT)[0].fields[2]
+    assert extra == (5, {"h": b"1"})
+
+
+def test_headers_and_timestamps_come_to_the_task() -> None:
+    seen = []
+
+    def process(
+        envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+    ) -> None:
+        seen.append((envelope.timestamp, envelope.headers))
+        if envelope.message == 1:
+            collector.send(
+                OutgoingMessageEnvelope(SystemStream("mem", "a"), 2, timestamp=5, headers={"h": b"1"})
+            )
+
+    run_job(process, None, {"mem.a": {0: [1]}})
+    assert seen == [(None, None), (5, {"h": b"1"})]
+
+
+def test_a_system_that_is_not_defined_cannot_be_sent_to() -> None:
+    system = "test-outbox"
+    streams = memory_streams(system)
+    streams.create(SystemStream(system, "a"), 1)
+    MemoryProducer(streams).send("test", OutgoingMessageEnvelope(SystemStream(system, "a"), "x"))
+    config = {
+        "task.inputs": f"{system}.a",
+        f"systems.{system}.samza.factory": "memory",
+        f"systems.{system}.samza.offset.default": "oldest",
+    }
+    container = Container.from_config(
+        config, sending(OutgoingMessageEnvelope(SystemStream("test-outbx", "out"), 1))
+    )
+    container.start()
+    try:
+        with pytest.raises(
+            ConfigError,
+            match=rf"Partition 0 cannot send to test-outbx\.out: there is no system .*; did you mean {system}\?.*{system}\.a\.0@0",
+        ):
+            container.run("caught-up")
+    finally:
+        streams.partitions.clear()
+
+
+def test_what_was_sent_is_counted_when_it_is_durable() -> None:
+    bench = Bench(echo, {"mem.a": {0: [1, 2, 3]}})
+    container = bench.started()
+    container.step(2)
+    container.commit()
+    assert container.metrics.snapshot()["producers.sends"] == 2
+
+
+class KeepingProducer(MemoryProducer):
+    """Keeps messages back until a flush, as a producer that writes in batches does."""
+
+    def __init__(self, streams: MemoryStreams) -> None:
+        super().__init__(streams)
+        self._kept: list[tuple[str, OutgoingMessageEnvelope]] = []
+
+    def send(self, source: str, envelope: OutgoingMessageEnvelope) -> None:
+        self._kept.append((source, envelope))
+
+    def sender(self, stream: SystemStream) -> Sender:
+        return SystemProducer.sender(self, stream)
+
+    def flush(self, source: str) -> None:
+        for each in self._kept:
+            super().send(*each)
+        self._kept.clear()
+
+
+class Keeping(MemorySystemFactory):
+    def __init__(self, streams: MemoryStreams) -> None:
+        super().__init__(streams)
+        self.streams = streams
+
+    def get_producer(self, system: str, config: Config, metrics: MetricsRegistry) -> MemoryProducer:
+        return KeepingProducer(self.streams)
+
+
+class Unreachable(MemorySystemFactory):
+    def get_producer(self, system: str, config: Config, metrics: MetricsRegistry) -> MemoryProducer:
+        raise StreamSystemError("no such host")
+
+
+def test_an_input_that_waits_for_this_jobs_own_outputs_gets_them_before_the_loop_rests() -> None:
+    def count_down(
+        envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+    ) -> None:
+        if envelope.message:
+            collector.send(OutgoingMessageEnvelope(SystemStream("mem", "a"), envelope.message - 1))
+
+    streams = MemoryStreams()
+    bench = Bench(count_down, {"mem.a": {0: [5]}}, factory=Keeping(streams), streams=streams)
+    assert bench.started().run("caught-up") == 6
+
+
+def test_what_a_producer_keeps_back_is_durable_with_the_commit() -> None:
+    streams = MemoryStreams()
+    bench = Bench(echo, {"mem.a": {0: [1, 2, 3]}}, factory=Keeping(streams), streams=streams)
+    container = bench.started()
+    container.run(2)
+    assert bench.outputs() == []
+    container.commit()
+    assert bench.outputs() == [1, 2]
+    container.run(1)
+    container.abandon()
+    assert bench.outputs() == [1, 2]
+
+
+def test_a_producer_that_cannot_be_made_fails_the_container() -> None:
+    streams = MemoryStreams()
+    bench = Bench(echo, {"mem.a": {0: [5]}}, factory=Unreachable(streams), streams=streams)
+    with pytest.raises(StreamSystemError, match="no such host"):
+        bench.started().run("caught-up")
+    assert bench.container.state == "failed"
+
+
+@pytest.mark.parametrize("serde", ["bytes", "json"])
+@pytest.mark.parametrize("partition", [None, 1], ids=["by key", "named"])
+def test_what_is_sent_to_a_log_is_written_in_batches_long_before_the_commit(
+    tmp_path: Path, serde: str, partition: int | None
+) -> None:
+    to = SystemStream("log", "out")
+
+    def process(
+        envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+    ) -> None:
+        collector.send(
+            OutgoingMessageEnvelope(
+                to, envelope.message if serde == "bytes" else 1, b"k", partition=partition
+            )
+        )
+
+    settings = {
+        "systems.log.samza.factory": "log",
+        "systems.log.path": tmp_path,
+        "systems.log.samza.msg.serde": serde,
+        "systems.log.streams.out.partitions": 2,
+        "systems.log.linger.ms": 1 << 40,
+        "systems.log.batch.messages": 500,
+        "task.commit.ms": -1,
+    }
+    config = Config(
+        {
+            "task.inputs": "mem.a",
+            "systems.mem.samza.offset.default": "oldest",
+            "systems.mem.samza.factory": "memory",
+        }
+        | settings
+    )
+    streams = memory_streams("mem")
+    streams.create(SystemStream("mem", "a"), 1)
+    streams.of(SystemStream("mem", "a"))[0].fields.extend([None, b"x", None] * 2_500)
+    container = Container(config, process)
+    try:
+        container.start()
+        assert container.run(2_500) == 2_500
+        with open_log(tmp_path) as log:
+            written = sum(log.partition("out", number).bounds()[1] for number in range(2))
+        assert written >= 1_500
+    finally:
+        container.abandon()
+        streams.partitions.clear()
