@@ -1,11 +1,10 @@
-"""A failure as it travels from one process to another, and as it is told to a user: the message, and where in their code it happened."""
+"""A failure as it travels from one process to another, and as it is shown to a user: the message, and where
+in their code it happened."""
 
 from __future__ import annotations
 
 import os
-import sysconfig
 import traceback
-from pathlib import Path
 from types import TracebackType
 
 from msgspec import Struct
@@ -13,13 +12,12 @@ from msgspec import Struct
 from streambench import errors
 from streambench.errors import ConfigError, StreambenchError, TaskError, described, represented
 from streambench.model import SystemStreamPartition
-
-_OURS = str(Path(errors.__file__).parent)
-_INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+from streambench.user_code import INSTALLED, OURS, is_users
 
 
 class Failure(Struct, frozen=True):
-    """What a container failed with. ``frames``: the lines of the user's own code that led there, as text; empty where none did."""
+    """The error that a container failed with. ``frames``: the lines of the user's own code that led there, as
+    text; empty where none did."""
 
     container: int
     kind: str
@@ -39,17 +37,38 @@ class Failure(Struct, frozen=True):
         if not isinstance(error, TaskError):
             return cls(container, kind, text, user_frames(error))
         key = error.key if error.key is None or isinstance(error.key, str) else represented(error.key)
-        return cls(container, kind, text, user_frames(error), error.task, error.ssp, error.offset, key, error.last_offset)
+        return cls(
+            container,
+            kind,
+            text,
+            user_frames(error),
+            error.task,
+            error.ssp,
+            error.offset,
+            key,
+            error.last_offset,
+        )
 
     def error(self) -> StreambenchError:
         """An exception of the same kind that names the container, with the frames as its note."""
         text = f"container {self.container}: {self.text}"
         raised: StreambenchError
         if self.task is not None:
-            raised = TaskError(text, task=self.task, ssp=self.ssp, offset=self.offset, key=self.key, last_offset=self.last_offset)
+            raised = TaskError(
+                text,
+                task=self.task,
+                ssp=self.ssp,
+                offset=self.offset,
+                key=self.key,
+                last_offset=self.last_offset,
+            )
         else:
             kind = getattr(errors, self.kind, None)
-            plain = isinstance(kind, type) and issubclass(kind, StreambenchError) and (kind is ConfigError or "__init__" not in vars(kind))
+            plain = (
+                isinstance(kind, type)
+                and issubclass(kind, StreambenchError)
+                and (kind is ConfigError or "__init__" not in vars(kind))
+            )
             raised = kind(text) if plain and kind is not None else StreambenchError(text)
         if self.frames:
             raised.add_note(self.frames)
@@ -57,7 +76,8 @@ class Failure(Struct, frozen=True):
 
 
 def user_frames(error: BaseException) -> str:
-    """Where in the user's own code an exception arose: file, line and code, without our own frames. Empty where it arose elsewhere."""
+    """Frames of the user's own code in which an exception arose: file, line, code, none of ours. Empty
+    where it arose elsewhere."""
     notes = getattr(error, "__notes__", None)
     if notes:
         return "\n".join(notes)
@@ -70,27 +90,31 @@ def user_frames(error: BaseException) -> str:
 
 
 def interrupted_at(interrupt: KeyboardInterrupt) -> str:
-    """Where in the user's own code an interrupt came, as ``user_frames`` shows it; empty where it came elsewhere."""
+    """Frames of the user's own code in which an interrupt came, as ``user_frames`` shows it; empty where it
+    came elsewhere."""
     frames = [frame.filename for frame in traceback.extract_tb(interrupt.__traceback__)]
     last = max((at for at, file in enumerate(frames) if is_users(file)), default=-1)
-    if not any(file.startswith(_OURS) for file in frames[: last + 1]):
+    if not any(file.startswith(OURS) for file in frames[: last + 1]):
         return ""
     return _formatted(interrupt.__traceback__, after_ours=True, frames=last + 1)
 
 
-def is_users(file: str) -> bool:
-    """Whether the code of this file is the user's own: neither ours nor Python's nor a package's."""
-    return not file.startswith((_OURS, "<frozen", *_INSTALLED))
-
-
 def _formatted(trace: TracebackType | None, *, after_ours: bool = False, frames: int | None = None) -> str:
-    """``after_ours``: only what was called by streambench last, and only where that is neither Python's nor a package's. ``frames``: only
-    of so many, from the outermost on."""
-    shown = [frame for frame in traceback.extract_tb(trace)[:frames] if not frame.filename.startswith("<frozen")]
+    """``after_ours``: only what was called by streambench last, and only where that is neither Python's nor a
+    package's. ``frames``: only of so many, from the outermost on."""
+    shown = [
+        frame for frame in traceback.extract_tb(trace)[:frames] if not frame.filename.startswith("<frozen")
+    ]
     if after_ours:
-        last = max((at for at, frame in enumerate(shown) if frame.filename.startswith(_OURS)), default=-1)
+        last = max((at for at, frame in enumerate(shown) if frame.filename.startswith(OURS)), default=-1)
         shown = shown[last + 1 :]
         # What was compiled (Cython) gives names of files that stand nowhere.
-        if not shown or shown[0].filename.startswith(_INSTALLED) or not shown[0].filename.startswith(("<", os.sep)):
+        if (
+            not shown
+            or shown[0].filename.startswith(INSTALLED)
+            or not shown[0].filename.startswith(("<", os.sep))
+        ):
             return ""
-    return "".join(traceback.format_list([frame for frame in shown if not frame.filename.startswith(_OURS)])).rstrip()
+    return "".join(
+        traceback.format_list([frame for frame in shown if not frame.filename.startswith(OURS)])
+    ).rstrip()

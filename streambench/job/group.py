@@ -1,7 +1,7 @@
 """``run --join``: this process is one of several that share the tasks of a job, and that come and go.
 
-The group is the job: its checkpoints are the group's positions. Another job (another ``job.name`` or ``job.id``) that reads the same
-streams has positions of its own, and gets every message, too.
+The group is the job: its checkpoints are the group's positions. Another job (another ``job.name`` or
+``job.id``) that reads the same streams has positions of its own, and gets every message, too.
 """
 
 from __future__ import annotations
@@ -14,23 +14,33 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from streambench.checkpoint.choice import checkpoint_manager
+from streambench.checkpoint.factory import checkpoint_manager
+from streambench.checkpoint.journal import JournalCheckpointManager
 from streambench.clock import SystemClock
 from streambench.config import Config
 from streambench.container.container import Container
-from streambench.container.inputs import checked_inputs
-from streambench.container.rejects import PassedOver
-from streambench.errors import ConfigError, FencedError, StreambenchError, StreamSystemError, UnknownStreamError, described
-from streambench.job.drive import Driver, OnHang, OnSnapshot
-from streambench.job.membership import Membership, Round, Shares
-from streambench.job.reach import check_reach
+from streambench.container.inputs.partitions import checked_inputs
+from streambench.container.known_stores import check_stores
+from streambench.container.outputs.dead_letters import ErrorCounts
+from streambench.errors import (
+    ConfigError,
+    FencedError,
+    LockLostError,
+    StreambenchError,
+    StreamSystemError,
+    UnknownStreamError,
+    described,
+)
+from streambench.job.cumulative_counts import CumulativeCounts
+from streambench.job.membership import Assignment, Membership, Rebalance
 from streambench.job.result import ContainerRun
+from streambench.job.runner import ContainerRunner, OnHang, OnSnapshot
+from streambench.job.shareable import check_shareable
 from streambench.job.signals import StopSignals
-from streambench.job.tally import Tally
+from streambench.planning.changelog_partitions import open_generation
 from streambench.planning.model import ContainerModel, JobModel
-from streambench.planning.places import open_generation
 from streambench.planning.plan import plan
-from streambench.planning.shares import shares
+from streambench.planning.sticky_assignor import sticky_assignment
 from streambench.system.systems import Systems
 
 log = logging.getLogger(__name__)
@@ -43,7 +53,7 @@ _BACK_OFF_S = 0.5
 _LONGEST_BACK_OFF_S = 10.0
 
 
-class _Trouble(Struct, frozen=True):
+class RetryState(Struct, frozen=True):
     """Since when something cannot be done, and when that is tried again."""
 
     since: float
@@ -52,39 +62,56 @@ class _Trouble(Struct, frozen=True):
 
 
 class GroupMember:
-    """One process of a group. ``run`` runs the tasks that are its own, whichever these are at the time, until it is stopped."""
+    """One process of a group. ``run`` runs the tasks that are its own, whichever these are at the time, until
+    it is stopped."""
 
     def __init__(
-        self, config: Config, task: Any, name: str, *, on_snapshot: OnSnapshot | None, every_s: float, on_hang: OnHang | None
+        self,
+        config: Config,
+        task: Any,
+        name: str,
+        *,
+        on_snapshot: OnSnapshot | None,
+        every_s: float,
+        on_hang: OnHang | None,
     ) -> None:
-        """``name``: of the job. Raises ConfigError where its checkpoints are not in a directory that others could share."""
+        """``name``: of the job. Raises ConfigError where its checkpoints are not in a directory that others
+        could share."""
         if config.integer(_COUNT) != 1:
-            raise config.error(_COUNT, "members of a group are one container each, however many there are: leave this key out")
+            raise config.error(
+                _COUNT,
+                "members of a group are one container each, however many there are: leave this key out",
+            )
         self._config = config
         self._task = task
         self._name = name
-        self._tally = Tally()
+        self._tally = CumulativeCounts()
         show = None if on_snapshot is None else lambda snapshot: on_snapshot(self._tally.over(snapshot))
         self._options: dict[str, Any] = {"on_snapshot": show, "every_s": every_s, "on_hang": on_hang}
         systems, checkpoints = Systems(config), checkpoint_manager(config, name)
         try:
-            check_reach(config, systems, checkpoints, "the members of a group")
+            check_shareable(config, systems, checkpoints, "the members of a group")
             if checkpoints.directory is None:
-                raise config.error("task.checkpoint.system", "members of a group meet in a directory: set it to file, or to a log system")
+                raise config.error(
+                    "task.checkpoint.system",
+                    "members of a group meet in a directory: set it to file, or to a log system",
+                )
             self._rebalance_s = config.integer("job.group.rebalance.ms") / 1000
             self.membership = Membership(
-                checkpoints.directory, session_s=config.integer("job.group.session.ms") / 1000, rebalance_s=self._rebalance_s
+                checkpoints.directory,
+                session_s=config.integer("job.group.session.ms") / 1000,
+                rebalance_s=self._rebalance_s,
             )
         finally:
             checkpoints.close()
             systems.close()
         self._changed = threading.Condition()
-        self._round: Round | None = None
-        self._driver: Driver | None = None
+        self._round: Rebalance | None = None
+        self._driver: ContainerRunner | None = None
         self._driven = self._ready = 0
         self._stopping = False
-        self._trouble: _Trouble | None = None
-        self._start_trouble: _Trouble | None = None
+        self._trouble: RetryState | None = None
+        self._start_trouble: RetryState | None = None
         self._problem: BaseException | None = None
 
     def stop_soon(self) -> None:
@@ -96,14 +123,14 @@ class GroupMember:
             self._changed.notify_all()
 
     def run(self) -> ContainerRun:
-        """What this member did, in all of its turns together. Raises what a container raises."""
+        """Result of this member, in all of its turns together. Raises what a container raises."""
         began = time.monotonic()
         turns: list[ContainerRun] = []
         self.membership.join()
         keeper = threading.Thread(target=self._keep, name="membership", daemon=True)
         keeper.start()
         try:
-            while (turn := self._next_turn()) is not None:
+            while (turn := self._next_assignment()) is not None:
                 done = self._take(*turn)
                 if done is not None:
                     turns.append(done)
@@ -117,7 +144,7 @@ class GroupMember:
             raise self._problem
         return self._tally.of(_together(turns, time.monotonic() - began))
 
-    def _next_turn(self) -> tuple[Round, Shares, int] | None:
+    def _next_assignment(self) -> tuple[Rebalance, Assignment, int] | None:
         """Wait for a round that gives this member tasks; None when it is to stop."""
         with self._changed:
             while not self._stopping:
@@ -129,14 +156,14 @@ class GroupMember:
                 self._changed.wait()
         return None
 
-    def _take(self, current: Round, dealt: Shares, number: int) -> ContainerRun | None:
+    def _take(self, current: Rebalance, dealt: Assignment, number: int) -> ContainerRun | None:
         """Run the tasks of a round until the next one; None where it came before this member knew of it."""
         container = Container(
             self._config, self._task, model=dealt.model, number=number, generation=dealt.generation,
             remember_choices=0 if self._options["on_snapshot"] is None else 1,
         )  # fmt: skip
-        driver = Driver(container, **self._options)
-        trouble: _Trouble | None = None
+        driver = ContainerRunner(container, **self._options)
+        trouble: RetryState | None = None
         with self._changed:
             if self._stopping or self._round is not current:
                 container.abandon()
@@ -144,54 +171,66 @@ class GroupMember:
             self._driver, self._driven = driver, current.number
         try:
             return driver.run(None)
-        except FencedError:
-            # Left out of a round for being late, it was fenced. Whoever fenced it otherwise is no member: this job runs elsewhere.
+        except (FencedError, LockLostError):
+            # Left out of a round for being late, it was fenced. Any other cause of the fence is no member:
+            # this job runs elsewhere.
             if not self._another_round(current.number):
                 raise
-            log.warning("%s: its tasks went to other members before it had committed; what it did since is done again there", self._name)
+            log.warning(
+                "%s: its tasks went to other members before it had committed; what it did since is done "
+                "again there",
+                self._name,
+            )
         except (ConfigError, UnknownStreamError):
             raise
         except (StreamSystemError, OSError) as error:
-            # A round starts the containers of all members: a system that is away just then must not end all of them.
+            # A round starts the containers of all members: a system that is away just then must not end all
+            # of them.
             if container.has_begun:
                 raise
-            trouble = self._start_trouble = self._again("its container cannot be started", error, self._start_trouble)
+            trouble = self._start_trouble = self._again(
+                "its container cannot be started", error, self._start_trouble
+            )
             with self._changed:
                 self._driven = current.number - 1
         finally:
             with self._changed:
                 self._driver = None
             # Also where it was fenced: what others do again was done here, too, and has been shown.
-            self._tally.add(container.processed, container.passed_over)
+            self._tally.add(container.processed, container.error_counts)
             if container.has_begun:
                 self._start_trouble = None
         if trouble is not None:
             with self._changed:
-                self._changed.wait_for(lambda: self._stopping or self._round is not current, trouble.again_at - time.monotonic())
+                self._changed.wait_for(
+                    lambda: self._stopping or self._round is not current, trouble.again_at - time.monotonic()
+                )
         return None
 
     def _another_round(self, number: int) -> bool:
-        """Whether there is a newer round, or soon will be."""
+        """True where there is a newer round, or soon will be."""
         with self._changed:
             return self._changed.wait_for(
-                lambda: self._stopping or (self._round is not None and self._round.number > number), self._rebalance_s
+                lambda: self._stopping or (self._round is not None and self._round.number > number),
+                self._rebalance_s,
             )
 
     def _keep(self) -> None:
-        """Take part in the rounds, on a thread of its own: however long a message takes, this member is not missed for it."""
+        """Take part in the rounds, on a thread of its own: however long a message takes, this member is not
+        missed for it."""
         try:
             while True:
                 with self._changed:
                     if self._stopping and self._driver is None:
                         return
-                self.membership.tick(self._settle_if_possible)
+                self.membership.tick(self._rebalance_if_possible)
                 self._see(self.membership.round())
                 time.sleep(_TICK_S)
         except BaseException as error:
             self._problem = error
             self.stop_soon()
 
-    def _see(self, current: Round | None) -> None:
+    def _see(self, current: Rebalance | None) -> None:
         with self._changed:
             if current is not self._round:
                 self._round = current
@@ -206,54 +245,86 @@ class GroupMember:
             elif current.number > self._driven:
                 self._driver.stop_soon()
 
-    def _settle_if_possible(self, members: list[str], former: Mapping[str, list[str]]) -> Shares | None:
-        """As the coordinator, open a generation for these members. None where that failed, or was not tried as it has just failed: a
-        member that ended for it would leave the next one to the same."""
+    def _rebalance_if_possible(
+        self, members: list[str], former: Mapping[str, list[str]]
+    ) -> Assignment | None:
+        """As the coordinator, open a generation for these members. None where that failed, or was not tried
+        as it has just failed: a member that ended for it would leave the next one to the same."""
         if self._trouble is not None and time.monotonic() < self._trouble.again_at:
             return None
         try:
-            settled = self._settle(members, former)
-        except (ConfigError, UnknownStreamError):
+            settled = self._rebalance(members, former)
+        except (ConfigError, UnknownStreamError, LockLostError):
             raise
         except (StreambenchError, OSError) as error:
-            self._trouble = self._again(f"tasks cannot be dealt to the {len(members)} members", error, self._trouble)
+            self._trouble = self._again(
+                f"tasks cannot be dealt to the {len(members)} members", error, self._trouble
+            )
             return None
         self._trouble = None
         return settled
 
-    def _again(self, what: str, error: Exception, before: _Trouble | None) -> _Trouble:
+    def _again(self, what: str, error: Exception, before: RetryState | None) -> RetryState:
         """When to try again what failed. Raises the error where it has failed for too long."""
         now = time.monotonic()
-        since, back_off_s = (now, _BACK_OFF_S) if before is None else (before.since, min(2 * before.back_off_s, _LONGEST_BACK_OFF_S))
+        since, back_off_s = (
+            (now, _BACK_OFF_S)
+            if before is None
+            else (before.since, min(2 * before.back_off_s, _LONGEST_BACK_OFF_S))
+        )
         if now - since >= _PATIENCE_S:
             raise error
-        log.warning("%s: %s (%s); trying again in %g s, for %d s altogether", self._name, what, described(error), back_off_s, _PATIENCE_S)
-        return _Trouble(since, back_off_s, now + back_off_s)
+        log.warning(
+            "%s: %s (%s); trying again in %g s, for %d s altogether",
+            self._name,
+            what,
+            described(error),
+            back_off_s,
+            _PATIENCE_S,
+        )
+        return RetryState(since, back_off_s, now + back_off_s)
 
-    def _settle(self, members: list[str], former: Mapping[str, list[str]]) -> Shares:
+    def _rebalance(self, members: list[str], former: Mapping[str, list[str]]) -> Assignment:
         config = self._config
         systems, checkpoints = Systems(config), checkpoint_manager(config, self._name)
         try:
-            model = plan(config, self._name, systems.inputs(checked_inputs(config, self._name, systems)), checkpoints.last_generation())
+            model = plan(
+                config,
+                self._name,
+                systems.inputs(checked_inputs(config, self._name, systems)),
+                checkpoints.last_generation(),
+            )
             tasks = {task.name: task for task in model.tasks}
-            dealt = shares(tasks, members, former)
+            dealt = sticky_assignment(tasks, members, former)
             holders = [member for member in members if dealt[member]]
             containers = tuple(
-                ContainerModel(number, tuple(tasks[task] for task in dealt[member])) for number, member in enumerate(holders)
+                ContainerModel(number, tuple(tasks[task] for task in dealt[member]))
+                for number, member in enumerate(holders)
             )
             model = JobModel(self._name, containers)
+            check_stores(config, self._name, systems, model, checkpoints)
+            if isinstance(checkpoints, JournalCheckpointManager):
+                checkpoints.before_opening = self.membership.check_coordinator
             generation = open_generation(checkpoints, model, now_ms=SystemClock().now_ms())
             log.info("%s: generation %d, of %d members", self._name, generation.number, len(members))
-            return Shares(generation.number, model, {member: number for number, member in enumerate(holders)})
+            return Assignment(
+                generation.number, model, {member: number for number, member in enumerate(holders)}
+            )
         finally:
             checkpoints.close()
             systems.close()
 
 
 def join(
-    config: Config, task: Any, name: str, *, on_snapshot: OnSnapshot | None, every_s: float, on_hang: OnHang | None,
+    config: Config,
+    task: Any,
+    name: str,
+    *,
+    on_snapshot: OnSnapshot | None,
+    every_s: float,
+    on_hang: OnHang | None,
     on_member: Callable[[GroupMember], object] | None = None,
-) -> ContainerRun:  # fmt: skip
+) -> ContainerRun:
     """Be a member of the job's group until a signal. ``on_member`` is shown it."""
     member = GroupMember(config, task, name, on_snapshot=on_snapshot, every_s=every_s, on_hang=on_hang)
     if on_member is not None:
@@ -269,4 +340,4 @@ def _together(turns: list[ContainerRun], seconds: float) -> ContainerRun:
     offsets = dict(turns[0].offsets)
     for turn in turns[1:]:
         offsets.update({ssp: (offsets.get(ssp, span)[0], span[1]) for ssp, span in turn.offsets.items()})
-    return structs.replace(turns[-1], messages=0, offsets=offsets, seconds=seconds, passed_over=PassedOver())
+    return structs.replace(turns[-1], messages=0, offsets=offsets, seconds=seconds, passed_over=ErrorCounts())

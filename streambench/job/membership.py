@@ -1,16 +1,22 @@
 """Membership: processes that share the tasks of one job come and go, and agree on who has what.
 
-In the directory ``members`` of the job each member has a file that it keeps locked (so that its death is seen at once) and touches (so that
-it is missed when it hangs). The one that came first is the coordinator and sees to the *rounds*. A round begins when a member has come or
-gone: all of them commit and let go of their tasks, and say so. When the last has (or did not in time, and is left out), the coordinator
-opens a generation of the job with the new shares, which fences whoever is late, and the round is settled. Everything is a file that is
+In the directory ``members`` of the job each member has a file that it keeps locked (so that its death is seen
+at once) and touches (so that it is missed when it hangs). The one that came first is the coordinator and sees
+to the *rounds*. A round begins when a member has come or gone: all of them commit and release their tasks,
+and say so. When the last has (or did not in time, and is left out), the coordinator opens a generation of the
+job with the new shares, which fences late members, and the round is settled. Everything is a file that is
 replaced as a whole; a coordinator that dies leaves nothing that another one could not go on from.
+
+One that is frozen while it coordinates is replaced like any silent member. It finds that out before it opens
+a generation, and what it was about to put in place as the round goes with its temporary file. No clock is
+compared with that of another machine: a member is silent when its file has not changed for so long by the
+clock of the one that looks.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import logging
 import os
 import socket
 import threading
@@ -22,20 +28,24 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from streambench.errors import CheckpointError
-from streambench.held import Held
+from streambench.errors import CheckpointError, LockLostError
+from streambench.locks import Held, LeasedLock, Sightings, beating, has_holder
 from streambench.planning.model import JobModel
 
-Settle = Callable[[list[str], Mapping[str, list[str]]], "Shares | None"]
-"""Opens a generation in which these members have their shares; None where that cannot be done just now. Given what each member had
-before."""
+Rebalancer = Callable[[list[str], Mapping[str, list[str]]], "Assignment | None"]
+"""Opens a generation in which these members have their shares; None where that cannot be done just now. Given
+what each member had before."""
+
+log = logging.getLogger(__name__)
 
 _Version = tuple[int, int, int]
+_ROUND = "round.json"
 _TOUCHES = 5  # within the time after which one counts as dead
 
 
-class Shares(Struct, frozen=True):
-    """What became of a round: the ``generation``, its ``model``, and per member its container (none for those that only stand by)."""
+class Assignment(Struct, frozen=True):
+    """Outcome of a round: the ``generation``, its ``model``, and per member its container (none for those
+    that only stand by)."""
 
     generation: int
     model: JobModel
@@ -43,20 +53,22 @@ class Shares(Struct, frozen=True):
 
     def tasks(self) -> dict[str, list[str]]:
         """The tasks of each member."""
-        dealt = {container.number: [task.name for task in container.tasks] for container in self.model.containers}
+        dealt = {
+            container.number: [task.name for task in container.tasks] for container in self.model.containers
+        }
         return {member: dealt[number] for member, number in self.containers.items()}
 
 
-class Round(Struct, frozen=True):
-    """A round: its number and members, those that were ``late`` for it, and, once it is settled, the ``shares``; ``former``: the tasks
-    that members had before it."""
+class Rebalance(Struct, frozen=True):
+    """A round: its number and members, those that were ``late`` for it, and, once it is settled, the
+    ``shares``; ``former``: the tasks that members had before it."""
 
     number: int
     members: list[str]
     began: float
     former: dict[str, list[str]]
     late: list[str] = []
-    shares: Shares | None = None
+    shares: Assignment | None = None
 
 
 class MemberInfo(Struct, frozen=True):
@@ -72,17 +84,21 @@ class MemberInfo(Struct, frozen=True):
 
 
 class Membership:
-    """One member of the group of a job, whose own directory is ``directory``. ``tick`` is to be called several times per second, on any
-    one thread; everything else may be called from others."""
+    """One member of the group of a job, whose own directory is ``directory``. ``tick`` is to be called
+    several times per second, on any one thread; everything else may be called from others."""
 
     def __init__(self, directory: Path, *, session_s: float, rebalance_s: float) -> None:
-        """``session_s``: who is silent for so long is no member any more; ``rebalance_s``: how long others are waited for."""
+        """``session_s``: who is silent for so long is no member any more; ``rebalance_s``: how long others
+        are waited for."""
         self._directory = directory / "members"
         self._session_s = session_s
         self._rebalance_s = rebalance_s
         self.name = uuid.uuid4().hex[:12]
         self._handle: Held | None = None
-        self._last: tuple[_Version, Round] | None = None
+        self._last: tuple[_Version, Rebalance] | None = None
+        self._sightings = Sightings()
+        path = self._directory / ".coordinator"
+        self._coordinating = LeasedLock(path, f"the members in {self._directory}", session_s, self._take_over)
 
     def join(self) -> None:
         """Become a member."""
@@ -106,11 +122,11 @@ class Membership:
         """Say that this member holds nothing, as round ``number`` wants it."""
         self._write(f"{self.name}.ready", str(number).encode())
 
-    def round(self) -> Round | None:
-        """The last round, the same object as long as it is the same; None before the first. Raises CheckpointError where it cannot be
-        read."""
+    def round(self) -> Rebalance | None:
+        """The last round, the same object as long as it is the same; None before the first. Raises
+        CheckpointError where it cannot be read."""
         try:
-            found = (self._directory / "round.json").stat()
+            found = (self._directory / _ROUND).stat()
         except FileNotFoundError:
             return None
         version = (found.st_ino, found.st_mtime_ns, found.st_size)
@@ -123,26 +139,38 @@ class Membership:
             last = self._last = (version, read)
         return last[1]
 
-    def tick(self, settle: Settle) -> None:
-        """Show that this one is alive and, as the coordinator, see to the rounds."""
+    def tick(self, settle: Rebalancer) -> None:
+        """Show that this one is alive and, as the coordinator, run the rounds."""
         self._touch()
-        try:
-            # One that wakes up from a long sleep may still take itself for the first.
-            coordinator = Held.locked(self._directory / ".coordinator")
-        except BlockingIOError:
+        present = [each.name for each in living(self._directory, self._session_s, self._sightings)]
+        # One that wakes up from a long sleep may still take itself for the first.
+        if present[:1] != [self.name] or not self._coordinating.try_acquire():
             return
         try:
-            present = [each.name for each in living(self._directory, self._session_s)]
+            present = [each.name for each in living(self._directory, self._session_s, self._sightings)]
             if present[:1] == [self.name]:
                 self._coordinate(present, settle)
+        except LockLostError as error:
+            log.warning("%s", error)
         finally:
-            coordinator.release()
+            self._coordinating.release()
 
-    def _coordinate(self, present: list[str], settle: Settle) -> None:
+    def check_coordinator(self) -> None:
+        """Raise LockLostError where another member has taken over as the coordinator."""
+        self._coordinating.check()
+
+    def _take_over(self) -> None:
+        """Take from a frozen coordinator what it was about to put in place."""
+        for temporary in self._directory.glob(f".{_ROUND}.*"):
+            temporary.unlink(missing_ok=True)
+
+    def _coordinate(self, present: list[str], settle: Rebalancer) -> None:
         current = self.round()
         if current is None:
             current = self._begin(1, present, {}, [])
-        joined = [name for name in present if name not in current.late or self._is_ready(name, current.number)]
+        joined = [
+            name for name in present if name not in current.late or self._is_ready(name, current.number)
+        ]
         if joined != current.members:
             former = current.shares.tasks() if current.shares is not None else current.former
             # Who is late is not waited for once more.
@@ -151,17 +179,21 @@ class Membership:
         if current.shares is None and current.members:
             waiting = [name for name in current.members if not self._is_ready(name, current.number)]
             in_time = [name for name in current.members if name not in waiting]
-            if not in_time or (waiting and time.time() - current.began < self._rebalance_s):
+            # By this member's own clock: the round may have begun on another machine.
+            waited = self._sightings.unchanged_s(_ROUND, current.number)
+            if not in_time or (waiting and waited < self._rebalance_s):
                 return
-            with self._touching():
+            with self._touching(), beating(self._coordinating, self._session_s):
                 shares = settle(in_time, current.former)
             if shares is None:
                 return
             late = [*(name for name in current.late if name in present), *waiting]
             self._put(msgspec.structs.replace(current, members=in_time, late=late, shares=shares))
 
-    def _begin(self, number: int, members: list[str], former: dict[str, list[str]], late: list[str]) -> Round:
-        begun = Round(number, members, time.time(), former, late)
+    def _begin(
+        self, number: int, members: list[str], former: dict[str, list[str]], late: list[str]
+    ) -> Rebalance:
+        begun = Rebalance(number, members, time.time(), former, late)
         self._put(begun)
         return begun
 
@@ -171,7 +203,8 @@ class Membership:
 
     @contextlib.contextmanager
     def _touching(self) -> Iterator[None]:
-        """Be alive to others however long it takes what is done meanwhile: it asks systems, which may be slow."""
+        """Be alive to others however long it takes what is done meanwhile: it asks systems, which may be
+        slow."""
         done = threading.Event()
 
         def touch() -> None:
@@ -192,49 +225,57 @@ class Membership:
         except (FileNotFoundError, ValueError):
             return False
 
-    def _put(self, what: Round) -> None:
-        self._write("round.json", msgspec.json.encode(what))
+    def _put(self, what: Rebalance) -> None:
+        self._write(_ROUND, msgspec.json.encode(what), self.check_coordinator)
 
-    def _write(self, name: str, data: bytes) -> None:
+    def _write(self, name: str, data: bytes, check: Callable[[], None] | None = None) -> None:
         temporary = self._directory / f".{name}.{self.name}"
         temporary.write_bytes(data)
-        os.replace(temporary, self._directory / name)
+        if check is not None:
+            check()
+        try:
+            os.replace(temporary, self._directory / name)
+        except FileNotFoundError:
+            if check is not None:
+                check()
+            raise
 
     def _path(self, name: str) -> Path:
         return self._directory / f"{name}.member"
 
 
-def read_round(directory: Path) -> Round | None:
+def read_round(directory: Path) -> Rebalance | None:
     """The last round of the members in a directory, None before the first. Raises CheckpointError."""
-    file = directory / "round.json"
+    file = directory / _ROUND
     try:
-        return msgspec.json.decode(file.read_bytes(), type=Round)
+        return msgspec.json.decode(file.read_bytes(), type=Rebalance)
     except FileNotFoundError:
         return None
     except msgspec.DecodeError as error:
-        raise CheckpointError(f"{file}: who has which tasks cannot be read ({error}); delete it where no member runs") from None
+        raise CheckpointError(
+            f"{file}: who has which tasks cannot be read ({error}); delete it where no member runs"
+        ) from None
 
 
-def living(directory: Path, session_s: float) -> list[MemberInfo]:
-    """The members in a directory that are alive, in the order in which they came. The files of the dead are removed."""
+def living(directory: Path, session_s: float, sightings: Sightings | None = None) -> list[MemberInfo]:
+    """The members in a directory that are alive, in the order in which they came. The files of the dead are
+    removed.
+
+    ``sightings``: of the one that looks, over and over; without any, the time of a file is compared with this
+    machine's."""
     found = []
     for file in directory.glob("*.member"):
         with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
-            if _is_locked(file):
-                if time.time() - file.stat().st_mtime <= session_s:
+            if has_holder(file):
+                changed = file.stat().st_mtime_ns
+                silent = (
+                    time.time() - changed / 1e9
+                    if sightings is None
+                    else sightings.unchanged_s(file.name, changed)
+                )
+                if silent <= session_s:
                     found.append(msgspec.json.decode(file.read_bytes(), type=MemberInfo))
             else:
                 file.with_suffix(".ready").unlink(missing_ok=True)
                 file.unlink(missing_ok=True)
     return sorted(found, key=lambda each: (each.since, each.name))
-
-
-def _is_locked(file: Path) -> bool:
-    handle = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(handle)
-    return False

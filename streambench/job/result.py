@@ -1,4 +1,4 @@
-"""What a run of a job did."""
+"""Results of a run of a job."""
 
 from __future__ import annotations
 
@@ -7,21 +7,25 @@ from typing import Literal
 
 from msgspec import Struct
 
-from streambench.container.rejects import PassedOver
+from streambench.container.outputs.dead_letters import ErrorCounts
+from streambench.container.timers import WindowsLeft
 from streambench.model import SystemStreamPartition
 
 Ended = Literal["caught-up", "end-of-stream", "count", "condition", "shutdown", "signal"]
-"""Why a run ended, in the order of ``Ended``: all inputs were at their head; all have come to their end; so many messages were processed;
-the given function said so; the tasks shut it down; a signal (Ctrl-C) or another process asked for it."""
+"""Why a run ended, in the order of ``Ended``: all inputs were at their head; all have ended; so
+many messages were processed; the given function said so; the tasks shut it down; a signal (Ctrl-C) or another
+process asked for it."""
 
 
 class ContainerRun(Struct, frozen=True):
-    """What one container did.
+    """Result of one container.
 
-    ``offsets``: per input partition the first offset that was not processed yet, before and after. ``messages``: how many were chosen; a
-    broadcast message counts once in each container. ``seconds``: from its start to its end. ``passed_over``: what was dropped,
-    dead-lettered or ignored. ``restarts``: how often its process died and was started again. ``messages`` and ``passed_over`` are of all
-    these processes, as far as those that died had shown it (in snapshots); all the rest is of the last one.
+    ``offsets``: per input partition the first offset that was not processed yet, before and after.
+    ``messages``: how many were chosen; a broadcast message counts once in each container. ``seconds``: from
+    its start to its end. ``passed_over``: what was dropped, dead-lettered or ignored. ``restarts``: how often
+    its process died and was started again. ``messages`` and ``passed_over`` are of all these processes, as
+    far as those that died had shown it (in snapshots); all the rest is of the last one. ``windows_left``: of
+    a run that has an end, the messages that no ``window()`` has followed.
     """
 
     container: int
@@ -29,12 +33,13 @@ class ContainerRun(Struct, frozen=True):
     offsets: Mapping[SystemStreamPartition, tuple[str, str]]
     seconds: float
     ended: Ended
-    passed_over: PassedOver = PassedOver()
+    passed_over: ErrorCounts = ErrorCounts()
     restarts: int = 0
+    windows_left: WindowsLeft = WindowsLeft()
 
 
 class RunResult(Struct, frozen=True):
-    """What a run did: all its containers, each of which has ended cleanly, with a commit."""
+    """Result of a run: all its containers, each of which has ended cleanly, with a commit."""
 
     job: str
     containers: tuple[ContainerRun, ...]
@@ -42,13 +47,18 @@ class RunResult(Struct, frozen=True):
 
     @property
     def messages(self) -> int:
-        """How many messages all containers processed."""
+        """Number of messages that all containers processed."""
         return sum(each.messages for each in self.containers)
 
     @property
-    def passed_over(self) -> PassedOver:
-        """What all containers dropped, dead-lettered or ignored."""
-        return sum((each.passed_over for each in self.containers), PassedOver())
+    def passed_over(self) -> ErrorCounts:
+        """Messages that all containers dropped, dead-lettered or ignored."""
+        return sum((each.passed_over for each in self.containers), ErrorCounts())
+
+    @property
+    def windows_left(self) -> WindowsLeft:
+        """The messages in all containers that no ``window()`` has followed when they ended."""
+        return sum((each.windows_left for each in self.containers), WindowsLeft())
 
     @property
     def ended(self) -> Ended:

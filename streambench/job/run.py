@@ -7,25 +7,27 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from streambench import load
+from streambench import imports as load
 from streambench.checkpoint.api import CheckpointManager, Generation
-from streambench.checkpoint.choice import checkpoint_manager
+from streambench.checkpoint.factory import checkpoint_manager
 from streambench.clock import SystemClock
 from streambench.config import Config
 from streambench.container.container import Container, Until
-from streambench.container.inputs import checked_inputs
-from streambench.container.snapshot import ContainerSnapshot
+from streambench.container.inputs.partitions import checked_inputs
+from streambench.container.known_stores import check_stores
+from streambench.container.observe.snapshot import ContainerSnapshot
+from streambench.descriptors import limit_named
 from streambench.errors import ConfigError, FencedError, ReplacedError
 from streambench.job import group
-from streambench.job.drive import EVERY_S, Driver, OnHang
-from streambench.job.order import Order
+from streambench.job.messages import StartContainer
+from streambench.job.pickling import shipped, shipped_names
 from streambench.job.processes import OnRestart, OnSnapshots, Processes
-from streambench.job.reach import check_reach
 from streambench.job.result import ContainerRun, RunResult
-from streambench.job.shipping import shipped, shipped_names
+from streambench.job.runner import EVERY_S, ContainerRunner, OnHang
+from streambench.job.shareable import check_shareable
 from streambench.job.signals import StopSignals
+from streambench.planning.changelog_partitions import open_generation
 from streambench.planning.model import JobModel
-from streambench.planning.places import open_generation
 from streambench.planning.plan import job_name, plan
 from streambench.system.systems import Systems
 
@@ -45,51 +47,78 @@ def run(
     on_hang: OnHang | None = None,
     join: bool = False,
 ) -> RunResult:
-    """Run a job on this machine until it has caught up with its inputs (or as ``until`` says), commit, and say what was done.
+    """Run a job on this machine until it has caught up with its inputs (or as ``until`` says), commit, and
+    say what was done.
 
     ``config``: a Config, a mapping, or the path of a properties file.
 
-    ``until``: ``"caught-up"``; a number of messages; a function that is asked between messages; None: until stopped. One container
-    runs in this process; several (``job.container.count``) run in a process each, which end with this one; they cannot share a number
-    of messages or a function (ConfigError), but ``container`` can: it names the only one to be run here, the others being run
-    elsewhere by the same call.
+    ``until``: ``"caught-up"``; a number of messages; a function that is asked between messages; None: until
+    stopped. One container runs in this process; several (``job.container.count``) run in a process each,
+    which end with this one; they cannot share a number of messages or a function (ConfigError), but
+    ``container`` can: it names the only one to be run here, the others being run elsewhere by the same call.
 
-    The process of a container that dies without saying why (killed, out of memory, a crash in native code) is started again from its last
-    commit, up to ``cluster-manager.container.retry.count`` times in quick succession; ``on_restart`` is told. A container that raises
-    ends the job: what its task raised once it would raise again.
+    The process of a container that dies without saying why (killed, out of memory, a crash in native code) is
+    started again from its last commit, up to ``cluster-manager.container.retry.count`` times in quick
+    succession; ``on_restart`` is called. A container that raises ends the job: what its task raised once it
+    would raise again.
 
-    ``join``: be one of several processes that share the tasks of the job, and that come and go: each is called like this, and has its
-    share of the tasks as long as it runs (``until`` must be None). When one ends, or dies, the others take over its tasks.
+    ``join``: be one of several processes that share the tasks of the job, and that come and go: each is
+    called like this, and has its share of the tasks as long as it runs (``until`` must be None). When one
+    ends, or dies, the others take over its tasks.
 
-    ``task``: a task class or function, instead of ``task.class``. ``on_snapshots`` is shown pictures of the containers, on any
-    thread, every ``every_s`` seconds and once more at the end.
+    ``task``: a task class or function, instead of ``task.class``. ``on_snapshots`` is shown pictures of the
+    containers, on any thread, every ``every_s`` seconds and once more at the end.
 
-    ``on_hang``: told, on a thread of its own, where the container of this process has not come to the end of a message
-    ``task.shutdown.ms`` after it was to stop, with an error that names the message. Without it that is logged: only a second signal, or
-    the end of the process, ends such a run. The process of one of several containers is ended then, and that is raised.
+    ``on_hang``: called, on a thread of its own, where the container of this process is still in
+    a message ``task.shutdown.ms`` after it was to stop, with an error that names the message. Without it
+    that is logged: only a second signal, or the end of the process, ends such a run. The process of one of
+    several containers is ended then, and that is raised.
 
-    The first Ctrl-C, SIGTERM or SIGHUP stops it cleanly, with a commit: the result's ``ended`` is then ``"signal"``. The next one raises
-    KeyboardInterrupt. Where that does not end the run within 3 seconds, or at a third one, the process ends, as what was not committed
-    is done again anyway; but never one in which somebody types, a notebook's say.
+    The first Ctrl-C, SIGTERM or SIGHUP stops it cleanly, with a commit: the result's ``ended`` is then
+    ``"signal"``. The next one raises KeyboardInterrupt. Where that does not end the run within 3 seconds, or
+    at a third one, the process ends, as what was not committed is done again anyway; but never one in which
+    a user types, a notebook's say.
 
     Raises what a container raises; the others have stopped by then.
     """
     config = Config.of(config)
     config.validate()
     began = time.monotonic()
-    if join:
-        if until is not None or container is not None:
-            raise ConfigError("a member of a group (join) runs until it is stopped, with its share of the tasks: until=None, no container")
-        name, runs = _as_member(config, task, on_snapshots, every_s, on_hang)
-    elif container is None and config.integer(_COUNT) > 1:
-        name, runs = _in_processes(config, until, task, on_snapshots, on_restart, every_s)
-    else:
-        name, runs = _in_process(config, until, task, container, on_snapshots, every_s, on_hang)
+    with limit_named():
+        name, runs = _run(config, until, task, container, on_snapshots, on_restart, every_s, on_hang, join)
     return RunResult(name, tuple(runs), time.monotonic() - began)
 
 
+def _run(
+    config: Config,
+    until: Until,
+    task: Any,
+    container: int | None,
+    on_snapshots: OnSnapshots | None,
+    on_restart: OnRestart | None,
+    every_s: float,
+    on_hang: OnHang | None,
+    join: bool,
+) -> tuple[str, list[ContainerRun]]:
+    if join:
+        if until is not None or container is not None:
+            raise ConfigError(
+                "a member of a group (join) runs until it is stopped, with its share of the tasks: "
+                "until=None, no container"
+            )
+        return _as_member(config, task, on_snapshots, every_s, on_hang)
+    elif container is None and config.integer(_COUNT) > 1:
+        return _in_processes(config, until, task, on_snapshots, on_restart, every_s)
+    return _in_process(config, until, task, container, on_snapshots, every_s, on_hang)
+
+
 def _in_process(
-    config: Config, until: Until, task: Any, number: int | None, on_snapshots: OnSnapshots | None, every_s: float,
+    config: Config,
+    until: Until,
+    task: Any,
+    number: int | None,
+    on_snapshots: OnSnapshots | None,
+    every_s: float,
     on_hang: OnHang | None,
 ) -> tuple[str, list[ContainerRun]]:
     def show(snapshot: ContainerSnapshot) -> None:
@@ -103,15 +132,25 @@ def _in_process(
         else:
             name = job_name(config, _factory(config, task))
             model, generation = _planned(config, name, only=number, again=attempt > 0)
-            made = Container(config, task, model=model, number=number, generation=generation, remember_choices=choices)
-        driver = Driver(made, on_snapshot=None if on_snapshots is None else show, every_s=every_s, on_hang=on_hang)
+            made = Container(
+                config, task, model=model, number=number, generation=generation, remember_choices=choices
+            )
+        driver = ContainerRunner(
+            made, on_snapshot=None if on_snapshots is None else show, every_s=every_s, on_hang=on_hang
+        )
         try:
             with StopSignals(driver.stop_soon):
                 return made.name, [driver.run(until)]
         except FencedError as error:
-            # Containers that are started one by one may open a generation at the same time: this one then joins the last. But one that
-            # was at work, or whose own number was started elsewhere, must not take it back.
-            if number is None or made.has_begun or isinstance(error, ReplacedError) or attempt == _ATTEMPTS - 1:
+            # Containers that are started one by one may open a generation at the same time: this one then
+            # joins the last. But one that was at work, or whose own number was started elsewhere, must not
+            # take it back.
+            if (
+                number is None
+                or made.has_begun
+                or isinstance(error, ReplacedError)
+                or attempt == _ATTEMPTS - 1
+            ):
                 raise
     raise AssertionError("the last attempt either returns or raises")
 
@@ -125,12 +164,18 @@ def _as_member(
 
 
 def _in_processes(
-    config: Config, until: Until, task: Any, on_snapshots: OnSnapshots | None, on_restart: OnRestart | None, every_s: float
+    config: Config,
+    until: Until,
+    task: Any,
+    on_snapshots: OnSnapshots | None,
+    on_restart: OnRestart | None,
+    every_s: float,
 ) -> tuple[str, list[ContainerRun]]:
     if until not in (None, "caught-up"):
         what = "a number of messages" if isinstance(until, int) else "a function"
         raise ConfigError(
-            f"{_COUNT}={config[_COUNT]}: several containers run side by side and cannot stop at {what} together; run until 'caught-up', "
+            f"{_COUNT}={config[_COUNT]}: several containers run side by side and cannot stop at {what} "
+            "together; run until 'caught-up', "
             f"name one container (container=0, or --container 0), or set {_COUNT}=1",
             key=_COUNT,
         )
@@ -140,29 +185,44 @@ def _in_processes(
     end: Literal["caught-up"] | None = None if until is None else "caught-up"
     every = None if on_snapshots is None else every_s
     names = shipped_names(config)
-    orders = [Order(config, package, names, model, each.number, generation, end, every) for each in model.containers]
+    orders = [
+        StartContainer(config, package, names, model, each.number, generation, end, every)
+        for each in model.containers
+    ]
     processes = Processes(orders, on_snapshots=on_snapshots, on_restart=on_restart, every_s=every_s)
     with StopSignals(processes.stop_soon, kill=processes.kill):
         return name, processes.run()
 
 
-def _planned(config: Config, name: str, *, only: int | None = None, again: bool = False) -> tuple[JobModel, int]:
-    """The job model, and the generation to run it in: a new one; for ``only`` one container, the last one if it has the same assignment.
+def _planned(
+    config: Config, name: str, *, only: int | None = None, again: bool = False
+) -> tuple[JobModel, int]:
+    """The job model, and the generation to run it in: a new one; for ``only`` one container, the last one if
+    it has the same assignment.
 
-    ``again``: the container was fenced before. Who closed the last generation may have died before there was a newer one."""
+    ``again``: the container was fenced before. Who closed the last generation may have died before there was
+    a newer one."""
     systems = Systems(config)
     checkpoints = checkpoint_manager(config, name)
     try:
         if config.integer(_COUNT) > 1:
-            check_reach(config, systems, checkpoints, f"several containers ({_COUNT}={config[_COUNT]})")
+            check_shareable(config, systems, checkpoints, f"several containers ({_COUNT}={config[_COUNT]})")
         inputs = checked_inputs(config, name, systems)
         last = checkpoints.last_generation()
         model = plan(config, name, systems.inputs(inputs), last)
         if only is not None and not 0 <= only < len(model.containers):
             there = len(model.containers)
-            raise ConfigError(f"there is no container {only}: {_COUNT} is {there}, and they are numbered from 0", key=_COUNT)
+            raise ConfigError(
+                f"there is no container {only}: {_COUNT} is {there}, and they are numbered from 0", key=_COUNT
+            )
         assignment = {each.number: [task.name for task in each.tasks] for each in model.containers}
-        if last is None or only is None or _plain(last) != assignment or (again and _is_closed(checkpoints, last, only)):
+        if (
+            last is None
+            or only is None
+            or _plain(last) != assignment
+            or (again and _is_closed(checkpoints, last, only))
+        ):
+            check_stores(config, name, systems, model, checkpoints)
             last = open_generation(checkpoints, model, now_ms=SystemClock().now_ms())
     finally:
         checkpoints.close()
@@ -171,7 +231,8 @@ def _planned(config: Config, name: str, *, only: int | None = None, again: bool 
 
 
 def _is_closed(checkpoints: CheckpointManager, generation: Generation, container: int) -> bool:
-    """Whether a container of this generation cannot be claimed any more, although no newer generation is there."""
+    """Check if a container of this generation cannot be claimed any more, although no newer generation is
+    there."""
     try:
         checkpoints.claim(generation.number, container, now_ms=SystemClock().now_ms())
     except FencedError:

@@ -14,35 +14,42 @@ from collections.abc import Callable, Iterable
 from types import FrameType, TracebackType
 from typing import Any
 
-from streambench.held import not_for_children
+from streambench.locks import not_for_children
 
 log = logging.getLogger(__name__)
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _PATIENCE_S = 3.0
+_MERGED_S = 0.2
 _SHOW_CURSOR = b"\x1b[?25h"
 _LAST_WORDS = b"\nended at once, since it could not be stopped; what was committed stays committed\n"
 
 
 class StopSignals:
-    """While it is entered, the first signal calls ``stop`` on a thread of its own, and the second one raises KeyboardInterrupt.
+    """While it is entered, the first signal calls ``stop`` on a thread of its own, and the second one raises
+    KeyboardInterrupt.
 
-    The code of a task may catch that, or may not even return to Python: a third signal, or the second one if its block has not come to
-    an end 3 seconds later, calls ``kill`` and ends the process as the signal would have done, with 128 and its number as exit code.
-    Nothing is lost by that but what was not committed. A process in which somebody types, a notebook's or an interactive interpreter, is
-    never ended: there, every signal from the second on raises KeyboardInterrupt.
+    The code of a task may catch that, or may not even return to Python: a third signal, or the second one if
+    its block has not come to an end 3 seconds later, calls ``kill`` and ends the process as the signal would
+    have done, with 128 and its number as exit code. Nothing is lost by that but what was not committed. A
+    process in which a user types, a notebook's or an interactive interpreter, is never ended: there, every
+    signal from the second on raises KeyboardInterrupt.
 
-    Off the main thread, where Python allows no signal handlers, it does nothing: whoever has the main thread decides there. ``stop``
-    is not called by the handler itself, because a handler may run while the main thread holds a lock that ``stop`` needs. A signal that
-    is ignored (SIGHUP under nohup) stays so.
+    Off the main thread, where Python allows no signal handlers, it does nothing: the owner of the main thread
+    decides there. ``stop`` is not called by the handler itself, because a handler may run while the main
+    thread holds a lock that ``stop`` needs. A signal that is ignored (SIGHUP under nohup) stays so.
 
-    What a task forks (a pool of processes, say) is ended by SIGTERM, and ignores the others: these are for this process to heed, which
-    still wants an answer to the message it is at.
+    What a task forks (a pool of processes, say) is ended by SIGTERM, and ignores the others: these are for
+    this process to heed, which still wants an answer to the message it is at.
     """
 
     def __init__(
-        self, stop: Callable[[], object], signals: Iterable[signal.Signals] = STOPPING, *, kill: Callable[[], object] = lambda: None
+        self,
+        stop: Callable[[], object],
+        signals: Iterable[signal.Signals] = STOPPING,
+        *,
+        kill: Callable[[], object] = lambda: None,
     ) -> None:
         """``kill``: ends at once what would be left behind, from any thread."""
         self._stop = stop
@@ -60,7 +67,8 @@ class StopSignals:
             os.set_blocking(self._writing, False)
             self._listener = threading.Thread(target=self._listen, name="stop signals", daemon=True)
             self._listener.start()
-            # Handlers run on the main thread, which native code may never give back; this is written to in any case.
+            # Handlers run on the main thread, which native code may never give back; this is written to in
+            # any case.
             self._former_wakeup = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
             for each in self._signals:
                 if signal.getsignal(each) is not signal.SIG_IGN or each is not signal.SIGHUP:
@@ -68,7 +76,9 @@ class StopSignals:
             not_for_children(self)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._former:
             for each, former in self._former.items():
                 signal.signal(each, former)
@@ -80,7 +90,7 @@ class StopSignals:
             os.close(self._writing)
 
     def close(self) -> None:
-        """In a process that was forked from this one, let go of its signals."""
+        """In a process that was forked from this one, release its signals."""
         former, self._former = self._former, {}
         if former:
             signal.set_wakeup_fd(-1)
@@ -93,7 +103,7 @@ class StopSignals:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self._last = number
         self._handled += 1
-        self._wake()  # what signals wake may be somebody else by now
+        self._wake()  # what signals wake may be something else by now
         if self._handled > 2 and self._may_end:
             self._end()
         if self._handled > 1:
@@ -104,27 +114,24 @@ class StopSignals:
             os.write(self._writing, b"\0")
 
     def _listen(self) -> None:
-        reading = self._reading
-        woken, is_told = 0, False
-        deadline: float | None = None
+        reading, heard = self._reading, _Heard()
+        is_reported = False
         try:
             while True:
-                left = None if deadline is None else max(0.0, deadline - time.monotonic())
-                if not select.select([reading], [], [], left)[0]:
-                    self._end()
-                heard = os.read(reading, 64)
-                for number in heard:
-                    if number in self._signals:
-                        self._last = number
-                        woken += 1
-                count = max(woken, self._handled)
-                if count and not is_told:
-                    is_told = True
+                if not select.select([reading], [], [], heard.left_s())[0]:
+                    self._on_time(heard)
+                    continue
+                self._last = heard.add(os.read(reading, 64), self._signals) or self._last
+                count = max(heard.signals, self._handled)
+                if count and not is_reported:
+                    is_reported = True
                     self._stop()
                     again = "Ctrl-C" if self._last == signal.SIGINT else signal.Signals(self._last).name
                     log.warning("stopping after the message it is at; %s once more stops it at once", again)
-                if count > 1 and deadline is None and self._may_end:
-                    deadline = time.monotonic() + _PATIENCE_S
+                if count > 1 and self._may_end:
+                    heard.deadline = heard.deadline or time.monotonic() + _PATIENCE_S
+                if heard.signals > 1 and self._handled < 2:
+                    heard.merged = heard.merged or time.monotonic() + _MERGED_S
                 if count > 2 and self._may_end:
                     self._end()
                 if self._is_over:
@@ -132,6 +139,16 @@ class StopSignals:
         finally:
             self._reading = -1
             os.close(reading)
+
+    def _on_time(self, heard: _Heard) -> None:
+        """End a process that has not stopped in time; repeat a signal that has called no handler: two that
+        come upon each other call it once."""
+        if heard.deadline is not None and heard.deadline <= time.monotonic():
+            self._end()
+        heard.merged = None
+        if self._handled < 2:
+            heard.echoes += 1
+            signal.pthread_kill(threading.main_thread().ident or 0, self._last)
 
     def _end(self) -> None:
         try:
@@ -142,3 +159,31 @@ class StopSignals:
             os.write(2, _LAST_WORDS)
         finally:
             os._exit(128 + self._last)
+
+
+class _Heard:
+    """The signals that have arrived. ``echoes``: how many more will arrive that this process sends itself.
+    ``deadline``: when it is to be ended; ``merged``: when a second one must have called the handler."""
+
+    def __init__(self) -> None:
+        self.signals = self.echoes = 0
+        self.deadline: float | None = None
+        self.merged: float | None = None
+
+    def left_s(self) -> float | None:
+        """The seconds until something is due; None: nothing is."""
+        due = [each for each in (self.deadline, self.merged) if each is not None]
+        return max(0.0, min(due) - time.monotonic()) if due else None
+
+    def add(self, numbers: bytes, signals: Iterable[int]) -> int | None:
+        """Count those that are signals to stop by; the last of them."""
+        last = None
+        for number in numbers:
+            if number not in signals:
+                continue
+            if self.echoes:
+                self.echoes -= 1
+            else:
+                last = number
+                self.signals += 1
+        return last

@@ -1,8 +1,8 @@
 """The process of one container of a job: ``python -m streambench.job.worker FD``.
 
-FD is the process's end of a connection to the one that runs the job. It gets its order there, reports there, and dies with it: when
-the other end is gone, however that came about, this process ends at once, as in a crash. Nothing is lost by that, since the next
-start goes on from the last commit.
+FD is the end of a connection to the process that runs the job. The instruction comes there, reports go there,
+and the process ends with it: when the other end is gone, for whatever reason, it ends at once, as in a
+crash. Nothing is lost by that, since the next start goes on from the last commit.
 """
 
 from __future__ import annotations
@@ -21,81 +21,86 @@ import msgspec
 
 from streambench import config
 from streambench.container.container import Container
-from streambench.container.snapshot import ContainerSnapshot
+from streambench.container.observe.snapshot import ContainerSnapshot
 from streambench.errors import StreambenchError, represented
-from streambench.held import not_for_children
-from streambench.job.drive import EVERY_S, Driver
 from streambench.job.failure import Failure
-from streambench.job.order import Again, CaughtUp, Order, Report, Stop, Surroundings
+from streambench.job.messages import CaughtUp, ImportPaths, KeepRunning, Report, StartContainer, Stop
+from streambench.job.pickling import bring_names, unshipped
 from streambench.job.result import ContainerRun
-from streambench.job.shipping import bring_names, unshipped
+from streambench.job.runner import EVERY_S, ContainerRunner
 from streambench.job.signals import STOPPING, StopSignals
+from streambench.locks import not_for_children
 from streambench.metrics.log_reporter import show_on_stderr
 
 
 def main() -> None:
-    """Take an order, carry it out, report. Exit code 1 after a failure."""
+    """Take the instruction, run the container, report. Exit code 1 after a failure."""
     for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # who gave the order gets it as well
+        signal.signal(number, signal.SIG_IGN)  # the job's process gets it as well
     connection: Connection[Any, Any] = not_for_children(Connection(int(sys.argv[1])))
-    os.set_inheritable(connection.fileno(), False)  # it had to be, to come here; no program that the task starts is to have it
-    _settle(connection.recv())
+    os.set_inheritable(
+        connection.fileno(), False
+    )  # it had to be, to come here; no program that the task starts is to have it
+    _apply_paths(connection.recv())
     show_on_stderr()
-    logging.getLogger(config.__name__).setLevel(logging.ERROR)  # who gave the order has warned already
-    order: Order = pickle.loads(connection.recv_bytes())
-    desk = _Desk(connection)
+    logging.getLogger(config.__name__).setLevel(logging.ERROR)  # the job's process has warned already
+    start: StartContainer = pickle.loads(connection.recv_bytes())
+    channel = WorkerChannel(connection)
     try:
-        run = _carry_out(order, desk)
+        run = _run_container(start, channel)
     except BaseException as error:
-        desk.report(Failure.of(error, order.number))
+        channel.report(Failure.of(error, start.number))
         sys.exit(1)
-    desk.report(run)
+    channel.report(run)
 
 
-def _settle(surroundings: Surroundings) -> None:
-    sys.path[:] = surroundings.path
-    if surroundings.python_path is None:
+def _apply_paths(paths: ImportPaths) -> None:
+    sys.path[:] = paths.path
+    if paths.python_path is None:
         os.environ.pop("PYTHONPATH", None)
     else:
-        os.environ["PYTHONPATH"] = surroundings.python_path
+        os.environ["PYTHONPATH"] = paths.python_path
 
 
-def _carry_out(order: Order, desk: _Desk) -> ContainerRun:
-    bring_names(order.names)
-    task = None if order.task is None else unshipped(order.task)
+def _run_container(start: StartContainer, channel: WorkerChannel) -> ContainerRun:
+    bring_names(start.names)
+    task = None if start.task is None else unshipped(start.task)
     container = Container(
-        order.config, task, model=order.model, number=order.number, generation=order.generation,
-        remember_choices=0 if order.every_s is None else 1,
+        start.config, task, model=start.model, number=start.number, generation=start.generation,
+        remember_choices=0 if start.every_s is None else 1,
     )  # fmt: skip
 
     def give_up(error: StreambenchError) -> None:
-        desk.report(Failure.of(error, order.number))
+        channel.report(Failure.of(error, start.number))
         os._exit(1)
 
-    on_snapshot = None if order.every_s is None else desk.show
-    driver = Driver(container, on_snapshot=on_snapshot, every_s=order.every_s or EVERY_S, on_hang=give_up)
-    with StopSignals(driver.stop_soon, [signal.SIGTERM]):
+    on_snapshot = None if start.every_s is None else channel.show
+    runner = ContainerRunner(
+        container, on_snapshot=on_snapshot, every_s=start.every_s or EVERY_S, on_hang=give_up
+    )
+    with StopSignals(runner.stop_soon, [signal.SIGTERM]):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
-        desk.attach(driver)
-        return driver.run(order.until, desk.next_round)
+        channel.attach(runner)
+        return runner.run(start.until, channel.next_round)
 
 
-class _Desk:
-    """This process's side of the connection. It listens from the beginning: the other side may be gone before the container is made."""
+class WorkerChannel:
+    """This process's side of the connection. It listens from the beginning: the other side may be gone before
+    the container is made."""
 
     def __init__(self, connection: Connection[Any, Any]) -> None:
         self._connection = connection
         self._sending = threading.Lock()
         self._answers: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        self._driver: Driver | None = None
+        self._runner: ContainerRunner | None = None
         self._stopped = threading.Event()
-        threading.Thread(target=self._listen, name="orders", daemon=True).start()
+        threading.Thread(target=self._listen, name="instructions", daemon=True).start()
 
-    def attach(self, driver: Driver) -> None:
-        """From now on, a Stop is for this driver; also one that came before."""
-        self._driver = driver
+    def attach(self, runner: ContainerRunner) -> None:
+        """From now on, a Stop is for this runner; also one that came before."""
+        self._runner = runner
         if self._stopped.is_set():
-            driver.stop_soon()
+            runner.stop_soon()
 
     def report(self, what: Report) -> None:
         with self._sending:
@@ -116,14 +121,14 @@ class _Desk:
     def _listen(self) -> None:
         while True:
             try:
-                said = self._connection.recv()
+                message = self._connection.recv()
             except (EOFError, OSError):
                 os._exit(1)
-            if isinstance(said, Stop):
+            if isinstance(message, Stop):
                 self._stopped.set()
-                if self._driver is not None:
-                    self._driver.stop_soon()
-            self._answers.put(isinstance(said, Again))
+                if self._runner is not None:
+                    self._runner.stop_soon()
+            self._answers.put(isinstance(message, KeepRunning))
 
 
 def _plain(key: Any) -> Any:

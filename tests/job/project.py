@@ -17,7 +17,7 @@ import psutil
 
 import streambench as sb
 from streambench.cli.app import main
-from streambench.container.outlet import outlet
+from streambench.container.outputs.stream_writers import stream_writer
 from streambench.metrics.registry import MetricsRegistry
 from streambench.serde.streams import StreamSerdes
 from streambench.system.systems import Systems
@@ -58,7 +58,8 @@ def tell():
 
 
 class Waits(Up):
-    # At message 7 it writes its process id into the pipe "reached" (somebody waits there), then waits for somebody at the pipe "gate".
+    # At message 7 it writes its process id into the pipe "reached" (somebody waits there), then waits for
+    # somebody at the pipe "gate".
     def process(self, envelope, collector, coordinator):
         super().process(envelope, collector, coordinator)
         if envelope.message["n"] == 7:
@@ -89,7 +90,8 @@ class GivesAway(Waits):
 
 
 class Swallows(Up):
-    # At message 7 it writes its process id into the pipe "reached", and then nothing that can be raised ends it.
+    # At message 7 it writes its process id into the pipe "reached", and then nothing that can be raised ends
+    # it.
     def process(self, envelope, collector, coordinator):
         super().process(envelope, collector, coordinator)
         told = envelope.message["n"] != 7
@@ -121,7 +123,8 @@ class Tells(Up):
 
 
 class Exits(Up):
-    # The process is gone at message 9, without a word; the first time only when the other partition has come to message 18.
+    # The process is gone at message 9, without a word; the first time only when the other partition has come
+    # to message 18.
     def process(self, envelope, collector, coordinator):
         if envelope.message["n"] == 7:
             coordinator.commit()
@@ -176,8 +179,14 @@ class Project:
 
     def configure(self, settings: Mapping[str, Any] | None = None, **more: Any) -> sb.Config:
         """Write the properties anew, with these settings (None removes one)."""
-        values = {key: value for key, value in {**PROPERTIES, **(settings or {}), **more}.items() if value is not None}
-        (self.directory / "job.properties").write_text("".join(f"{key}={value}\n" for key, value in values.items()))
+        values = {
+            key: value
+            for key, value in {**PROPERTIES, **(settings or {}), **more}.items()
+            if value is not None
+        }
+        (self.directory / "job.properties").write_text(
+            "".join(f"{key}={value}\n" for key, value in values.items())
+        )
         return self.config
 
     @property
@@ -198,7 +207,9 @@ class Project:
         producer.register("test")
         producer.start()
         ways = producer.sender(named), producer.appends(named)
-        put, _, settle = outlet(named, *ways, partitions, *StreamSerdes(self.config).for_stream(named), _refuse)
+        put, _, settle = stream_writer(
+            named, *ways, partitions, *StreamSerdes(self.config).for_stream(named), _refuse
+        )
         for n in range(begin, end):
             put("test", sb.OutgoingMessageEnvelope(named, {"n": n}, f"k{n}", None, n % partitions))
         settle()
@@ -221,16 +232,22 @@ class Project:
         """The command line in the background."""
         environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-        return subprocess.Popen(self.command(*arguments), cwd=self.directory, env=environment, text=True, **pipes)
+        return subprocess.Popen(
+            self.command(*arguments), cwd=self.directory, env=environment, text=True, **pipes
+        )
 
     def run(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        """The command line in this process (a new one takes a second only to start), from its beginning to its end, whatever that is."""
+        """The command line in this process (a new one takes a second only to start), from its beginning to
+        its end, whatever that is."""
         out, errors = _Text(), _Text()
         given = _Text(stdin)
         with (
-            contextlib.chdir(self.directory), contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors), _stdin(given),
+            contextlib.chdir(self.directory),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(errors),
+            _stdin(given),
             _logging_as_before(),
-        ):  # fmt: skip
+        ):
             try:
                 main(list(arguments))
             except SystemExit as end:
@@ -243,7 +260,9 @@ class Project:
             **os.environ, "PYTHONPATH": str(CHECKOUT), "_STREAMBENCH_COMPLETE": "complete_bash",
             "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1),
         }  # fmt: skip
-        done = subprocess.run(self.command(), cwd=self.directory, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            self.command(), cwd=self.directory, env=environment, capture_output=True, text=True, check=False
+        )
         return done.stdout.split()
 
     def ok(self, *arguments: str, stdin: str = "") -> str:
@@ -254,10 +273,13 @@ class Project:
 
     def rows(self, *arguments: str) -> list[dict[str, Any]]:
         """What a listing command prints as JSON."""
-        return [json.loads(line) for line in self.ok(*arguments, "--json", "-c", "job.properties").splitlines()]
+        return [
+            json.loads(line) for line in self.ok(*arguments, "--json", "-c", "job.properties").splitlines()
+        ]
 
     def fails(self, *arguments: str, stdin: str = "", code: int = 1) -> str:
-        """The command line, which must fail with this code, in one line on standard error and without a traceback; that line."""
+        """The command line, which must fail with this code, in one line on standard error and without a
+        traceback; that line."""
         done = self.run(*arguments, stdin=stdin)
         assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
         assert "Traceback" not in done.stderr

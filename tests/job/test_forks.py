@@ -1,4 +1,5 @@
-"""Jobs whose tasks, or who runs them, have processes of their own: these outlive the dead, and have open what the dead had open."""
+"""Jobs whose tasks, or who runs them, have processes of their own: these outlive the dead, and have open what
+the dead had open."""
 
 from __future__ import annotations
 
@@ -28,10 +29,18 @@ sb.run("job.properties", None, on_snapshots=fork, every_s=0)
 
 
 @pytest.mark.parametrize("task", ["Forks", "GivesAway"])
-def test_a_container_that_is_killed_is_started_again_though_processes_of_its_task_live_on(project: Project, task: str) -> None:
+def test_a_container_that_is_killed_is_started_again_though_processes_of_its_task_live_on(
+    project: Project, task: str
+) -> None:
     project.fill(20)
     project.pipes()
-    project.configure({"task.class": f"task.py:{task}", "job.container.count": 2, "cluster-manager.container.retry.delay.ms": 1})
+    project.configure(
+        {
+            "task.class": f"task.py:{task}",
+            "job.container.count": 2,
+            "cluster-manager.container.retry.delay.ms": 1,
+        }
+    )
     left: list[psutil.Process] = []
     with project.start("run", "job.properties", "--until", "caught-up") as job:
         try:

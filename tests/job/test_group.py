@@ -17,8 +17,9 @@ import pytest
 from streambench.cli.app import main
 from streambench.config import Config
 from streambench.errors import ConfigError, StreamSystemError
-from streambench.job.membership import MemberInfo, Round, living, read_round
+from streambench.job.membership import MemberInfo, Rebalance, living, read_round
 from streambench.job.run import run
+from streambench.metrics.registry import MetricsRegistry
 from streambench.model import PartitionMetadata, SystemStream
 from streambench.system.log import open_log
 from streambench.system.log.admin import LogAdmin
@@ -101,7 +102,7 @@ class Group:
             os.waitpid(process, 0)
 
 
-def _held(current: Round | None, members: list[MemberInfo]) -> dict[int, int]:
+def _held(current: Rebalance | None, members: list[MemberInfo]) -> dict[int, int]:
     if current is None or current.shares is None or {*current.members} != {each.name for each in members}:
         return {}
     tasks = current.shares.tasks()
@@ -136,11 +137,14 @@ def test_members_share_the_tasks_and_take_over_from_those_that_end(group: Group)
     assert group.shares() == {second: 4}
     group.send(20)
     group.await_outputs()
-    # Nobody died: all of them have committed before they let go, so that nothing was done twice whatever the guarantee.
+    # Nobody died: all of them have committed before they let go, so that nothing was done twice whatever the
+    # guarantee.
     assert Counter(group.project.outputs()) == Counter(range(1, 61))
 
 
-def test_what_a_member_counts_goes_on_when_tasks_are_dealt_anew(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_member_counts_goes_on_when_tasks_are_dealt_anew(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(group.project.directory)
     other = group.start()
     shown: list[int] = []
@@ -148,7 +152,9 @@ def test_what_a_member_counts_goes_on_when_tasks_are_dealt_anew(group: Group, mo
     def await_tasks(count: int) -> None:
         def has_them() -> bool:
             try:
-                return _held(read_round(group.directory), living(group.directory, 60)).get(os.getpid()) == count
+                return (
+                    _held(read_round(group.directory), living(group.directory, 60)).get(os.getpid()) == count
+                )
             except ValueError:
                 return False
 
@@ -168,7 +174,13 @@ def test_what_a_member_counts_goes_on_when_tasks_are_dealt_anew(group: Group, mo
 
     scenario = threading.Thread(target=happens)
     scenario.start()
-    result = run(group.project.config, None, join=True, every_s=0.01, on_snapshots=lambda each: shown.append(each[0].processed))
+    result = run(
+        group.project.config,
+        None,
+        join=True,
+        every_s=0.01,
+        on_snapshots=lambda each: shown.append(each[0].processed),
+    )
     scenario.join()
     assert shown == sorted(shown)
     assert (result.messages, shown[-1]) == (30, 30)
@@ -209,9 +221,10 @@ def test_there_may_be_more_members_than_tasks(group: Group) -> None:
 
 
 class FailingSystem(LogSystemFactory):
-    """A log that answers no questions while there is a file ``down`` in the working directory; ``asked`` says that there were some."""
+    """A log that answers no questions while there is a file ``down`` in the working directory; ``asked`` says
+    that there were some."""
 
-    def get_admin(self, system: str, config: Config) -> LogAdmin:
+    def get_admin(self, system: str, config: Config, metrics: MetricsRegistry | None = None) -> LogAdmin:
         return FailingAdmin(system, log_of(system, config))
 
 
@@ -224,10 +237,14 @@ class FailingAdmin(LogAdmin):
 
 
 FAILING = {
-    **SETTINGS, "task.inputs": "failing.numbers", "systems.failing.samza.factory": "tests.job.test_group.FailingSystem",
-    "systems.failing.path": "streams", "systems.failing.samza.offset.default": "oldest", "systems.failing.samza.msg.serde": "json",
+    **SETTINGS,
+    "task.inputs": "failing.numbers",
+    "systems.failing.samza.factory": "tests.job.test_group.FailingSystem",
+    "systems.failing.path": "streams",
+    "systems.failing.samza.offset.default": "oldest",
+    "systems.failing.samza.msg.serde": "json",
     "systems.failing.samza.key.serde": "string",
-}  # fmt: skip
+}
 
 
 def test_a_system_that_does_not_answer_while_a_member_dies_does_not_end_the_others(project: Project) -> None:
@@ -250,7 +267,9 @@ def test_a_system_that_does_not_answer_while_a_member_dies_does_not_end_the_othe
         group.close()
 
 
-def test_a_system_that_never_answers_ends_the_group_with_what_is_wrong(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_that_never_answers_ends_the_group_with_what_is_wrong(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = project.configure(FAILING)
     monkeypatch.setattr("streambench.job.group._PATIENCE_S", 0.0)
     monkeypatch.chdir(project.directory)
@@ -259,7 +278,9 @@ def test_a_system_that_never_answers_ends_the_group_with_what_is_wrong(project: 
         run(config, None, join=True)
 
 
-def test_the_groups_are_listed_though_a_system_does_not_answer(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_groups_are_listed_though_a_system_does_not_answer(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     project.configure(FAILING)
     project.fill(4)
     project.ok("run", "job.properties", "--until", "caught-up")
@@ -291,7 +312,10 @@ def test_the_groups_are_listed_with_who_has_what_and_how_far_it_is(project: Proj
     project.ok("run", "job.properties", "--until", "caught-up")
     rows = project.rows("streams", "--groups")
     assert {row["member"] for row in rows} == {None}
-    assert {(row["group"], row["position"], row["lag"]) for row in rows} == {("up-1", "5", 1), ("other-1", "6", 0)}
+    assert {(row["group"], row["position"], row["lag"]) for row in rows} == {
+        ("up-1", "5", 1),
+        ("other-1", "6", 0),
+    }
 
 
 @BOTH

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from streambench.job.membership import Membership, Round, Shares, living
+from streambench.job.membership import Assignment, Membership, Rebalance, living
 from streambench.planning.model import JobModel
 
 NOTHING = JobModel("job", ())
 
 
-def settle(members: list[str], former: Mapping[str, list[str]]) -> Shares:
-    return Shares(1, NOTHING, {})
+def settle(members: list[str], former: Mapping[str, list[str]]) -> Assignment:
+    return Assignment(1, NOTHING, {})
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def joined(directory: Path, *, rebalance_s: float = 0.05, session_s: float = 60)
     return member
 
 
-def current(member: Membership) -> Round:
+def current(member: Membership) -> Rebalance:
     found = member.round()
     assert found is not None
     return found
@@ -48,7 +48,11 @@ def test_who_was_late_is_not_waited_for_once_more_when_another_one_joins(directo
     patient.name = first.name
     third.join()
     patient.tick(settle)
-    assert (current(first).number, current(first).members, current(first).late) == (2, [first.name, third.name], [slow.name])
+    assert (current(first).number, current(first).members, current(first).late) == (
+        2,
+        [first.name, third.name],
+        [slow.name],
+    )
     first.ready(2)
     third.ready(2)
     patient.tick(settle)
@@ -56,7 +60,11 @@ def test_who_was_late_is_not_waited_for_once_more_when_another_one_joins(directo
     # It belongs to the group again once it is ready.
     slow.ready(2)
     patient.tick(settle)
-    assert (current(first).number, current(first).members, current(first).late) == (3, [first.name, slow.name, third.name], [])
+    assert (current(first).number, current(first).members, current(first).late) == (
+        3,
+        [first.name, slow.name, third.name],
+        [],
+    )
 
 
 def test_a_coordinator_that_asks_for_long_is_not_missed(directory: Path) -> None:
@@ -66,7 +74,7 @@ def test_a_coordinator_that_asks_for_long_is_not_missed(directory: Path) -> None
     first.ready(1)
     present: list[bool] = []
 
-    def settle_slowly(members: list[str], former: Mapping[str, list[str]]) -> Shares:
+    def settle_slowly(members: list[str], former: Mapping[str, list[str]]) -> Assignment:
         # For as long as several sessions: whoever looks sees it alive.
         file = directory / "members" / f"{first.name}.member"
         versions = {file.stat().st_mtime_ns}

@@ -5,18 +5,21 @@ from __future__ import annotations
 import pytest
 
 from streambench.config import Config
-from streambench.container.rejects import PassedOver
+from streambench.container.outputs.dead_letters import ErrorCounts
 from streambench.errors import ConfigError
+from streambench.job.cumulative_counts import CumulativeCounts
 from streambench.job.restarts import Restarts
 from streambench.job.result import ContainerRun
-from streambench.job.tally import Tally
 
 
 def test_what_was_counted_before_a_process_died_is_counted_with_the_rest() -> None:
-    tally, run = Tally(), ContainerRun(0, 5, {}, 1.0, "caught-up", PassedOver(undecodable=1))
+    tally, run = CumulativeCounts(), ContainerRun(0, 5, {}, 1.0, "caught-up", ErrorCounts(undecodable=1))
     assert tally.of(run) == run
-    tally.add(7, PassedOver(undecodable=2, dead_letters=2))
-    assert (tally.of(run).messages, tally.of(run).passed_over) == (12, PassedOver(undecodable=3, dead_letters=2))
+    tally.add(7, ErrorCounts(undecodable=2, dead_letters=2))
+    assert (tally.of(run).messages, tally.of(run).passed_over) == (
+        12,
+        ErrorCounts(undecodable=3, dead_letters=2),
+    )
 
 
 def pauses(restarts: Restarts, *deaths: float) -> list[float | None]:
@@ -42,7 +45,10 @@ def test_the_defaults_are_those_of_samza() -> None:
     restarts = Restarts.of(Config(), 1)
     assert pauses(restarts, *range(9))[-1] is None
     assert restarts.done == 8
-    assert str(Restarts.of(Config(), 1).after_death("was killed", 0)) == "container 1: was killed; it is started again in 0.2 s (1 of 8)"
+    assert (
+        str(Restarts.of(Config(), 1).after_death("was killed", 0))
+        == "container 1: was killed; it is started again in 0.2 s (1 of 8)"
+    )
 
 
 def test_a_negative_pause_is_an_error_that_names_the_key() -> None:

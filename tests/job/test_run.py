@@ -17,19 +17,19 @@ import psutil
 import pytest
 
 import streambench as sb
-from streambench.checkpoint.choice import checkpoint_manager
+from streambench.checkpoint.factory import checkpoint_manager
 from streambench.checkpoint.journal import JournalCheckpointManager
-from streambench.checkpoint.ledger import Ledger
+from streambench.checkpoint.record_log import Ledger
 from streambench.chooser import RoundRobinChooser
 from streambench.container.container import Container
-from streambench.container.snapshot import ContainerSnapshot
+from streambench.container.observe.snapshot import ContainerSnapshot
 from streambench.errors import ConfigError, StreambenchError, TaskError
 from streambench.job import processes
-from streambench.job.drive import Driver
-from streambench.job.order import Again, CaughtUp, Enough, Order
+from streambench.job.messages import CaughtUp, Finish, KeepRunning, StartContainer
+from streambench.job.pickling import shipped
 from streambench.job.restarts import Restart
 from streambench.job.result import ContainerRun
-from streambench.job.shipping import shipped
+from streambench.job.runner import ContainerRunner
 from streambench.planning.model import JobModel
 from streambench.system.systems import Systems
 from tests.container.stateful import Job, Keep
@@ -43,7 +43,10 @@ def ssp(partition: int) -> sb.SystemStreamPartition:
 def committed(config: sb.Config) -> dict[str, dict[str, str]]:
     manager = checkpoint_manager(config, "up-1")
     try:
-        return {task: {str(at): offset for at, offset in last.offsets.items()} for task, last in manager.read_last().items()}
+        return {
+            task: {str(at): offset for at, offset in last.offsets.items()}
+            for task, last in manager.read_last().items()
+        }
     finally:
         manager.close()
 
@@ -54,7 +57,10 @@ def test_one_container_runs_here_until_it_has_caught_up_and_commits(project: Pro
     assert (result.messages, result.ended) == (10, "caught-up")
     assert result.containers[0].offsets == {ssp(0): ("0", "5"), ssp(1): ("0", "5")}
     assert project.outputs() == list(range(1, 11))
-    assert committed(project.config) == {"Partition 0": {"log.numbers.0": "4"}, "Partition 1": {"log.numbers.1": "4"}}
+    assert committed(project.config) == {
+        "Partition 0": {"log.numbers.0": "4"},
+        "Partition 1": {"log.numbers.1": "4"},
+    }
 
 
 def test_a_run_of_so_many_messages_is_continued_by_the_next(project: Project) -> None:
@@ -80,7 +86,9 @@ def test_it_takes_a_task_from_python_and_a_plain_mapping(project: Project) -> No
     assert sorted(seen) == [0, 1, 2]
 
 
-def test_a_container_starts_although_somebody_died_between_closing_a_generation_and_opening_the_next(project: Project) -> None:
+def test_a_container_starts_although_somebody_died_between_closing_a_generation_and_opening_the_next(
+    project: Project,
+) -> None:
     project.fill(10)
     assert sb.run(project.config, container=0).messages == 10
 
@@ -88,7 +96,12 @@ def test_a_container_starts_although_somebody_died_between_closing_a_generation_
         pass
 
     starter = JournalCheckpointManager(project.directory / "streams" / "_jobs" / "up-1", "up-1", keep=1)
-    with mock.patch.object(Ledger, "append", autospec=True, side_effect=_dies_when_it_opens_a_generation(Died)), pytest.raises(Died):
+    with (
+        mock.patch.object(
+            Ledger, "append", autospec=True, side_effect=_dies_when_it_opens_a_generation(Died)
+        ),
+        pytest.raises(Died),
+    ):
         starter.open_generation({0: ["Partition 0", "Partition 1"]}, now_ms=1)
     assert sb.run(project.config, container=0).ended == "caught-up"
 
@@ -108,10 +121,19 @@ def _dies_when_it_opens_a_generation(died: type[BaseException]) -> Any:
     ("settings", "key"),
     [
         ({"systems.scratch.samza.factory": "memory"}, "systems.scratch.samza.factory"),
-        ({"task.checkpoint.system": "log", "systems.log.samza.factory": "memory", "systems.log.path": None}, "systems.log.samza.factory"),
+        (
+            {
+                "task.checkpoint.system": "log",
+                "systems.log.samza.factory": "memory",
+                "systems.log.path": None,
+            },
+            "systems.log.samza.factory",
+        ),
     ],
 )
-def test_several_processes_cannot_share_what_is_in_memory(project: Project, settings: dict[str, str], key: str) -> None:
+def test_several_processes_cannot_share_what_is_in_memory(
+    project: Project, settings: dict[str, str], key: str
+) -> None:
     project.fill(4)
     with pytest.raises(ConfigError, match="exists once in each process") as told:
         sb.run(project.configure({**settings, "job.container.count": 2}))
@@ -158,8 +180,13 @@ def test_several_containers_run_in_processes_of_their_own(project: Project) -> N
     project.fill(20, partitions=4)
     config = project.configure({"job.container.count": 2})
     seen: list[tuple[int, ...]] = []
-    result = sb.run(config, on_snapshots=lambda snapshots: seen.append(tuple(each.processed for each in snapshots)))
-    assert [(each.container, each.messages, each.ended) for each in result.containers] == [(0, 10, "caught-up"), (1, 10, "caught-up")]
+    result = sb.run(
+        config, on_snapshots=lambda snapshots: seen.append(tuple(each.processed for each in snapshots))
+    )
+    assert [(each.container, each.messages, each.ended) for each in result.containers] == [
+        (0, 10, "caught-up"),
+        (1, 10, "caught-up"),
+    ]
     assert result.containers[1].offsets == {ssp(1): ("0", "5"), ssp(3): ("0", "5")}
     assert project.outputs() == list(range(1, 21))
     assert seen[-1] == (10, 10)
@@ -194,7 +221,9 @@ class Present(RoundRobinChooser):
         (Path(self.directory) / f"chooser-{os.getpid()}").touch()
 
 
-def test_a_chooser_of_this_program_goes_with_it_into_the_processes(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chooser_of_this_program_goes_with_it_into_the_processes(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     project.fill(6)
     here = type("Present", (Present,), {"directory": str(project.directory), "__module__": "__main__"})
     monkeypatch.setattr(sys.modules["__main__"], "Present", here, raising=False)
@@ -204,7 +233,9 @@ def test_a_chooser_of_this_program_goes_with_it_into_the_processes(project: Proj
     assert os.getpid() not in pids
 
 
-def test_a_class_that_exists_only_here_cannot_be_shipped_without_cloudpickle(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_class_that_exists_only_here_cannot_be_shipped_without_cloudpickle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "cloudpickle", None)
     monkeypatch.setitem(sys.modules, "pyspark.cloudpickle", None)
     with pytest.raises(ConfigError, match=r"pip install cloudpickle.*task\.class=file\.py:Class"):
@@ -270,7 +301,7 @@ def test_when_one_container_fails_the_others_stop_with_a_commit(project: Project
 
 def test_a_stop_that_comes_before_the_start_is_heeded(project: Project) -> None:
     project.fill(4)
-    driver = Driver(Container(project.config))
+    driver = ContainerRunner(Container(project.config))
     driver.stop_soon()
     run = driver.run(None)
     assert (run.ended, run.messages) == ("signal", 0)
@@ -285,7 +316,7 @@ def test_a_restore_is_shown_and_a_stop_need_not_wait_for_its_end(tmp_path: Path)
         shown.append(snapshot)
         driver.stop_soon()
 
-    driver = Driver(Container(job.config, Keep), on_snapshot=show, every_s=0)
+    driver = ContainerRunner(Container(job.config, Keep), on_snapshot=show, every_s=0)
     run = driver.run(None)
     assert (run.ended, run.messages) == ("signal", 0)
     [first, last] = shown
@@ -328,18 +359,32 @@ def test_a_container_that_is_killed_goes_on_from_its_checkpoint_in_a_new_process
     assert job.returncode == 0, errors
     assert "container 1: was killed (SIGKILL); it is started again in 0.001 s (1 of 8)" in errors
     restart, *ends = [row for row in map(json.loads, out.splitlines()) if row["event"] != "progress"]
-    assert (restart["event"], restart["container"], restart["reason"]) == ("restart", 1, "was killed (SIGKILL)")
-    assert [(row["event"], row["container"], row["restarts"]) for row in ends] == [("end", 0, 0), ("end", 1, 1)]
+    assert (restart["event"], restart["container"], restart["reason"]) == (
+        "restart",
+        1,
+        "was killed (SIGKILL)",
+    )
+    assert [(row["event"], row["container"], row["restarts"]) for row in ends] == [
+        ("end", 0, 0),
+        ("end", 1, 1),
+    ]
     assert sorted(set(project.outputs())) == list(range(1, 21))
 
 
-def test_the_others_go_on_while_a_container_is_started_again_and_again(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_others_go_on_while_a_container_is_started_again_and_again(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(project.directory)
     project.fill(20)
     project.pipes()
-    project.configure({"task.class": "task.py:Exits", "job.container.count": 2, f"{RETRY}count": 2, f"{RETRY}delay.ms": 1})
+    project.configure(
+        {"task.class": "task.py:Exits", "job.container.count": 2, f"{RETRY}count": 2, f"{RETRY}delay.ms": 1}
+    )
     restarts: list[Restart] = []
-    with pytest.raises(StreambenchError, match=r"container 1: its process ended with exit code 3; it has died 3 times.*retry\.count=2"):
+    with pytest.raises(
+        StreambenchError,
+        match=r"container 1: its process ended with exit code 3; it has died 3 times.*retry\.count=2",
+    ):
         sb.run(project.config, None, on_restart=restarts.append)
     assert [(each.container, each.reason, each.attempt, each.pause_s) for each in restarts] == [
         (1, "ended with exit code 3", 1, 0.001),
@@ -351,18 +396,25 @@ def test_the_others_go_on_while_a_container_is_started_again_and_again(project: 
 def test_a_container_may_be_left_dead(project: Project) -> None:
     project.fill(20)
     project.configure({"task.class": "task.py:Exits", "job.container.count": 2, f"{RETRY}count": 0})
-    with pytest.raises(StreambenchError, match=r"exit code 3; cluster-manager\.container\.retry\.count=0, so it was not started again"):
+    with pytest.raises(
+        StreambenchError,
+        match=r"exit code 3; cluster-manager\.container\.retry\.count=0, so it was not started again",
+    ):
         sb.run(project.config)
 
 
 def test_a_stop_does_not_wait_for_a_container_that_is_to_be_started_again(project: Project) -> None:
     project.fill(20)
-    project.configure({"task.class": "task.py:Exits", "job.container.count": 2, f"{RETRY}delay.ms": 3_600_000})
+    project.configure(
+        {"task.class": "task.py:Exits", "job.container.count": 2, f"{RETRY}delay.ms": 3_600_000}
+    )
 
     def stop(restart: Restart) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
-    with pytest.raises(StreambenchError, match="exit code 3; the job was stopped before it was started again"):
+    with pytest.raises(
+        StreambenchError, match="exit code 3; the job was stopped before it was started again"
+    ):
         sb.run(project.config, None, on_restart=stop)
 
 
@@ -370,25 +422,38 @@ def test_a_container_whose_task_raises_is_not_started_again(project: Project) ->
     project.fill(20)
     restarts: list[Restart] = []
     with pytest.raises(TaskError, match="container 1"):
-        sb.run(project.configure({"task.class": "task.py:Raises", "job.container.count": 2}), None, on_restart=restarts.append)
+        sb.run(
+            project.configure({"task.class": "task.py:Raises", "job.container.count": 2}),
+            None,
+            on_restart=restarts.append,
+        )
     assert restarts == []
 
 
-def test_nobody_has_caught_up_while_a_container_is_started_again(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_has_caught_up_while_a_container_is_started_again(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(project.directory)
-    config = project.configure({"task.class": "task.py:FeedsAndDies", "job.container.count": 2, f"{RETRY}delay.ms": 1})
+    config = project.configure(
+        {"task.class": "task.py:FeedsAndDies", "job.container.count": 2, f"{RETRY}delay.ms": 1}
+    )
     project.fill(8)
     result = sb.run(config)
     assert sum(each.restarts for each in result.containers) == 1
-    assert {(last, upcoming) for last, upcoming in ends(config)} == {(upcoming, upcoming) for _, upcoming in ends(config)}
+    assert {(last, upcoming) for last, upcoming in ends(config)} == {
+        (upcoming, upcoming) for _, upcoming in ends(config)
+    }
 
 
-def test_nobody_has_caught_up_who_has_not_seen_what_another_sent_before_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One container has ended (its inputs have, or its task wanted to) when the other has caught up already."""
+def test_nobody_has_caught_up_who_has_not_seen_what_another_sent_before_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One container has ended (its inputs have, or its task wanted to) when the other has caught up already.
+    """
     told: list[list[Any]] = []
 
     class Child:
-        def __init__(self, order: Order) -> None:
+        def __init__(self, order: StartContainer) -> None:
             self.connection, self._theirs = Pipe()
             self._reports: list[Any] = [ContainerRun(0, 3, {}, 0.0, "end-of-stream")]
             if order.number == 1:
@@ -397,11 +462,11 @@ def test_nobody_has_caught_up_who_has_not_seen_what_another_sent_before_its_end(
             told.append(self.told)
             self._theirs.send(None)
 
-        def hear(self) -> Any:
+        def receive(self) -> Any:
             self.connection.recv()
             return self._reports.pop(0)
 
-        def tell(self, what: Any) -> None:
+        def send(self, what: Any) -> None:
             self.told.append(what)
             self._theirs.send(None)
 
@@ -409,13 +474,13 @@ def test_nobody_has_caught_up_who_has_not_seen_what_another_sent_before_its_end(
             self.connection.close()
             self._theirs.close()
 
-    monkeypatch.setattr(processes, "_Child", Child)
+    monkeypatch.setattr(processes, "ChildProcess", Child)
     model = JobModel("up", ())
     # What they report is heard in this order.
-    orders = [Order(sb.Config(), None, {}, model, number, 1, "caught-up", None) for number in (1, 0)]
+    orders = [StartContainer(sb.Config(), None, {}, model, number, 1, "caught-up", None) for number in (1, 0)]
     runs = processes.Processes(orders).run()
     assert [run.messages for run in runs] == [3, 3]
-    assert [type(what) for what in told[0]] == [Again, Enough]
+    assert [type(what) for what in told[0]] == [KeepRunning, Finish]
 
 
 def ends(config: sb.Config) -> list[tuple[int, int]]:
@@ -427,7 +492,9 @@ def ends(config: sb.Config) -> list[tuple[int, int]]:
     return [(done[f"log.numbers.{number}"], int(here.upcoming or 0)) for number, here in there.items()]
 
 
-def test_what_an_onlooker_of_several_containers_raises_stops_them_cleanly_and_is_raised(project: Project) -> None:
+def test_what_an_onlooker_of_several_containers_raises_stops_them_cleanly_and_is_raised(
+    project: Project,
+) -> None:
     project.fill(20)
     config = project.configure({"job.container.count": 2})
     seen: list[Any] = []

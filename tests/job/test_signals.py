@@ -1,4 +1,5 @@
-"""Ctrl-C, SIGTERM and SIGHUP: the first one stops a run cleanly, and none of the later ones is without effect."""
+"""Ctrl-C, SIGTERM and SIGHUP: the first one stops a run cleanly, and none of the later ones is without
+effect."""
 
 from __future__ import annotations
 
@@ -39,7 +40,10 @@ def test_a_third_signal_ends_a_task_that_cannot_be_stopped(project: Project, tas
         job.send_signal(INT)
         job.send_signal(TERM)
         _, errors = job.communicate()
-    assert job.returncode in (128 + INT, 128 + TERM)  # which of two that wait comes first is the system's choice
+    assert job.returncode in (
+        128 + INT,
+        128 + TERM,
+    )  # which of two that wait comes first is the system's choice
     assert errors.split("\n") == ["", AT_ONCE, ""]
     project.configure()
     assert sb.run(project.config).messages == 10
@@ -81,7 +85,8 @@ def test_what_would_be_left_behind_is_killed_before_a_process_ends() -> None:
     code = (
         "import signal, time\nfrom streambench.job.signals import StopSignals\n"
         "with StopSignals(lambda: None, kill=lambda: print('killed', flush=True)):\n"
-        "    for _ in range(9):\n        try: signal.raise_signal(signal.SIGTERM)\n        except KeyboardInterrupt: pass\n"
+        "    for _ in range(9):\n        try: signal.raise_signal(signal.SIGTERM)\n        except "
+        "KeyboardInterrupt: pass\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, "killed" in done.stdout) == (128 + TERM, True)
@@ -96,7 +101,9 @@ def heeding_hangups() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("number", [INT, TERM, HUP])
-def test_the_first_signal_stops_a_run_with_a_commit(project: Project, number: signal.Signals, heeding_hangups: None) -> None:
+def test_the_first_signal_stops_a_run_with_a_commit(
+    project: Project, number: signal.Signals, heeding_hangups: None
+) -> None:
     project.fill(10)
     raised = iter([lambda: signal.raise_signal(number)])
     result = sb.run(project.config, lambda: next(raised, lambda: None)())
@@ -116,7 +123,9 @@ def ignoring_hangups() -> Iterator[None]:
     signal.signal(HUP, before)
 
 
-def test_a_process_in_which_somebody_types_is_interrupted_but_never_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_in_which_somebody_types_is_interrupted_but_never_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
     monkeypatch.setattr("streambench.job.signals._PATIENCE_S", 0.0)
     asked: list[str] = []

@@ -1,4 +1,5 @@
-"""Getting a task, or a chooser or the like, that was written in this process (in a notebook, say) to another one."""
+"""Getting a task, or a chooser or the like, that was written in this process (in a notebook, say) to another
+one."""
 
 from __future__ import annotations
 
@@ -8,31 +9,35 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from streambench import load
+from streambench import imports as load
 from streambench.config import Config
+from streambench.container.tasks.functions import unsendable
 from streambench.errors import ConfigError
 
 
 def shipped_names(config: Config) -> dict[str, bytes]:
-    """What the configuration names in this process's ``__main__`` (a chooser of the notebook, say), as bytes for ``bring_names``."""
+    """Objects that the configuration names in this process's ``__main__`` (a chooser of the notebook, say),
+    as bytes for ``bring_names``."""
     return {name: shipped(what, key) for name, (key, what) in load.own_names(config).items()}
 
 
 def bring_names(names: Mapping[str, bytes]) -> None:
     """Have the names mean in this process what they meant where they come from."""
-    load.bring({name: unshipped(data) for name, data in names.items()})
+    load.install_main_names({name: unshipped(data) for name, data in names.items()})
 
 
 def shipped(task: Any, key: str = "task.class") -> bytes:
-    """A task, or what else ``key`` names, as bytes for ``unshipped`` in another process of this machine. Raises ConfigError where that
-    cannot be done."""
+    """A task, or what else ``key`` names, as bytes for ``unshipped`` in another process of this machine.
+    Raises ConfigError where that cannot be done."""
     name = getattr(task, "__qualname__", type(task).__name__)
     pickler = _cloudpickle()
     if pickler is None:
         if getattr(task, "__module__", "__main__") == "__main__" or "<" in name:
             raise ConfigError(
-                f"{name} was defined here, not in a module, and several containers are processes of their own: to hand it to them takes "
-                f"the package cloudpickle (pip install cloudpickle). Or put the class in a file and set {key}=file.py:Class; or set "
+                f"{name} was defined here, not in a module, and several containers are processes of their "
+                "own: to hand it to them takes "
+                "the package cloudpickle (pip install cloudpickle). Or put the class in a file and set "
+                f"{key}=file.py:Class; or set "
                 "job.container.count=1",
                 key=key,
             )
@@ -41,8 +46,9 @@ def shipped(task: Any, key: str = "task.class") -> bytes:
         return bytes(pickler.dumps(task))
     except Exception as error:
         raise ConfigError(
-            f"{name} cannot be handed to another process ({type(error).__name__}: {error}). Make what it refers to in init(), or set "
-            "job.container.count=1",
+            f"{name} cannot be handed to another process ({type(error).__name__}: {error}): it refers to "
+            "something that exists only in "
+            f"this one; {unsendable(task)}; or set job.container.count=1",
             key=key,
         ) from error
 

@@ -1,4 +1,5 @@
-"""A container that is to stop and does not come to the end of a message: at which one it hangs, and where in the user's code."""
+"""A container that is to stop and does not finish a message: at which one it hangs, and where in
+the user's code."""
 
 from __future__ import annotations
 
@@ -7,43 +8,46 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-from streambench.batch import MessageBatch
-from streambench.container.batches import place_of
+from streambench.batch import MessageBatch, place_of
 from streambench.container.container import Container
 from streambench.errors import StreambenchError, shortened
-from streambench.job.failure import is_users
 from streambench.model import IncomingMessageEnvelope
+from streambench.user_code import is_users
 
 
-def hang(container: Container, thread: int) -> StreambenchError:
-    """What to say of a container that did not stop in time. ``thread``: the identity of the one that drives it."""
+def stuck_error(container: Container, thread: int) -> StreambenchError:
+    """The report on a container that did not stop in time. ``thread``: the identity of the one that drives
+    it."""
     timeout_ms = container.config.integer("task.shutdown.ms")
     if container.is_stopping:
         where = "its last commit waits for a system that does not answer"
     else:
-        where = "it hangs" + place_of_hang(sys._current_frames().get(thread))
+        where = "it hangs" + stuck_at(sys._current_frames().get(thread))
     return StreambenchError(
-        f"{container.name}: container {container.number} did not stop within {timeout_ms} ms (task.shutdown.ms): {where}; "
+        f"{container.name}: container {container.number} did not stop within {timeout_ms} ms "
+        f"(task.shutdown.ms): {where}; "
         "nothing since the last checkpoint is committed"
     )
 
 
-def place_of_hang(innermost: FrameType | None) -> str:
-    """The message that the user's code was given last on this stack, and the line it is at; empty where nobody can tell."""
+def stuck_at(innermost: FrameType | None) -> str:
+    """The message that the user's code was given last on this stack, and the line it is at; empty where
+    that is not known."""
     users = list(_users_frames(innermost))
     if not users:
         return ""
     last = users[0]
     code = last.f_code
     file = Path(code.co_filename)
-    # A cell of a notebook is in no file, and goes by a name that nobody knows.
+    # A cell of a notebook is in no file, and goes by a name that means nothing.
     line = f"{file.name}:{last.f_lineno}" if file.is_file() else f"line {last.f_lineno}"
     given = next((said for frame in reversed(users) for said in _given(frame)), None)
     return f" at {given}, in {code.co_name} ({line})" if given else f" in {code.co_name} ({line})"
 
 
 def _users_frames(innermost: FrameType | None) -> Iterator[FrameType]:
-    """The frames of the user's code that the container called, the innermost first; not those that lead to the container."""
+    """The frames of the user's code that the container called, the innermost first; not those that lead to
+    the container."""
     found: list[FrameType] = []
     frame = innermost
     while frame is not None and not frame.f_globals.get("__name__", "").startswith("streambench.job."):
@@ -63,4 +67,6 @@ def _given(frame: FrameType) -> Iterator[str]:
             if isinstance(each, MessageBatch):
                 yield place_of(each)
             elif isinstance(each, IncomingMessageEnvelope):
-                yield f"{each.ssp}@{each.offset}" + ("" if each.key is None else f", key {shortened(each.key)}")
+                yield f"{each.ssp}@{each.offset}" + (
+                    "" if each.key is None else f", key {shortened(each.key)}"
+                )

@@ -1,4 +1,4 @@
-"""Driving one container from its start to its stop, with somebody looking on."""
+"""Driving one container from its start to its stop, under observation."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import time
 from collections.abc import Callable
 
 from streambench.container.container import Container, Until
-from streambench.container.snapshot import ContainerSnapshot
+from streambench.container.observe.snapshot import ContainerSnapshot
+from streambench.container.timers import WindowsLeft
 from streambench.errors import StreambenchError
-from streambench.job.hang import hang
 from streambench.job.result import ContainerRun, Ended
+from streambench.job.watchdog import stuck_error
 from streambench.model import SystemStreamPartition
 
 log = logging.getLogger(__name__)
@@ -19,13 +20,14 @@ log = logging.getLogger(__name__)
 OnSnapshot = Callable[[ContainerSnapshot], object]
 OnHang = Callable[[StreambenchError], object]
 NextRound = Callable[[int, int], bool]
-"""Asked each time the container has caught up, with how many messages it processed and sent since it was last asked: is it to look
-again?"""
+"""Asked each time the container has caught up, with how many messages it processed and sent since it was last
+asked: is it to look again?"""
 
 EVERY_S = 0.25
 _LEAST_WAIT_S = 0.05
 
-# A picture of very many partitions takes a while, during which no message is processed: pictures get at most this part of the time.
+# A picture of very many partitions takes a while, during which no message is processed: pictures get at most
+# this part of the time.
 _SHARE = 0.05
 
 
@@ -33,21 +35,28 @@ class _StoppedEarlyError(StreambenchError):
     """A run was asked to stop before the container had started."""
 
 
-class Driver:
+class ContainerRunner:
     """Starts a container, runs it on the calling thread, and stops it.
 
-    Meanwhile a thread of its own has pictures taken (between two messages, on the thread of the container) and hands them to
-    ``on_snapshot``, every ``every_s`` seconds at most, and a last, true one at the end.
+    Meanwhile a thread of its own has pictures taken (between two messages, on the thread of the container)
+    and hands them to ``on_snapshot``, every ``every_s`` seconds at most, and a last, true one at the end.
     """
 
     def __init__(
-        self, container: Container, *, on_snapshot: OnSnapshot | None = None, every_s: float = EVERY_S, on_hang: OnHang | None = None
+        self,
+        container: Container,
+        *,
+        on_snapshot: OnSnapshot | None = None,
+        every_s: float = EVERY_S,
+        on_hang: OnHang | None = None,
     ) -> None:
-        """``on_hang`` is told, on a thread of its own, where the container has not come to the end of a message, or of its last
-        commit, ``task.shutdown.ms`` after it was to stop: nobody can make it then, but the process can be ended. Without it that is only
-        logged."""
+        """``on_hang`` is called, on a thread of its own, where the container is still in a message,
+        or in its last commit, ``task.shutdown.ms`` after it was to stop: nothing can make it stop then, but
+        the process can be ended. Without it that is only logged."""
         self._container = container
-        self._on_hang = on_hang or (lambda error: log.error("%s; end this process to go on from there", error))
+        self._on_hang = on_hang or (
+            lambda error: log.error("%s; end this process to go on from there", error)
+        )
         self._shutdown_s = container.config.integer("task.shutdown.ms") / 1000
         self._thread: int | None = None
         self._is_asking = False
@@ -71,7 +80,8 @@ class Driver:
         self._container.post(self._container.pause)
 
     def run(self, until: Until, next_round: NextRound | None = None) -> ContainerRun:
-        """Drive the container to its end. Raises what it raises, and what ``on_snapshot`` raised (after a clean stop)."""
+        """Drive the container to its end. Raises what it raises, and what ``on_snapshot`` raised (after a
+        clean stop)."""
         began = time.monotonic()
         container = self._container
         self._thread = threading.get_ident()
@@ -86,6 +96,11 @@ class Driver:
             if self._on_snapshot is not None:
                 watcher.start()
             ended = self._rounds(until, next_round)
+            if until is not None and ended not in ("signal", "shutdown"):
+                container.end_run()
+                if until == "caught-up" and not container.shut_down:
+                    container.run(until)  # the last windows may have sent to inputs of this very job
+            left = container.windows_left if until is not None else WindowsLeft()
             container.stop()
         finally:
             self._heard.set()
@@ -97,7 +112,16 @@ class Driver:
             raise self._problem
         last = _positions(container.snapshot())
         offsets = {ssp: (position, last.get(ssp, position)) for ssp, position in first.items()}
-        return ContainerRun(container.number, container.processed, offsets, time.monotonic() - began, ended, container.passed_over)
+        seconds = time.monotonic() - began
+        return ContainerRun(
+            container.number,
+            container.processed,
+            offsets,
+            seconds,
+            ended,
+            container.error_counts,
+            windows_left=left,
+        )
 
     def _rounds(self, until: Until, next_round: NextRound | None) -> Ended:
         container = self._container
@@ -125,7 +149,7 @@ class Driver:
             if self._container.state in ("stopped", "failed"):
                 return
             if self._thread is not None and not self._is_asking:
-                self._on_hang(hang(self._container, self._thread))
+                self._on_hang(stuck_error(self._container, self._thread))
                 return
 
     def _watch(self) -> None:
@@ -146,7 +170,8 @@ class Driver:
                 return
 
     def _restoring(self) -> None:
-        """While the container restores state, its own thread shows how far it is, now and then, and hears of a stop."""
+        """While the container restores state, its own thread shows how far it is, now and then, and hears of
+        a stop."""
         if self._stopping.is_set():
             raise _StoppedEarlyError("stopped while its state was restored")
         now = time.monotonic()

@@ -10,11 +10,11 @@ import psutil
 import pytest
 
 import streambench as sb
-from streambench.checkpoint.choice import checkpoint_manager
+from streambench.checkpoint.factory import checkpoint_manager
 from streambench.container.container import Container
 from streambench.errors import StreambenchError
-from streambench.job.drive import Driver
-from streambench.job.hang import place_of_hang
+from streambench.job.runner import ContainerRunner
+from streambench.job.watchdog import stuck_at
 from tests.job.project import Project
 
 SAYS = "did not stop within 100 ms (task.shutdown.ms): it hangs at log.numbers.1@3, key 'k7', in process (task.py:"
@@ -25,13 +25,19 @@ def committed(config: sb.Config) -> dict[str, list[str]]:
     """Per task that has committed a message, the offsets."""
     manager = checkpoint_manager(config, "up-1")
     try:
-        return {task: list(last.offsets.values()) for task, last in manager.read_last().items() if last.offsets}
+        return {
+            task: list(last.offsets.values()) for task, last in manager.read_last().items() if last.offsets
+        }
     finally:
         manager.close()
 
 
-@pytest.mark.parametrize(("number", "arguments"), [(signal.SIGTERM, ()), (signal.SIGINT, ("--json", "--quiet"))])
-def test_a_run_that_hangs_at_a_message_ends_and_names_it(project: Project, number: signal.Signals, arguments: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("number", "arguments"), [(signal.SIGTERM, ()), (signal.SIGINT, ("--json", "--quiet"))]
+)
+def test_a_run_that_hangs_at_a_message_ends_and_names_it(
+    project: Project, number: signal.Signals, arguments: tuple[str, ...]
+) -> None:
     project.fill(10)
     project.pipes()
     project.configure(HANGS)
@@ -73,7 +79,10 @@ def test_the_process_of_a_container_that_cannot_even_say_that_it_hangs_is_killed
         signal.raise_signal(signal.SIGTERM)
 
     seen = iter([freeze])
-    with pytest.raises(StreambenchError, match=r"its process did not stop within 100 ms \(task\.shutdown\.ms\) and was killed"):
+    with pytest.raises(
+        StreambenchError,
+        match=r"its process did not stop within 100 ms \(task\.shutdown\.ms\) and was killed",
+    ):
         sb.run(config, None, on_snapshots=lambda snapshots: next(seen, id)(snapshots), every_s=0)
 
 
@@ -83,7 +92,7 @@ def test_without_anybody_to_end_the_process_it_is_logged(
     monkeypatch.chdir(project.directory)
     project.fill(10)
     project.pipes()
-    driver = Driver(Container(project.configure(HANGS)))
+    driver = ContainerRunner(Container(project.configure(HANGS)))
     runner = threading.Thread(target=driver.run, args=("caught-up",))
     runner.start()
     project.await_reached()
@@ -113,7 +122,7 @@ class Looked(threading.Event):
 def test_a_container_that_waits_for_the_others_does_not_hang(project: Project) -> None:
     project.fill(2)
     told: list[StreambenchError] = []
-    driver = Driver(Container(project.configure({"task.shutdown.ms": 1})), on_hang=told.append)
+    driver = ContainerRunner(Container(project.configure({"task.shutdown.ms": 1})), on_hang=told.append)
     looked = driver._heard = Looked()
 
     def next_round(processed: int, sent: int) -> bool:
@@ -127,10 +136,12 @@ def test_a_container_that_waits_for_the_others_does_not_hang(project: Project) -
 
 
 def test_where_no_code_of_the_user_is_on_the_stack_nothing_is_named() -> None:
-    assert place_of_hang(None) == ""
+    assert stuck_at(None) == ""
 
 
-def test_a_last_commit_that_comes_to_no_end_is_told_as_that(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_last_commit_that_comes_to_no_end_is_told_as_that(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     project.fill(1)
     told: list[StreambenchError] = []
     answers = threading.Event()
@@ -140,18 +151,22 @@ def test_a_last_commit_that_comes_to_no_end_is_told_as_that(project: Project, mo
         answers.set()
 
     container = Container(project.configure({"task.shutdown.ms": 50}))
-    commit = container._commit
-
-    def slow(tasks: Any) -> None:
-        answers.wait()
-        commit(tasks)
-
-    monkeypatch.setattr(container, "_commit", slow)
-    driver = Driver(container, on_hang=heard)
+    driver = ContainerRunner(container, on_hang=heard)
 
     def is_reached() -> bool:
+        commits = container.runtime.commits
+        commit = commits.commit
+
+        def slow(tasks: Any, **options: Any) -> None:
+            answers.wait()
+            commit(tasks, **options)
+
+        monkeypatch.setattr(commits, "commit", slow)
         driver.stop_soon()
         return True
 
     driver.run(is_reached)
-    assert "(task.shutdown.ms): its last commit waits for a system that does not answer; nothing since" in str(told[0])
+    assert (
+        "(task.shutdown.ms): its last commit waits for a system that does not answer; nothing since"
+        in str(told[0])
+    )

@@ -1,4 +1,5 @@
-"""What containers in other processes cannot reach: streams and checkpoints in the memory of this one."""
+"""Resources that containers in other processes cannot reach: streams and checkpoints in the memory of this
+one."""
 
 from __future__ import annotations
 
@@ -9,16 +10,19 @@ from streambench.system.memory import MemorySystemFactory
 from streambench.system.systems import Systems
 
 
-def check_reach(config: Config, systems: Systems, checkpoints: CheckpointManager, who: str) -> None:
-    """Raise ConfigError where a job whose containers are processes of their own has something in memory. ``who``: what to call them."""
+def check_shareable(config: Config, systems: Systems, checkpoints: CheckpointManager, who: str) -> None:
+    """Raise ConfigError where a job whose containers are processes of their own has something in memory.
+    ``who``: what to call them."""
     for system in systems.names():
         if isinstance(systems.factory(system), MemorySystemFactory):
             raise config.error(
                 f"systems.{system}.samza.factory",
-                f"a memory system exists once in each process, and {who} run in others: use log (or kafka) here",
+                f"a memory system exists once in each process, and {who} run in others: use log (or kafka) "
+                "here",
             )
     if isinstance(checkpoints, MemoryCheckpointManager):
         raise config.error(
             "task.checkpoint.system",
-            f"checkpoints in memory are lost with their process, and {who} run in others: set it to file, or to a log system",
+            f"checkpoints in memory are lost with their process, and {who} run in others: set it to file, "
+            "or to a log system",
         )
