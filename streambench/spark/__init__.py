@@ -1,6 +1,21 @@
 """A job on Apache Spark: the same container, inside Spark tasks."""
 
 from streambench.spark.deployment import deploy
-from streambench.spark.result import DeployedContainer, DeployError, DeployProgress, DeployResult, DeployTaskError
+from streambench.spark.result import (
+    DeployedContainer,
+    DeployError,
+    DeployProgress,
+    DeployResult,
+    DeployTaskError,
+)
+from streambench.spark.running import JobRunningError
 
-__all__ = ["DeployError", "DeployProgress", "DeployResult", "DeployTaskError", "DeployedContainer", "deploy"]
+__all__ = [
+    "DeployError",
+    "DeployProgress",
+    "DeployResult",
+    "DeployTaskError",
+    "DeployedContainer",
+    "JobRunningError",
+    "deploy",
+]

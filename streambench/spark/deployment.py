@@ -1,9 +1,9 @@
 """``deploy``: a job as a Spark batch, over everything that has arrived since its last checkpoint.
 
-The driver plans; each container is one row of a DataFrame, hence one Spark task, which runs the same Container as a notebook does, up to
-the offsets of the plan, and commits by itself. Only the DataFrame API is used, so that Spark Connect does as well as a classic session. The
-driver and the executors must see the same directories (of a ``log`` system, of checkpoints): on several machines that takes a shared file
-system.
+The driver plans; each container is one row of a DataFrame, hence one Spark task, which runs the same
+Container as a notebook does, up to the offsets of the plan, and commits by itself. Only the DataFrame API is
+used, so that Spark Connect does as well as a classic session. The driver and the executors must see the same
+directories (of a ``log`` system, of checkpoints): on several machines that takes a shared file system.
 """
 
 from __future__ import annotations
@@ -13,18 +13,27 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from streambench import load
+from streambench import imports as load
 from streambench.config import Config
 from streambench.errors import ConfigError
 from streambench.job.failure import Failure
 from streambench.model import SystemStreamPartition
-from streambench.spark.plan import DeployPlan, make_plan, open_generation, reached, unfinished
+from streambench.spark.plan import DeployPlan, count_messages, make_plan, open_generation, reached, unfinished
 from streambench.spark.progress import Listener
+from streambench.spark.quiet import quiet
 from streambench.spark.result import DeployedContainer, DeployError, DeployProgress, DeployResult, failed
-from streambench.spark.session import Lease, check_master, lease, require
-from streambench.spark.shipment import directories, pack, sources, without_endpoints
+from streambench.spark.running import (
+    DeploymentLock,
+    IfRunning,
+    check_if_running,
+    container_holders,
+    remaining,
+)
+from streambench.spark.session import Lease, check_master, check_settings, lease, require
+from streambench.spark.shared import SharedDirectory, tokens
+from streambench.spark.shipment import pack, sources, without_effect, without_endpoints
 from streambench.spark.spark_job import SparkJob
 from streambench.spark.worker import Report, Shipment
 
@@ -38,6 +47,15 @@ OnProgress = Callable[[DeployProgress], object]
 _POLL_S = 0.1
 _PROGRESS_S = 0.25
 _INTERRUPT_S = 15
+_KILLED_WITHIN_S = 10.0
+_SILENT = Report(-1, 0, "", 0)
+
+
+class Watching(TypedDict, total=False):
+    """The ways to watch a deployment and to stop it."""
+
+    progress: OnProgress | None
+    cancel: threading.Event | None
 
 
 def deploy(
@@ -48,42 +66,59 @@ def deploy(
     *,
     every: float | None = None,
     dry_run: bool = False,
-    progress: OnProgress | None = None,
-    cancel: threading.Event | None = None,
+    if_running: IfRunning = "refuse",
+    **watching: Unpack[Watching],
 ) -> DeployResult:
     """Run a job on Spark until it has processed what its inputs held when it began.
 
-    ``config``: a Config, a mapping, or the path of a properties file. ``task``: a task class or process function, instead of
-    ``task.class``; a class of a notebook, or of a file that the executors lack, is sent along. ``spark``: the session to use, which is left
-    as it was; else the active one; else one on ``master`` (``local[*]`` if not given) that is stopped afterwards and takes the keys of the
-    configuration under ``spark.``.
+    ``config``: a Config, a mapping, or the path of a properties file. ``task``: a task class or process
+    function, instead of ``task.class``; a class of a notebook, or of a file that the executors lack, is sent
+    along. ``spark``: the session to use, which is left as it was; else the active one; else that of
+    ``spark-submit``; else one on ``master`` that is stopped afterwards. Not given, that is ``SPARK_REMOTE``,
+    ``spark.master`` of the configuration, or ``local[*]``. A session that is started here takes the keys of
+    the configuration under ``spark.``.
 
-    ``every``: do it again, each so many seconds, until Ctrl-C (or ``cancel``), and return the sum. ``dry_run``: only plan; nothing is
-    started or written. ``progress`` is called about four times a second on the calling thread. ``cancel``: set it, from another thread, to
-    stop.
+    ``every``: do it again, each so many seconds, until Ctrl-C (or ``cancel``), and return the sum.
+    ``dry_run``: only plan; nothing is started or written. ``progress`` is called about four times a second on
+    the calling thread. ``cancel``: set it, from another thread, to stop.
 
-    Running it again goes on from the checkpoints. A process that dies is started again by Spark and goes on from its container's last
-    commit. Raises ConfigError, UnknownStreamError and MissingExtraError before anything is done; DeployTaskError where a task raised and
-    DeployError where anything else failed or ``cancel`` was set, both with ``.result``; KeyboardInterrupt at Ctrl-C, after the Spark job is
-    cancelled.
+    ``if_running``: where the job is being deployed, or containers of it are at work, ``refuse`` with a
+    JobRunningError, or ``take-over``, which ends them at their last commit. Where a Kafka holds the
+    checkpoints, that is not known, and they are taken over.
+
+    Running it again goes on from the checkpoints. A process that dies is started again by Spark and goes on
+    from its container's last commit. Raises ConfigError, UnknownStreamError and MissingExtraError before
+    anything is done; DeployTaskError where a task raised and DeployError where anything else failed or
+    ``cancel`` was set, both with ``.result``; KeyboardInterrupt at Ctrl-C, after the Spark job is cancelled.
     """
     if every is not None and every <= 0:
         raise ConfigError(f"every={every}: give the seconds from one round to the next, or nothing")
     check_master(master)
+    check_if_running(if_running)
+    if unknown := sorted(set(watching) - set(Watching.__annotations__)):
+        raise TypeError(f"deploy() got an unexpected keyword argument {unknown[0]!r}")
     config = settled(config)
+    check_settings(config)
+    if endpoints := without_effect(config):
+        log.warning("%s", endpoints)
     if dry_run:
         began = time.monotonic()
         planned = make_plan(config, task)
         return DeployResult(
-            job=planned.model.name, containers=planned.containers(), seconds=time.monotonic() - began, dry_run=True, master=master or ""
+            job=planned.model.name,
+            containers=planned.containers(),
+            seconds=time.monotonic() - began,
+            dry_run=True,
+            master=master or "",
         )
     require()
-    with _Deployment(config, task, spark, master, progress, cancel or threading.Event()) as deployment:
+    with _Deployment(config, task, spark, master, if_running, watching) as deployment:
         return deployment.round() if every is None else deployment.rounds(every)
 
 
 class _Deployment:
-    """One call of ``deploy``: its rounds share a session, which is made when there is something to do for the first time."""
+    """One call of ``deploy``: its rounds share a session, which is made when there is something to do for the
+    first time."""
 
     def __init__(
         self,
@@ -91,27 +126,33 @@ class _Deployment:
         task: Any,
         spark: SparkSession | None,
         master: str | None,
-        progress: OnProgress | None,
-        cancel: threading.Event,
+        if_running: IfRunning,
+        watching: Watching,
     ) -> None:
         self._config = config
         self._task = task
         self._spark = spark
         self._master = master
-        self._progress = progress
-        self._cancel = cancel
+        self._if_running: IfRunning = if_running
+        self._progress = watching.get("progress")
+        self._cancel = watching.get("cancel") or threading.Event()
         self._lease: Lease | None = None
+        self._lock: DeploymentLock | None = None
         self._rounds = 0
 
     def __enter__(self) -> _Deployment:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._lease is not None:
-            self._lease.close()
+        try:
+            if self._lease is not None:
+                self._lease.close()
+        finally:
+            if self._lock is not None:
+                self._lock.release()
 
     def rounds(self, every: float) -> DeployResult:
-        """Rounds until somebody stops them; their sum. What a round raises ends them, with the sum in it."""
+        """Rounds until they are stopped; their sum. What a round raises ends them, with the sum in it."""
         total: DeployResult | None = None
         try:
             while True:
@@ -136,42 +177,98 @@ class _Deployment:
         began = time.monotonic()
         planned = make_plan(self._config, self._task)
         if planned.idle:
-            return DeployResult(job=planned.model.name, containers=planned.containers(), seconds=time.monotonic() - began)
-        leased = self._lease = self._lease or lease(self._spark, self._master, self._config)
+            return DeployResult(
+                job=planned.model.name, containers=planned.containers(), seconds=time.monotonic() - began
+            )
+        if self._lock is None:
+            self._lock = DeploymentLock(self._config, planned.model.name, self._if_running)
+        self._lock.check()
         self._rounds += 1
-        containers = len(planned.model.containers)
-        with Listener(leased.host(), containers, planned.total(), self._rounds) as listener:
-            run = pack(self._shipment(planned, listener))
-            run.generation = open_generation(planned)  # from here on, what still runs of older starts must stop
-            job = SparkJob(leased.spark, run, containers)
+        containers, total = len(planned.working), planned.total()
+        if self._lease is None and self._progress is not None:
+            self._progress(
+                DeployProgress(
+                    containers=containers,
+                    active=0,
+                    done=0,
+                    messages=0,
+                    total=total,
+                    seconds=time.monotonic() - began,
+                    round=self._rounds,
+                    stage="starting Spark",
+                )
+            )
+        leased = self._lease = self._lease or lease(self._spark, self._master, self._config)
+        with (
+            Listener(leased.host(), containers, total, self._rounds, began) as listener,
+            tokens(self._config) as shared,
+        ):
+            self._lock.acquire()
+            run = pack(self._shipment(planned, listener, shared))
+            # From here on, what still runs of older starts must stop.
+            run.generation = open_generation(planned)
+            title = f"streambench {planned.model.name}, round {self._rounds}"
+            run.numbers = planned.working
+            job = SparkJob(leased.spark, run, title)
             try:
-                self._wait(job, listener)
+                with quiet(leased.context):
+                    self._wait(job, listener)
             except BaseException:
-                job.interrupt(_INTERRUPT_S)
+                self._interrupt(job, planned.model.name)
                 raise
         cancelled = job.alive and self._cancel.is_set()
         if cancelled:
-            job.interrupt(_INTERRUPT_S)
+            self._interrupt(job, planned.model.name)
         result = DeployResult(
-            job=planned.model.name, containers=outcome(planned, job.reports, "cancelled" if cancelled else job.reason),
-            seconds=time.monotonic() - began, generation=run.generation, master=leased.master, rounds=1,
-        )  # fmt: skip
+            job=planned.model.name,
+            containers=outcome(planned, job.reports, "cancelled" if cancelled else job.reason),
+            seconds=time.monotonic() - began,
+            generation=run.generation,
+            master=leased.master,
+            rounds=1,
+        )
         if cancelled:
-            raise DeployError("cancelled; what was committed stays committed, and the next start goes on from there", result=result)
+            raise DeployError(
+                "cancelled; what was committed stays committed, and the next start goes on from there",
+                result=result,
+            )
         if result.failed:
             raise failed(result)
         return result
 
-    def _shipment(self, planned: DeployPlan, listener: Listener) -> Shipment:
+    def _interrupt(self, job: SparkJob, name: str) -> None:
+        """Have Spark cancel the job, and return when its containers write no more: Spark kills them some
+        seconds after it has answered."""
+        job.interrupt(_INTERRUPT_S)
+        if left := remaining(lambda: container_holders(self._config, name), _KILLED_WITHIN_S):
+            log.warning(
+                "%s: cancelled, but %s still has container %d, and goes on until Spark kills it",
+                name,
+                left[min(left)],
+                min(left),
+            )
+
+    def _shipment(
+        self, planned: DeployPlan, listener: Listener, shared: Mapping[str, SharedDirectory]
+    ) -> Shipment:
         config = without_endpoints(self._config)
         names = {name: what for name, (_, what) in load.own_names(config).items()}
         texts = sources(planned.task, *names.values())
         return Shipment(
-            config, planned.task, names, planned.model, planned.ends, directories(config), texts, listener.address
+            config,
+            planned.task,
+            names,
+            planned.model,
+            planned.ends,
+            shared,
+            texts,
+            listener.address,
+            "" if self._lock is None else self._lock.lease,
         )
 
     def _wait(self, job: SparkJob, listener: Listener) -> None:
-        """Until the Spark job has ended or somebody cancels, and show how far it is meanwhile; at the end a last, true picture."""
+        """Until the Spark job has ended or is cancelled, and show how far it is meanwhile; at the end a
+        last, true picture."""
         job.start()
         shown = 0.0
         while job.wait(_POLL_S) and not self._cancel.is_set():
@@ -183,51 +280,104 @@ class _Deployment:
 
 
 def settled(config: Config | Mapping[str, Any] | str | Path) -> Config:
-    """The configuration, with relative paths that mean the same in every process, whatever its working directory is. What is landed is
-    received elsewhere: an executor is no place to listen in."""
+    """The configuration, with relative paths that mean the same in every process, whatever its working
+    directory is. What is landed is received elsewhere: an executor is no place to listen in."""
     config = Config.of(config)
     if not config.directory.is_absolute():
-        config = Config.from_text("", origin=config.origin, directory=config.directory.absolute()).with_values(config)
-    landed = [system for system in config.names_below("systems.") if config.text(f"systems.{system}.samza.landing") is not None]
-    return config.with_values({f"systems.{system}.samza.landing.receive": "false" for system in landed}) if landed else config
+        config = Config.from_text(
+            "", origin=config.origin, directory=config.directory.absolute()
+        ).with_values(config)
+    landed = [
+        system
+        for system in config.names_below("systems.")
+        if config.text(f"systems.{system}.samza.landing") is not None
+    ]
+    return (
+        config.with_values({f"systems.{system}.samza.landing.receive": "false" for system in landed})
+        if landed
+        else config
+    )
 
 
 def outcome(planned: DeployPlan, reports: Collection[Report], reason: str) -> tuple[DeployedContainer, ...]:
-    """What became of the containers: as they report, and, of those that failed or of which nothing was heard, as their checkpoints say.
+    """Outcome of the containers: as they report, and, of those that failed or of which nothing was heard,
+    as their checkpoints say.
 
     ``reason``: why some may have sent no report."""
     by_number = {report.number: report for report in reports}
+    for line in warning_lines(reports):
+        log.warning("%s", line)
     ended = {number for number, report in by_number.items() if report.failure is None}
     stands = reached(planned) if len(ended) < len(planned.model.containers) else {}
     containers = []
     for plan in planned.containers():
         number = plan.number
-        report = by_number.get(number, Report(number, 0, "", 0))
+        report = by_number.get(number, _SILENT)
         before = {ssp: start for ssp, (start, _) in plan.offsets.items()}
         if number in ended:
             if report.attempt == 0:
                 before |= {ssp: start for ssp, (start, _) in report.offsets.items()}
-            after: Mapping[SystemStreamPartition, str] = {ssp: end for ssp, (_, end) in report.offsets.items()}
+            after: Mapping[SystemStreamPartition, str] = {
+                ssp: end for ssp, (_, end) in report.offsets.items()
+            }
         else:
             after = stands[number]
         failure = report.failure
+        # A first attempt counts everything itself. A later one counts from where the one before it committed.
+        earlier = {}
+        if report.attempt or number not in by_number:
+            left_at = dict(report.starts) or dict(stands.get(number, {}))
+            earlier = count_messages(
+                planned.config, {s: (before[s], left_at[s]) for s in left_at if s in before}
+            )
         if number not in by_number:
             failure = _unheard_of(planned, number, after, reason)
-        for warning in report.warnings:
-            log.warning("container %d on %s: %s", number, report.host, warning)
         containers.append(
             DeployedContainer(
-                number=number, tasks=plan.tasks, offsets={ssp: (start, after.get(ssp, start)) for ssp, start in before.items()},
-                messages=report.messages, messages_by_partition=report.messages_by_partition, seconds=report.seconds, failure=failure,
-                attempt=report.attempt, host=report.host, process=report.process, passed_over=report.passed_over,
+                number=number,
+                tasks=plan.tasks,
+                offsets={ssp: (start, after.get(ssp, start)) for ssp, start in before.items()},
+                messages=report.messages + sum(earlier.values()),
+                messages_by_partition=_added(report.messages_by_partition, earlier),
+                seconds=report.seconds,
+                failure=failure,
+                attempt=report.attempt,
+                host=report.host,
+                process=report.process,
+                passed_over=report.passed_over,
+                windows_left=report.windows_left,
             )
-        )  # fmt: skip
+        )
     return tuple(containers)
 
 
-def _unheard_of(planned: DeployPlan, number: int, after: Mapping[SystemStreamPartition, str], reason: str) -> Failure | None:
-    """The failure of a container that sent no report; None where its checkpoints say that it has done all it was to do."""
+def warning_lines(reports: Collection[Report]) -> list[str]:
+    """The warnings of containers, one line for all that say the same of different partitions."""
+    by_kind: dict[str, list[str]] = {}
+    for report in sorted(reports, key=lambda each: each.number):
+        for each in report.warnings:
+            text = f"container {report.number} on {report.host}: {each.text}"
+            by_kind.setdefault(each.kind, []).append(text)
+    return [
+        texts[0] if len(texts) == 1 else f"{texts[0]} (and {len(texts) - 1:,} more warnings of this kind)"
+        for texts in by_kind.values()
+    ]
+
+
+def _added(
+    counts: Mapping[SystemStreamPartition, int], others: Mapping[SystemStreamPartition, int]
+) -> Mapping[SystemStreamPartition, int]:
+    return {ssp: counts.get(ssp, 0) + others.get(ssp, 0) for ssp in sorted({*counts, *others})}
+
+
+def _unheard_of(
+    planned: DeployPlan, number: int, after: Mapping[SystemStreamPartition, str], reason: str
+) -> Failure | None:
+    """The failure of a container that sent no report; None where its checkpoints say that it has done all it
+    was to do."""
     left = unfinished(planned, after)
     if not left:
         return None
-    return Failure(number, "SparkError", f"{reason}; {left[0]} is at {after[left[0]]} of {planned.ends[left[0]]}", "")
+    return Failure(
+        number, "SparkError", f"{reason}; {left[0]} is at {after[left[0]]} of {planned.ends[left[0]]}", ""
+    )

@@ -1,4 +1,4 @@
-"""What a deployment is about to do: which containers, which tasks and partitions, from where to where."""
+"""Plan of a deployment: which containers, which tasks and partitions, from where to where."""
 
 from __future__ import annotations
 
@@ -9,35 +9,46 @@ from typing import Any
 from msgspec import Struct
 
 from streambench.checkpoint.api import Checkpoint, CheckpointManager
-from streambench.checkpoint.choice import checkpoint_manager
+from streambench.checkpoint.factory import checkpoint_manager
 from streambench.clock import SystemClock
 from streambench.config import Config
 from streambench.container.container import Container
-from streambench.container.identities import Identities
-from streambench.container.inputs import checked_inputs
-from streambench.container.offsets import StartingOffsets
+from streambench.container.inputs.partition_identity import PartitionIdentities
+from streambench.container.inputs.partitions import checked_inputs
+from streambench.container.inputs.starting_offsets import StartingOffsets
+from streambench.container.known_stores import check_stores
+from streambench.container.timers import is_window_due
 from streambench.errors import ConfigError
-from streambench.job.reach import check_reach
+from streambench.job.shareable import check_shareable
+from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStreamPartition
-from streambench.planning import places
+from streambench.planning import changelog_partitions as places
 from streambench.planning.model import ContainerModel, JobModel
 from streambench.planning.plan import Metadata, plan
 from streambench.spark.result import DeployedContainer
+from streambench.system.reader import count_between
 from streambench.system.systems import Systems
 
 Offsets = Mapping[SystemStreamPartition, str]
 
 
 class DeployPlan(Struct, frozen=True):
-    """``starts``: per container and input partition, the first offset to be read. ``ends``: per input partition, the first one not to be
-    read, which is what was upcoming when the plan was made. ``idle``: there is nothing to do."""
+    """``starts``: per container and input partition, the first offset to be read. ``ends``: per input
+    partition, the first one not to be read, which is what was upcoming when the plan was made. ``working``:
+    the containers that have something to do, a message or a window that is due; the others are not
+    started."""
 
     config: Config
     task: Any
     model: JobModel
     starts: Mapping[int, Offsets]
     ends: Offsets
-    idle: bool
+    working: tuple[int, ...]
+
+    @property
+    def idle(self) -> bool:
+        """True where nothing is to be done."""
+        return not self.working
 
     def containers(self) -> tuple[DeployedContainer, ...]:
         """The containers as they would run."""
@@ -51,28 +62,46 @@ class DeployPlan(Struct, frozen=True):
         )
 
     def total(self) -> int | None:
-        """How many offsets there are to go in all containers; None where offsets are no numbers."""
+        """Number of offsets to go in all containers; None where offsets are no numbers."""
         spans = [each.span for each in self.containers()]
         return None if None in spans else sum(span for span in spans if span is not None)
 
 
 def make_plan(config: Config, task: Any = None) -> DeployPlan:
-    """Plan a job and look how far its inputs go. Opens and writes nothing. Raises ConfigError, UnknownStreamError, CheckpointError."""
+    """Plan a job and look how far its inputs go. Opens and writes nothing. Raises ConfigError,
+    UnknownStreamError, CheckpointError."""
     container = Container(config, task)
     task, name = container.factory, container.name
     with _opened(config, name) as (systems, manager):
         metadata = systems.inputs(checked_inputs(config, name, systems))
         model = plan(config, name, metadata, manager.last_generation())
+        check_stores(config, name, systems, model, manager)
         last = manager.read_last()
-        starting = StartingOffsets(config, systems, metadata, last, {ssp for each in last.values() for ssp in each.partitions})
+        starting = StartingOffsets(
+            config, systems, metadata, last, {ssp for each in last.values() for ssp in each.partitions}
+        )
         starts = {
-            each.number: _offsets(systems, each, lambda task, ssp: starting.of(task, ssp, last.get(task))[0]) for each in model.containers
+            each.number: _offsets(
+                systems, each, lambda task, ssp: starting.resolve(task, ssp, last.get(task))[0]
+            )
+            for each in model.containers
         }
         ends = _ends(systems, metadata, model)
-        idle = _all_recorded(model, last, Identities(systems)) and not any(
-            _is_before(systems, ssp, start, ends[ssp]) for starts_of_one in starts.values() for ssp, start in starts_of_one.items()
-        )
-        return DeployPlan(config, task, model, starts, ends, idle)
+        identities, now_ms = PartitionIdentities(systems), SystemClock().now_ms()
+
+        def works(container: ContainerModel) -> bool:
+            of_tasks = [last[each.name] for each in container.tasks if each.name in last]
+            return (
+                not _all_recorded(container, last, identities)
+                or any(
+                    _is_before(systems, ssp, start, ends[ssp])
+                    for ssp, start in starts[container.number].items()
+                )
+                or is_window_due(config, task, of_tasks, now_ms)
+            )
+
+        working = tuple(each.number for each in model.containers if works(each))
+        return DeployPlan(config, task, model, starts, ends, working)
 
 
 def open_generation(planned: DeployPlan) -> int:
@@ -82,26 +111,55 @@ def open_generation(planned: DeployPlan) -> int:
 
 
 def reached(planned: DeployPlan) -> dict[int, dict[SystemStreamPartition, str]]:
-    """Per container and input partition, the offset at which the next start goes on, as the checkpoints say."""
+    """Per container and input partition, the offset at which the next start goes on, as the checkpoints
+    say."""
     with _opened(planned.config, planned.model.name) as (systems, manager):
         last = manager.read_last()
 
         def position(starts: Offsets, task: str, ssp: SystemStreamPartition) -> str:
             checkpoint = last.get(task, Checkpoint({}))
             processed = checkpoint.offsets.get(ssp)
-            return systems.admin(ssp.system).after(processed) if processed is not None else checkpoint.starts.get(ssp, starts[ssp])
+            return (
+                systems.admin(ssp.system).after(processed)
+                if processed is not None
+                else checkpoint.starts.get(ssp, starts[ssp])
+            )
 
         return {
-            each.number: _offsets(systems, each, lambda task, ssp, starts=planned.starts[each.number]: position(starts, task, ssp))  # type: ignore[misc]
+            each.number: _offsets(
+                systems,
+                each,
+                lambda task, ssp, starts=planned.starts[each.number]: position(starts, task, ssp),  # type: ignore[misc]
+            )
             for each in planned.model.containers
         }
+
+
+def count_messages(
+    config: Config, spans: Mapping[SystemStreamPartition, tuple[str, str]]
+) -> dict[SystemStreamPartition, int]:
+    """Count the messages of partitions between two offsets, the second one not included, by reading them: a
+    compacted partition, or a file, has fewer messages than its offsets say."""
+    systems = Systems(config)
+    try:
+        wanted = {ssp: span for ssp, span in spans.items() if _is_before(systems, ssp, *span)}
+        counts = {}
+        for ssp, (start, end) in wanted.items():
+            consumer = systems.consumer(ssp.system, MetricsRegistry())
+            admin = systems.admin(ssp.system)
+            counts[ssp] = count_between(consumer, ssp, start, end, admin.compare)
+        return counts
+    finally:
+        systems.close()
 
 
 def unfinished(planned: DeployPlan, offsets: Offsets) -> list[SystemStreamPartition]:
     """The partitions of which something is left up to the planned ends, sorted."""
     systems = Systems(planned.config)
     try:
-        return sorted(ssp for ssp, offset in offsets.items() if _is_before(systems, ssp, offset, planned.ends[ssp]))
+        return sorted(
+            ssp for ssp, offset in offsets.items() if _is_before(systems, ssp, offset, planned.ends[ssp])
+        )
     finally:
         systems.close()
 
@@ -112,7 +170,7 @@ def _opened(config: Config, name: str) -> Iterator[tuple[Systems, CheckpointMana
     manager = None
     try:
         manager = checkpoint_manager(config, name)
-        check_reach(config, systems, manager, "the containers on Spark")
+        check_shareable(config, systems, manager, "the containers on Spark")
         yield systems, manager
     finally:
         if manager is not None:
@@ -123,7 +181,8 @@ def _opened(config: Config, name: str) -> Iterator[tuple[Systems, CheckpointMana
 def _offsets(
     systems: Systems, container: ContainerModel, position: Callable[[str, SystemStreamPartition], str]
 ) -> dict[SystemStreamPartition, str]:
-    """Per input partition of a container a position; of several tasks that read the same one, the furthest back."""
+    """Per input partition of a container a position; of several tasks that read the same one, the furthest
+    back."""
     found: dict[SystemStreamPartition, str] = {}
     for task in container.tasks:
         for ssp in task.partitions:
@@ -139,17 +198,23 @@ def _ends(systems: Systems, metadata: Metadata, model: JobModel) -> dict[SystemS
         upcoming = metadata[ssp.system_stream][ssp.partition].upcoming
         if upcoming is None or not systems.admin(ssp.system).replayable:
             raise ConfigError(
-                f"{ssp}: this kind of system cannot tell how far its streams go, so that a batch would have no end; land it in a log first",
+                f"{ssp}: this kind of system does not know how far its streams go, so that a batch would "
+                "have no end; land it in a log first",
                 key="task.inputs",
             )
         ends[ssp] = upcoming
     return ends
 
 
-def _all_recorded(model: JobModel, last: Mapping[str, Checkpoint], identities: Identities) -> bool:
-    """Whether every task has a durable position in each of its partitions. Where not, a start must record it even if nothing is there to be
-    read: what arrives from now on would otherwise be skipped by a first start that begins at what is upcoming then."""
-    for task in model.tasks:
+def _all_recorded(
+    container: ContainerModel, last: Mapping[str, Checkpoint], identities: PartitionIdentities
+) -> bool:
+    """Check that every task of a container has a durable position in each of its partitions.
+
+    Where not, a start must record it even if nothing is there to be read: what arrives from now on
+    would otherwise be skipped by a first
+    start that begins at what is upcoming then."""
+    for task in container.tasks:
         checkpoint = last.get(task.name)
         if checkpoint is None or not checkpoint.partitions.issuperset(task.partitions):
             return False
@@ -159,6 +224,6 @@ def _all_recorded(model: JobModel, last: Mapping[str, Checkpoint], identities: I
 
 
 def _is_before(systems: Systems, ssp: SystemStreamPartition, offset: str, other: str) -> bool:
-    """Whether an offset comes before another one; where the system cannot compare them, whether they differ."""
+    """True where an offset comes before another one; for offsets without an order, where they differ."""
     order = systems.admin(ssp.system).compare(offset, other)
     return offset != other if order is None else order < 0

@@ -1,8 +1,8 @@
-"""How far the containers are while Spark runs them.
+"""Progress of the containers while Spark runs them.
 
-Spark itself tells nothing of a task before it ends. Each container therefore sends a datagram now and then to the process that deploys.
-Datagrams need no connection, hold up nobody, and may be lost: where a network lets none through, the display stays at 0 and everything else
-goes on.
+Spark itself reports nothing of a task before it ends. Each container therefore sends a datagram now and then
+to the process that deploys. Datagrams need no connection, hold up no process, and may be lost: where a
+network lets none through, the display stays at 0 and everything else goes on.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ Stage = Literal["active", "done"]
 
 
 class Address(Struct, frozen=True):
-    """Where to send to, and the secret by which a datagram is known to come from one of the own containers."""
+    """The address to send to, and the secret by which a datagram is known to come from one of the own
+    containers."""
 
     host: str
     port: int
@@ -38,10 +39,13 @@ class _Note(Struct, array_like=True):
 
 
 class Listener:
-    """Gathers what the containers of one round send. ``host``: the address at which the executors reach this process."""
+    """Gathers what the containers of one round send. ``host``: the address at which the executors reach this
+    process. ``began``: when the round did (``time.monotonic()``), now if not given."""
 
-    def __init__(self, host: str, containers: int, total: int | None, round: int = 1) -> None:
-        self._began = time.monotonic()
+    def __init__(
+        self, host: str, containers: int, total: int | None, round: int = 1, began: float | None = None
+    ) -> None:
+        self._began = time.monotonic() if began is None else began
         self._containers = containers
         self._total = total
         self._round = round
@@ -67,7 +71,7 @@ class Listener:
         self.close()
 
     def read(self) -> DeployProgress:
-        """What is known by now. Never waits."""
+        """The progress known by now. Never waits."""
         while self._socket is not None:
             try:
                 datagram = self._socket.recv(1024)
@@ -77,9 +81,14 @@ class Listener:
                 self._take(datagram[16:])
         stages = [note.stage for note in self._notes.values()]
         return DeployProgress(
-            containers=self._containers, active=stages.count("active"), done=stages.count("done"), total=self._total,
-            messages=sum(note.messages for note in self._notes.values()), seconds=time.monotonic() - self._began, round=self._round,
-        )  # fmt: skip
+            containers=self._containers,
+            active=stages.count("active"),
+            done=stages.count("done"),
+            total=self._total,
+            messages=sum(note.messages for note in self._notes.values()),
+            seconds=time.monotonic() - self._began,
+            round=self._round,
+        )
 
     def close(self) -> None:
         """Hear no more; may be called more than once."""
@@ -93,12 +102,17 @@ class Listener:
         except msgspec.MsgspecError:
             return
         known = self._notes.get(note.container)
-        if known is None or note.attempt > known.attempt or (note.attempt == known.attempt and known.stage != "done"):
+        if (
+            known is None
+            or note.attempt > known.attempt
+            or (note.attempt == known.attempt and known.stage != "done")
+        ):
             self._notes[note.container] = note
 
 
 class Teller:
-    """Tells the deploying process how far a container is. Says nothing where it has no address or the network refuses."""
+    """Reports to the deploying process how far a container is. Says nothing where it has no address or the
+    network refuses."""
 
     def __init__(self, address: Address | None, container: int, attempt: int) -> None:
         self._address = address
@@ -106,13 +120,17 @@ class Teller:
         self._attempt = attempt
         self._socket: socket.socket | None = None
 
-    def tell(self, stage: Stage, messages: int) -> None:
+    def report(self, stage: Stage, messages: int) -> None:
         """Send it, without waiting."""
         if self._address is None:
             return
         try:
             if self._socket is None:
-                family = socket.AF_INET6 if ipaddress.ip_address(self._address.host).version == 6 else socket.AF_INET
+                family = (
+                    socket.AF_INET6
+                    if ipaddress.ip_address(self._address.host).version == 6
+                    else socket.AF_INET
+                )
                 self._socket = socket.socket(family, socket.SOCK_DGRAM)
                 self._socket.setblocking(False)
             note = msgspec.msgpack.encode(_Note(self._container, self._attempt, stage, messages))
@@ -121,7 +139,7 @@ class Teller:
             return
 
     def close(self) -> None:
-        """Tell no more."""
+        """Send no more reports."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None

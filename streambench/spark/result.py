@@ -1,28 +1,31 @@
-"""What a deployment did, what it is doing, and what it says when it failed."""
+"""Result, progress and failure of a deployment."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
-from streambench.container.rejects import PassedOver
-from streambench.container.snapshot import lag_between
+from streambench.container.observe.snapshot import lag_between
+from streambench.container.outputs.dead_letters import ErrorCounts
+from streambench.container.timers import WindowsLeft
 from streambench.errors import StreambenchError, TaskError
 from streambench.job.failure import Failure
 from streambench.model import SystemStreamPartition
 
 
 class DeployedContainer(Struct, frozen=True, kw_only=True):
-    """What one container did (of a dry run: what it would do).
+    """Result of one container (of a dry run: what it would do).
 
-    ``offsets``: per input partition the first offset that was not processed yet, before and after; of a container that failed, *after* is
-    where the next start goes on. ``messages``: how many it processed, ``messages_by_partition``: how many of each input partition, empty
-    where that is not known; ``seconds``: from its start to its end. Where Spark had to start it more than once (``attempt`` counts from 0)
-    all three are of the last attempt, which went on from the last commit of the one before.
-    ``error``: what it failed with, None where it did not; ``failure`` holds the same in parts. ``passed_over``: what it dropped,
-    dead-lettered or ignored.
+    ``offsets``: per input partition the first offset that was not processed yet, before and after; of a
+    container that failed, *after* is where the next start goes on. ``messages``: how many it processed,
+    ``messages_by_partition``: how many of each input partition, empty where that is not known; ``seconds``:
+    from its start to its end. Where Spark had to start it more than once (``attempt`` counts from 0), each
+    attempt goes on from the last commit of the one before: ``messages`` are those that were committed before,
+    and those of the last attempt, whose ``seconds`` these are. ``error``: what it
+    failed with, None where it did not; ``failure`` holds the same in parts. ``passed_over``: what it dropped,
+    dead-lettered or ignored. ``windows_left``: the messages that no ``window()`` has followed.
     """
 
     number: int
@@ -35,28 +38,31 @@ class DeployedContainer(Struct, frozen=True, kw_only=True):
     attempt: int = 0
     host: str = ""
     process: int = 0
-    passed_over: PassedOver = PassedOver()
+    passed_over: ErrorCounts = ErrorCounts()
+    windows_left: WindowsLeft = WindowsLeft()
 
     @property
     def error(self) -> str | None:
-        """What the container failed with, and where in the task's code; None where it did not fail."""
+        """The error that the container failed with, and where in the task's code; None where it did not
+        fail."""
         if self.failure is None:
             return None
         return f"{self.failure.text}\n{self.failure.frames}" if self.failure.frames else self.failure.text
 
     @property
     def span(self) -> int | None:
-        """How many offsets lie between before and after; None where offsets are no numbers. (Of a log that is not compacted: how many
-        messages.)"""
+        """Number of offsets between before and after; None where offsets are no numbers. (Of a log that is
+        not compacted: how many messages.)"""
         spans = [lag_between(before, after) for before, after in self.offsets.values()]
         return None if None in spans else sum(span for span in spans if span is not None)
 
 
 class DeployResult(Struct, frozen=True, kw_only=True):
-    """What a deployment did: all its containers, by number.
+    """Result of a deployment: all its containers, by number.
 
-    ``generation`` is None where no container was started: in a dry run (``dry_run``), and where there was nothing to do. With ``every``,
-    ``rounds`` counts the rounds that had something to do, and the rest is their sum. ``seconds``: all of it, the start of Spark included.
+    ``generation`` is None where no container was started: in a dry run (``dry_run``), and where there was
+    nothing to do. With ``every``, ``rounds`` counts the rounds that had something to do, and the rest is
+    their sum. ``seconds``: all of it, the start of Spark included.
     """
 
     job: str
@@ -69,13 +75,18 @@ class DeployResult(Struct, frozen=True, kw_only=True):
 
     @property
     def messages(self) -> int:
-        """How many messages all containers processed."""
+        """Number of messages that all containers processed."""
         return sum(each.messages for each in self.containers)
 
     @property
-    def passed_over(self) -> PassedOver:
-        """What all containers dropped, dead-lettered or ignored."""
-        return sum((each.passed_over for each in self.containers), PassedOver())
+    def passed_over(self) -> ErrorCounts:
+        """Messages that all containers dropped, dead-lettered or ignored."""
+        return sum((each.passed_over for each in self.containers), ErrorCounts())
+
+    @property
+    def windows_left(self) -> WindowsLeft:
+        """The messages in all containers that no ``window()`` has followed."""
+        return sum((each.windows_left for each in self.containers), WindowsLeft())
 
     @property
     def failed(self) -> tuple[DeployedContainer, ...]:
@@ -87,17 +98,23 @@ class DeployResult(Struct, frozen=True, kw_only=True):
         former = {each.number: each for each in self.containers}
         containers = tuple(_joined(former.get(each.number), each) for each in later.containers)
         return DeployResult(
-            job=later.job, containers=containers, seconds=self.seconds + later.seconds, generation=later.generation or self.generation,
-            master=later.master or self.master, rounds=self.rounds + later.rounds, dry_run=later.dry_run,
-        )  # fmt: skip
+            job=later.job,
+            containers=containers,
+            seconds=self.seconds + later.seconds,
+            generation=later.generation or self.generation,
+            master=later.master or self.master,
+            rounds=self.rounds + later.rounds,
+            dry_run=later.dry_run,
+        )
 
 
 class DeployProgress(Struct, frozen=True, kw_only=True):
-    """How far a round of a deployment is.
+    """Progress of a round of a deployment.
 
-    ``containers``: how many there are; ``active`` run now, ``done`` have ended. ``messages``: how many were processed so far; ``total``:
-    how many there are, None where the systems cannot tell. It is told by the containers over the network, and stays at 0 where that way is
-    closed.
+    ``containers``: how many there are; ``active`` run now, ``done`` have ended. ``messages``: how many were
+    processed so far; ``total``: how many there are, None where the systems do not know. It is reported by the
+    containers over the network, and stays at 0 where that way is closed. ``seconds``: since the round began,
+    planning and the start of Spark included, as in the result. ``stage``: ``starting Spark`` or ``running``.
     """
 
     containers: int
@@ -107,12 +124,17 @@ class DeployProgress(Struct, frozen=True, kw_only=True):
     total: int | None
     seconds: float
     round: int = 1
+    stage: Literal["starting Spark", "running"] = "running"
 
 
 class DeployError(StreambenchError):
-    """A deployment failed, or was cancelled. ``result`` says what each container did all the same; what was committed stays committed.
+    """A deployment failed, or was cancelled. ``result`` says what each container did all the same; what was
+    committed stays committed.
 
-    ``container``, ``task``, ``ssp``, ``offset`` and ``key`` say where the first failure was, None where that is not known."""
+    ``container``, ``task``, ``ssp``, ``offset`` and ``key`` say where the first failure was, None where that
+    is not known."""
+
+    has_lines = True
 
     def __init__(self, message: str, *, result: DeployResult, failure: Failure | None = None) -> None:
         StreambenchError.__init__(self, message)
@@ -125,18 +147,21 @@ class DeployError(StreambenchError):
 
 
 class DeployTaskError(DeployError, TaskError):
-    """A deployment failed because a task raised. The text holds the lines of the task's own code that led there."""
+    """A deployment failed because a task raised. The text holds the lines of the task's own code that led
+    there."""
 
 
 def failed(result: DeployResult) -> DeployError:
-    """The error for a deployment of which containers failed: tasks that raised come before what else went wrong."""
+    """The error for a deployment of which containers failed: tasks that raised come before what else went
+    wrong."""
     failures = [each.failure for each in result.containers if each.failure is not None]
     first = next((each for each in failures if each.task is not None), failures[0])
     text = f"container {first.container}: {first.text}"
     if first.frames:
         text += f"\n{first.frames}"
     if len(failures) > 1:
-        text += f"\n(of {len(result.containers)} containers {len(failures)} failed; .result tells what became of each)"
+        count = f"of {len(result.containers)} containers {len(failures)} failed"
+        text += f"\n({count}; .result has the outcome of each)"
     kind = DeployError if first.task is None else DeployTaskError
     return kind(text, result=result, failure=first)
 
@@ -146,11 +171,19 @@ def _joined(former: DeployedContainer | None, later: DeployedContainer) -> Deplo
         return later
     offsets = {ssp: (former.offsets.get(ssp, pair)[0], pair[1]) for ssp, pair in later.offsets.items()}
     return DeployedContainer(
-        number=later.number, tasks=later.tasks, offsets=offsets, messages=former.messages + later.messages,
-        messages_by_partition=_added(former, later), seconds=former.seconds + later.seconds, failure=later.failure, attempt=later.attempt,
-        host=later.host or former.host, process=later.process or former.process,
+        number=later.number,
+        tasks=later.tasks,
+        offsets=offsets,
+        messages=former.messages + later.messages,
+        messages_by_partition=_added(former, later),
+        seconds=former.seconds + later.seconds,
+        failure=later.failure,
+        attempt=later.attempt,
+        host=later.host or former.host,
+        process=later.process or former.process,
         passed_over=former.passed_over + later.passed_over,
-    )  # fmt: skip
+        windows_left=former.windows_left.then(later.windows_left),
+    )
 
 
 def _added(former: DeployedContainer, later: DeployedContainer) -> Mapping[SystemStreamPartition, int]:

@@ -1,7 +1,7 @@
-"""The Spark session of a deployment: the one that is there, or one of its own.
+"""The Spark session of a deployment: the one that is there, the one of ``spark-submit``, or one of its own.
 
-A session of its own is quiet, keeps to the loopback interface where the master is on this machine, writes only below a temporary directory,
-and is gone with all its processes when the deployment is over.
+A session of its own is quiet, keeps to the loopback interface where the master is on this machine, writes
+only below a temporary directory, and is gone with all its processes when the deployment is over.
 """
 
 from __future__ import annotations
@@ -25,21 +25,26 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import urlsplit
 
 import streambench
-from streambench.config import Config
+from streambench.config import Config, masked
 from streambench.errors import ConfigError, MissingExtraError, StreambenchError
 from streambench.spark.shipment import installation
 
 if TYPE_CHECKING:
-    from pyspark import SparkConf
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 
-_MASTER = re.compile(r"local(\[\s*(\*|\d+)\s*(,\s*\d+\s*)?\])?|local-cluster\[.+\]|yarn|(spark|k8s|mesos|sc)://.+")
+_MASTER = re.compile(
+    r"local(\[\s*(\*|\d+)\s*(,\s*\d+\s*)?\])?|local-cluster\[.+\]|yarn|(spark|k8s|mesos|sc)://.+"
+)
 _LOCAL = re.compile(r"local(\[(?P<threads>\*|\d+)(?P<failures>,\d+)?\])?")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*(?P<memory>\d+)\s*\]")
 _LOOPBACK = re.compile(r"(spark|sc)://(localhost|127\.[\d.]+|\[::1\])(:|/|$)")
 
+_SPECULATION = "speculation"
+_SHUT_OUT = "two attempts at one container would shut each other out"
+_DEFAULT_MASTER = "local[*]"
 _ATTEMPTS = 4
 _CONNECT_PORT = 15002
 _CONNECT_S = 10
@@ -48,7 +53,7 @@ _EXIT_S = 20
 # Short-lived: what the second compiler would gain, it costs.
 _JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
-# WARN and below say nothing to somebody who deploys a job, and ERROR is in the exception anyhow.
+# WARN and below say nothing to a user who deploys a job, and ERROR is in the exception anyhow.
 _LOG4J = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -61,56 +66,100 @@ appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 
 
 class Lease:
-    """A session for the time of a deployment. ``close`` stops it if it was made for it, and leaves it alone if it was not."""
+    """A session for the time of a deployment. ``close`` stops it if it was made for it, and leaves it alone
+    if it was not."""
 
     def __init__(self, spark: SparkSession, master: str) -> None:
         self.spark = spark
         self.master = master
 
+    @property
+    def context(self) -> SparkContext | None:
+        """The session's SparkContext; None where its driver is another process."""
+        return None if is_connect(self.spark) else self.spark.sparkContext
+
     def host(self) -> str:
-        """The address at which the executors reach this process; the loopback one where nothing better can be found out."""
+        """The address at which the executors reach this process; the loopback one where nothing better can be
+        found out."""
         if is_connect(self.spark) or self.master.startswith("local"):
             return "127.0.0.1"
         return _setting(self.spark, "spark.driver.host") or "127.0.0.1"
 
     def close(self) -> None:
-        """Let go of the session; may be called more than once."""
+        """Release the session; may be called more than once."""
 
 
 def check_master(master: str | None) -> None:
     """Raise ConfigError for what is no address of a Spark, whether or not there is anything to do for it."""
     if master is not None and not _MASTER.fullmatch(master):
         raise ConfigError(
-            f"'{master}' is not a Spark master: give local[4] or local[*], spark://HOST:7077, yarn, k8s://https://HOST:PORT or sc://HOST"
+            f"'{masked('master', master)}' is not a Spark master: give local[4] or local[*], "
+            "spark://HOST:7077, yarn, "
+            "k8s://https://HOST:PORT or sc://HOST"
         )
 
 
 def lease(spark: SparkSession | None, master: str | None, config: Config) -> Lease:
-    """The given session, else the active one, else a new one on ``master`` (``local[*]`` if there is none).
+    """The given session, else the active one, else that of ``spark-submit``, else a new one on ``master``,
+    ``SPARK_REMOTE`` or the configuration's ``spark.master`` (``local[*]`` if none is given).
 
-    Raises MissingExtraError, and StreambenchError where Spark does not start or the active session is on another master."""
+    Raises MissingExtraError, and StreambenchError where Spark does not start or another session is there than
+    ``master`` names."""
     require()
     if spark is None:
         spark = _active()
-        if spark is not None and master is not None and _with_attempts(master) != _with_attempts(_master(spark)):
-            raise StreambenchError(
-                f"there is an active Spark session on {_master(spark)}, and this process can have only one: "
-                "stop it (spark.stop()), or name no master"
-            )
+        if spark is not None:
+            _check_same(master, _master(spark), f"there is an active Spark session on {_master(spark)}")
+    if spark is None and _is_submitted():
+        spark = _submitted(master, config)
     if spark is not None:
-        if _setting(spark, "spark.speculation") == "true":
-            raise StreambenchError(
-                "spark.speculation is true: two attempts at one container would shut each other out; start the session without it"
-            )
+        _refuse_speculation(spark, "the session")
         return Lease(spark, _master(spark))
-    master = master or "local[*]"
+    master = master or chosen_master(config)
     if master.startswith("sc://"):
-        return _ConnectLease(master)
+        leased = _ConnectLease(master)
+        try:
+            _refuse_speculation(leased.spark, "the Spark Connect server")
+        except BaseException:
+            leased.close()
+            raise
+        return leased
     return _OwnLease(master, config)
 
 
+def check_settings(config: Config) -> None:
+    """Raise ConfigError for settings of the configuration under ``spark.`` that a deployment cannot live
+    with."""
+    if config.below("spark.").get(_SPECULATION, "").strip().lower() == "true":
+        raise config.error(f"spark.{_SPECULATION}", f"is true: {_SHUT_OUT}; leave it out")
+
+
+def _refuse_speculation(spark: SparkSession, which: str) -> None:
+    if _setting(spark, f"spark.{_SPECULATION}").strip().lower() == "true":
+        raise ConfigError(
+            f"spark.{_SPECULATION} is true: {_SHUT_OUT}; start {which} without it",
+            key=f"spark.{_SPECULATION}",
+        )
+
+
+def likely_master(config: Config) -> str:
+    """The master that a deployment uses if it names none; for displays, before anything is started."""
+    active = _active()
+    if active is not None:
+        return _master(active)
+    return "the master of spark-submit" if _is_submitted() else chosen_master(config)
+
+
+def chosen_master(config: Config) -> str:
+    """The master of a session that a deployment starts by itself and for which none is named."""
+    given = config.below("spark.").get("master")
+    master = os.environ.get("SPARK_REMOTE") or given or _DEFAULT_MASTER
+    check_master(master)
+    return master
+
+
 def is_connect(spark: SparkSession) -> bool:
-    """Whether a session is a Spark Connect client, whose driver is another process."""
+    """True where a session is a Spark Connect client, whose driver is another process."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
@@ -132,12 +181,44 @@ def _active() -> SparkSession | None:
         return None
 
 
+def _is_submitted() -> bool:
+    """True where ``spark-submit`` has started this program, and its JVM waits for a session."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _submitted(master: str | None, config: Config) -> SparkSession:
+    """The session of ``spark-submit``, which ends with the program: a JVM that has stopped one starts no
+    other on some masters. It takes the keys of the configuration under ``spark.`` that were not submitted."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    SparkContext._ensure_initialized()
+    conf = SparkConf()
+    submitted = conf.get("spark.master", "") or ""
+    if submitted:
+        _check_same(master, submitted, f"spark-submit has started this program on {submitted}")
+    else:
+        conf.set("spark.master", _with_attempts(master or chosen_master(config)))
+    for key, value in config.below("spark.").items():
+        if not conf.contains(f"spark.{key}"):
+            conf.set(f"spark.{key}", value)
+    with _signals_untouched():
+        return SparkSession.builder.config(conf=conf).getOrCreate()
+
+
+def _check_same(master: str | None, present: str, there: str) -> None:
+    if master is not None and _with_attempts(master) != _with_attempts(present):
+        raise StreambenchError(
+            f"{there}, and this process can have only one: stop it (spark.stop()), or name no master"
+        )
+
+
 def _master(spark: SparkSession) -> str:
     return _setting(spark, "spark.master")
 
 
 def _setting(spark: SparkSession, key: str) -> str:
-    """A setting of a session; empty where it has none, or does not tell."""
+    """A setting of a session; empty where it has none, or does not show it."""
     try:
         return spark.conf.get(key, "") or ""
     except Exception as error:
@@ -146,7 +227,8 @@ def _setting(spark: SparkSession, key: str) -> str:
 
 
 def _with_attempts(master: str) -> str:
-    """A local master that starts a task again when its Python process dies, as all others do by themselves."""
+    """A local master that starts a task again when its Python process dies, as all others do by
+    themselves."""
     match = _LOCAL.fullmatch(master)
     if match is None or match["failures"]:
         return master
@@ -200,7 +282,9 @@ class _OwnLease(Lease):
             said = self._last_words()
             self._let_go()
             if isinstance(error, Exception):
-                raise StreambenchError(f"Spark does not start on {master}: {_first_line(error)}{said}") from error
+                raise StreambenchError(
+                    f"Spark does not start on {masked('master', master)}: {_first_line(error)}{said}"
+                ) from error
             raise
         super().__init__(spark, master)
 
@@ -209,7 +293,9 @@ class _OwnLease(Lease):
             try:
                 self.spark.stop()
             except Exception as error:
-                log.debug("while stopping the session: %s", error)  # a JVM that has died by itself: what led here says more
+                log.debug(
+                    "while stopping the session: %s", error
+                )  # a JVM that has died by itself: what led here says more
             finally:
                 self._let_go()
 
@@ -242,20 +328,31 @@ class _OwnLease(Lease):
             settings["spark.driver.extraJavaOptions"] = logging_option
         cluster = _LOCAL_CLUSTER.fullmatch(master)
         if cluster and int(cluster["memory"]) < 1024:
-            settings["spark.executor.memory"] = f"{cluster['memory']}m"  # an executor that is larger than its worker would never start
-        return settings | {f"spark.{key}": value for key, value in config.below("spark.").items()}
+            settings["spark.executor.memory"] = (
+                f"{cluster['memory']}m"  # an executor that is larger than its worker would never start
+            )
+        given = {f"spark.{key}": value for key, value in config.below("spark.").items() if key != "master"}
+        return settings | given
 
     def _variables(self, master: str) -> dict[str, str]:
-        """What the JVM is to find in its environment."""
-        variables = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON") or sys.executable, "PYSPARK_PIN_THREAD": "true"}
+        """Environment variables for the JVM."""
+        variables = {
+            "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON") or sys.executable,
+            "PYSPARK_PIN_THREAD": "true",
+        }
         if _is_here(master):
-            variables |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LAUNCHER_OPTS": _JAVA_OPTIONS, "PYSPARK_PYTHON": sys.executable}
+            variables |= {
+                "SPARK_LOCAL_IP": "127.0.0.1",
+                "SPARK_LAUNCHER_OPTS": _JAVA_OPTIONS,
+                "PYSPARK_PYTHON": sys.executable,
+            }
         if _LOCAL_CLUSTER.fullmatch(master):
             variables["SPARK_HOME"] = str(self._overlay())
         return variables
 
     def _overlay(self) -> Path:
-        """A SPARK_HOME of links: the executors of a local cluster write into it, and it must not be the Python installation."""
+        """A SPARK_HOME of links: the executors of a local cluster write into it, and it must not be the
+        Python installation."""
         from pyspark.find_spark_home import _find_spark_home
 
         home = self._directory / "home"
@@ -267,7 +364,7 @@ class _OwnLease(Lease):
         return home
 
     def _last_words(self) -> str:
-        """What the JVM printed last, for an error."""
+        """Last output of the JVM, for an error."""
         try:
             lines = (self._directory / "spark.log").read_text(errors="replace").strip().splitlines()
         except OSError:
@@ -297,15 +394,16 @@ class _OwnLease(Lease):
 class _Jvm:
     """The process of the JVM, known from its first moment on.
 
-    PySpark hands it out only when it answers. One that is interrupted before has lost where it was to report itself, and stays for ever:
-    it does not even look whether its standard input has ended."""
+    PySpark hands it out only when it answers. One that is interrupted before has lost where it was to report
+    itself, and stays for ever: it does not even look whether its standard input has ended."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._is_interrupted = False
 
     def launch(self, conf: SparkConf, output: BinaryIO) -> Any:
-        """Start it; the gateway to it. What it prints goes to ``output``. Ctrl-C ends it before it raises KeyboardInterrupt."""
+        """Start it; the gateway to it. What it prints goes to ``output``. Ctrl-C ends it before it raises
+        KeyboardInterrupt."""
         from pyspark import java_gateway
 
         module: Any = java_gateway
@@ -361,22 +459,35 @@ def _require_java() -> None:
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=str(Path(home, "bin"))) if home else shutil.which("java")
     if found is None:
-        where = f"JAVA_HOME is {home}, which holds no bin/java" if home else "there is no java on the PATH, and JAVA_HOME is not set"
+        where = (
+            f"JAVA_HOME is {home}, which holds no bin/java"
+            if home
+            else "there is no java on the PATH, and JAVA_HOME is not set"
+        )
         raise StreambenchError(
-            f"Spark needs Java 17 or newer, and {where}. Install one (Debian: apt-get install openjdk-17-jre-headless; conda: openjdk=17)"
+            f"Spark needs Java 17 or newer, and {where}. Install one (Debian: apt-get install "
+            "openjdk-17-jre-headless; conda: openjdk=17)"
         )
 
 
 def _import_path() -> list[str]:
-    """Where this process imports its own modules from, so that Python workers on the same machine find them, too: what is not part of the
-    installation."""
-    places = [str(Path(streambench.__file__).parent.parent), *(str(Path(entry or ".").resolve()) for entry in sys.path)]
-    return [place for place in dict.fromkeys(places) if not f"{place}{os.sep}".startswith(installation()) and Path(place).is_dir()]
+    """Paths from which this process imports its own modules from, so that Python workers on the same machine
+    find them, too: what is not part of the installation."""
+    places = [
+        str(Path(streambench.__file__).parent.parent),
+        *(str(Path(entry or ".").resolve()) for entry in sys.path),
+    ]
+    return [
+        place
+        for place in dict.fromkeys(places)
+        if not f"{place}{os.sep}".startswith(installation()) and Path(place).is_dir()
+    ]
 
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Variables that the JVM and PySpark read once, at their start. Those that PySpark sets itself stay: it needs them later."""
+    """Variables that the JVM and PySpark read once, at their start. Those that PySpark sets itself stay: it
+    needs them later."""
     former = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

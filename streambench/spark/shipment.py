@@ -1,8 +1,8 @@
 """Packing what travels to the executors.
 
-Code that is installed there (streambench, packages) is sent by name. A task class of a notebook, of a file beside the configuration, or of
-any module that is not part of the Python installation is sent itself: executors may not have that file, and a Python worker that Spark
-reuses would still have its former contents.
+Code that is installed there (streambench, packages) is sent by name. A task class of a notebook, of a file
+beside the configuration, or of any module that is not part of the Python installation is sent itself:
+executors may not have that file, and a Python worker that Spark reuses would still have its former contents.
 """
 
 from __future__ import annotations
@@ -19,46 +19,60 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from streambench.config import Config
+from streambench.container.tasks.functions import unsendable
 from streambench.errors import StreambenchError
 from streambench.metrics.reporter import is_builtin
 from streambench.spark.worker import RunContainers, Shipment
-from streambench.system.systems import Systems
 
 _BY_NAME = {"streambench", "streambench_magics", "__main__", "__mp_main__"}
 
 
 def pack(shipment: Shipment) -> RunContainers:
-    """What is handed to Spark. Raises StreambenchError where the task holds something that cannot be sent."""
+    """Everything handed to Spark. Raises StreambenchError where the task holds something that cannot be
+    sent."""
     with _own_modules_by_value():
         try:
             return RunContainers(_cloudpickle().dumps(shipment))
         except Exception as error:
             raise StreambenchError(
-                f"{getattr(shipment.task, '__name__', shipment.task)} cannot be sent to Spark ({type(error).__name__}: {error}): it refers "
-                "to something that exists only in this process, such as a lock, a connection or a Spark session; make such things in init()"
+                f"{getattr(shipment.task, '__name__', shipment.task)} cannot be sent to Spark "
+                f"({type(error).__name__}: {error}): it refers "
+                "to something that exists only in this process, such as a lock, a connection or a Spark "
+                "session; "
+                f"{unsendable(shipment.task)}"
             ) from error
 
 
-def directories(config: Config) -> dict[str, str]:
-    """Per configuration key, the existing directories in which the job's streams and checkpoints are kept."""
-    keys = [f"systems.{system}.path" for system in Systems(config).names()]
-    if config.text("task.checkpoint.system") == "file":
-        keys.append("task.checkpoint.path")
-    paths = {key: config.path(key) for key in keys if config.text(key)}
-    return {key: str(path) for key, path in paths.items() if path.is_dir()}
-
-
 def without_endpoints(config: Config) -> Config:
-    """The configuration without Prometheus reporters: a container on Spark lives too short to be scraped, on a machine nobody knows
-    beforehand. The other reporters report from the executors."""
-    names = config.names("metrics.reporters")
-    kept = [name for name in names if not is_builtin(config, name, "prometheus")]
-    return config if kept == names else config.with_values({"metrics.reporters": kept or None})
+    """The configuration without Prometheus reporters: a container on Spark lives too short to be scraped, on
+    a machine that is not known beforehand. The other reporters report from the executors."""
+    left_out = _endpoints(config)
+    kept = [name for name in config.names("metrics.reporters") if name not in left_out]
+    return config.with_values({"metrics.reporters": kept or None}) if left_out else config
+
+
+def without_effect(config: Config) -> str:
+    """The warning about reporters that report nothing from Spark; empty where there are none."""
+    names = _endpoints(config)
+    if not names:
+        return ""
+    which = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} left out on Spark"
+    return (
+        f"metrics.reporters: {which}: Prometheus cannot ask containers that end with the batch, on machines "
+        "that are not known "
+        "beforehand. To keep metrics of deployments, add a reporter with "
+        "metrics.reporter.<name>.class=snapshot and "
+        ".stream=SYSTEM.STREAM (or class=log); `streambench run` serves Prometheus as before"
+    )
+
+
+def _endpoints(config: Config) -> list[str]:
+    return [name for name in config.names("metrics.reporters") if is_builtin(config, name, "prometheus")]
 
 
 def sources(*code: Any) -> dict[str, str]:
-    """The text of each file or notebook cell that holds methods of these classes (or is one of these functions), as far as it is known
-    here."""
+    """The text of each file or notebook cell that holds methods of these classes (or is one of these
+    functions), where it is known here."""
     parts = [part for each in code for part in _parts(each)]
     files = {part.__code__.co_filename for part in parts if isinstance(part, FunctionType)}
     texts = {file: "".join(linecache.getlines(file)) for file in files if not file.startswith(installation())}
@@ -66,7 +80,10 @@ def sources(*code: Any) -> dict[str, str]:
 
 
 def _parts(code: Any) -> list[Any]:
-    return [part for kind in code.__mro__ for part in vars(kind).values()] if isinstance(code, type) else [code]
+    if not isinstance(code, type):
+        return [code]
+    members = [part for kind in code.__mro__ for part in vars(kind).values()]
+    return [part.__func__ if isinstance(part, staticmethod) else part for part in members]
 
 
 @contextmanager
@@ -84,7 +101,8 @@ def _own_modules_by_value() -> Iterator[None]:
 
 
 def own_modules() -> list[ModuleType]:
-    """The modules that were loaded from files outside the Python installation; streambench is none of them."""
+    """The modules that were loaded from files outside the Python installation; streambench is none of
+    them."""
     installed = installation()
     found = []
     for name, module in list(sys.modules.items()):
@@ -97,8 +115,8 @@ def own_modules() -> list[ModuleType]:
 
 
 def installation() -> tuple[str, ...]:
-    """The directories of the Python installation, each with a separator behind it; those of a virtual environment and of the Python below
-    it."""
+    """The directories of the Python installation, each with a separator behind it; those of a virtual
+    environment and of the Python below it."""
     paths = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     paths += [*site.getsitepackages(), site.getusersitepackages()]
     both = {str(path) for each in paths for path in (Path(each), Path(each).resolve())}

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import uuid
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,34 +23,41 @@ log = logging.getLogger(__name__)
 
 _AGAIN_S = 0.2
 _MOST_TEXT = 500
+_SHOWN = 8
 
 
 class SparkJob:
-    """``start``, then ``wait`` until it returns False; then either ``reports`` holds a Report of each container, or ``reason`` says why
-    not.
+    """One job of Spark's. ``title``: its name in Spark's own tools, as job group and description.
+
+    ``start``, then ``wait`` until it returns False; then either ``reports`` holds a Report of each
+    container, or ``reason`` says why not.
 
     The frame is collected exactly once: Spark would run the containers again with every action."""
 
-    def __init__(self, spark: SparkSession, run: RunContainers, containers: int) -> None:
+    def __init__(self, spark: SparkSession, run: RunContainers, title: str) -> None:
         from pyspark import InheritableThread
 
         self.reports: list[Report] = []
         self.reason = ""
         self._spark = spark
         self._run = run
-        self._containers = containers
-        self._tag = f"streambench-{uuid.uuid4().hex}"
-        # A classic session's own tags are known only to the thread that added them; those of its context are known to all.
+        self._title = title
+        # Spark Connect shows the tag, and nothing else of who a job belongs to.
+        self._tag = f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', title)}-{uuid.uuid4().hex}"
+        # A classic session's own tags are known only to the thread that added them; those of its context are
+        # known to all.
         context = None if is_connect(spark) else spark.sparkContext
+        self._context = context
         self._add_tag = partial(context.addJobTag if context else spark.addTag, self._tag)
         self._cancel = partial(context.cancelJobsWithTag if context else spark.interruptTag, self._tag)
         self._thread: threading.Thread = InheritableThread(target=self._collect, session=spark, daemon=True)
-        # Waited for instead of the thread: up to Python 3.12, a ``join`` that KeyboardInterrupt ends takes the thread for dead.
+        # Waited for instead of the thread: up to Python 3.12, a ``join`` that KeyboardInterrupt ends takes
+        # the thread for dead.
         self._ended = threading.Event()
 
     @property
     def alive(self) -> bool:
-        """Whether it has begun and not ended yet."""
+        """True from its begin to its end."""
         return self._thread.ident is not None and not self._ended.is_set()
 
     def start(self) -> None:
@@ -62,7 +70,8 @@ class SparkJob:
         return self.alive
 
     def interrupt(self, seconds: float) -> None:
-        """Have Spark cancel the job and wait for that, at most so long. Spark kills the Python processes of its tasks a moment later."""
+        """Have Spark cancel the job and wait for that, at most so long. Spark kills the Python processes of
+        its tasks a moment later."""
         until = time.monotonic() + seconds
         # Again and again: a job that Spark has not registered yet would miss a single request.
         while self.alive and time.monotonic() < until:
@@ -73,9 +82,13 @@ class SparkJob:
             self._ended.wait(_AGAIN_S)
 
     def _collect(self) -> None:
-        count = self._containers
+        numbers = self._run.numbers
+        count = len(numbers)
         try:
             self._add_tag()
+            if self._context is not None:
+                # Of this thread alone, and of the jobs that it starts.
+                self._context.setJobGroup(self._tag, f"{self._title}: {_containers(numbers)}")
             # One row per partition, hence one Spark task per container.
             frame = self._spark.range(0, count, 1, count).mapInArrow(self._run, SCHEMA)
             self.reports = [pickle.loads(row[0]) for row in frame.collect()]
@@ -86,16 +99,32 @@ class SparkJob:
             self._ended.set()
 
 
+def _containers(numbers: Sequence[int]) -> str:
+    if len(numbers) == 1:
+        return f"container {numbers[0]}"
+    if len(numbers) == numbers[-1] - numbers[0] + 1:
+        return f"containers {numbers[0]} to {numbers[-1]}, a task each"
+    more = f" and {len(numbers) - _SHOWN} more" if len(numbers) > _SHOWN else ""
+    return f"containers {', '.join(map(str, numbers[:_SHOWN]))}{more}, a task each"
+
+
 def reason_of(error: BaseException) -> str:
-    """What is worth telling of an error of Spark, whose texts run to pages."""
+    """The useful part of an error of Spark, whose texts run to pages."""
     text = str(error)
     absent = re.search(r"No module named '([^']+)'", text)
     if absent:
         return (
-            f"the Python of the executors has no module {absent[1]}: install streambench there, in the same version; if it is installed, "
-            f"Spark starts another Python: set PYSPARK_PYTHON (to {sys.executable}, on this machine) before the session starts"
+            f"the Python of the executors has no module {absent[1]}: install streambench there, in the same "
+            "version; if it is installed, "
+            f"Spark starts another Python: set PYSPARK_PYTHON (to {sys.executable}, on this machine) before "
+            "the session starts"
         )
-    for telling in (r"most recent failure: (.*)", r"(.*Python worker exited unexpectedly.*)", r"^(\w+(?:Error|Exception): .*)", r"(\S.*)"):
+    for telling in (
+        r"most recent failure: (.*)",
+        r"(.*Python worker exited unexpectedly.*)",
+        r"^(\w+(?:Error|Exception): .*)",
+        r"(\S.*)",
+    ):
         found = re.search(telling, text, re.MULTILINE)
         if found:
             return f"Spark gave up: {found[1].strip()[:_MOST_TEXT]}"

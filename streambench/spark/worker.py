@@ -1,8 +1,9 @@
-"""What runs inside a Spark task: one container, from its last commit to the planned ends.
+"""The code inside a Spark task: one container, from its last commit to the planned ends.
 
-A task that Spark starts again, on whatever machine, is nothing special: it claims the container anew, which fences the one before, and goes
-on from the last commit. What the container raises is returned as a row and not raised, since it would only fail again at the same message;
-what kills the process is left to Spark. Nothing here relies on being allowed to finish: Spark kills Python workers without a word.
+A task that Spark starts again, on whatever machine, is nothing special: it claims the container again, which
+fences the one before, and goes on from the last commit. What the container raises is returned as a row and
+not raised, since it would only fail again at the same message; what kills the process is left to Spark.
+Nothing here relies on being allowed to finish: Spark kills Python workers without a word.
 """
 
 from __future__ import annotations
@@ -14,75 +15,102 @@ import pickle
 import shutil
 import socket
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from msgspec import Struct
 
 import streambench
-from streambench import load
+from streambench import imports as load
+from streambench.checkpoint.factory import checkpoint_manager
 from streambench.config import Config
 from streambench.container.container import Container
-from streambench.container.rejects import PassedOver
-from streambench.container.snapshot import ContainerSnapshot
-from streambench.errors import StreambenchError
-from streambench.job.drive import Driver
+from streambench.container.observe.snapshot import ContainerSnapshot
+from streambench.container.outputs.dead_letters import ErrorCounts
+from streambench.container.timers import WindowsLeft
+from streambench.errors import FencedError, StreambenchError
 from streambench.job.failure import Failure
+from streambench.job.runner import ContainerRunner
 from streambench.metrics.log_reporter import show_on_stderr
 from streambench.model import SystemStreamPartition
 from streambench.planning.model import JobModel
+from streambench.redaction import redacted
 from streambench.spark.progress import Address, Teller
+from streambench.spark.running import DriverWatch, container_holders, remaining
+from streambench.spark.shared import SharedDirectory, check_shared
+from streambench.system.log.arrays import binaries
 
 SCHEMA = "report binary"
 """The columns of what ``RunContainers`` returns: a pickled Report per container."""
 
+log = logging.getLogger(__name__)
+
+_REPLACED_S = 120.0
+_KILLED_WITHIN_S = 10.0
 _MOST_WARNINGS = 100
 _STORE_PLACES = ("job.logged.store.base.dir", "job.non-logged.store.base.dir")
 _PROGRESS_S = 0.25
 
 
 class Shipment(Struct):
-    """What a container needs, in another process: its configuration, the task class itself, and what was planned.
+    """All that a container needs in another process: its configuration, the task class itself, and what was
+    planned.
 
-    ``names``: what the configuration names in the driver's ``__main__``, such as a chooser that is written in the notebook.
-    ``directories``: per configuration key a directory that the driver sees and every executor must see, too. ``sources``: the text of files
-    that hold the task's code, so that a traceback shows it where the file is not (a notebook's cells are nowhere)."""
+    ``names``: what the configuration names in the driver's ``__main__``, such as a chooser that is written in
+    the notebook. ``directories``: per configuration key a directory that the driver sees and every executor
+    must see, too. ``sources``: the text of files that hold the task's code, so that a traceback shows it
+    where the file is not (a notebook's cells are nowhere). ``lease``: the file that the deploying process has
+    locked as long as it lives."""
 
     config: Config
     task: Any
     names: Mapping[str, Any]
     model: JobModel
     ends: Mapping[SystemStreamPartition, str]
-    directories: Mapping[str, str]
+    directories: Mapping[str, SharedDirectory]
     sources: Mapping[str, str]
     progress: Address | None
+    lease: str = ""
+
+
+class Warned(Struct, frozen=True):
+    """A warning of a container. ``kind`` is its text before its values were filled in."""
+
+    kind: str
+    text: str
 
 
 class Report(Struct):
-    """What became of a container. ``offsets``: before and after, where it ended well. ``messages_by_partition``: also where it failed,
-    unless it never came to its inputs. ``warnings``: what it logged."""
+    """Outcome of a container. ``starts``: where this attempt began, empty where it never came to its inputs.
+    ``offsets``: before and after, where it ended well.
+    ``messages_by_partition``: also where it failed, unless it never came to its inputs. ``warnings``: what it
+    logged."""
 
     number: int
     attempt: int
     host: str
     process: int
+    starts: Mapping[SystemStreamPartition, str] = {}
     messages: int = 0
     messages_by_partition: Mapping[SystemStreamPartition, int] = {}
     seconds: float = 0.0
     offsets: Mapping[SystemStreamPartition, tuple[str, str]] = {}
     failure: Failure | None = None
-    passed_over: PassedOver = PassedOver()
-    warnings: tuple[str, ...] = ()
+    passed_over: ErrorCounts = ErrorCounts()
+    warnings: tuple[Warned, ...] = ()
+    windows_left: WindowsLeft = WindowsLeft()
 
 
 class RunContainers:
-    """The function for ``DataFrame.mapInArrow``: each row of its input is the number of a container to be run.
+    """The function for ``DataFrame.mapInArrow``: each row of its input is the number of a container to be
+    run.
 
-    ``shipment``: a pickled Shipment; it stays packed until the executor is known to have the same version of streambench. ``generation`` is
-    set once it is opened, which is after packing has proved possible."""
+    ``shipment``: a pickled Shipment; it stays packed until the executor is known to have the same version of
+    streambench. ``generation`` is set once it is opened, which is after packing has proved possible.
+    ``numbers``: the containers of the rows 0, 1, 2 and so on; empty: they are the rows."""
 
     __name__ = "run_containers"
 
@@ -90,12 +118,14 @@ class RunContainers:
         self.shipment = shipment
         self.version = version
         self.generation = 0
+        self.numbers: tuple[int, ...] = ()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for number in batch.column(0).to_pylist():
+            for row in batch.column(0).to_pylist():
+                number = self.numbers[row] if self.numbers else row
                 report = pickle.dumps(self.run(number))
-                yield pa.RecordBatch.from_arrays([pa.array([report], pa.binary())], names=["report"])
+                yield pa.RecordBatch.from_arrays([binaries([report])], names=["report"])
 
     def run(self, number: int) -> Report:
         """Run a container. Whatever it raises stands in the report."""
@@ -103,44 +133,75 @@ class RunContainers:
         try:
             if self.version != streambench.__version__:
                 raise StreambenchError(
-                    f"the executor on {report.host} has streambench {streambench.__version__}, the driver {self.version}: "
+                    f"the executor on {report.host} has streambench {streambench.__version__}, the driver "
+                    f"{self.version}: "
                     "install the same version on both"
                 )
             _run(self._unpacked(), self.generation, report)
         except (KeyboardInterrupt, GeneratorExit):
             raise
-        except BaseException as error:  # sys.exit() in a task included: the process itself must go on, Spark reuses it
+        # sys.exit() in a task included: the process itself must go on, Spark reuses it.
+        except BaseException as error:
+            if self._is_replaced(error) and not self._is_killed_late(number):
+                raise  # Spark then starts this container again, if it has not ended well elsewhere
             report.failure = Failure.of(error, number)
         return report
+
+    def _is_replaced(self, error: BaseException | None) -> bool:
+        """True where another attempt at the same container has taken over, and not another start of the
+        job."""
+        while error is not None and not isinstance(error, FencedError):
+            error = error.__cause__
+        if error is None:
+            return False
+        shipment = self._unpacked()
+        manager = checkpoint_manager(shipment.config, shipment.model.name)
+        try:
+            last = manager.last_generation()
+        finally:
+            manager.close()
+        return last is not None and last.number == self.generation
+
+    def _is_killed_late(self, number: int) -> bool:
+        """Wait for the attempt that has taken over, and for Spark to kill this one; return True where that
+        attempt goes on for too long to be Spark's."""
+        shipment = self._unpacked()
+        log.info("container %d: another attempt has taken over; this one waits to be killed", number)
+
+        def others() -> dict[int, str]:
+            holders = container_holders(shipment.config, shipment.model.name)
+            return {number: holders[number]} if number in holders else {}
+
+        if remaining(others, _REPLACED_S):
+            return True
+        time.sleep(_KILLED_WITHIN_S)
+        return False
 
     def _unpacked(self) -> Shipment:
         try:
             shipment: Shipment = pickle.loads(self.shipment)
         except ModuleNotFoundError as error:
             raise StreambenchError(
-                f"the task needs the module {error.name}, which is not installed on the executor {socket.gethostname()}; install it there"
+                f"the task needs the module {error.name}, which is not installed on the executor "
+                f"{socket.gethostname()}; install it there"
             ) from error
         return shipment
 
 
 def _run(shipment: Shipment, generation: int, report: Report) -> None:
-    for key, directory in shipment.directories.items():
-        if not Path(directory).is_dir():
-            raise StreambenchError(
-                f"{key}: the executor on {report.host} does not see {directory}; executors and driver must share that directory, "
-                "on a network file system"
-            )
+    check_shared(shipment.directories, report.host)
     for file, text in shipment.sources.items():
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    load.bring(shipment.names)
+    load.install_main_names(shipment.names)
     with local_files(shipment.config) as config:
         _drive(shipment, config, generation, report)
 
 
 @contextmanager
 def local_files(config: Config) -> Iterator[Config]:
-    """The configuration with a directory for the files of stores that is this attempt's own, on a disk of this machine: an attempt that
-    Spark has given up may be alive for a while, and holds its own. It goes afterwards; if it cannot, with Spark's other local files."""
+    """The configuration with a directory for the files of stores that is this attempt's own, on a disk of
+    this machine: an attempt that Spark has given up may be alive for a while, and holds its own. It goes
+    afterwards; if it cannot, with Spark's other local files."""
     if not config.names_below("stores."):
         yield config
         return
@@ -160,7 +221,12 @@ def local_files(config: Config) -> Iterator[Config]:
 
 def _drive(shipment: Shipment, config: Config, generation: int, report: Report) -> None:
     container = Container(
-        config, shipment.task, model=shipment.model, number=report.number, generation=generation, ends=shipment.ends
+        config,
+        shipment.task,
+        model=shipment.model,
+        number=report.number,
+        generation=generation,
+        ends=shipment.ends,
     )
     teller = Teller(shipment.progress, report.number, report.attempt)
     warnings = _Warnings()
@@ -168,21 +234,38 @@ def _drive(shipment: Shipment, config: Config, generation: int, report: Report) 
     logger.addHandler(warnings)
     if shipment.config.names("metrics.reporters"):
         show_on_stderr()
-    teller.tell("active", 0)
+    teller.report("active", 0)
+    watch = DriverWatch(shipment.lease)
+    is_orphan = False
+
+    def observe(snapshot: ContainerSnapshot) -> None:
+        nonlocal is_orphan
+        teller.report("active", snapshot.processed)
+        if not is_orphan and watch.is_gone():
+            is_orphan = True
+            runner.stop_soon()
+
     try:
-        ran = Driver(container, on_snapshot=lambda snapshot: _tell(teller, snapshot), every_s=_PROGRESS_S).run("caught-up")
+        runner = ContainerRunner(container, on_snapshot=observe, every_s=_PROGRESS_S)
+        ran = runner.run("caught-up")
         report.messages, report.seconds, report.offsets = ran.messages, ran.seconds, ran.offsets
+        report.windows_left = ran.windows_left
+        if is_orphan and ran.ended == "signal":
+            raise StreambenchError(
+                "the process that deployed the job has ended, and the container stopped with a commit; the "
+                "next start goes on from there"
+            )
     finally:
-        report.messages, report.passed_over = container.processed, container.passed_over
+        partitions = (
+            container.status.multiplexer.partitions if container.status.multiplexer is not None else {}
+        )
+        report.starts = {ssp: partition.start for ssp, partition in partitions.items()}
+        report.messages, report.passed_over = container.processed, container.error_counts
         report.messages_by_partition = {each.ssp: each.processed for each in container.last_partitions}
-        report.warnings = tuple(warnings.texts)
+        report.warnings = tuple(warnings.kept)
         logger.removeHandler(warnings)
-        teller.tell("done", container.processed)
+        teller.report("done", container.processed)
         teller.close()
-
-
-def _tell(teller: Teller, snapshot: ContainerSnapshot) -> None:
-    teller.tell("active", snapshot.processed)
 
 
 def _attempt() -> int:
@@ -195,12 +278,12 @@ def _attempt() -> int:
 
 
 class _Warnings(logging.Handler):
-    """Keeps the first warnings as text: nobody reads the log of an executor."""
+    """Keeps the first warnings as text: the log of an executor is seldom read."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self.texts: list[str] = []
+        self.kept: list[Warned] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        if len(self.texts) < _MOST_WARNINGS:
-            self.texts.append(record.getMessage())
+        if len(self.kept) < _MOST_WARNINGS:
+            self.kept.append(Warned(str(record.msg), redacted(record.getMessage())))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streambench import Config, OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
-from streambench.checkpoint.choice import checkpoint_manager
+from streambench.checkpoint.factory import checkpoint_manager
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import PartitionMetadata
 from streambench.planning.plan import job_name
@@ -16,31 +16,43 @@ from streambench.system.systems import Systems
 
 
 class Job:
-    """A configuration with one log system, and what is in its streams: ``log.in`` and ``log.out``, as JSON, two partitions each."""
+    """A configuration with one log system, and what is in its streams: ``log.in`` and ``log.out``, as JSON,
+    two partitions each."""
 
     def __init__(self, directory: Path, **settings: Any) -> None:
         self.directory = directory
         self.config = Config.from_text(
-            "\n".join([
-                "job.name=job", "job.container.count=2", "task.inputs=log.in", "systems.log.samza.factory=log", "systems.log.path=streams",
-                "systems.log.samza.msg.serde=json", "systems.log.samza.key.serde=string", "systems.log.samza.offset.default=oldest",
-                "systems.log.streams.out.partitions=2",
-            ]),
+            "\n".join(
+                [
+                    "job.name=job",
+                    "job.container.count=2",
+                    "task.inputs=log.in",
+                    "systems.log.samza.factory=log",
+                    "systems.log.path=streams",
+                    "systems.log.samza.msg.serde=json",
+                    "systems.log.samza.key.serde=string",
+                    "systems.log.samza.offset.default=oldest",
+                    "systems.log.streams.out.partitions=2",
+                ]
+            ),
             directory=directory,
-        ).with_values(settings)  # fmt: skip
+        ).with_values(settings)
         systems = Systems(self.config)
         systems.create(SystemStream("log", "in"), 2)
         systems.close()
 
     def send(self, first: int, last: int) -> None:
-        """Put the numbers from ``first`` up to but not ``last`` into the input: even ones into partition 0, odd ones into partition 1."""
+        """Put the numbers from ``first`` up to but not ``last`` into the input: even ones into partition 0,
+        odd ones into partition 1."""
         systems = Systems(self.config)
         producer = systems.producer("log", MetricsRegistry())
         producer.register("test")
         producer.start()
         for number in range(first, last):
             key, message = f"k{number % 7}".encode(), str(number).encode()
-            producer.send("test", OutgoingMessageEnvelope(SystemStream("log", "in"), message, key, partition=number % 2))
+            producer.send(
+                "test", OutgoingMessageEnvelope(SystemStream("log", "in"), message, key, partition=number % 2)
+            )
         producer.flush("test")
         producer.stop()
         systems.close()
@@ -62,7 +74,12 @@ class Job:
                 consumer.start()
                 while len(rows) < int(here.upcoming or 0) - int(here.oldest):
                     for envelope in consumer.poll({ssp: 100_000}, 1000):
-                        rows.append((None if envelope.key is None else envelope.key.decode(), msgspec.json.decode(envelope.message)))
+                        rows.append(
+                            (
+                                None if envelope.key is None else envelope.key.decode(),
+                                msgspec.json.decode(envelope.message),
+                            )
+                        )
                 consumer.stop()
         finally:
             systems.close()
@@ -97,7 +114,10 @@ def committed(config: Config) -> dict[str, dict[str, str]]:
     """Per task and partition, the last offset that a job has committed."""
     manager = checkpoint_manager(config, job_name(config))
     try:
-        return {task: {str(ssp): offset for ssp, offset in each.offsets.items()} for task, each in manager.read_last().items()}
+        return {
+            task: {str(ssp): offset for ssp, offset in each.offsets.items()}
+            for task, each in manager.read_last().items()
+        }
     finally:
         manager.close()
 

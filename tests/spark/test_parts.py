@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy
@@ -17,19 +18,27 @@ import pytest
 from streambench import Config, StreambenchError, TaskError
 from streambench.job.failure import Failure
 from streambench.model import SystemStreamPartition
+from streambench.spark.deployment import warning_lines
 from streambench.spark.progress import Address, Listener, Teller
 from streambench.spark.result import DeployedContainer, DeployError, DeployResult, DeployTaskError, failed
 from streambench.spark.session import _import_path, _with_attempts, lease
 from streambench.spark.shipment import own_modules, sources
 from streambench.spark.spark_job import SparkJob, reason_of
+from streambench.spark.worker import Report, Warned
 
 A, B = SystemStreamPartition("log", "a", 0), SystemStreamPartition("log", "b", 1)
 
 
-def told(listener: Listener, container: int, *notes: tuple[str, int], attempt: int = 0, address: Address | None = None) -> None:
+def told(
+    listener: Listener,
+    container: int,
+    *notes: tuple[str, int],
+    attempt: int = 0,
+    address: Address | None = None,
+) -> None:
     teller = Teller(address or listener.address, container, attempt)
     for stage, messages in notes:
-        teller.tell(stage, messages)  # type: ignore[arg-type]
+        teller.report(stage, messages)  # type: ignore[arg-type]
     teller.close()
 
 
@@ -55,9 +64,19 @@ def test_a_later_attempt_replaces_the_one_that_died_and_a_zombie_is_not_heard() 
 def test_only_who_knows_the_secret_is_heard() -> None:
     with Listener("127.0.0.1", 1, None) as listener:
         assert listener.address is not None
-        told(listener, 0, ("active", 99), address=Address(listener.address.host, listener.address.port, b"0" * 16))
+        told(
+            listener,
+            0,
+            ("active", 99),
+            address=Address(listener.address.host, listener.address.port, b"0" * 16),
+        )
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
-            for datagram in (b"", b"x" * 1000, listener.address.secret, listener.address.secret + b"\xff\x00"):
+            for datagram in (
+                b"",
+                b"x" * 1000,
+                listener.address.secret,
+                listener.address.secret + b"\xff\x00",
+            ):
                 stranger.sendto(datagram, (listener.address.host, listener.address.port))
         told(listener, 0, ("active", 1))
         assert listener.read().messages == 1
@@ -68,7 +87,7 @@ def test_where_the_network_is_closed_progress_stays_at_nothing() -> None:
         assert listener.address is None
         told(listener, 0, ("active", 1))
         assert listener.read().messages == 0
-    Teller(Address("not an address", 1, b""), 0, 0).tell("active", 1)
+    Teller(Address("not an address", 1, b""), 0, 0).report("active", 1)
 
 
 def test_own_code_is_sent_and_installed_code_is_not() -> None:
@@ -89,21 +108,33 @@ class Listed(list):  # type: ignore[type-arg]
 
 @pytest.mark.parametrize(
     ("master", "meant"),
-    [("local", "local[1,4]"), ("local[*]", "local[*,4]"), ("local[2]", "local[2,4]"), ("local[2,1]", "local[2,1]"), ("yarn", "yarn")],
+    [
+        ("local", "local[1,4]"),
+        ("local[*]", "local[*,4]"),
+        ("local[2]", "local[2,4]"),
+        ("local[2,1]", "local[2,1]"),
+        ("yarn", "yarn"),
+    ],
 )
 def test_a_local_master_starts_a_task_again_when_its_process_dies(master: str, meant: str) -> None:
     assert _with_attempts(master) == meant
 
 
-def test_a_spark_connect_server_that_is_not_there_is_told_at_once_and_without_its_token(spark_installed: None) -> None:
+def test_a_spark_connect_server_that_is_not_there_is_told_at_once_and_without_its_token(
+    spark_installed: None,
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    with pytest.raises(StreambenchError, match=f"cannot reach Spark Connect at sc://127.0.0.1:{port}: ") as caught:
+    with pytest.raises(
+        StreambenchError, match=f"cannot reach Spark Connect at sc://127.0.0.1:{port}: "
+    ) as caught:
         lease(None, f"sc://127.0.0.1:{port}/;token=hidden", Config())
     assert "hidden" not in str(caught.value)
 
 
-def test_python_workers_find_what_this_process_imports_from_its_own_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_workers_find_what_this_process_imports_from_its_own_directories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     path = _import_path()
     assert str(tmp_path.resolve()) in path
@@ -111,10 +142,14 @@ def test_python_workers_find_what_this_process_imports_from_its_own_directories(
     assert not any("site-packages" in each for each in path)
 
 
-def container(number: int, *, messages: int = 0, failure: Failure | None = None, **offsets: tuple[str, str]) -> DeployedContainer:
+def container(
+    number: int, *, messages: int = 0, failure: Failure | None = None, **offsets: tuple[str, str]
+) -> DeployedContainer:
     named = {"a": A, "b": B}
     reached = {named[key]: pair for key, pair in offsets.items()}
-    return DeployedContainer(number=number, tasks=(f"Partition {number}",), messages=messages, failure=failure, offsets=reached)
+    return DeployedContainer(
+        number=number, tasks=(f"Partition {number}",), messages=messages, failure=failure, offsets=reached
+    )
 
 
 def result(*containers: DeployedContainer, generation: int | None = 1, rounds: int = 1) -> DeployResult:
@@ -124,7 +159,9 @@ def result(*containers: DeployedContainer, generation: int | None = 1, rounds: i
 def test_rounds_add_up_to_one_result() -> None:
     first = result(container(0, messages=5, a=("0", "5")), container(1, b=("2", "2")))
     idle = result(container(0, a=("5", "5")), container(1, b=("2", "2")), generation=None, rounds=0)
-    last = result(container(0, a=("5", "6"), messages=1), container(1, b=("2", "4"), messages=2), generation=2)
+    last = result(
+        container(0, a=("5", "6"), messages=1), container(1, b=("2", "4"), messages=2), generation=2
+    )
     total = first.followed_by(idle).followed_by(last)
     assert (total.messages, total.rounds, total.generation, total.seconds) == (8, 2, 2, 3.0)
     assert [each.offsets for each in total.containers] == [{A: ("0", "6")}, {B: ("2", "4")}]
@@ -132,22 +169,43 @@ def test_rounds_add_up_to_one_result() -> None:
 
 def test_the_messages_of_each_partition_add_up_over_rounds_unless_those_of_one_round_are_not_known() -> None:
     first = counting({A: 5, B: 0})
-    total = result(first).followed_by(result(container(0, a=("5", "5")))).followed_by(result(counting({A: 1, B: 2})))
+    total = (
+        result(first)
+        .followed_by(result(container(0, a=("5", "5"))))
+        .followed_by(result(counting({A: 1, B: 2})))
+    )
     assert total.containers[0].messages_by_partition == {A: 6, B: 2}
     assert total.followed_by(result(container(0, messages=3))).containers[0].messages_by_partition == {}
 
 
 def counting(counts: dict[SystemStreamPartition, int]) -> DeployedContainer:
-    return DeployedContainer(number=0, tasks=(), messages=sum(counts.values()), messages_by_partition=counts, offsets={})
+    return DeployedContainer(
+        number=0, tasks=(), messages=sum(counts.values()), messages_by_partition=counts, offsets={}
+    )
 
 
 def test_a_task_that_raised_is_named_before_what_else_failed() -> None:
     lost = Failure(0, "SparkError", "Spark gave up", "")
-    raised = Failure(1, "TaskError", "Partition 1 failed at log.b.1@7: ValueError: no", "  File task.py", "Partition 1", B, "7", "k")
+    raised = Failure(
+        1,
+        "TaskError",
+        "Partition 1 failed at log.b.1@7: ValueError: no",
+        "  File task.py",
+        "Partition 1",
+        B,
+        "7",
+        "k",
+    )
     error = failed(result(container(0, failure=lost), container(1, failure=raised)))
     assert isinstance(error, DeployTaskError)
     assert isinstance(error, TaskError)
-    assert (error.container, error.task, error.ssp, error.offset, error.key) == (1, "Partition 1", B, "7", "k")
+    assert (error.container, error.task, error.ssp, error.offset, error.key) == (
+        1,
+        "Partition 1",
+        B,
+        "7",
+        "k",
+    )
     assert str(error).splitlines()[0] == "container 1: Partition 1 failed at log.b.1@7: ValueError: no"
     assert "of 2 containers 2 failed" in str(error)
     assert not isinstance(failed(result(container(0, failure=lost))), TaskError)
@@ -162,9 +220,18 @@ def test_a_span_is_unknown_where_offsets_are_no_numbers() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("x\nModuleNotFoundError: No module named 'streambench'\n at y", "no module streambench.*PYSPARK_PYTHON"),
-        ("failed 4 times, most recent failure: Lost task 1.3 (exit 137)\nDriver stacktrace:", "gave up: Lost task 1.3 .exit 137.$"),
-        ("An exception was thrown from the Python worker.\nTraceback\nRecursionError: too deep\n", "gave up: RecursionError: too deep$"),
+        (
+            "x\nModuleNotFoundError: No module named 'streambench'\n at y",
+            "no module streambench.*PYSPARK_PYTHON",
+        ),
+        (
+            "failed 4 times, most recent failure: Lost task 1.3 (exit 137)\nDriver stacktrace:",
+            "gave up: Lost task 1.3 .exit 137.$",
+        ),
+        (
+            "An exception was thrown from the Python worker.\nTraceback\nRecursionError: too deep\n",
+            "gave up: RecursionError: too deep$",
+        ),
         ("", "gave up: RuntimeError$"),
     ],
 )
@@ -179,8 +246,8 @@ def test_a_configuration_is_the_same_at_the_other_end() -> None:
 
 
 class InterruptingSession:
-    """Stands for a session of Spark. What collects a frame interrupts ``main`` once the job is started and ``main`` waits for it, and is
-    stuck until it is cancelled."""
+    """Stands for a session of Spark. What collects a frame interrupts ``main`` once the job is started and
+    ``main`` waits for it, and is stuck until it is cancelled."""
 
     def __init__(self, main: int) -> None:
         self.cancelled = threading.Event()
@@ -200,6 +267,9 @@ class InterruptingSession:
     def addJobTag(self, tag: str) -> None:
         pass
 
+    def setJobGroup(self, group: str, description: str) -> None:
+        pass
+
     def getTags(self) -> set[str]:
         return set()
 
@@ -217,8 +287,8 @@ class InterruptingSession:
 def test_a_spark_job_whose_waiting_is_interrupted_is_alive_and_can_be_cancelled() -> None:
     pytest.importorskip("pyspark")
     spark: Any = InterruptingSession(threading.get_ident())
-    run: Any = None
-    job = SparkJob(spark, run, 1)
+    run: Any = SimpleNamespace(numbers=(0,))
+    job = SparkJob(spark, run, "a job")
     assert not job.alive
     job.start()
     spark.started = True
@@ -227,3 +297,15 @@ def test_a_spark_job_whose_waiting_is_interrupted_is_alive_and_can_be_cancelled(
     assert job.alive
     job.interrupt(60)
     assert spark.cancelled.is_set() and not job.alive
+
+
+def test_warnings_of_one_kind_are_one_line() -> None:
+    reports = [
+        Report(number, 0, "here", 1, warnings=tuple(Warned("%s is odd", f"{each} is odd") for each in odd))
+        for number, odd in ((1, "c"), (0, "ab"))
+    ]
+    other = Report(2, 0, "there", 1, warnings=(Warned("mind", "mind"),))
+    assert warning_lines([other, *reports]) == [
+        "container 0 on here: a is odd (and 2 more warnings of this kind)",
+        "container 2 on there: mind",
+    ]

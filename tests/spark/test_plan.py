@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from msgspec.structs import replace
 
-from streambench import Config, ConfigError, StreambenchError, StreamTask, UnknownStreamError
+from streambench import (
+    Config,
+    ConfigError,
+    OutgoingMessageEnvelope,
+    StreambenchError,
+    StreamTask,
+    SystemStream,
+    UnknownStreamError,
+)
+from streambench.container.container import Container
 from streambench.errors import MissingExtraError
 from streambench.job.run import run
+from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStreamPartition
-from streambench.spark import deploy, session
+from streambench.spark import JobRunningError, deploy, session
 from streambench.spark.deployment import settled
-from streambench.spark.plan import make_plan
+from streambench.spark.plan import count_messages, make_plan
+from streambench.spark.running import DeploymentLock
+from streambench.spark.session import chosen_master, lease
 from streambench.system.log import LogSystemFactory
 from streambench.system.systems import Systems
 from tests.spark.conftest import Job
@@ -36,7 +49,8 @@ class WithoutUpcoming(LogSystemFactory):
 
         def metadata(streams):
             return {
-                stream: {number: replace(each, upcoming=None) for number, each in parts.items()} for stream, parts in known(streams).items()
+                stream: {number: replace(each, upcoming=None) for number, each in parts.items()}
+                for stream, parts in known(streams).items()
             }
 
         admin.metadata = metadata
@@ -70,13 +84,17 @@ def test_without_java_the_remedy_is_named(job: Job, monkeypatch: pytest.MonkeyPa
     job.send(0, 2)
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(job.directory))
-    with pytest.raises(StreambenchError, match="Spark needs Java 17 or newer, and there is no java on the PATH.*openjdk-17"):
+    with pytest.raises(
+        StreambenchError, match="Spark needs Java 17 or newer, and there is no java on the PATH.*openjdk-17"
+    ):
         deploy(job.config, Ignore)
     assert job.generation() == 0
 
 
 def test_a_memory_system_is_refused_by_its_key(job: Job) -> None:
-    with pytest.raises(ConfigError, match=r"systems\.mem\.samza\.factory.*memory system exists once in each process"):
+    with pytest.raises(
+        ConfigError, match=r"systems\.mem\.samza\.factory.*memory system exists once in each process"
+    ):
         deploy(job.config.with_values({"systems.mem.samza.factory": "memory"}), Ignore)
 
 
@@ -87,8 +105,12 @@ def test_checkpoints_in_memory_are_refused_by_their_key(job: Job) -> None:
 
 
 def test_an_input_without_an_end_is_refused(job: Job) -> None:
-    config = job.config.with_values({"systems.log.samza.factory": f"{__name__}:WithoutUpcoming", "task.checkpoint.system": "file"})
-    with pytest.raises(ConfigError, match=r"log\.in\.0: .*cannot tell how far its streams go.*land it in a log first"):
+    config = job.config.with_values(
+        {"systems.log.samza.factory": f"{__name__}:WithoutUpcoming", "task.checkpoint.system": "file"}
+    )
+    with pytest.raises(
+        ConfigError, match=r"log\.in\.0: .*does not know how far its streams go.*land it in a log first"
+    ):
         deploy(config, Ignore)
 
 
@@ -104,9 +126,16 @@ def test_an_input_without_an_end_is_refused(job: Job) -> None:
     ],
 )
 def test_what_is_wrong_is_told_before_spark_starts(
-    job: Job, settings: dict[str, Any], task: Any, error: type[Exception], text: str, monkeypatch: pytest.MonkeyPatch
+    job: Job,
+    settings: dict[str, Any],
+    task: Any,
+    error: type[Exception],
+    text: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("streambench.spark.deployment.lease", lambda *arguments: pytest.fail("Spark was started"))
+    monkeypatch.setattr(
+        "streambench.spark.deployment.lease", lambda *arguments: pytest.fail("Spark was started")
+    )
     with pytest.raises(error, match=text):
         deploy(job.config.with_values(settings), task)
 
@@ -116,7 +145,9 @@ def test_every_needs_a_time(job: Job) -> None:
         deploy(job.config, Ignore, every=0)
 
 
-def test_a_relative_directory_means_that_of_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_directory_means_that_of_the_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Executors have working directories of their own."""
     monkeypatch.chdir(tmp_path)
     relative = Config.from_text("task.checkpoint.path=here", origin="a.properties", directory=Path("jobs"))
@@ -131,7 +162,9 @@ def test_a_properties_file_will_do(tmp_path: Path) -> None:
     assert settled(str(tmp_path / "up.properties")) == settled({"job.id": 7}) == Config({"job.id": "7"})
 
 
-def test_a_stream_that_was_made_anew_is_planned_as_a_container_would_read_it(job: Job, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stream_that_was_made_anew_is_planned_as_a_container_would_read_it(
+    job: Job, caplog: pytest.LogCaptureFixture
+) -> None:
     """Also while it is empty: where the job has begun in it has to be known before anything arrives."""
     config = job.config.with_values({"job.container.count": 1})
     job.send(0, 4)
@@ -145,5 +178,96 @@ def test_a_stream_that_was_made_anew_is_planned_as_a_container_would_read_it(job
     assert not make_plan(config, Ignore).idle
     job.send(0, 11)
     caplog.clear()
-    assert [each.offsets for each in make_plan(config, Ignore).containers()] == [{IN[0]: ("0", "6"), IN[1]: ("0", "5")}]
+    assert [each.offsets for each in make_plan(config, Ignore).containers()] == [
+        {IN[0]: ("0", "6"), IN[1]: ("0", "5")}
+    ]
     assert "log.in.1 is not what it was when Partition 1 made its checkpoint" in caplog.text
+
+
+def test_the_master_is_that_of_the_environment_or_the_configuration_else_all_cores(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    given = Config({"spark.master": "spark://host:7077"})
+    assert (chosen_master(Config({})), chosen_master(given)) == ("local[*]", "spark://host:7077")
+    monkeypatch.setenv("SPARK_REMOTE", "sc://host")
+    assert chosen_master(given) == "sc://host"
+    monkeypatch.delenv("SPARK_REMOTE")
+    with pytest.raises(ConfigError, match="'loacl' is not a Spark master"):
+        chosen_master(Config({"spark.master": "loacl"}))
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streambench.spark.running._PATIENCE_S", 0)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_job_that_runs_is_not_ended_unasked(job: Job) -> None:
+    job.send(0, 10)
+    running = Container(job.config, Ignore)
+    running.start()
+    generation = job.generation()
+    with pytest.raises(
+        JobRunningError, match=f"job-1 is running: process {os.getpid()} .*--if-running take-"
+    ):
+        deploy(job.config, Ignore)
+    assert job.generation() == generation
+    DeploymentLock(job.config, "job-1", "take-over").check()
+    running.stop()
+    DeploymentLock(job.config, "job-1", "refuse").check()
+
+
+def test_a_job_that_is_being_deployed_is_not_deployed_a_second_time(job: Job) -> None:
+    job.send(0, 10)
+    first = DeploymentLock(job.config, "job-1", "refuse")
+    first.acquire()
+    with pytest.raises(JobRunningError, match=f"job-1 is being deployed by process {os.getpid()} on"):
+        deploy(job.config, Ignore)
+    first.release()
+    DeploymentLock(job.config, "job-1", "refuse").check()
+
+
+def test_only_two_answers_to_a_job_that_runs_are_known(job: Job) -> None:
+    with pytest.raises(ConfigError, match="if_running='ask': give refuse or take-over"):
+        deploy(job.config, Ignore, if_running="ask")  # type: ignore[arg-type]
+
+
+def test_speculation_of_the_configuration_is_refused_by_its_key(job: Job) -> None:
+    with pytest.raises(ConfigError, match="spark.speculation: is true: two attempts") as caught:
+        deploy(job.config.with_values({"spark.speculation": "TRUE"}), Ignore)
+    assert caught.value.key == "spark.speculation"
+
+
+def test_speculation_of_a_session_is_refused_by_its_key(job: Job) -> None:
+    class Session:
+        conf: ClassVar = {"spark.speculation": "true", "spark.master": "yarn"}
+
+    with pytest.raises(ConfigError, match="spark.speculation is true: two attempts .* start the session"):
+        lease(Session(), None, job.config)  # type: ignore[arg-type]
+
+
+def test_messages_between_offsets_are_counted_by_reading(job: Job) -> None:
+    job.send(0, 20)
+    assert count_messages(job.config, {IN[0]: ("2", "7"), IN[1]: ("3", "3")}) == {IN[0]: 5}
+    assert count_messages(job.config, {IN[1]: ("0", "10")}) == {IN[1]: 10}
+
+
+def test_only_containers_that_have_something_to_do_are_started(job: Job) -> None:
+    job.send(0, 10)
+    assert make_plan(job.config, Ignore).working == (0, 1)
+    run(job.config, until="caught-up", task=Ignore)
+    assert make_plan(job.config, Ignore).working == ()
+    send_to_partition_1(job)
+    assert make_plan(job.config, Ignore).working == (1,)
+
+
+def send_to_partition_1(job: Job) -> None:
+    systems = Systems(job.config)
+    producer = systems.producer("log", MetricsRegistry())
+    producer.register("test")
+    producer.start()
+    producer.send("test", OutgoingMessageEnvelope(SystemStream("log", "in"), b"1", b"k", partition=1))
+    producer.flush("test")
+    producer.stop()
+    systems.close()

@@ -25,13 +25,19 @@ def run_script(directory: Path, text: str) -> list[str]:
     return [*said.splitlines(), *(f"stderr: {line}" for line in noise.splitlines())]
 
 
-def start(directory: Path, text: str) -> subprocess.Popen[str]:
+def start(directory: Path, text: str, command: list[str | Path] | None = None) -> subprocess.Popen[str]:
     script = directory / "program.py"
     script.write_text(text)
     return subprocess.Popen(
-        [sys.executable, script],
+        command or [sys.executable, script],
         cwd=directory,
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT), "PYSPARK_PYTHON": sys.executable},
+        env={
+            **os.environ,
+            "PYTHONPATH": str(CHECKOUT),
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -76,22 +82,70 @@ def in_a_program(job: Job, *, arguments: str, session: str = "", after: str = ""
 
 @pytest.mark.usefixtures("spark_installed")
 def test_a_program_deploys_its_own_class_and_neither_noise_nor_process_is_left(job: Job) -> None:
-    assert in_a_program(job, arguments='master="local[2]"', after=NOTHING_LEFT) == ["[20, 1, [0, 1]]", "0 processes left"]
+    assert in_a_program(job, arguments='master="local[2]"', after=NOTHING_LEFT) == [
+        "[20, 1, [0, 1]]",
+        "0 processes left",
+    ]
 
 
 @pytest.mark.usefixtures("spark_installed")
 def test_a_program_deploys_its_own_class_on_a_cluster_of_executors(job: Job) -> None:
-    assert in_a_program(job, arguments='master="local-cluster[2,1,512]"', after=NOTHING_LEFT) == ["[20, 1, [0, 1]]", "0 processes left"]
+    assert in_a_program(job, arguments='master="local-cluster[2,1,512]"', after=NOTHING_LEFT) == [
+        "[20, 1, [0, 1]]",
+        "0 processes left",
+    ]
+
+
+SUBMITTED = """
+import json
+from pathlib import Path
+from streambench import Config
+from streambench.spark import deploy
+
+class Nothing:
+    def process(self, envelope, collector, coordinator):
+        pass
+
+if __name__ == "__main__":
+    config = Config(json.loads(Path("config.json").read_text()))
+    for _ in range(2):
+        result = deploy(config, Nothing)
+        print(result.master or "idle", result.messages)
+    try:
+        deploy(config.with_values({"job.name": "other"}), Nothing, master="local[7]")
+    except Exception as error:
+        print(error)
+"""
+
+
+@pytest.mark.usefixtures("spark_installed")
+def test_a_program_of_spark_submit_runs_on_the_master_it_was_given(job: Job) -> None:
+    """It keeps one session, whose progress bars leave the program's own output alone."""
+    job.send(0, 20)
+    (job.directory / "config.json").write_text(json.dumps(dict(job.config)))
+    command = [Path(sys.executable).with_name("spark-submit"), "--master", "local[2,3]", "program.py"]
+    options = ["spark.ui.enabled=false", "spark.ui.showConsoleProgress=true", "spark.log.level=WARN"]
+    for each in (*options, "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"):
+        command[1:1] = ["--conf", each]
+    said, noise = start(job.directory, SUBMITTED, command).communicate(timeout=240)
+    assert said.splitlines()[:2] == ["local[2,3] 20", "idle 0"], noise
+    assert said.splitlines()[2].startswith("there is an active Spark session on local[2,3], and this process")
+    assert "Stage" not in noise
 
 
 @pytest.mark.usefixtures("spark_installed")
 def test_spark_connect_does_as_well(job: Job) -> None:
-    session = "from pyspark.sql import SparkSession; spark = SparkSession.builder.remote('local[2]').getOrCreate()"
-    said = in_a_program(job, arguments="spark=spark", session=session, after="print(spark.range(5).count()); spark.stop()")
+    session = (
+        "from pyspark.sql import SparkSession; spark = SparkSession.builder.remote('local[2]').getOrCreate()"
+    )
+    said = in_a_program(
+        job, arguments="spark=spark", session=session, after="print(spark.range(5).count()); spark.stop()"
+    )
     assert [line for line in said if not line.startswith("stderr: ")] == ["[20, 1, [0, 1]]", "5"]
 
 
-STUCK = """
+STUCK = (
+    """
 import json
 import sys
 import threading
@@ -109,7 +163,9 @@ if __name__ == "__main__":
         deploy(Config(json.loads(Path("config.json").read_text())), Stuck, master="local[2]")
     except KeyboardInterrupt:
         print("interrupted")
-""" + NOTHING_LEFT
+"""
+    + NOTHING_LEFT
+)
 
 
 @pytest.mark.usefixtures("spark_installed")

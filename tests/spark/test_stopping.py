@@ -1,4 +1,5 @@
-"""Stopping a deployment at its weakest moments, from outside. Each of these tests is a command, hence a JVM, of its own."""
+"""Stopping a deployment at its weakest moments, from outside. Each of these tests is a command, hence a JVM,
+of its own."""
 
 from __future__ import annotations
 
@@ -32,18 +33,27 @@ Moment = Callable[[subprocess.Popen[str], Path], object]
 
 @pytest.fixture
 def deployment(spark_installed: None, job: Job) -> Iterator[subprocess.Popen[str]]:
-    """``streambench deploy`` in a session of its own, of a task that waits for ever. What is left of it is killed afterwards."""
+    """``streambench deploy`` in a session of its own, of a task that waits for ever. What is left of it is
+    killed afterwards."""
     job.send(0, 4)
     (job.directory / "task.py").write_text(TASK)
     (job.directory / "temporary").mkdir()
     settings = {**job.config, "task.class": "task.py:Stuck"}
-    (job.directory / "job.properties").write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    (job.directory / "job.properties").write_text(
+        "".join(f"{key}={value}\n" for key, value in settings.items())
+    )
     command = [sys.executable, "-m", "streambench", "deploy", "job.properties", "--master", "local[2]"]
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), "TMPDIR": str(job.directory / "temporary")}
     with subprocess.Popen(
-        command, cwd=job.directory, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        command,
+        cwd=job.directory,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
         start_new_session=True,
-    ) as program:  # fmt: skip
+    ) as program:
         yield program
         for each in [program, *of_session(program.pid)]:
             each.kill()
@@ -68,7 +78,10 @@ def has_a_child(program: subprocess.Popen[str], directory: Path) -> bool:
 def has_a_jvm(program: subprocess.Popen[str], directory: Path) -> bool:
     """Spark's launcher is a JVM as well, but not one that would stay."""
     try:
-        return any("org.apache.spark.deploy.SparkSubmit" in each.cmdline() and each.name() == "java" for each in of_session(program.pid))
+        return any(
+            "org.apache.spark.deploy.SparkSubmit" in each.cmdline() and each.name() == "java"
+            for each in of_session(program.pid)
+        )
     except psutil.Error:
         return False
 
@@ -87,7 +100,11 @@ def is_at_work(program: subprocess.Popen[str], directory: Path) -> bool:
     ],
 )
 def test_whenever_a_deployment_is_stopped_nothing_of_it_is_left(
-    deployment: subprocess.Popen[str], job: Job, number: signal.Signals, moment: Moment, send: Callable[[int, int], None]
+    deployment: subprocess.Popen[str],
+    job: Job,
+    number: signal.Signals,
+    moment: Moment,
+    send: Callable[[int, int], None],
 ) -> None:
     while not moment(deployment, job.directory):
         with suppress(subprocess.TimeoutExpired):

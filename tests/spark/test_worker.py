@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import pickle
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,16 @@ import pyarrow as pa
 import pytest
 
 from streambench import OutgoingMessageEnvelope, StreamTask, SystemStream
+from streambench.checkpoint.factory import checkpoint_manager
+from streambench.errors import ReplacedError
 from streambench.model import SystemStreamPartition
+from streambench.spark import running, worker
 from streambench.spark.plan import DeployPlan, make_plan, open_generation
-from streambench.spark.shipment import directories, sources
+from streambench.spark.running import DeploymentLock
+from streambench.spark.shared import SharedDirectory, check_shared, tokens
+from streambench.spark.shipment import sources
 from streambench.spark.worker import Report, RunContainers, Shipment, local_files
+from streambench.system.systems import Systems
 from tests.spark.conftest import Job
 
 IN = [SystemStreamPartition("log", "in", number) for number in (0, 1)]
@@ -46,8 +53,16 @@ class FailsAtThree(Forward):
 
 def packed(planned: DeployPlan, **changes: Any) -> RunContainers:
     texts = sources(planned.task)
-    values: dict[str, Any] = {"directories": directories(planned.config), "sources": texts, "progress": None, "names": {}, **changes}
-    return RunContainers(pickle.dumps(Shipment(planned.config, planned.task, model=planned.model, ends=planned.ends, **values)))
+    values: dict[str, Any] = {
+        "directories": {},
+        "sources": texts,
+        "progress": None,
+        "names": {},
+        **changes,
+    }
+    return RunContainers(
+        pickle.dumps(Shipment(planned.config, planned.task, model=planned.model, ends=planned.ends, **values))
+    )
 
 
 def run(job: Job, task: Any, **changes: Any) -> Report:
@@ -120,25 +135,105 @@ def test_one_of_an_older_start_is_shut_out(job: Job) -> None:
     assert failure.kind == "FencedError"
 
 
+class Replaced(Forward):
+    """Has its container claimed again, as another attempt of Spark's does."""
+
+    def init(self, context):
+        self.config = context.config
+
+    def process(self, envelope, collector, coordinator):
+        manager = checkpoint_manager(self.config, "job-1")
+        last = manager.last_generation()
+        assert last is not None
+        manager.claim(last.number, 0, now_ms=0)
+        manager.close()
+        coordinator.commit()
+
+
+def test_an_attempt_that_another_has_replaced_fails_for_spark_and_reports_nothing(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "_KILLED_WITHIN_S", 0)
+    job.send(0, 10)
+    with pytest.raises(ReplacedError):
+        run(job, Replaced)
+
+
+def test_a_container_whose_driver_is_gone_commits_and_stops(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "_GONE_S", 0)
+    job.send(0, 20_000)
+    driver = DeploymentLock(job.config, "job-1", "refuse")
+    driver.acquire()
+
+    class Orphaned(Forward):
+        def process(self, envelope, collector, coordinator):
+            super().process(envelope, collector, coordinator)
+            driver.release()
+            threading.Event().wait(0.001)
+
+    planned = make_plan(job.config, Orphaned)
+    container = RunContainers(b"")
+    container.generation = open_generation(planned)
+    shipment = Shipment(planned.config, Orphaned, {}, planned.model, planned.ends, {}, {}, None, driver.lease)
+    monkeypatch.setattr(container, "_unpacked", lambda: shipment)
+    report = container.run(0)
+    assert report.failure is not None
+    assert "the process that deployed the job has ended" in report.failure.text
+    assert 0 < report.messages < 10_000
+    assert job.checkpoints()["Partition 0"] == {str(IN[0]): str(report.messages - 1)}
+
+
 def test_a_task_that_exits_does_not_take_the_python_worker_with_it(job: Job) -> None:
     job.send(0, 10)
     failure = run(job, Exits).failure
     assert failure is not None
-    assert "SystemExit" in failure.text
+    assert "sys.exit(3) was called" in failure.text
 
 
 def test_warnings_come_back_with_the_report(job: Job) -> None:
     job.send(0, 10)
-    assert "mind Partition 0" in run(job, Warns).warnings
-    assert not [each for each in logging.getLogger("streambench").handlers if type(each).__module__ == RunContainers.__module__]
+    assert "mind Partition 0" in [each.text for each in run(job, Warns).warnings]
+    assert not [
+        each
+        for each in logging.getLogger("streambench").handlers
+        if type(each).__module__ == RunContainers.__module__
+    ]
 
 
 def test_an_executor_that_lacks_the_directory_says_so(job: Job) -> None:
     job.send(0, 10)
-    failure = run(job, Forward, directories={"systems.log.path": "/nowhere/streams"}).failure
+    failure = run(job, Forward, directories={"systems.log.path": SharedDirectory("/nowhere/streams")}).failure
     assert failure is not None
     assert "systems.log.path" in failure.text
     assert "does not see /nowhere/streams" in failure.text
+
+
+def test_an_executor_that_sees_another_directory_of_the_same_path_says_so(job: Job) -> None:
+    job.send(0, 10)
+    path = job.directory / "streams"
+    other = SharedDirectory(str(path), str(path / ".streambench-1.token"), "1")
+    failure = run(job, Forward, directories={"systems.log.path": other}).failure
+    assert failure is not None
+    assert "streams on the executor" in failure.text and "another directory than on the dri" in failure.text
+    assert job.metadata("in")[0].upcoming == "5" and not job.checkpoints()
+
+
+def test_a_token_lies_in_each_directory_of_the_job_and_in_none_afterwards(job: Job) -> None:
+    output = {"systems.o.samza.factory": "log", "systems.o.path": "made/for/outputs"}
+    rows = {"systems.f.samza.factory": "file", "systems.f.path": "rows.jsonl"}
+    kept = {"task.checkpoint.system": "file", "task.checkpoint.path": "checkpoints"}
+    with tokens(job.config.with_values({**output, **rows, **kept})) as shared:
+        assert {key: each.path for key, each in shared.items()} == {
+            "systems.log.path": str(job.directory / "streams"),
+            "systems.o.path": str(job.directory / "made/for/outputs"),
+            "systems.f.path": str(job.directory),
+            "task.checkpoint.path": str(job.directory / "checkpoints"),
+        }
+        check_shared(shared, "here")
+        assert Systems(job.config).admin("log").streams() == [SystemStream("log", "in")]
+    assert not list(job.directory.rglob(".streambench-*"))
 
 
 def test_an_executor_with_another_version_says_so(job: Job) -> None:
@@ -147,7 +242,9 @@ def test_an_executor_with_another_version_says_so(job: Job) -> None:
     assert "the driver 0.0.1: install the same version on both" in report.failure.text
 
 
-def test_an_executor_without_a_module_of_the_task_names_it(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_executor_without_a_module_of_the_task_names_it(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "only_on_the_driver.py").write_text("class Task:\n    def process(self, e, c, k): pass\n")
     monkeypatch.syspath_prepend(tmp_path)
     import only_on_the_driver  # type: ignore[import-not-found]
@@ -165,7 +262,9 @@ def test_files_of_stores_lie_on_a_disk_of_the_executor_apart_from_those_of_other
     job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path / 'local'},/elsewhere")
-    config = job.config.with_values({"stores.s.factory": "rocksdb", "job.non-logged.store.base.dir": tmp_path / "asked"})
+    config = job.config.with_values(
+        {"stores.s.factory": "rocksdb", "job.non-logged.store.base.dir": tmp_path / "asked"}
+    )
     keys = ("job.logged.store.base.dir", "job.non-logged.store.base.dir")
     with local_files(config) as one, local_files(config) as other:
         places = [each.path(key) for each in (one, other) for key in keys]
