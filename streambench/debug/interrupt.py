@@ -1,4 +1,4 @@
-"""Ending what another thread is in the middle of, as far as Python can."""
+"""Interruption of another thread in the middle of its work, within the limits of Python."""
 
 from __future__ import annotations
 
@@ -6,24 +6,28 @@ import ctypes
 import sys
 import threading
 from collections.abc import Collection
+from contextlib import suppress
 from types import CodeType
 
 
 class GivenUp(KeyboardInterrupt):
-    """Raised in the middle of a task's callback, because somebody would not wait for its end any longer."""
+    """Raised in the middle of a task's callback, because its caller would not wait any longer."""
 
     def __init__(self) -> None:
         super().__init__("given up in the middle of a message")
 
 
 def interrupt_inside(ident: int, codes: Collection[CodeType]) -> bool:
-    """Raise GivenUp in the thread with this ``threading.get_ident()`` if it is inside one of these functions; whether it is.
+    """Raise GivenUp in the thread with this ``threading.get_ident()`` if it is inside one of these functions;
+    whether it is.
 
     It comes when the thread next runs Python code: a call such as ``time.sleep`` returns first."""
     frame = sys._current_frames().get(ident)
     while frame is not None:
         if frame.f_code in codes:
-            return bool(ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(GivenUp)))
+            return bool(
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(GivenUp))
+            )
         frame = frame.f_back
     return False
 
@@ -31,3 +35,23 @@ def interrupt_inside(ident: int, codes: Collection[CodeType]) -> bool:
 def forget_interrupt() -> None:
     """Drop the GivenUp that is on its way to the calling thread, if one is."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(threading.get_ident()), None)
+    settle_interrupts()
+
+
+def settle_interrupts() -> None:
+    """Have Python look no longer for an interrupt of a thread that may not run Python code for long.
+
+    Until it has arrived, Python 3.11 has every thread look for it before each function, and a thread with a
+    debugger or a profiler does nothing else any more. It stops looking when any interrupt has arrived: here
+    one that a thread raises in itself. The other one arrives all the same, when its thread runs again."""
+
+    def interrupt_itself() -> None:
+        with suppress(GivenUp):
+            ident = ctypes.c_ulong(threading.get_ident())
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(GivenUp))
+            while True:
+                pass
+
+    thread = threading.Thread(target=interrupt_itself, name="streambench interrupt")
+    thread.start()
+    thread.join()

@@ -1,22 +1,31 @@
-"""A session: a container under somebody's hands.
+"""Interactive control of a container.
 
-It is stepped in the thread of whoever asks, runs freely on a thread of its own, can be looked at and paused at any time, and is never
-more than a caller of the container's one event loop.
+It is stepped and runs on a thread of its own, can be looked at and paused at any time, stops at breakpoints,
+and is never more than a caller of the container's one event loop.
 """
 
 from __future__ import annotations
 
+import contextvars
+import inspect
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
-from typing import Literal, TypeVar
+from functools import partial
+from typing import Any, Literal, TypeVar, cast
 
+from streambench.chooser.explanation import Explanation
 from streambench.container.container import Container, Until
-from streambench.container.snapshot import ContainerSnapshot
-from streambench.debug.interrupt import GivenUp, forget_interrupt, interrupt_inside
+from streambench.container.observe.snapshot import ContainerSnapshot
+from streambench.debug.advance import Advance
+from streambench.debug.breakpoints import Breakpoint, Breakpoints, Kind, Stopped
+from streambench.debug.busy import Busy, busy_with
+from streambench.debug.conditions import Condition, Conditional, ConditionError
+from streambench.debug.hot_swap import HotSwap
+from streambench.debug.interrupt import GivenUp, forget_interrupt, interrupt_inside, settle_interrupts
 from streambench.errors import ContainerStateError, StreambenchError
 
 log = logging.getLogger(__name__)
@@ -30,30 +39,46 @@ _LOOK_AGAIN_S = 0.05
 _MOMENT_S = 2.0
 
 
-class Session:
+class Session(HotSwap):
     """Drives one container. All methods may be called from any thread.
 
-    States: ``new`` until ``start``; ``paused`` when nothing moves; ``running`` while its thread drives the container; ``stopped`` and
-    ``failed`` for good. ``error`` is what the container failed with; ``problem`` what ended the last ``run`` without failing the container:
-    a function that was to say how long raised, or a task did in its ``close``.
+    States: ``new`` until ``start``; ``paused`` when nothing moves; ``running`` while its thread drives the
+    container; ``stopped`` and ``failed`` for good. ``error`` is what the container failed with; ``problem``
+    what ended the last ``run`` without failing the container: a condition could not be evaluated, a function
+    that was to say how long raised, or a task did in its ``close``.
     """
 
-    def __init__(self, container: Container, name: str | None = None) -> None:
+    def __init__(
+        self,
+        container: Container,
+        name: str | None = None,
+        *,
+        history: int | bool | None = None,
+        namespace: Mapping[str, Any] | None = None,
+    ) -> None:
+        """``history``: the memory in MB for going back in time (256); 0 or False for none. ``namespace``:
+        further names for conditions."""
         self.container = container
         self.name = name or container.name
+        self._begin_history(history)
         self.error: BaseException | None = None
         self.problem: BaseException | None = None
-        # Whoever drives the container holds the lock; ``_driver`` is that thread.
+        # The thread that drives the container holds the lock; ``_driver`` is that thread.
         self._driving = threading.RLock()
         self._driver: int | None = None
-        # Held by whoever interrupts the driver, and by the driver when it has done and is not to be interrupted any more.
+        # Held by the thread that interrupts the driver, and by the driver when it has done and is not to be
+        # interrupted any more.
         self._interrupting = threading.Lock()
         self._thread: threading.Thread | None = None
-        # Waited for instead of the thread: up to Python 3.12, a ``join`` that KeyboardInterrupt ends takes the thread for dead.
+        # Waited for instead of the thread: up to Python 3.12, a ``join`` that KeyboardInterrupt ends takes
+        # the thread for dead.
         self._ended = threading.Event()
         self._is_interrupted = self._is_left_alone = False
         self._last: ContainerSnapshot | None = None
         self._listeners: list[Callable[[], None]] = []
+        self._namespace: Mapping[str, Any] = namespace or {}
+        self._breakpoints = Breakpoints(container)
+        self._watches: dict[str, Condition] = {}
 
     @property
     def state(self) -> SessionState:
@@ -64,58 +89,91 @@ class Session:
 
     @property
     def running(self) -> bool:
-        """Whether the session's thread drives the container at present."""
+        """True while the session's thread drives the container."""
         thread = self._thread
         return thread is not None and thread is not threading.current_thread()
 
     @property
     def busy_s(self) -> float:
-        """For how many seconds a run or step has been busy with one message, give or take a moment; 0 where nothing moves."""
+        """For how many seconds a run or step has been busy with one message, give or take a moment; 0 where
+        nothing moves."""
         return self.container.busy_s
 
+    @property
+    def busy(self) -> Busy | None:
+        """The message that a run or step is busy with, and where in the code; None where nothing moves."""
+        return busy_with(self.container, self._driver)
+
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Call ``listener`` (on whichever thread it happens) when the session starts, stops or pauses running, was stepped, or failed."""
+        """Call ``listener`` (on whichever thread it happens) when the session starts, stops or pauses
+        running, was stepped, or failed."""
         self._listeners.append(listener)
 
     def start(self) -> None:
         """Start the container. Raises what ``Container.start`` raises."""
-        self._drive(self.container.start)
 
-    def step(self, n: int = 1) -> int:
-        """Process up to ``n`` messages, here and now; how many were. Raises ContainerStateError while running, and what the task raises."""
-        return self._drive(lambda: self._advanced(lambda: self.container.step(n)))
+        def start() -> None:
+            self.container.start()
+            if self.history is not None:
+                self.history.begin()
 
-    def run(self, until: Until = None) -> None:
-        """Process messages on the session's thread, until ``until`` (see ``Container.run``), ``pause`` or ``stop``. Returns at once;
-        ``wait`` for it."""
+        self._drive(start)
+
+    def step(
+        self,
+        n: int = 1,
+        *,
+        until: Conditional = None,
+        here: bool = False,
+        on_interrupt: Callable[[], object] = lambda: None,
+    ) -> int:
+        """Process up to ``n`` messages on the session's thread; how many were. It may be fewer: at the heads
+        of all inputs, at a breakpoint (``stopped_at``), and before the message for which ``until`` is true.
+
+        A KeyboardInterrupt ends it after the message it is at, and is raised then; a second one gives the
+        message up. ``on_interrupt`` is called at the first one. ``here``: process them on the calling thread,
+        for a debugger. Raises ContainerStateError while running, ConditionError, and what the task raises."""
+        if not self.live:
+            return self._step_in_past(n, until)
+        advance = self._conditional(None if until is None else Condition(until, self._namespace))
+        call = partial(advance, lambda: self.container.step(n))
+        if here or self._driver == threading.get_ident():
+            return self._drive(call)
+        return self._awaited(self._begin(call), on_interrupt)
+
+    def run(self, until: Until | Conditional = None) -> None:
+        """Process messages on the session's thread, until ``until`` (see ``Container.run``), ``pause``,
+        ``stop`` or a breakpoint. Returns at once; ``wait`` for it.
+
+        ``until`` may be a condition, too: an expression, or a function of a Moment. It stands before the
+        first message for which it is true. Raises ConditionError for what is no expression."""
         self._check_still()
-        with self._driving:
-            self._check_still()
-            self.container.require_running()
-            self.problem = None
-            ended = threading.Event()
-            thread = threading.Thread(target=self._run, args=(until, ended), name=f"streambench {self.name}", daemon=True)
-            # Others may wait for it as soon as they see it; it ends only after this lock is free.
-            thread.start()
-            self._ended = ended
-            self._thread = thread
-        self._changed()
+        self._require_live("run()")
+        condition = self._condition_of(until)
+        plain: Until = None if condition is not None else until  # type: ignore[assignment]
+        run = self.container.run
+        one_by_one = condition is not None or self._breakpoints.has("message")
+        self._begin(partial(self._conditional(condition), lambda: run(plain, one_by_one=one_by_one)))
 
     def pause(self, timeout: float | None = None) -> bool:
-        """Have it stop after the message it is at, and wait for that, at most ``timeout`` seconds; whether it stands still.
+        """Have it stop after the message it is at, and wait for that, at most ``timeout`` seconds; whether it
+        stands still.
 
-        Called by the task itself (or by whoever it calls) it cannot wait."""
+        Called by the task itself (or by code that it calls) it cannot wait."""
         deadline = None if timeout is None else time.monotonic() + timeout
         self.container.pause()
         while not self._stands_still(deadline):
             # Asked again and again, because a run that has not quite begun would not hear it.
             self.container.pause()
-            if self._driver == threading.get_ident() or (deadline is not None and time.monotonic() >= deadline):
+            if self._driver == threading.get_ident() or (
+                deadline is not None and time.monotonic() >= deadline
+            ):
                 return False
         return True
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it stands still, at most ``timeout`` seconds; whether it does. Raises what it failed with, or what ended the run."""
+        """Wait until it stands still, at most ``timeout`` seconds; whether it does. Raises what it failed
+        with, or what ended the run."""
         if self.running:
             self._ended.wait(timeout)
         problem = self.error or self.problem
@@ -124,26 +182,30 @@ class Session:
         return not self.running
 
     def commit(self, timeout: float | None = None) -> None:
-        """Commit all tasks: at once where it stands still, else between two messages. Raises TimeoutError where that would be later than in
-        ``timeout`` seconds, and has not committed then."""
+        """Commit all tasks: at once where it stands still, else between two messages. Raises TimeoutError
+        where that would be later than in ``timeout`` seconds, and has not committed then."""
+        self._require_live("commit()")
         self._between(lambda: self._noted(self.container.commit), timeout)
 
     def stop(self) -> None:
-        """Pause, commit, close the tasks, let go of the streams."""
+        """Pause, commit, close the tasks, close the streams."""
         self.pause()
+        self._past = None
         self._drive(self.container.stop)
 
     def abandon(self) -> None:
-        """Let go of everything as a crash would, after the message it is at."""
+        """Drop everything as a crash would, after the current message."""
         self.pause()
         self._drive(self.container.abandon)
 
     def give_up(self, moment: float = _MOMENT_S) -> bool:
-        """Let go of everything as a crash would, also in the middle of a message; whether what was going on has come to an end.
+        """Drop everything as a crash would, also in the middle of a message; whether what was going on
+        has come to an end.
 
-        If the task is in a callback, GivenUp, a KeyboardInterrupt, is raised there. If that has not ended it after ``moment`` seconds (a
-        call such as ``time.sleep`` returns first, and a task may go on whatever is raised), the container is abandoned all the same, and
-        its thread left alone: what it still does has no effect, see ``Container.abandon``. Not to be called by the task itself."""
+        If the task is in a callback, GivenUp, a KeyboardInterrupt, is raised there. If that has not ended it
+        after ``moment`` seconds (a call such as ``time.sleep`` returns first, and a task may go on whatever
+        is raised), the container is abandoned all the same, and its thread left alone: what it still does has
+        no effect, see ``Container.abandon``. Not to be called by the task itself."""
         self.container.pause()
         with self._interrupting:
             if self._driver is not None:
@@ -155,23 +217,119 @@ class Session:
             self._drive(self.container.abandon)
         return ended
 
+    @property
+    def explanation(self) -> Explanation | None:
+        """Why that message was chosen; None where there is none, or choices are not remembered."""
+        choices = self.snapshot().choices
+        return choices[-1].explanation if choices else None
+
+    def break_on(
+        self, condition: Conditional, *, on: Kind = "message", once: bool = False, hits: int = 1
+    ) -> Breakpoint:
+        """Stop where a condition is true: ``on="message"`` before the message is processed, the other kinds
+        just after it. ``hits``: only from the so many-th time on. ``once``: only one time.
+
+        Raises ConditionError for an expression that is none, or uses unknown names."""
+        made = Condition(condition, self._namespace)
+        return self._between(lambda: self._breakpoints.add(made, on, once=once, at_hit=hits))
+
+    @property
+    def breakpoints(self) -> list[Breakpoint]:
+        """The breakpoints, in the order of their numbers."""
+        return [each for each in self._breakpoints.all if each.id]
+
+    def remove(self, id: int | Breakpoint) -> None:
+        """Remove a breakpoint, or that of a number. Raises StreambenchError where there is none."""
+        found = next((each for each in self.breakpoints if id in (each.id, each)), None)
+        if found is None:
+            known = ", ".join(str(each.id) for each in self.breakpoints) or "none at all"
+            raise StreambenchError(f"there is no breakpoint {id}; there is {known}")
+        self._between(lambda: self._breakpoints.remove(found))
+
+    def take_over(self, former: Session) -> None:
+        """Take over the breakpoints and watches of a former session of the same job."""
+        self._breakpoints.take_over(former._breakpoints)
+        self._watches = dict(former._watches)
+
+    @property
+    def stopped_at(self) -> Stopped | None:
+        """The breakpoint at which the last step or run stopped, and what it saw; None where it did not."""
+        return self._breakpoints.stopped
+
+    def watch(self, name: str, condition: Conditional) -> None:
+        """Have ``watches`` show a value by this name. Raises ConditionError."""
+        self._watches[name] = Condition(condition, self._namespace)
+
+    def unwatch(self, name: str) -> None:
+        """Show a value no longer. Raises StreambenchError where there is none of that name."""
+        if self._watches.pop(name, None) is None:
+            known = ", ".join(self._watches) or "none at all"
+            raise StreambenchError(f"there is no watch {name}; there is {known}")
+
+    @property
+    def watched(self) -> list[str]:
+        """The names of the watches."""
+        return list(self._watches)
+
+    def watches(self) -> dict[str, Any]:
+        """The values watched, by name, as of the message at which it stands; a ConditionError where one
+        cannot be evaluated now."""
+        return self._between(self._watched, _ANSWER_S)
+
+    def _watched(self) -> dict[str, Any]:
+        moment = (
+            self._breakpoints.moment_at(self.message, self.position) if self.live else self._past_moment()
+        )
+        values: dict[str, Any] = {}
+        for name, condition in self._watches.items():
+            try:
+                values[name] = condition.value(moment)
+            except ConditionError as error:
+                values[name] = error
+        return values
+
     def snapshot(self, timeout: float = _ANSWER_S) -> ContainerSnapshot:
-        """A picture of the container. While a task is busy with one message for longer than ``timeout`` seconds: the last one taken."""
+        """A picture of the container. While a task is busy with one message for longer than ``timeout``
+        seconds: the last one taken."""
         busy_s = self.busy_s
         try:
-            self._last = self._between(self.container.snapshot, max(timeout - busy_s, min(timeout, _ANSWER_AT_LEAST_S)))
+            self._last = self._between(
+                self.container.snapshot, max(timeout - busy_s, min(timeout, _ANSWER_AT_LEAST_S))
+            )
         except TimeoutError:
             if self._last is None:
                 raise StreambenchError(
-                    f"{self.name} has been busy with one message for {max(timeout, round(busy_s)):g} s; there is no picture of it yet"
+                    f"{self.name} has been busy with one message for {max(timeout, round(busy_s)):g} s; "
+                    "there is no picture of it yet"
                 ) from None
         return self._last
 
-    def _run(self, until: Until, ended: threading.Event) -> None:
+    def _begin(self, advance: Callable[[], int]) -> Advance:
+        """Begin to advance on a thread of its own."""
+        self._check_still()
+        with self._driving:
+            # Again, now that no other thread can drive: one may have gone to the past meanwhile.
+            self._check_still()
+            self._require_live("step() or run()")
+            self.container.require_running()
+            self.problem = None
+            ended, call = threading.Event(), Advance(advance)
+            # In the context of the caller: what a task prints belongs to the cell that is run.
+            run = partial(contextvars.copy_context().run, self._run, call, ended)
+            thread = threading.Thread(target=run, name=f"streambench {self.name}", daemon=True)
+            # Others may wait for it as soon as they see it; it ends only after this lock is free.
+            thread.start()
+            self._ended = ended
+            self._thread = thread
+        self._changed()
+        return call
+
+    def _run(self, call: Advance, ended: threading.Event) -> None:
         try:
             with self._hold():
-                self._noted(lambda: self._advanced(lambda: self.container.run(until)))
+                call.done = self._noted(call.advance)
         except BaseException as error:
+            call.error = error
             log.debug("%s failed", self.name, exc_info=True)  # wait() raises it
             if self.error is None and not self._is_left_alone and not isinstance(error, GivenUp):
                 self.problem = error
@@ -180,18 +338,69 @@ class Session:
             self._changed()
         finally:
             ended.set()
+            call.end()
 
-    def _advanced(self, advance: Callable[[], _T]) -> _T:
-        result = advance()
+    def _awaited(self, call: Advance, on_interrupt: Callable[[], object]) -> int:
+        """Wait for a step that goes on, and pass interrupts on to it."""
+        interrupt: KeyboardInterrupt | None = None
+        while not call.has_ended:
+            try:
+                call.await_end()
+            except KeyboardInterrupt as pressed:
+                if interrupt is not None:
+                    if self.give_up():
+                        call.await_end()
+                    raised = call.error
+                    raise raised if isinstance(raised, KeyboardInterrupt) else pressed from None
+                interrupt = pressed
+                self.container.pause()
+                on_interrupt()
+        if interrupt is not None and call.error is None:
+            raise interrupt
+        self.problem = None  # it is raised here
+        return call.result()
+
+    def _conditional(self, condition: Condition | None) -> Callable[[Callable[[], int]], int]:
+        """``_advanced``, at most up to the message for which a condition is true."""
+
+        def advanced(advance: Callable[[], int]) -> int:
+            if condition is None:
+                return self._advanced(advance)
+            until = self._breakpoints.add(condition, "message", once=True, is_listed=False)
+            try:
+                return self._advanced(advance)
+            finally:
+                self._breakpoints.remove(until)
+
+        return advanced
+
+    def _advanced(self, advance: Callable[[], int]) -> int:
+        self._breakpoints.begin()
+        done = advance()
+        if self.history is not None and self.history.blocks:
+            self.history.settle()
         if self.container.shut_down:
             self.container.stop()
-        return result
+        self._breakpoints.drop_spent()
+        stopped = self._breakpoints.stopped
+        if stopped is not None and stopped.error is not None:
+            raise stopped.error
+        return done
+
+    def _condition_of(self, until: Until | Conditional) -> Condition | None:
+        """The condition that a run is to end at; None where ``until`` is none."""
+        if until is None or until == "caught-up" or isinstance(until, int):
+            return None
+        if callable(until) and not _takes_moment(until):
+            return None
+        return Condition(cast("Conditional", until), self._namespace)
 
     def _drive(self, what: Callable[[], _T]) -> _T:
         self._check_still()
         self.problem = None
         try:
             with self._hold():
+                self._check_still()  # a run may have begun meanwhile
                 return self._noted(what)
         finally:
             self._changed()
@@ -202,7 +411,12 @@ class Session:
             return what()
         except BaseException as error:
             # Who gave it up knows, and waits for nothing of it.
-            if self.container.state == "failed" and self.error is None and not self._is_left_alone and not isinstance(error, GivenUp):
+            if (
+                self.container.state == "failed"
+                and self.error is None
+                and not self._is_left_alone
+                and not isinstance(error, GivenUp)
+            ):
                 self.error = error
             raise
 
@@ -245,14 +459,17 @@ class Session:
                 self.container.abandon(stuck=True)
             except Exception as problem:
                 log.warning("%s: while it was given up: %s", self.name, problem)
+        settle_interrupts()
         self._ended.set()
         self._changed()
 
     def _stands_still(self, deadline: float | None) -> bool:
-        """Whether nobody drives the container; looks for a moment."""
+        """Return True where no thread drives the container; checks for a moment."""
         if self._driver == threading.get_ident():
             return False
-        moment = _LOOK_AGAIN_S if deadline is None else max(0.0, min(_LOOK_AGAIN_S, deadline - time.monotonic()))
+        moment = (
+            _LOOK_AGAIN_S if deadline is None else max(0.0, min(_LOOK_AGAIN_S, deadline - time.monotonic()))
+        )
         if self.running:
             self._ended.wait(moment)
             return False
@@ -262,7 +479,8 @@ class Session:
         return False
 
     def _between(self, what: Callable[[], _T], timeout: float | None = None) -> _T:
-        """Call ``what`` between two messages: here while nobody drives the container, else on the thread that does. Raises TimeoutError."""
+        """Call ``what`` between two messages: here while no thread drives the container, else on the thread
+        that does. Raises TimeoutError."""
         deadline = None if timeout is None else time.monotonic() + timeout
         question: Future[_T] | None = None
         while True:
@@ -277,18 +495,34 @@ class Session:
                 question = Future()
                 self.container.post(_answering(question, what))
             wait([question], _LOOK_AGAIN_S)
-            if question.done() or (deadline is not None and time.monotonic() >= deadline and not question.cancel()):
+            if question.done() or (
+                deadline is not None and time.monotonic() >= deadline and not question.cancel()
+            ):
                 return question.result()
             if question.cancelled():
                 raise TimeoutError
+
+    def _swapped(self) -> None:
+        self._changed()
 
     def _changed(self) -> None:
         for listener in self._listeners:
             listener()
 
 
+def _takes_moment(function: Callable[..., object]) -> bool:
+    """True for a function of a Moment, False for one that is called without arguments."""
+    try:
+        inspect.signature(function).bind()
+    except TypeError:
+        return True
+    except ValueError:
+        return False
+    return False
+
+
 def _answering(question: Future[_T], what: Callable[[], _T]) -> Callable[[], None]:
-    """A command to the event loop that answers the question, unless nobody waits for the answer any more."""
+    """A command to the event loop that answers the question, unless its caller has given up waiting."""
 
     def answer() -> None:
         if not question.set_running_or_notify_cancel():

@@ -21,7 +21,8 @@ _IN, _OUT = SystemStream("log", "in"), SystemStream("log", "out")
 
 
 class Stuck:
-    """A task that is stuck at the message 3 in a busy loop, until the test ends it. ``stubborn``: whatever is raised there."""
+    """A task that is stuck at the message 3 in a busy loop, until the test ends it. ``stubborn``: whatever is
+    raised there."""
 
     def __init__(self, *, stubborn: bool) -> None:
         self.stubborn = stubborn
@@ -29,7 +30,9 @@ class Stuck:
         self.thread: threading.Thread | None = None
         self.raised: list[BaseException] = []
 
-    def process(self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+    def process(
+        self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+    ) -> None:
         if envelope.message == 3:
             self.thread = threading.current_thread()
             self.turn()
@@ -62,23 +65,31 @@ class Stuck:
 
 
 def spin(end: threading.Event) -> None:
-    """A function of its own: what Python 3.13 raises at a loop's jump back is not caught by a ``try`` in the function around it."""
+    """A function of its own: what Python 3.13 raises at a loop's jump back is not caught by a ``try`` in the
+    function around it."""
     while not end.is_set():
         pass
 
 
 def config_in(folder: Path, guarantee: str) -> dict[str, Any]:
     return {
-        "job.name": "stuck", "task.inputs": "log.in", "systems.log.samza.factory": "log", "systems.log.path": str(folder),
-        "systems.log.samza.msg.serde": "json", "systems.log.samza.offset.default": "oldest", "task.processing.guarantee": guarantee,
-        "stores.seen.factory": "rocksdb", "stores.seen.changelog": "log.seen", "stores.seen.key.serde": "string",
+        "job.name": "stuck",
+        "task.inputs": "log.in",
+        "systems.log.samza.factory": "log",
+        "systems.log.path": str(folder),
+        "systems.log.samza.msg.serde": "json",
+        "systems.log.samza.offset.default": "oldest",
+        "task.processing.guarantee": guarantee,
+        "stores.seen.factory": "rocksdb",
+        "stores.seen.changelog": "log.seen",
+        "stores.seen.key.serde": "string",
         "stores.seen.msg.serde": "string",
-    }  # fmt: skip
+    }
 
 
 def stuck_in(config: dict[str, Any], task: Stuck) -> Session:
     container = Container.from_config(config, task.process)
-    container._systems.create(_IN)
+    container.status.systems.create(_IN)
     send(container.config, _IN, [(None, number) for number in range(6)])
     session = Session(container)
     session.start()
@@ -88,14 +99,21 @@ def stuck_in(config: dict[str, Any], task: Stuck) -> Session:
 
 
 def outputs(config: dict[str, Any]) -> list[int]:
-    return [each["message"] for each in peek(Container.from_config(config, print).config, _OUT, limit=100, partition=None, begin="oldest")]
+    return [
+        each["message"]
+        for each in peek(
+            Container.from_config(config, print).config, _OUT, limit=100, partition=None, begin="oldest"
+        )
+    ]
 
 
 def go_on(config: dict[str, Any]) -> list[int]:
     """Run the mended task until it has caught up; what it processed."""
     seen: list[int] = []
 
-    def mended(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+    def mended(
+        envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+    ) -> None:
         seen.append(envelope.message)
         collector.send(OutgoingMessageEnvelope(_OUT, envelope.message))
 
@@ -107,7 +125,9 @@ def go_on(config: dict[str, Any]) -> list[int]:
 
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
-def test_a_busy_loop_is_interrupted_and_the_next_start_goes_on_from_the_checkpoint(tmp_path: Path, guarantee: str) -> None:
+def test_a_busy_loop_is_interrupted_and_the_next_start_goes_on_from_the_checkpoint(
+    tmp_path: Path, guarantee: str
+) -> None:
     config, task = config_in(tmp_path, guarantee), Stuck(stubborn=False)
     session = stuck_in(config, task)
     assert session.give_up(_PATIENCE_S)
@@ -121,7 +141,9 @@ def test_a_busy_loop_is_interrupted_and_the_next_start_goes_on_from_the_checkpoi
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
 @pytest.mark.parametrize("ends", ["before the next start", "after the next start"])
-def test_a_task_that_does_not_end_is_left_alone_and_does_no_harm_later(tmp_path: Path, guarantee: str, ends: str) -> None:
+def test_a_task_that_does_not_end_is_left_alone_and_does_no_harm_later(
+    tmp_path: Path, guarantee: str, ends: str
+) -> None:
     config, task = config_in(tmp_path, guarantee), Stuck(stubborn=True)
     session = stuck_in(config, task)
     assert not session.give_up(0.01)
@@ -145,7 +167,9 @@ def test_what_was_collected_before_the_loop_is_not_sent_when_it_ends(tmp_path: P
     threads: list[threading.Thread] = []
     out = SystemStream("given-up", "out")
 
-    def collects(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+    def collects(
+        envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+    ) -> None:
         collector.send(OutgoingMessageEnvelope(out, envelope.message))
         if envelope.message == 2:
             threads.append(threading.current_thread())
@@ -158,7 +182,7 @@ def test_what_was_collected_before_the_loop_is_not_sent_when_it_ends(tmp_path: P
 
     config = {**config_in(tmp_path, "at-least-once"), "systems.given-up.samza.factory": "memory"}
     container = Container.from_config(config, collects)
-    container._systems.create(_IN)
+    container.status.systems.create(_IN)
     send(container.config, _IN, [(None, 1), (None, 2)])
     session = Session(container)
     session.start()
@@ -173,7 +197,7 @@ def test_what_was_collected_before_the_loop_is_not_sent_when_it_ends(tmp_path: P
 def test_what_stands_still_is_given_up_without_a_commit(tmp_path: Path) -> None:
     config, task = config_in(tmp_path, "at-least-once"), Stuck(stubborn=False)
     container = Container.from_config(config, lambda *_: None)
-    container._systems.create(_IN)
+    container.status.systems.create(_IN)
     send(container.config, _IN, [(None, 1)])
     session = Session(container)
     session.start()
@@ -183,7 +207,9 @@ def test_what_stands_still_is_given_up_without_a_commit(tmp_path: Path) -> None:
     assert go_on(config) == [1]
 
 
-def test_a_picture_of_a_task_that_has_been_busy_for_long_comes_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_picture_of_a_task_that_has_been_busy_for_long_comes_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     task = Stuck(stubborn=False)
     session = stuck_in(config_in(tmp_path, "at-least-once"), task)
     session._last = picture = object()  # type: ignore[assignment]

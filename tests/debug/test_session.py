@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from streambench.debug.session import Session
-from streambench.errors import ContainerStateError, FencedError, StreambenchError, StreamSystemError, TaskError
+from streambench.errors import (
+    ContainerStateError,
+    FencedError,
+    StreambenchError,
+    StreamSystemError,
+    TaskError,
+)
 from streambench.model import IncomingMessageEnvelope
 from streambench.system.memory import MemoryStreams
 from streambench.task import MessageCollector, RequestScope, TaskCoordinator
@@ -27,7 +33,9 @@ class Gate:
         self.reached = threading.Semaphore(0)
         self.open = threading.Semaphore(0)
 
-    def process(self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+    def process(
+        self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+    ) -> None:
         self.reached.release()
         assert self.open.acquire(timeout=_PATIENCE_S)
 
@@ -53,7 +61,8 @@ def simple(task: Process = ignore, count: int = 5, **options: Any) -> tuple[Sess
 
 
 def elsewhere(what: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
-    """Call ``what`` on a thread of its own; what it returned or raised is in the list when the thread has ended."""
+    """Call ``what`` on a thread of its own; what it returned or raised is in the list when the thread has
+    ended."""
     answers: list[Any] = []
 
     def call() -> None:
@@ -199,7 +208,9 @@ def test_a_pause_right_after_a_run_holds() -> None:
 def test_the_task_can_have_itself_paused() -> None:
     answers: list[bool] = []
 
-    def pauses(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+    def pauses(
+        envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+    ) -> None:
         if envelope.message == 2:
             answers.append(session.pause())
 
@@ -262,7 +273,9 @@ def test_to_abandon_is_to_commit_nothing() -> None:
 
 @pytest.mark.parametrize("driven", ["step", "run"])
 def test_a_container_that_its_tasks_shut_down_is_stopped(driven: str) -> None:
-    def shuts_down(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+    def shuts_down(
+        envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+    ) -> None:
         if envelope.message == 1:
             coordinator.shutdown(RequestScope.ALL_TASKS_IN_CONTAINER)
 
@@ -280,7 +293,9 @@ def test_a_container_that_its_tasks_shut_down_is_stopped(driven: str) -> None:
 # Failures
 
 
-def fails_at_one(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+def fails_at_one(
+    envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+) -> None:
     if envelope.message == 1:
         raise ValueError("no")
 
@@ -321,7 +336,9 @@ def test_a_commit_that_fails_while_it_runs_is_raised_to_whoever_asked_and_ends_t
     gate.await_message()
     gate.let_go()
     gate.await_message()
-    Bench(ignore, {}, {"task.inputs": "mem.a"}, streams=bench.streams, checkpoints=bench.checkpoints.sibling()).started()
+    Bench(
+        ignore, {}, {"task.inputs": "mem.a"}, streams=bench.streams, checkpoints=bench.checkpoints.sibling()
+    ).started()
     thread, answers = elsewhere(session.commit)
     gate.let_go()
     joined(thread)
@@ -332,7 +349,9 @@ def test_a_commit_that_fails_while_it_runs_is_raised_to_whoever_asked_and_ends_t
 
 
 def test_a_stop_that_cannot_commit_fails() -> None:
-    def sends(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+    def sends(
+        envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+    ) -> None:
         send(collector, "x")
 
     streams = MemoryStreams()
@@ -390,7 +409,10 @@ def test_a_snapshot_of_a_busy_task_that_was_never_looked_at_is_an_error(driven: 
     session, _, gate = gated()
     thread, _answers = elsewhere(session.step if driven == "step" else session.run)
     gate.await_message()
-    with pytest.raises(StreambenchError, match=r"job-1 has been busy with one message for 0\.01 s; there is no picture of it yet"):
+    with pytest.raises(
+        StreambenchError,
+        match=r"job-1 has been busy with one message for 0\.01 s; there is no picture of it yet",
+    ):
         session.snapshot(0.01)
     gate.let_go(5)
     joined(thread)
@@ -427,7 +449,9 @@ def test_what_a_function_raises_that_a_run_asks_is_told_to_who_waits_and_fails_n
 
 def test_what_a_task_raises_in_its_close_is_told_to_who_waits_for_a_run_that_it_ended() -> None:
     class Stubborn:
-        def process(self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        def process(
+            self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+        ) -> None:
             coordinator.shutdown(RequestScope.ALL_TASKS_IN_CONTAINER)
 
         def close(self) -> None:
@@ -459,7 +483,10 @@ def test_many_threads_may_ask_and_command_at_once() -> None:
         joined(thread)
     assert [answers for _, answers in asking] == [[10]] * 4
     session.stop()
-    assert bench.committed() == {"mem.a.0": str(session.container.processed - 1)} or session.container.processed == 0
+    assert (
+        bench.committed() == {"mem.a.0": str(session.container.processed - 1)}
+        or session.container.processed == 0
+    )
 
 
 # Being told
@@ -473,7 +500,7 @@ def test_listeners_are_told_when_something_changed() -> None:
     session.step()
     with pytest.raises(TaskError):
         session.step()
-    assert states == ["paused", "paused", "failed"]
+    assert states == ["paused", "running", "paused", "running", "failed"]
 
 
 def test_listeners_are_told_of_the_end_of_a_run() -> None:

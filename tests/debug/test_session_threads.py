@@ -5,12 +5,17 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from typing import Any
 
 import pytest
 
 import streambench as sb
 from streambench.debug import Session
+from streambench.debug.past import Past
+from streambench.errors import ContainerStateError
 from streambench.system.memory import memory_streams
+from tests.debug.test_hot_swap import words
+from tests.debug.test_time_travel import Counter, session_of
 
 CONFIG = {"job.name": "threads", "systems.threads.samza.factory": "memory", "task.inputs": "threads.a"}
 
@@ -74,3 +79,65 @@ def test_interrupting_who_waits_for_a_run_leaves_it_running(waiting: str) -> Non
     go_on.set()
     session.stop()
     assert session.container.processed == 1
+
+
+def test_going_back_in_a_run_is_refused_and_leaves_its_history_whole() -> None:
+    reached, go_on = threading.Event(), threading.Event()
+
+    class Waiting(sb.StreamTask):
+        def init(self, context: sb.TaskContext) -> None:
+            self.store, self.number = context.store("n"), 0
+
+        def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
+            self.number += 1
+            self.store.put("k", self.number)
+            if self.number == 30:
+                reached.set()
+                assert go_on.wait(60)
+
+    session, _ = session_of(Waiting, words("a" * 40))
+    session.run("caught-up")
+    assert reached.wait(60)
+    with pytest.raises(ContainerStateError, match="is running: pause it first"):
+        session.back_until("True")
+    go_on.set()
+    session.wait(60)
+    assert [each.position for each in session.changes("n", "k")] == [*range(1, 41)]
+    session.stop()
+
+
+def test_a_run_that_begins_while_another_thread_goes_back_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    session, _ = session_of(Counter, words("a" * 6))
+    session.step(4)
+    inside, go_on, begins = threading.Event(), threading.Event(), threading.Event()
+    go_to, require = Past.go_to, session._require_live
+    errors: list[str] = []
+
+    def slow(past: Past, position: int) -> None:
+        inside.set()
+        assert go_on.wait(60)
+        go_to(past, position)
+
+    def required(what: str) -> None:
+        require(what)
+        begins.set()
+
+    def run() -> None:
+        try:
+            session.run("caught-up")
+        except ContainerStateError as error:
+            errors.append(str(error))
+
+    monkeypatch.setattr(Past, "go_to", slow)
+    monkeypatch.setattr(session, "_require_live", required)
+    goes, runs = threading.Thread(target=session.back), threading.Thread(target=run)
+    goes.start()
+    assert inside.wait(60)
+    runs.start()
+    assert begins.wait(60)
+    go_on.set()
+    goes.join(60)
+    runs.join(60)
+    assert len(errors) == 1 and "stands in the past, at 3 of 4" in errors[0]
+    assert (session.live, session.latest) == (False, 4)
+    session.stop()

@@ -1,0 +1,142 @@
+"""Conditions: functions of a moment, or Python expressions in its names."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import difflib
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from typing import Any
+
+from streambench.debug.moment import NAMES, Moment
+from streambench.errors import StreambenchError, described, shortened
+from streambench.model import IncomingMessageEnvelope
+
+Conditional = str | Callable[[Moment], object] | None
+"""A condition as it is given. None: always."""
+
+
+class ConditionError(StreambenchError):
+    """A condition that is no expression, uses unknown names, or raised where it was evaluated."""
+
+
+class Condition:
+    """A condition. ``text``: as it was given; of a function, its name.
+
+    ``namespace``: further names for an expression, looked up whenever it is evaluated."""
+
+    def __init__(self, given: Conditional, namespace: Mapping[str, Any] | None = None) -> None:
+        """Raises ConditionError for text that is no expression, and for names that are not known."""
+        self._namespace: Mapping[str, Any] = namespace or {}
+        self._parts: list[tuple[str, Any]] = []
+        self.of_envelope: Callable[[IncomingMessageEnvelope], object] | None = None
+        """The value where an envelope is all that is looked at, without a Moment; None where it is not."""
+        if given is None or isinstance(given, str):
+            self.text = "True" if given is None else given.strip()
+            self._compile()
+        elif callable(given):
+            self.text = getattr(given, "__qualname__", shortened(given))
+            self._call: Callable[[Moment], Any] = given
+        else:
+            raise ConditionError(
+                f"{shortened(given)} is no condition: give an expression as text, or a function of a Moment"
+            )
+
+    def value(self, moment: Moment) -> Any:
+        """The value at a moment. Raises ConditionError, with the place of the moment."""
+        try:
+            return self._call(moment)
+        except Exception as error:
+            at = f" at {moment.place}" if moment.place else ""
+            failure = ConditionError(
+                f"the condition {self.text} cannot be evaluated{at} (position {moment.position:,}): "
+                f"{type(error).__name__}: {error}"
+            )
+            # An expression has one line, which the text shows.
+            raise failure from (None if self._parts else error)
+
+    def seen(self, moment: Moment) -> str:
+        """The values that decided, in words: ``message['delay'] is 203``."""
+        shown = []
+        for text, code in self._parts:
+            try:
+                shown.append(f"{text} is {shortened(self._evaluated(code, moment))}")
+            except Exception as error:
+                shown.append(f"{text} cannot be evaluated: {described(error)}")
+        return ", ".join(shown) or f"{self.text} is true"
+
+    def _compile(self) -> None:
+        try:
+            tree = ast.parse(self.text, "<condition>", "eval")
+        except SyntaxError as error:
+            raise ConditionError(
+                f"this is no Python expression: {self.text} ({error.msg} at character {error.offset}); for "
+                "example: message['delay'] > 180"
+            ) from None
+        used = {each.id for each in ast.walk(tree) if isinstance(each, ast.Name)}
+        own = {
+            each.id
+            for each in ast.walk(tree)
+            if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
+        } | {each.arg for each in ast.walk(tree) if isinstance(each, ast.arg)}
+        self._of_moment = [name for name in NAMES if name in used]
+        self._of_namespace = []
+        for name in sorted(used - own - set(NAMES)):
+            if name in self._namespace:
+                self._of_namespace.append(name)
+            elif not hasattr(builtins, name):
+                raise ConditionError(_unknown(name, self.text))
+        code = compile(tree, "<condition>", "eval")
+        if not self._of_namespace and not used & own:
+            names = self._of_moment
+            # One function of the values that it needs: less work with each message.
+            plain = eval(f"lambda {', '.join(names)}: ({self.text}\n)", {})
+            self._call = lambda moment: plain(*[getattr(moment, name) for name in names])
+            if names == ["message"]:
+                self.of_envelope = lambda envelope: plain(envelope.message)
+            elif all(name in _OF_ENVELOPE for name in names):
+                self.of_envelope = lambda envelope: plain(*[_OF_ENVELOPE[name](envelope) for name in names])
+        else:
+            self._call = lambda moment: self._evaluated(code, moment)
+        self._parts = [
+            (ast.unparse(each), compile(ast.Expression(each), "<condition>", "eval"))
+            for each in _decisive(tree.body)
+        ]
+
+    def _evaluated(self, code: Any, moment: Moment) -> Any:
+        # Names of a comprehension are looked up among the globals.
+        scope = {name: self._namespace[name] for name in self._of_namespace if name in self._namespace}
+        for name in self._of_moment:
+            scope[name] = getattr(moment, name)
+        return eval(code, scope)
+
+
+_OF_ENVELOPE: dict[str, Callable[[IncomingMessageEnvelope], Any]] = {
+    "envelope": lambda envelope: envelope,
+    "message": attrgetter("message"),
+    "key": attrgetter("key"),
+    "offset": attrgetter("offset"),
+    "partition": attrgetter("ssp.partition"),
+}
+
+
+def _decisive(node: ast.expr) -> list[ast.expr]:
+    """The parts of an expression whose values say why it was true: what is compared, and is no constant."""
+    if isinstance(node, ast.BoolOp):
+        return [part for each in node.values for part in _decisive(each)]
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return _decisive(node.operand)
+    if isinstance(node, ast.Compare):
+        return [each for each in (node.left, *node.comparators) if not _is_constant(each)]
+    return [] if _is_constant(node) else [node]
+
+
+def _is_constant(node: ast.expr) -> bool:
+    return not any(isinstance(each, ast.Name) for each in ast.walk(node))
+
+
+def _unknown(name: str, text: str) -> str:
+    near = difflib.get_close_matches(name, NAMES, 1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    return f"the condition {text} uses the unknown name '{name}'; {hint}there is {', '.join(NAMES)}"

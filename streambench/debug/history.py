@@ -1,0 +1,389 @@
+"""The history of a container: what it takes to show any of its last positions again.
+
+A position is the number of messages processed since the start. The history is kept in *blocks*. A block
+begins with a copy of what tasks keep in memory, and holds the order of its messages, what they overwrote in
+stores, and what they sent. Stores of a former position are those of now with the overwritten values put
+above; memory of tasks is that of the last block, with the messages since then processed again.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from streambench.container.container import Container
+from streambench.container.trace import Sent, Trace, TraceEvent
+from streambench.debug.attributes import TaskMemory, shared_by_class
+from streambench.debug.recorded_inputs import RecordedInputs
+from streambench.debug.writes import StoreWrite, Values, Writes
+from streambench.errors import ContainerStateError, SerdeError
+from streambench.serde.streams import decoded
+
+if TYPE_CHECKING:
+    from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
+
+DEFAULT_MB = 256
+_MB = 1 << 20
+_ssp = attrgetter("ssp")
+_SHORTEST_NS = 20_000_000
+_LONGEST_MESSAGES = 50_000
+_COPY_SHARE = 20
+"""Copies of what tasks keep in memory take at most one part in so many of the time."""
+
+
+class Block:
+    """A part of the history, from position ``start`` on.
+
+    ``order``: the partitions of its messages, by their places. ``numbers``: per partition, the messages
+    chosen before it. ``offsets``: per task its offsets, and where it begins later than its partition.
+    ``keyless``: per stream, the messages without a key sent before it."""
+
+    __slots__ = (
+        "events", "factory", "keyless", "memory", "now_ms", "numbers", "offsets", "order", "outputs", "size",
+        "start", "ticks", "writes",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        start: int,
+        container: Container,
+        numbers: Sequence[int],
+        keyless: dict[SystemStream, int],
+    ) -> None:
+        self.start = start
+        self.factory = container.factory
+        self.now_ms = container.status.clock.now_ms()
+        self.numbers = array("q", numbers)
+        self.keyless = dict(keyless)
+        self.memory = {task.name: TaskMemory(task) for task in container.tasks}
+        self.offsets = {
+            task.name: [(each.offset, each.skip_before) for each in task.subscriptions]
+            for task in container.tasks
+        }
+        self.order = array("L")
+        self.writes = Writes()
+        self.outputs: list[Sent] = []
+        self.events: list[TraceEvent] = []
+        self.ticks: list[tuple[int, int]] = []
+        self.size = 500 + 8 * len(numbers) + sum(each.size for each in self.memory.values())
+
+    @property
+    def end(self) -> int:
+        """The position after its last message."""
+        return self.start + len(self.order)
+
+
+class History:
+    """The history of a container from its start on.
+
+    ``limit_mb``: the most memory; the oldest part is dropped where it needs more. ``latest``: the newest
+    position, ``oldest`` the first that can be shown. To be made before the container starts, and to be used
+    on the thread that drives it, or while none does.
+    """
+
+    def __init__(self, container: Container, limit_mb: int = DEFAULT_MB) -> None:
+        self.container = container
+        self.limit = limit_mb * _MB
+        self.blocks: deque[Block] = deque()
+        self.trace = Trace()
+        self.is_dropped = self.is_named = False
+        self._inputs: RecordedInputs | None = None
+        self._numbers: list[int] = []
+        self._keyless: dict[SystemStream, int] = {}
+        self._last_commit = 0
+        self._pending: list[Sent] = []
+        self._next_ns = 0
+        self._took_ns = 0
+        self._is_due = False
+        self._earlier: list[Sent] = []
+        self._known: tuple[Block, Values] | None = None
+        container.trace(self.trace)
+
+    def begin(self) -> None:
+        """Begin at position 0: the container has started."""
+        self._inputs = RecordedInputs(self.container.runtime.multiplexer.partitions)
+        self._numbers = [0] * len(self._inputs.ssps)
+        self._add_block()
+        self.trace.on_check = self._on_check
+
+    @property
+    def latest(self) -> int:
+        """The newest position."""
+        self.read()
+        return self.trace.position
+
+    @property
+    def oldest(self) -> int:
+        """The first position that can be shown."""
+        return self.blocks[0].start
+
+    @property
+    def size(self) -> int:
+        """The memory that it takes, in bytes, roughly."""
+        return self.inputs.size + sum(each.size for each in self.blocks)
+
+    @property
+    def pending(self) -> Sequence[Sent]:
+        """The outputs that wait for the next commit, also those of positions that were dropped; none where
+        outputs leave at once."""
+        self.read()
+        return self._pending
+
+    @property
+    def last_commit(self) -> int:
+        """The position of the last commit of any task."""
+        self.read()
+        return self._last_commit
+
+    @property
+    def inputs(self) -> RecordedInputs:
+        """The recorded messages."""
+        if self._inputs is None:
+            raise ContainerStateError("there is no history yet: start() begins it")
+        return self._inputs
+
+    def uncopied(self) -> dict[str, str]:
+        """The memory of tasks that no position brings back, by its name, with the reason."""
+        found = {
+            f"{task}: {name}": reason
+            for task, memory in self.blocks[-1].memory.items()
+            for name, reason in memory.shared.items()
+        }
+        for name in shared_by_class(self.container.factory):
+            found[name] = "an attribute of the class, which all its objects share"
+        return found
+
+    def read(self) -> None:
+        """Take what the trace holds into the last block."""
+        trace, inputs, block = self.trace, self.inputs, self.blocks[-1]
+        inputs.add(trace.chunks)
+        base, chosen = trace.base, trace.chosen
+        unfinished = self._drop_unfinished()
+        where: dict[int, int] = {}
+        if trace.traced or trace.sent or trace.ticks:
+            where = dict(zip(map(id, chosen), range(base + 1, base + 1 + len(chosen)), strict=True))
+            where.update(dict.fromkeys(unfinished, -1))
+        order = list(map(inputs.places.__getitem__, map(_ssp, chosen)))
+        block.order.extend(order)
+        for place, count in Counter(order).items():
+            self._numbers[place] += count
+        if trace.traced:
+            self._known = None
+        former = block.writes.size
+        block.writes.add(trace.traced, where, base)
+        size = 8 * len(order) + block.writes.size - former
+        self._read_commits()
+        for sent in trace.sent:
+            position = sent.at if isinstance(sent.at, int) else where.get(id(sent.at), base)
+            if position < 0:
+                continue
+            sent.at = position
+            block.outputs.append(with_turn(sent, self._keyless))
+            size += 250 + (len(sent.message) if isinstance(sent.message, bytes) else 300)
+        block.ticks += [
+            (at if isinstance(at, int) else where.get(id(at), base), now) for at, now in trace.ticks
+        ]
+        block.events.extend(trace.events)
+        block.size += size
+        trace.clear()
+
+    def settle(self) -> None:
+        """Read the trace, and begin another block where it is time. Between two messages."""
+        self._is_due = False
+        self.read()
+        if self.blocks[-1].order and time.perf_counter_ns() >= self._next_ns:
+            self._add_block()
+
+    def cut(self) -> None:
+        """Begin another block: from here on the code is another, or memory was changed from outside."""
+        self.read()
+        self._add_block()
+
+    def restart(self, outputs: list[Sent], pending: list[Sent]) -> None:
+        """Forget all positions but the newest: the container has got another state. ``outputs``: those that
+        led to it, which are shown on; ``pending``: those of them that wait for the commit."""
+        self.read()
+        self._earlier, self._pending = outputs, pending
+        self.blocks.clear()
+        self._add_block()
+        self.is_dropped = True
+        self.inputs.drop_before(self._numbers)
+
+    def block_at(self, position: int) -> Block:
+        """The block from which a position is reached. Raises ContainerStateError."""
+        self.read()
+        if not self.oldest <= position <= self.latest:
+            reach = f"from {self.oldest:,} to {self.latest:,}"
+            why = (
+                f" ({self.limit // _MB} MB hold no more: Session(container, history=MB))"
+                if self.is_dropped
+                else ""
+            )
+            raise ContainerStateError(
+                f"position {position:,} is not in the history, which reaches {reach}{why}"
+            )
+        return next(block for block in reversed(self.blocks) if block.start <= position)
+
+    def values_at(self, position: int) -> Values:
+        """The values of stores at a position, where they differ from those of now."""
+        block = self.block_at(position)
+        values = self._values_after(block)
+        block.writes.undo(values, position)
+        return values
+
+    def values_before(self, block: Block) -> Values:
+        """The same for the begin of a block."""
+        values = self._values_after(block)
+        block.writes.undo(values)
+        return values
+
+    def _values_after(self, block: Block) -> Values:
+        """The same for the end of a block; kept for the next call, which is often for the same block."""
+        self.read()
+        known = self._known
+        if known is None or known[0] is not block:
+            found: Values = [{} for _ in self.trace.stores]
+            for later in reversed(self.blocks):
+                if later is block:
+                    break
+                later.writes.undo(found)
+            known = self._known = block, found
+        return [dict(each) for each in known[1]]
+
+    def since(self, first: Block) -> list[Block]:
+        """The blocks from this one on."""
+        blocks = list(self.blocks)
+        return blocks[blocks.index(first) :]
+
+    def place_of(self, position: int) -> tuple[SystemStreamPartition, str] | None:
+        """The partition and offset of the message at a position; None where it is not known any more."""
+        found = self._number_of(position)
+        if found is None:
+            return None
+        place, number = found
+        return self.inputs.ssps[place], self.inputs.offset(place, number)
+
+    def message_at(self, position: int) -> IncomingMessageEnvelope | None:
+        """The message at a position, decoded where that is possible; None where it is not known any more."""
+        found = self._number_of(position)
+        if found is None:
+            return None
+        place, number = found
+        raw = self.inputs.message(place, number)
+        lane = self.container.runtime.multiplexer.partitions[raw.ssp]
+        message = decoded(raw, lane.key_serde, lane.message_serde)
+        return raw if isinstance(message, SerdeError) else message
+
+    def position_of(self, ssp: SystemStreamPartition, offset: str) -> int | None:
+        """The position after a message was processed last; None where it is not in the history."""
+        self.read()
+        place = self.inputs.places.get(ssp)
+        number = None if place is None else self.inputs.number(place, offset)
+        if place is None or number is None:
+            return None
+        for block in reversed(self.blocks):
+            left = number - block.numbers[place]
+            if left < 0:
+                continue
+            for at, each in enumerate(block.order, start=block.start + 1):
+                if each == place:
+                    if left == 0:
+                        return at
+                    left -= 1
+            return None
+        return None
+
+    def writes(self, since: int = 0, to: int | None = None) -> Iterator[StoreWrite]:
+        """The writes to stores at positions after ``since`` and up to ``to``, in order."""
+        for block in self._blocks_between(since, to):
+            yield from block.writes.between(since, to)
+
+    def events(self, since: int = 0, to: int | None = None) -> Iterator[TraceEvent]:
+        """The windows, ends of inputs and commits after a position and up to another one (None: all)."""
+        for block in self._blocks_between(since, to):
+            for event in block.events:
+                if since < event.position and (to is None or event.position <= to):
+                    yield event
+
+    def outputs(self, since: int = 0, to: int | None = None) -> Iterator[tuple[int, Sent]]:
+        """The outputs of messages after ``since`` and up to ``to``, in order."""
+        blocks = self._blocks_between(since, to)
+        for sent in chain(self._earlier, *(block.outputs for block in blocks)):
+            position = sent.at
+            if isinstance(position, int) and position > since and (to is None or position <= to):
+                yield position, sent
+
+    def _blocks_between(self, since: int, to: int | None) -> list[Block]:
+        self.read()
+        return [block for block in self.blocks if block.end > since and (to is None or block.start <= to)]
+
+    def _number_of(self, position: int) -> tuple[int, int] | None:
+        """The place of the partition of the message at a position, and its number there."""
+        self.read()
+        for block in reversed(self.blocks):
+            if block.start < position <= block.end:
+                before = block.order[: position - block.start]
+                place = before[-1]
+                return place, block.numbers[place] + before.count(place) - 1
+        return None
+
+    def _read_commits(self) -> None:
+        """Take the commits of the trace, and the outputs that none of them has taken along."""
+        trace, committed = self.trace, 0
+        for event in trace.events:
+            if event.kind == "commit" and event.tasks:
+                self._last_commit = event.position
+                committed = event.sent
+                self._pending = []
+        if self.container.runtime.outbox.whole:
+            self._pending += trace.sent[committed:]
+
+    def _drop_unfinished(self) -> list[int]:
+        """Drop the message at which the container failed; its identity."""
+        chosen = self.trace.chosen
+        if self.container.state != "failed":
+            return []
+        done = max(0, self.container.processed - self.trace.base)
+        unfinished = [id(envelope) for envelope in chosen[done:]]
+        del chosen[done:]
+        return unfinished
+
+    def _add_block(self) -> None:
+        began = time.perf_counter_ns()
+        self.blocks.append(Block(self.trace.position, self.container, self._numbers, self._keyless))
+        ended = time.perf_counter_ns()
+        self._next_ns = ended + max(_SHORTEST_NS, (ended - began) * _COPY_SHARE)
+        while len(self.blocks) > 1 and self.size > self.limit:
+            self.blocks.popleft()
+            self.is_dropped = True
+            self.inputs.drop_before(self.blocks[0].numbers)
+
+    def _on_check(self) -> None:
+        if not self._is_due and time.perf_counter_ns() >= self._next_ns:
+            self._is_due = True
+            self.container.post(self.settle)
+
+
+class _Turn(int):
+    """The number of an output among those of its stream that go to the partitions by turns."""
+
+
+def is_turn(partition_key: Any) -> bool:
+    """True where an output went to the partitions by turns; its partition key is then its number."""
+    return isinstance(partition_key, _Turn)
+
+
+def with_turn(sent: Sent, counts: dict[SystemStream, int]) -> Sent:
+    """An output with its number, where it goes to the partitions by turns. ``counts``: per stream, those
+    before it; it is added."""
+    if sent.partition is not None or sent.key is not None or sent.partition_key is not None:
+        return sent
+    count = counts.get(sent.stream, 0)
+    counts[sent.stream] = count + 1
+    sent.partition_key = _Turn(count)
+    return sent

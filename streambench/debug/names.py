@@ -1,0 +1,50 @@
+"""Names and texts in little room: the partition stays readable, and nothing invisible goes to a screen."""
+
+from __future__ import annotations
+
+import re
+
+_TAIL = 7
+"""Characters at the end of a stream's name that stay, with the partition, where the name is cut."""
+
+_PARTITION = re.compile(r"(\.\d+| · [\d,]+ partitions)$")
+_HIDDEN = re.compile(
+    # Control characters, and those that turn the direction of text or take no room.
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]"
+)
+
+
+def head_and_tail(name: str) -> tuple[str, str]:
+    """A name in two parts, of which the first may be cut: the partition is in the second."""
+    found = _PARTITION.search(name)
+    at = max(0, (found.start() if found else len(name)) - _TAIL)
+    return name[:at], name[at:]
+
+
+def middle_cut(name: str, width: int) -> str:
+    """A name of at most ``width`` characters: what it loses, it loses in the middle, not its partition."""
+    if len(name) <= width:
+        return name
+    head, tail = head_and_tail(name)
+    if len(tail) >= width:
+        return f"…{name[len(name) - width + 1 :]}"
+    return f"{head[: width - len(tail) - 1]}…{tail}"
+
+
+def end_cut(text: str, width: int) -> str:
+    """A text of at most ``width`` characters, with the number of those that are left out at its end."""
+    if len(text) <= width:
+        return text
+    kept = max(1, width - len(f"… +{len(text):,}"))
+    return f"{text[:kept]}… +{len(text) - kept:,}"
+
+
+def visible(text: str) -> str:
+    """The same with an escape such as ``\\\\u202e`` for each character that cannot be seen or turns others
+    around; tabs and line ends stay."""
+    return _HIDDEN.sub(_escape, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    character = found.group()
+    return f"\\x{ord(character):02x}" if ord(character) < 256 else f"\\u{ord(character):04x}"

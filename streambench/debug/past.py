@@ -1,0 +1,319 @@
+"""A container that is looked at in its past: a replica at some position, and branches from there."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from streambench.container.outputs.outgoing_batch import OutgoingBatch
+from streambench.container.outputs.transactional_outbox import TransactionalOutbox
+from streambench.container.trace import Sent
+from streambench.debug.attributes import TaskMemory, empty_object
+from streambench.debug.history import History, is_turn
+from streambench.debug.replica import Replica, traced_engine
+from streambench.errors import ContainerStateError, UnknownStreamError
+from streambench.model import OutgoingMessageEnvelope
+from streambench.serde.streams import readable
+from streambench.store.overlay import OverlayEngine
+
+log = logging.getLogger(__name__)
+
+_MOST_NAMED = 5
+
+
+class CodeChange(Struct, frozen=True):
+    """Code that was exchanged in the past, at a position; ``init``: its ``init`` was called."""
+
+    position: int
+    factory: Any
+    init: bool
+
+
+class Past:
+    """The past of a container that stands still. ``replica`` is the container as it was at ``position``.
+
+    ``branch``: the code exchanged in the past, in order; empty while only what was recorded is followed."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self._name_uncopied()
+        self.branch: list[CodeChange] = []
+        self._replica: Replica | None = None
+        self._position = history.latest
+        self._is_warned = False
+
+    @property
+    def replica(self) -> Replica:
+        """The container at the position. Raises ContainerStateError where it is live."""
+        if self._replica is None:
+            raise ContainerStateError("the session is live: back() or goto() leads to the past")
+        return self._replica
+
+    @property
+    def position(self) -> int:
+        """The position that is looked at; during a move, the one of before."""
+        return self._position
+
+    def go_to(self, position: int) -> None:
+        """Go to a position. Before the begin of a branch, the branch is dropped. Raises ContainerStateError,
+        and in a branch what its tasks raise."""
+        self.branch = [each for each in self.branch if each.position <= position]
+        replica = self._replica
+        block = self.history.block_at(position)
+        if replica is not None and replica.position == position and self._is_current(replica):
+            return
+        may_go_on = replica is not None and replica.position <= position and self._is_current(replica)
+        if replica is None or not may_go_on or (not self.branch and replica.block is not block):
+            replica = self._begun(position)
+        self._replica = None  # what fails in the middle of a message is no position
+        try:
+            self._advance(replica, position)
+        except BaseException:
+            self._go_back()
+            raise
+        self._replica, self._position = replica, replica.position
+
+    def _go_back(self) -> None:
+        """Stand at the position of before again, after a move that failed."""
+        try:
+            replica = self._begun(self._position)
+            self._advance(replica, self._position)
+        except Exception:
+            log.debug("the position of before cannot be shown again", exc_info=True)
+        else:
+            self._replica = replica
+
+    def at(self, position: int) -> Replica:
+        """Another replica, at a position of what was recorded."""
+        self.history.block_at(position)
+        replica = Replica(self.history, self.history.block_at(position))
+        self._follow(replica, position)
+        return replica
+
+    def step(self, n: int) -> int:
+        """Process up to ``n`` messages; how many. A task of a branch that raises is brought back to before
+        its message."""
+        before = self.position
+        target = min(before + n, self.history.latest)
+        try:
+            self.go_to(target)
+        except BaseException:
+            reached = self._reached(before, target)
+            self.go_to(reached)
+            raise
+        return self.position - before
+
+    def swap(self, factory: Any, *, init: bool) -> None:
+        """Exchange the code: from here on this is a branch. Raises ConfigError, TaskError."""
+        position = self.position
+        try:
+            self.replica.swap(factory, init=init)
+        except BaseException:
+            self._replica = None
+            self.go_to(position)
+            raise
+        self.branch.append(CodeChange(position, factory, init))
+
+    def undo(self) -> bool:
+        """Take the last exchange of this branch back; False where there is none."""
+        if not self.branch:
+            return False
+        position = self.position
+        self.branch.pop()
+        self._replica = None
+        self.go_to(position)
+        return True
+
+    def adopt(self) -> None:
+        """Make the branch the truth: run it to the newest position, and give its state to the container.
+
+        Nothing durable changes before the next commit. Raises ContainerStateError where that cannot be, and
+        what tasks raise. An output that cannot be sent fails the container, as it does where a task sends
+        it."""
+        self._check_adoptable()
+        history, container = self.history, self.history.container
+        self.go_to(history.latest)
+        replica = self.replica
+        if replica.position < history.latest:
+            raise ContainerStateError(
+                f"the branch ends at {replica.position:,}, where its tasks asked for the end: messages up "
+                f"to {history.latest:,} would be lost; swap() code that goes on, or go_live()"
+            )
+        begin = self.branch[0].position
+        outputs = [sent for at, sent in replica.outputs if at > begin]
+        all_outputs = [sent for _, sent in history.outputs(0, begin)] + outputs
+        outbox, collected = container.runtime.outbox, container.runtime.collected
+        holds = isinstance(outbox, TransactionalOutbox)
+        if holds:
+            outputs = [sent for sent in history.pending if _position(sent) <= begin] + outputs
+
+        def give() -> None:
+            self._give_state(replica)
+            if isinstance(outbox, TransactionalOutbox):
+                outbox.drop_outputs()
+            # The list of the container: dead letters of outputs that cannot be sent are added to it.
+            collected.extend((sent.task, self._envelope(sent), None, None, None) for sent in outputs)
+            outbox.send(collected)
+            collected.clear()
+
+        container.replace(give, replica.factory)
+        history.restart(all_outputs, outputs if holds else [])
+
+    def _name_uncopied(self) -> None:
+        """Say once what no position brings back, and what that means."""
+        if self.history.is_named:
+            return
+        self.history.is_named = True
+        names = [f"{name} ({reason})" for name, reason in self.history.uncopied().items()]
+        if names:
+            log.warning(
+                "%s: in the past these are as they are now, since they cannot be copied: %s. What a "
+                "task does with them there is done again",
+                self.history.container.name,
+                "; ".join(names[:_MOST_NAMED]) + (" ..." if len(names) > _MOST_NAMED else ""),
+            )
+
+    def _check_adoptable(self) -> None:
+        if not self.branch:
+            raise ContainerStateError(
+                "there is no branch to adopt: in the past, exchange the code with swap(), then step()"
+            )
+        begin, committed = self.branch[0].position, self.history.last_commit
+        if begin < committed:
+            raise ContainerStateError(
+                f"the branch begins at {begin:,}, before the commit at {committed:,}: what was committed "
+                f"stays; a branch from {committed:,} on can be adopted"
+            )
+        if isinstance(self.history.container.runtime.outbox, TransactionalOutbox):
+            return
+        out = [(at, sent) for at, sent in self.history.outputs(begin)]
+        if out:
+            at, sent = out[0]
+            raise ContainerStateError(
+                f"outputs of the messages after {begin:,} are out already: {len(out):,}, the first to "
+                f"{sent.stream} at {at:,}; with task.processing.guarantee=exactly-once they would be held "
+                "until the commit"
+            )
+
+    def _give_state(self, replica: Replica) -> None:
+        container = self.history.container
+        for task, mine in zip(container.tasks, replica.tasks, strict=True):
+            memory = TaskMemory(mine)
+            for name, store in task.stores.items():
+                live = traced_engine(store.engine).engine
+                overlay = traced_engine(mine.stores[name].engine).engine
+                assert isinstance(overlay, OverlayEngine)
+                changed = {key: value for key, value in overlay.changed().items() if live.get(key) != value}
+                store.overwrite(changed)
+            task.bind(empty_object(replica.factory, task.context))
+            memory.give(task)
+
+    def _envelope(self, sent: Sent) -> OutgoingMessageEnvelope | OutgoingBatch:
+        if isinstance(sent.message, OutgoingBatch):
+            return sent.message
+        partition = sent.partition
+        if is_turn(sent.partition_key):
+            systems = self.history.container.status.systems
+            try:
+                partition = int(sent.partition_key) % len(systems.metadata([sent.stream])[sent.stream])
+            except UnknownStreamError:
+                partition = None  # the outbox creates the stream, and begins with its first partition
+        key_serde, message_serde = self.replica.serdes.for_stream(sent.stream)
+        return OutgoingMessageEnvelope(
+            sent.stream,
+            readable(message_serde, sent.message),
+            readable(key_serde, sent.key),
+            None if is_turn(sent.partition_key) else sent.partition_key,
+            partition,
+            sent.timestamp,
+            sent.headers,
+        )
+
+    def _is_current(self, replica: Replica) -> bool:
+        """True where a replica runs the code of the branch, or of what was recorded."""
+        code = self.branch[-1].factory if self.branch else replica.block.factory
+        return replica.factory is code and replica.changes == len(self.branch)
+
+    def _begun(self, position: int) -> Replica:
+        """A new replica, not yet at the position."""
+        begin = self.branch[0].position if self.branch else position
+        replica = Replica(self.history, self.history.block_at(begin))
+        for each in self.branch:
+            self._follow(replica, each.position)
+            replica.swap(each.factory, init=each.init)
+        return replica
+
+    def _advance(self, replica: Replica, position: int) -> None:
+        if self.branch:
+            replica.go_to(position)
+        else:
+            self._follow(replica, position)
+
+    def _follow(self, replica: Replica, position: int) -> None:
+        """Go on to a position. What stores hold there is known, whatever the tasks do when they run again."""
+        replica.go_to(position)
+        if replica.changes:
+            return
+        self._compare_writes(replica)
+        replica.set_values(self.history.values_at(position))
+
+    def _compare_writes(self, replica: Replica) -> None:
+        """Say so where tasks do not do the same when they run again."""
+        if self._is_warned:
+            return
+        for was, now in zip(replica.block.writes, replica.writes, strict=False):
+            if was[:3] != now[:3] or (was[4] != now[4] and not self._expires(was[1])):
+                self._is_warned = True
+                log.warning(
+                    "%s: the task is not deterministic: run again, it writes something else at %d. Stores "
+                    "are shown as they were, attributes as they are when it runs again",
+                    self.history.container.name,
+                    was[0],
+                )
+                return
+
+    def _expires(self, store: int) -> bool:
+        _, name = self.history.trace.stores[store]
+        return self.history.container.runtime.task_stores.definitions[name].ttl_ms is not None
+
+    def _reached(self, before: int, target: int) -> int:
+        """The last position before the message at which a branch raises."""
+        self._replica = None
+        replica = self._begun(before)
+        reached = before
+        try:
+            replica.go_to(before)
+            while replica.position < target:
+                replica.go_to(replica.position + 1)
+                reached = replica.position
+        except Exception:
+            log.debug("a branch stops at %d", reached + 1, exc_info=True)
+        return reached
+
+
+def _position(sent: Sent) -> int:
+    """The position of an output that the history has read."""
+    assert isinstance(sent.at, int)
+    return sent.at
+
+
+def find_back(
+    history: History, position: int, at: Callable[[int], Replica], holds: Callable[[Replica], bool]
+) -> int | None:
+    """The last position before this one at which a condition holds; None where there is none. ``at`` makes a
+    replica at a position."""
+    for block in reversed(history.blocks):
+        if block.start >= position:
+            continue
+        replica = at(block.start)
+        found = None
+        for each in range(block.start, min(block.end, position - 1) + 1):
+            replica.go_to(each)
+            if replica.message is not None and holds(replica):
+                found = each
+        if found is not None:
+            return found
+    return None

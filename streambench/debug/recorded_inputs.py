@@ -1,0 +1,177 @@
+"""The messages that a container read, as they were read, to be read again."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+
+from streambench.chunk import Chunk, Messages
+from streambench.container.inputs.partition_buffer import PartitionBuffer
+from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
+from streambench.system.api import SystemConsumer
+
+_PER_MESSAGE = 150
+_SAMPLE = 16
+
+
+class RecordedPartition:
+    """The messages of one partition by their numbers, from 0 on. ``size``: in bytes, roughly."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._starts: deque[int] = deque()
+        self._chunks: deque[Messages] = deque()
+        self._sizes: deque[int] = deque()
+        self.end = 0
+
+    def add(self, chunk: Messages) -> None:
+        """Add messages behind the others."""
+        if not len(chunk):
+            return
+        size = _size(chunk)
+        self._starts.append(self.end)
+        self._chunks.append(chunk)
+        self._sizes.append(size)
+        self.size += size
+        self.end += len(chunk)
+
+    def drop_before(self, number: int) -> None:
+        """Drop messages before a number, those that fill whole chunks."""
+        while self._chunks and self._starts[0] + len(self._chunks[0]) <= number:
+            self._starts.popleft()
+            self._chunks.popleft()
+            self.size -= self._sizes.popleft()
+
+    def since(self, number: int) -> Iterator[Messages]:
+        """The messages from a number on, by the chunk."""
+        starts, chunks = list(self._starts), list(self._chunks)
+        at = bisect_right(starts, number) - 1
+        for start, chunk in zip(starts[max(at, 0) :], chunks[max(at, 0) :], strict=True):
+            yield chunk.part(max(0, number - start), len(chunk))
+
+    def message(self, number: int) -> IncomingMessageEnvelope:
+        """The message of a number, as it was read."""
+        at = bisect_right(self._starts, number) - 1
+        within = number - self._starts[at]
+        return self._chunks[at].part(within, within + 1).envelopes()[0]
+
+    def offset(self, number: int) -> str:
+        """The offset of the message of a number."""
+        at = bisect_right(self._starts, number) - 1
+        return self._chunks[at].offset(number - self._starts[at])
+
+    def number(self, offset: str) -> int | None:
+        """The number of the message at an offset; None where there is none."""
+        for start, chunk in zip(reversed(self._starts), reversed(self._chunks), strict=True):
+            for at in range(len(chunk)):
+                if chunk.offset(at) == offset:
+                    return start + at
+        return None
+
+
+class RecordedConsumer(SystemConsumer):
+    """Hands out recorded messages of the partitions of one system."""
+
+    polled_by_loop = True
+
+    def __init__(self, messages: Mapping[SystemStreamPartition, Iterator[Messages]]) -> None:
+        self._left = dict(messages)
+        self._begun: dict[SystemStreamPartition, Messages] = {}
+
+    def register(self, ssp: SystemStreamPartition, offset: str) -> None:
+        """Nothing to do: the first message is known."""
+
+    def start(self) -> None:
+        """Nothing to do."""
+
+    def stop(self) -> None:
+        self._left = {}
+
+    def poll(
+        self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int
+    ) -> list[IncomingMessageEnvelope]:
+        return [each for chunk in self.poll_runs(wanted, timeout_ms) for each in chunk.envelopes()]
+
+    def poll_chunks(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[Chunk]:
+        return [each for each in self.poll_runs(wanted, timeout_ms) if isinstance(each, Chunk)]
+
+    def poll_runs(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> Sequence[Messages]:
+        found: list[Messages] = []
+        for ssp, most in wanted.items():
+            chunk = self._begun.pop(ssp, None) or next(self._left.get(ssp, iter(())), None)
+            if chunk is None:
+                continue
+            if len(chunk) > most:
+                self._begun[ssp] = chunk.part(most, len(chunk))
+                chunk = chunk.part(0, most)
+            found.append(_copied(chunk))
+        return found
+
+    def at_head(self, ssp: SystemStreamPartition) -> bool:
+        return True
+
+
+class RecordedInputs:
+    """The recorded messages of all input partitions of a container; a partition is known by its place in
+    ``ssps``."""
+
+    def __init__(self, lanes: Mapping[SystemStreamPartition, PartitionBuffer]) -> None:
+        self.ssps = list(lanes)
+        self.places = {ssp: place for place, ssp in enumerate(self.ssps)}
+        self._partitions = [RecordedPartition() for _ in self.ssps]
+
+    def add(self, chunks: deque[Messages]) -> None:
+        """Take chunks as they were read."""
+        while chunks:
+            chunk = chunks.popleft()
+            self._partitions[self.places[chunk.ssp]].add(chunk)
+
+    def message(self, place: int, number: int) -> IncomingMessageEnvelope:
+        """A message of a partition by its number, as it was read."""
+        return self._partitions[place].message(number)
+
+    def offset(self, place: int, number: int) -> str:
+        """The offset of a message of a partition."""
+        return self._partitions[place].offset(number)
+
+    def number(self, place: int, offset: str) -> int | None:
+        """The number of the message at an offset of a partition; None where there is none."""
+        return self._partitions[place].number(offset)
+
+    def drop_before(self, numbers: Sequence[int]) -> None:
+        """Drop messages before these numbers, one per partition."""
+        for partition, number in zip(self._partitions, numbers, strict=True):
+            partition.drop_before(number)
+
+    def since(self, numbers: Sequence[int]) -> dict[SystemStreamPartition, Iterator[Messages]]:
+        """The messages from these numbers on, one per partition."""
+        return {
+            ssp: partition.since(number)
+            for ssp, partition, number in zip(self.ssps, self._partitions, numbers, strict=True)
+        }
+
+    @property
+    def size(self) -> int:
+        """The size in bytes, roughly."""
+        return sum(each.size for each in self._partitions)
+
+
+def _copied(chunk: Messages) -> Messages:
+    """A chunk of objects as a copy, which a task may change."""
+    from copy import deepcopy
+
+    from msgspec.structs import replace
+
+    from streambench.system.copying import are_immutable
+
+    if not isinstance(chunk, Chunk) or (are_immutable(chunk.messages) and are_immutable(chunk.keys)):
+        return chunk
+    return replace(chunk, keys=deepcopy(chunk.keys), messages=deepcopy(chunk.messages))
+
+
+def _size(chunk: Messages) -> int:
+    """The size of a chunk in bytes, by its first messages."""
+    sample = chunk.part(0, min(_SAMPLE, len(chunk))).values()
+    known = [len(each) if isinstance(each, (bytes, str)) else 500 for each in sample if each is not None]
+    return len(chunk) * (_PER_MESSAGE + sum(known) // max(1, len(known)))

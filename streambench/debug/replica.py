@@ -1,0 +1,270 @@
+"""A replica of a container at a former position.
+
+It has tasks and stores of its own, reads what was recorded in the recorded order, and is driven by the event
+loop as any container is. It writes to no stream, no checkpoint, and no store of the container, which has to
+stand still meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from itertools import chain
+from typing import Any
+
+from streambench.container.burst import BurstPlanner, BurstRunner
+from streambench.container.coordination import Coordination
+from streambench.container.dispatch import Dispatcher
+from streambench.container.event_loop import EventLoop
+from streambench.container.failures import Failures
+from streambench.container.inputs.consumers import Consumers
+from streambench.container.inputs.multiplexer import Multiplexer
+from streambench.container.inputs.partition_buffer import PartitionBuffer
+from streambench.container.loop_context import LoopContext
+from streambench.container.loop_parts import ChoiceWatch, LoopParts
+from streambench.container.observer import Observation
+from streambench.container.outputs.collected import Collected
+from streambench.container.outputs.dead_letters import DeadLetters
+from streambench.container.progress import LoopProgress
+from streambench.container.tasks.task_handles import Collector, Context, Coordinator
+from streambench.container.tasks.task_instance import TaskInstance
+from streambench.container.timers import Timers, Windows
+from streambench.container.trace import Sent, TraceEvent
+from streambench.debug.attributes import empty_object
+from streambench.debug.exchange import exchange
+from streambench.debug.history import Block, History
+from streambench.debug.recorded_inputs import RecordedConsumer
+from streambench.debug.scripted import HeldOutputs, ScriptedChooser, ScriptedClock
+from streambench.debug.writes import StoreWrite, Values
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
+from streambench.serde.streams import StreamSerdes
+from streambench.store.engine import StoreEngine
+from streambench.store.expiry import ExpiringEngine
+from streambench.store.overlay import OverlayEngine
+from streambench.store.task_store import TaskStore
+from streambench.store.traced import TracedEngine
+
+_FETCHED = 1_000
+
+
+class Replica:
+    """A container as it was at the begin of a block; ``go_to`` moves it forward.
+
+    ``writes`` and ``outputs`` are those since the begin of the block."""
+
+    def __init__(self, history: History, block: Block, factory: Any = None) -> None:
+        """``factory``: the code, where it is to be another than it was."""
+        self.history = history
+        self.block = block
+        self.factory = block.factory if factory is None else factory
+        self.changes = 0
+        """How often its code was exchanged."""
+        self.tasks: list[TaskInstance] = []
+        self.traced: list[Any] = []
+        self._container = history.container
+        self._context = LoopContext()
+        self._collected: Collected = []
+        self._requests: list[Coordinator] = []
+        self._metrics = MetricsRegistry()
+        blocks = history.since(block)
+        self._events: deque[TraceEvent] = deque(
+            event for each in blocks for event in each.events if event.kind != "commit"
+        )
+        ticks = ((at, now) for each in blocks for at, now in ((each.start, each.now_ms), *each.ticks))
+        self._ticks: deque[tuple[int, int]] = deque(ticks)
+        self._now_ms = block.now_ms
+        ssps = history.inputs.ssps
+        order = (ssps[place] for place in chain.from_iterable(each.order for each in blocks))
+        self._chooser = ScriptedChooser(order, block.start)
+        self.serdes = StreamSerdes(self._container.config)
+        self._held = HeldOutputs(self.serdes, lambda: self.position, block.keyless)
+        self._clock = ScriptedClock(self._read_clock)
+        self._loop = self._built(history.values_before(block))
+
+    @property
+    def active(self) -> bool:
+        """True: all its writes are traced, in ``traced``."""
+        return True
+
+    def at(self) -> int:
+        """The place of a write now: the position."""
+        return self._chooser.position
+
+    @property
+    def writes(self) -> list[StoreWrite]:
+        """The writes to stores since the begin of the block."""
+        return list(zip(*(self.traced[field::5] for field in range(5)), strict=True))
+
+    @property
+    def position(self) -> int:
+        """The number of messages processed."""
+        return self._chooser.position
+
+    @property
+    def message(self) -> IncomingMessageEnvelope | None:
+        """The message processed last; None at the begin of the block."""
+        return self._chooser.last
+
+    @property
+    def outputs(self) -> list[tuple[int, Sent]]:
+        """The outputs since the begin of the block."""
+        return self._held.sent
+
+    def go_to(self, position: int) -> int:
+        """Process messages up to a position; how many. Raises what tasks raise."""
+        self._context.take()
+        before = self.position
+        self._repeat_events()
+        while self.position < position:
+            due = self._events[0].position if self._events else position
+            count = max(min(due, position), self.position + 1) - self.position
+            if not self._loop.run(limit=count, stop_at_head=True):
+                break
+            self._repeat_events()
+        return self.position - before
+
+    def set_values(self, values: Values) -> None:
+        """Replace what stores hold by these values above those of the container."""
+        for (task, name), differing in zip(self.history.trace.stores, values, strict=True):
+            store = next(each for each in self.tasks if each.name == task).stores[name]
+            overlay = traced_engine(store.engine).engine
+            assert isinstance(overlay, OverlayEngine)
+            overlay.reset(differing)
+
+    def swap(self, factory: Any, *, init: bool = False) -> None:
+        """Exchange the code of the tasks. Raises ConfigError, TaskError."""
+        self._context.take()
+        exchange(self.tasks, factory, init=init)
+        self.factory = factory
+        self.changes += 1
+
+    def offsets(self) -> dict[str, dict[SystemStreamPartition, str]]:
+        """Per task, the last offset processed of each partition."""
+        return {task.name: task.offsets() for task in self.tasks}
+
+    def _repeat_events(self) -> None:
+        while self._events and self._events[0].position <= self.position:
+            event = self._events.popleft()
+            self._now_ms = event.now_ms or self._now_ms
+            self._loop.call_between(partial(self._repeat, event))
+
+    def _repeat(self, event: TraceEvent) -> None:
+        if event.kind == "window":
+            self._loop.timers.windows.call_again(event.tasks, None, self.position)
+        elif event.kind == "end_of_stream":
+            self._loop.coordination.end_again(event.tasks)
+
+    def _read_clock(self) -> int:
+        while self._ticks and self._ticks[0][0] <= self.position:
+            self._now_ms = self._ticks.popleft()[1]
+        return self._now_ms
+
+    def _built(self, values: Values) -> EventLoop:
+        config, status = self._container.config, self._container.status
+        numbers = {name: number for number, name in enumerate(self.history.trace.stores)}
+        for live in self._container.tasks:
+            self.tasks.append(self._task(live, values, numbers))
+        dead_letters = DeadLetters(config, status.systems, self._collected, self._metrics)
+        failures = Failures(config, self._collected, dead_letters, self._metrics)
+        lanes = self._lanes(keep=dead_letters.keeps_failed)
+        if dead_letters.keeps_failed:
+            failures.original = lambda envelope: lanes[envelope.ssp].original(envelope)
+        consumers = Consumers(self._clock)
+        multiplexer = Multiplexer(consumers, self._chooser, lanes, compare=self._compare)
+        windows = Windows(
+            self.tasks, config, self._clock, outgoing=self._collected, owner=self._context,
+            rejects=dead_letters, failures=failures, metrics=self._metrics,
+        )  # fmt: skip
+        parts = LoopParts(
+            tasks=self.tasks, multiplexer=multiplexer, consumers=consumers, outbox=self._held,
+            commit=lambda tasks: None, metrics=self._metrics, context=self._context,
+            collected=self._collected, requests=self._requests, clock=self._clock, idle_ms=0, timing="false",
+            failures=failures, progress=LoopProgress(),
+            timers=Timers(windows, commit_ms=0, poll_ms=config.integer("task.poll.interval.ms")),
+            coordination=Coordination(
+                self.tasks, self._requests, collected=self._collected, context=self._context,
+                dead_letters=dead_letters, failures=failures,
+            ),
+            dispatcher=Dispatcher(
+                multiplexer, self._collected, dead_letters, failures, self._compare, max_batch=1
+            ),
+            burst_runner=BurstRunner(
+                self._held, self._context, self._collected, self._requests, consumers.inbox, self._clock,
+                BurstPlanner(lanes), failures.at_message,
+            ),
+            choice_watch=ChoiceWatch(dead_letters, None, observation=Observation()),
+        )  # fmt: skip
+        messages = self.history.inputs.since(self.block.numbers)
+        for system in sorted({ssp.system for ssp in lanes}):
+            own = {ssp: each for ssp, each in messages.items() if ssp.system == system}
+            consumers.add(system, RecordedConsumer(own), dict.fromkeys(own, ""), _FETCHED)
+        multiplexer.start()
+        return EventLoop(parts)
+
+    def _task(self, live: TaskInstance, values: Values, numbers: dict[tuple[str, str], int]) -> TaskInstance:
+        stores = {
+            name: self._store(live, name, values[numbers[live.name, name]], numbers[live.name, name])
+            for name in live.stores
+        }
+        metrics = MetricsRegistry()
+        context = Context(
+            live.name, live.model.partitions, self._container.config, metrics, stores, self._context
+        )
+        task = TaskInstance(
+            live.model, empty_object(self.factory, context), context,
+            lambda task: Collector(task, self._collected, self._context),
+            lambda task: Coordinator(task, self._requests, self._context),
+            stores, metrics,
+        )  # fmt: skip
+        self.block.memory[live.name].give(task)
+        for each, was, (offset, skip_before) in zip(
+            task.subscriptions, live.subscriptions, self.block.offsets[live.name], strict=True
+        ):
+            each.start, each.offset, each.skip_before = was.start, offset, skip_before
+        return task
+
+    def _store(
+        self, live: TaskInstance, name: str, values: dict[bytes, bytes | None], number: int
+    ) -> TaskStore:
+        definition = self._container.runtime.task_stores.definitions[name]
+        below = traced_engine(live.stores[name].engine).engine
+        engine: StoreEngine = TracedEngine(
+            OverlayEngine(below, values),
+            number,
+            self,
+        )
+        if definition.ttl_ms is not None:
+            engine = ExpiringEngine(engine, definition.ttl_ms, self._clock.now_ms)
+        store = TaskStore(
+            name, engine, definition.key_serde, definition.value_serde, changelog=False,
+            owner=self._context, max_value=definition.max_value, drops_large=definition.drops_large,
+        )  # fmt: skip
+        if self._container.config.names("task.ignored.exceptions"):
+            store.undo_by(self._context)
+        return store
+
+    def _lanes(self, *, keep: bool) -> dict[SystemStreamPartition, PartitionBuffer]:
+        lanes: dict[SystemStreamPartition, PartitionBuffer] = {}
+        for ssp in self.history.inputs.ssps:
+            lanes[ssp] = PartitionBuffer(ssp, "", _FETCHED)
+            lanes[ssp].read_by(self.serdes)
+            if keep:
+                lanes[ssp].keep_originals()
+        for task in self.tasks:
+            for subscription in task.subscriptions:
+                lane = lanes[subscription.ssp]
+                lane.subscriptions = (*lane.subscriptions, subscription)
+        for lane in lanes.values():
+            lane.find_sole_subscription()
+        return lanes
+
+    def _compare(self, system: str, offset: str, other: str) -> int | None:
+        return self._container.status.systems.admin(system).compare(offset, other)
+
+
+def traced_engine(engine: StoreEngine) -> TracedEngine:
+    """The traced layer of an engine, which holds entries as they are written."""
+    found = engine.below if isinstance(engine, ExpiringEngine) else engine
+    assert isinstance(found, TracedEngine), "the store is not traced"
+    return found

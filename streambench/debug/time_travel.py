@@ -1,0 +1,483 @@
+"""Time travel: the part of a session that goes back in its container's history, and forward again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from streambench.container.container import Container
+from streambench.container.tasks.task_instance import TaskInstance
+from streambench.debug.attributes import TaskMemory, handles_of
+from streambench.debug.conditions import Condition, Conditional
+from streambench.debug.effects import Effects, net
+from streambench.debug.events import Cause, Change, Output, Outputs, PositionDiff
+from streambench.debug.history import DEFAULT_MB, History
+from streambench.debug.moment import Moment
+from streambench.debug.past import Past, find_back
+from streambench.debug.replica import Replica
+from streambench.debug.writes import StoreWrite
+from streambench.errors import ContainerStateError, StreambenchError
+from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
+from streambench.serde.streams import StreamSerdes, readable
+from streambench.store.definitions import StoreDefinition
+
+_T = TypeVar("_T")
+
+Stores = dict[str, dict[str, dict[Any, Any]]]
+
+
+class TimeTravel:
+    """A session's way through time. A position is the number of messages processed since the start.
+
+    In the past the container itself stands still: its streams, stores and checkpoints stay as they are."""
+
+    container: Container
+    name: str
+    _namespace: Mapping[str, Any] | None
+
+    def _begin_history(self, history: int | bool | None) -> None:
+        """Prepare the history of a container that has not started. ``history``: its memory in MB; None or
+        True for 256, 0 or False for none."""
+        limit = DEFAULT_MB if history is None or history is True else int(history)
+        self._no_history = "it was made without one (history=0)"
+        self.history: History | None = None
+        if limit and self.container.state != "new":
+            self._no_history = "the container had started before the session was made"
+        elif callable(getattr(self.container.factory, "process_batch", None)):
+            self._no_history = "its task takes batches (process_batch), and a batch has no position inside"
+        elif limit:
+            self.history = History(self.container, limit)
+        self._past: Past | None = None
+        self._former: list[tuple[Any, list[tuple[Any, dict[str, Any]]] | None]] = []
+
+    # What the session does on the thread that drives the container, or while none does.
+
+    def _drive(self, what: Callable[[], _T]) -> _T:
+        raise NotImplementedError
+
+    def _between(self, what: Callable[[], _T], timeout: float | None = None) -> _T:
+        raise NotImplementedError
+
+    @property
+    def position(self) -> int:
+        """The number of messages processed at the position that is shown."""
+        past = self._past
+        return self.container.processed if past is None else past.position
+
+    @property
+    def latest(self) -> int:
+        """The newest position reached."""
+        return self.container.processed
+
+    @property
+    def live(self) -> bool:
+        """False while it stands in the past."""
+        return self._past is None
+
+    @property
+    def branched(self) -> bool:
+        """True while it stands in the past with other code: its outputs are held back."""
+        return self._past is not None and bool(self._past.branch)
+
+    def back(self, n: int = 1) -> int:
+        """Go ``n`` messages back, at most to the begin of the history; the new position. Raises
+        ContainerStateError."""
+        history = self._living_history()
+        return self.goto(max(self.position - n, min(history.oldest, self.position)))
+
+    def forward(self, n: int = 1) -> int:
+        """Go ``n`` messages forward, at most to the newest position; the new position. Raises
+        ContainerStateError, and in a branch what its tasks raise."""
+        return self.goto(min(self.position + n, self.latest))
+
+    def goto(self, position: int | str | SystemStreamPartition, offset: str | int | None = None) -> int:
+        """Go to a position, or to where the message at this offset of a partition was processed last; the new
+        position. Raises ContainerStateError."""
+        history = self._living_history()
+
+        def go() -> None:
+            past = self._past or Past(history)
+            to = position if isinstance(position, int) else self._position_of(history, position, offset)
+            if to == history.latest and not past.branch:
+                self._past = None
+                return
+            past.go_to(to)
+            self._past = past
+
+        self._drive(go)
+        return self.position
+
+    def back_until(self, condition: Conditional) -> int:
+        """Go back to the last position before this one at which a condition held, of its message and the
+        state after it; the new position, the present one where there is none. Raises ContainerStateError."""
+        history = self._living_history()
+        holds = self._condition(condition)
+        here = self.position
+        found = self._drive(lambda: find_back(history, here, (self._past or Past(history)).at, holds))
+        return here if found is None else self.goto(found)
+
+    def go_live(self) -> int:
+        """Return to the newest position; a branch is dropped. The position."""
+        self._past = None
+        self._moved()
+        return self.position
+
+    def adopt(self) -> int:
+        """Make the branch the truth: it runs to the newest position, and the container goes on from its
+        state with its code. The position. Raises ContainerStateError where outputs are out already, and what
+        tasks raise."""
+        past = self._past
+        if past is None:
+            raise ContainerStateError("the session is live: there is no branch to adopt")
+        before = self.container.factory
+        self._drive(past.adopt)
+        self._former.append((before, None))
+        self._past = None
+        self._moved()
+        return self.position
+
+    def stores(self) -> Stores:
+        """The stores at the position: per task and name, their entries."""
+        return self._look(lambda tasks: {task.name: self._entries(task) for task in tasks})
+
+    def attributes(self) -> dict[str, dict[str, Any]]:
+        """The attributes of the tasks' objects at the position, by task and name; those of ``context.user``
+        stand below it."""
+        return self._look(lambda tasks: {task.name: memory_of(task) for task in tasks})
+
+    def offsets(self) -> dict[str, dict[SystemStreamPartition, str]]:
+        """Per task and partition, the last offset processed at the position."""
+        return self._look(lambda tasks: {task.name: task.offsets() for task in tasks})
+
+    def outputs(self, since: int = 0) -> list[Output]:
+        """The outputs of the messages after ``since`` and up to the position. In a branch those of the branch
+        are held back."""
+        return self._between(lambda: self._outputs(since, self.position))
+
+    @property
+    def message(self) -> IncomingMessageEnvelope | None:
+        """The message at which it stands: the one before which it stopped, else the one processed last at the
+        position; None at the start, and where it is not known."""
+        held = self.container.held
+        return held if held is not None and self.live else self.last_message
+
+    @property
+    def last_message(self) -> IncomingMessageEnvelope | None:
+        """The message processed last at the position; None at the start, and where it is not known."""
+        if self._past is None:
+            held = self.container.held
+            choices = [each for each in tuple(self.container.choices)[-2:] if each is not held]
+            if choices:
+                return choices[-1]
+        return self._between(self._message)
+
+    def changes(self, store: str, key: Any) -> list[Change]:
+        """The changes of one key of a store up to the position, the oldest first. Raises StoreError."""
+        return self._between(lambda: self._changes(store, key))
+
+    def changes_at(self, position: int) -> list[Change]:
+        """The changes of state at a position."""
+        return self._between(
+            lambda: [self._change(each) for each in self._writes(position - 1) if each[0] == position]
+        )
+
+    def effects(self, since: int = 0) -> list[Effects]:
+        """The effects of each message after ``since`` and up to the position, within the reach of the
+        history; messages without any are left out. Raises ContainerStateError without a history."""
+        return self._between(lambda: self._effects(since, self.position))
+
+    @property
+    def last(self) -> Effects:
+        """The effects of the message processed last at the position. Raises ContainerStateError without a
+        history."""
+        position = self.position
+        found = self.effects(position - 1) if position else []
+        return found[-1] if found else Effects(position)
+
+    def cause(self, output: Output) -> Cause:
+        """The message that an output was made from, and the changes of state at it."""
+        return self._between(lambda: self._cause(output.position))
+
+    def diff(self, before: int, after: int) -> PositionDiff:
+        """The difference of two positions. Raises ContainerStateError."""
+        history = self._living_history()
+
+        def compare() -> PositionDiff:
+            past = self._past or Past(history)
+            one, other = past.at(before), past.at(after)
+            return PositionDiff(
+                before,
+                after,
+                _differences(
+                    {each.name: self._entries(each) for each in one.tasks},
+                    {each.name: self._entries(each) for each in other.tasks},
+                ),
+                _pairs(
+                    {each.name: memory_of(each) for each in one.tasks},
+                    {each.name: memory_of(each) for each in other.tasks},
+                ),
+                _pairs(one.offsets(), other.offsets()),
+                tuple(self._recorded_outputs(min(before, after), max(before, after))),
+            )
+
+        return self._drive(compare)
+
+    def _history(self) -> History:
+        """The history, to look at. Raises ContainerStateError where there is none."""
+        if self.history is None:
+            raise ContainerStateError(f"{self.name} has no history: {self._no_history}")
+        return self.history
+
+    def _living_history(self) -> History:
+        """The history, to move in. Raises ContainerStateError, too, where the container is closed."""
+        history = self._history()
+        state = self.container.state
+        if state != "running":
+            hint = "start() it first" if state == "new" else "its stores are closed; start it again"
+            raise ContainerStateError(f"{self.name} is {state}, and cannot move in its history: {hint}")
+        return history
+
+    def _past_or_new(self) -> Past:
+        return self._past or Past(self._living_history())
+
+    def _moved(self) -> None:
+        self._drive(lambda: None)
+
+    def _require_live(self, what: str) -> None:
+        """Raise ContainerStateError in the past."""
+        if self._past is not None:
+            raise ContainerStateError(
+                f"{self.name} stands in the past, at {self.position:,} of {self.latest:,}: go_live() "
+                f"(%stream live) first, then {what}"
+            )
+
+    def _step_in_past(self, n: int, until: Conditional = None) -> int:
+        if until is not None:
+            return self._step_until(n, Condition(until, self._namespace))
+        past = self._past
+        assert past is not None
+        if past.branch:
+            return self._drive(lambda: past.step(n))
+        before = self.position
+        return self.forward(n) - before
+
+    def _step_until(self, n: int, condition: Condition) -> int:
+        """Step to before the first message for which a condition is true."""
+        done = 0
+        while done < n and self._past is not None:
+            envelope = self._message_at(self.position + 1)
+            if envelope is None:
+                break
+            instance = instance_for(self._past.replica.tasks, envelope)
+            if done and condition.value(Moment(self.position + 1, envelope, instance)):
+                break
+            done += self._step_in_past(1)
+        return done
+
+    def _position_of(
+        self, history: History, ssp: str | SystemStreamPartition, offset: str | int | None
+    ) -> int:
+        if isinstance(ssp, str):
+            if offset is None and "@" in ssp:
+                ssp, _, offset = ssp.rpartition("@")
+            ssp = SystemStreamPartition.parse(ssp)
+        found = history.position_of(ssp, str(offset))
+        if found is None:
+            raise ContainerStateError(
+                f"{ssp}@{offset} is not in the history, which reaches from {history.oldest:,} to "
+                f"{history.latest:,}"
+            )
+        return found
+
+    def _condition(self, condition: Conditional) -> Callable[[Replica], bool]:
+        """A function that returns true where a condition holds after the last message of a replica. Raises
+        ConditionError where the expression is none."""
+        made = Condition(condition, self._namespace)
+
+        def holds(replica: Replica) -> bool:
+            envelope = replica.message
+            assert envelope is not None
+            instance = instance_for(replica.tasks, envelope)
+            return bool(made.value(Moment(replica.position, envelope, instance)))
+
+        return holds
+
+    def _past_moment(self) -> Moment:
+        """The moment at the position in the past."""
+        past, envelope = self._past, self.message
+        assert past is not None
+        instance = None if envelope is None else instance_for(past.replica.tasks, envelope)
+        return Moment(past.position, envelope, instance)
+
+    def _look(self, what: Callable[[Any], _T]) -> _T:
+        def look() -> _T:
+            past = self._past
+            if past is not None:
+                return what(past.replica.tasks)
+            self.container.require_running()
+            return what(self.container.tasks)
+
+        return self._between(look)
+
+    def _message(self) -> IncomingMessageEnvelope | None:
+        past = self._past
+        found = None if past is None else past.replica.message
+        return found or self._message_at(self.position)
+
+    def _definitions(self) -> Mapping[str, StoreDefinition]:
+        return self.container.runtime.task_stores.definitions
+
+    def _entries(self, task: TaskInstance) -> dict[str, dict[Any, Any]]:
+        definitions = self._definitions()
+        return {
+            name: {
+                readable(definitions[name].key_serde, key): readable(definitions[name].value_serde, value)
+                for key, value in store.engine.range(None, None)
+            }
+            for name, store in sorted(task.stores.items())
+        }
+
+    def _partitions(self, stream: SystemStream) -> int | None:
+        try:
+            return len(self.container.status.systems.metadata([stream])[stream])
+        except StreambenchError:
+            return None
+
+    def _outputs(self, since: int, to: int) -> list[Output]:
+        past = self._past
+        if past is None or not past.branch:
+            return self._recorded_outputs(since, to)
+        begin = past.branch[0].position
+        made = self._maker()
+        return self._recorded_outputs(since, begin) + [
+            output
+            for at, sent in past.replica.outputs
+            if at > max(begin, since)
+            for output in made.of(at, sent, held=True)
+        ]
+
+    def _recorded_outputs(self, since: int, to: int) -> list[Output]:
+        history, made = self._history(), self._maker()
+        pending = set(map(id, history.pending))
+        return [
+            output
+            for at, sent in history.outputs(since, to)
+            for output in made.of(at, sent, held=id(sent) in pending)
+        ]
+
+    def _maker(self) -> Outputs:
+        return Outputs(StreamSerdes(self.container.config), self._partitions)
+
+    def _writes(self, since: int = 0) -> list[StoreWrite]:
+        """The writes after a position and up to the one that is shown."""
+        past, history = self._past, self._history()
+        if past is None or not past.branch:
+            return list(history.writes(since, self.position))
+        begin = past.branch[0].position
+        return [
+            *history.writes(since, begin),
+            *(each for each in past.replica.writes if each[0] > max(begin, since)),
+        ]
+
+    def _changes(self, store: str, key: Any) -> list[Change]:
+        definitions = self._definitions()
+        history = self._history()
+        if store not in definitions:
+            known = ", ".join(sorted(definitions)) or "none at all"
+            raise StreambenchError(f"there is no store '{store}' (there are: {known})")
+        encoded = self.container.tasks[0].stores[store].encoded_key(key)
+        numbers = {number for number, (_, name) in enumerate(history.trace.stores) if name == store}
+        return [
+            self._change(write) for write in self._writes() if write[2] == encoded and write[1] in numbers
+        ]
+
+    def _change(self, write: StoreWrite) -> Change:
+        history = self._history()
+        position, number, key, former, value = write
+        task, store = history.trace.stores[number]
+        definition = self._definitions()[store]
+        skip = 8 if definition.ttl_ms is not None else 0
+        before, after = (
+            None if each is None else readable(definition.value_serde, each[skip:])
+            for each in (former, value)
+        )
+        place = history.place_of(position)
+        ssp, offset = (None, None) if place is None else place
+        return Change(position, ssp, offset, before, after, task, store, readable(definition.key_serde, key))
+
+    def _effects(self, since: int, to: int) -> list[Effects]:
+        changes: dict[int, list[Change]] = {}
+        outputs: dict[int, list[Output]] = {}
+        events: dict[int, dict[str, list[str]]] = {}
+        for write in self._writes(since):
+            changes.setdefault(write[0], []).append(self._change(write))
+        for output in self._outputs(since, to):
+            outputs.setdefault(output.position, []).append(output)
+        for event in self._history().events(since, to):
+            of_kind = events.setdefault(event.position, {})
+            of_kind.setdefault(event.kind, []).extend(event.tasks)
+        return [
+            Effects(
+                at,
+                net(changes.get(at, [])),
+                tuple(outputs.get(at, [])),
+                windows=tuple(events.get(at, {}).get("window", [])),
+                ends=tuple(events.get(at, {}).get("end_of_stream", [])),
+                committed=tuple(events.get(at, {}).get("commit", [])),
+            )
+            for at in sorted(changes.keys() | outputs.keys() | events.keys())
+        ]
+
+    def _cause(self, position: int) -> Cause:
+        message = self._message_at(position)
+        changes = tuple(self.changes_at(position))
+        if message is None:
+            return Cause(position, None, None, None, None, changes)
+        return Cause(position, message.ssp, message.offset, message.key, message.message, changes)
+
+    def _message_at(self, position: int) -> IncomingMessageEnvelope | None:
+        if self.history is None or self.container.state != "running":
+            return None
+        return self.history.message_at(position)
+
+
+def instance_for(tasks: Sequence[TaskInstance], envelope: IncomingMessageEnvelope) -> TaskInstance | None:
+    """The first task that reads the partition of a message."""
+    return next(
+        (task for task in tasks if any(each.ssp == envelope.ssp for each in task.subscriptions)), None
+    )
+
+
+def memory_of(task: TaskInstance) -> dict[str, Any]:
+    """Copies of the attributes of a task's object, and of those of ``context.user`` as ``context.user.NAME``;
+    the attributes themselves where they cannot be copied."""
+    handles = {id(each): each for each in handles_of(task)}
+    memory = TaskMemory(task)
+    found = memory.attributes | {f"context.user{name}": value for name, value in memory.user.items()}
+    return {name: value for name, value in found.items() if id(value) not in handles}
+
+
+def _differences(before: Stores, after: Stores) -> dict[str, dict[str, dict[Any, tuple[Any, Any]]]]:
+    found: dict[str, dict[str, dict[Any, tuple[Any, Any]]]] = {}
+    for task in after:
+        changed = _pairs(before.get(task, {}), after[task])
+        if changed:
+            found[task] = changed
+    return found
+
+
+def _pairs(
+    before: Mapping[str, Mapping[Any, Any]], after: Mapping[str, Mapping[Any, Any]]
+) -> dict[str, dict[Any, tuple[Any, Any]]]:
+    """Per name and key the values that differ; None for no value."""
+    found: dict[str, dict[Any, tuple[Any, Any]]] = {}
+    for name in after:
+        one, other = before.get(name, {}), after[name]
+        changed = {
+            key: (one.get(key), other.get(key))
+            for key in [*one, *(key for key in other if key not in one)]
+            if one.get(key) != other.get(key)
+        }
+        if changed:
+            found[name] = changed
+    return found

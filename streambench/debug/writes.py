@@ -1,0 +1,81 @@
+"""The writes to stores of a part of the history, by the column: hundreds of thousands of them are kept."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+StoreWrite = tuple[int, int, bytes, bytes | None, bytes | None]
+"""Position, number of the store, key, former value, new value."""
+
+Values = list[dict[bytes, bytes | None]]
+"""Per store, by its number, values that differ from those of now."""
+
+_FIELDS = 5
+_PER_WRITE = 170
+
+
+class Writes:
+    """Writes in order. ``size``: of all of them, in bytes, roughly."""
+
+    __slots__ = ("_formers", "_keys", "_positions", "_stores", "_values", "size")
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._positions = array("q")
+        self._stores = array("L")
+        self._keys: list[bytes] = []
+        self._formers: list[bytes | None] = []
+        self._values: list[bytes | None] = []
+
+    def add(self, flat: list[Any], where: Mapping[int, int], base: int) -> None:
+        """Add writes as a trace has them, one field behind the other. ``where``: the positions of messages by
+        their identity, negative for those to be left out; ``base``: that of unknown ones."""
+        places = flat[0::_FIELDS]
+        positions = [
+            at if type(at) is int else base if position is None else position
+            for at, position in zip(places, map(where.get, map(id, places)), strict=True)
+        ]
+        if positions and min(positions) < 0:
+            for number, at in enumerate(positions):
+                if at >= 0:
+                    self._extend([at], flat[number * _FIELDS + 1 : (number + 1) * _FIELDS])
+            return
+        self._extend(positions, flat, skip=1)
+
+    def _extend(self, positions: list[Any], flat: list[Any], *, skip: int = 0) -> None:
+        step = _FIELDS - 1 + skip
+        formers = flat[skip + 2 :: step]
+        self._positions.extend(positions)
+        self._stores.extend(flat[skip::step])
+        self._keys += flat[skip + 1 :: step]
+        self._formers += formers
+        self._values += flat[skip + 3 :: step]
+        self.size += _PER_WRITE * len(positions) + sum(map(len, filter(None, formers)))
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    def __iter__(self) -> Iterator[StoreWrite]:
+        return zip(self._positions, self._stores, self._keys, self._formers, self._values, strict=True)
+
+    def between(self, since: int, to: int | None) -> Iterator[StoreWrite]:
+        """The writes at positions after ``since``, and up to ``to``."""
+        first = bisect_right(self._positions, since)
+        last = len(self._positions) if to is None else bisect_right(self._positions, to)
+        return zip(
+            self._positions[first:last], self._stores[first:last], self._keys[first:last],
+            self._formers[first:last], self._values[first:last], strict=True,
+        )  # fmt: skip
+
+    def undo(self, values: Values, after: int | None = None) -> None:
+        """Put into ``values`` what was overwritten at positions after this one; None: all of it."""
+        first = 0 if after is None else bisect_right(self._positions, after)
+        stores, keys, formers = self._stores[first:], self._keys[first:], self._formers[first:]
+        stores.reverse()
+        keys.reverse()
+        formers.reverse()
+        for store, key, former in zip(stores, keys, formers, strict=True):
+            values[store][key] = former

@@ -1,0 +1,269 @@
+"""Random walks of a session through time and code. A position shows what a fresh run to it shows; the
+checkpoints stay as they are meanwhile; a kill in the past loses nothing."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import streambench as sb
+from streambench.checkpoint.factory import checkpoint_manager
+from streambench.container.outputs.direct_writer import writing
+from streambench.debug.session import Session
+from streambench.errors import ContainerStateError
+from tests.conftest import CHECKOUT
+from tests.container.jobs import Bench
+from tests.container.stateful import with_systems
+from tests.debug.test_time_travel import STORE, Counter, shown
+
+Schedule = list[tuple[int, type[Counter]]]
+
+
+class Quiet(Counter):
+    """Commits only where the walk does."""
+
+    commits_after = 1_000
+
+
+class Doubling(Quiet):
+    """Counts each message twice, and sends more often."""
+
+    def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
+        key = envelope.message["key"]
+        self.store.put(key, (self.store.get(key) or 0) + 1)
+        if self.seen % 2:
+            collector.send("mem.out", [key, self.seen], key=key)
+        super().process(envelope, collector, coordinator)
+
+
+class Renaming(Quiet):
+    """Keeps its counts under other keys, and has an attribute more."""
+
+    def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
+        self.more = envelope.offset
+        self.store.put("more", envelope.offset)
+        super().process(envelope, collector, coordinator)
+
+
+CODES = [Quiet, Doubling, Renaming]
+
+
+class Walk:
+    """A session that walks, and the schedule of its code: at which position it was exchanged."""
+
+    def __init__(self, seed: int, tmp_path: Path) -> None:
+        self.chance = random.Random(seed)
+        self.inputs: dict[str, Any] = {
+            stream: {
+                number: [{"key": self.chance.choice("abcd")} for _ in range(self.chance.randrange(8))]
+                for number in range(2)
+            }
+            for stream in ("mem.in", "mem.more")
+        }
+        self.count = sum(len(each) for of_stream in self.inputs.values() for each in of_stream.values())
+        self.config: dict[str, Any] = {
+            **STORE,
+            "stores.n.factory": self.chance.choice(["memory", "memory", "rocksdb"]),
+            "job.non-logged.store.base.dir": tmp_path,
+            "job.logged.store.base.dir": tmp_path,
+            "task.commit.ms": -1,
+            "task.checkpoint.system": "mem",
+            "task.processing.guarantee": self.chance.choice(["at-least-once", "exactly-once"]),
+            "task.consumer.batch.size": self.chance.choice([1, 2]),
+            "systems.mem.streams.more.samza.priority": self.chance.choice([0, 1]),
+            "systems.mem.streams.more.samza.bootstrap": self.chance.choice(["true", "false"]),
+        }
+        self.bench = Bench(Quiet, self.inputs, self.config, observed=False)
+        self.session = Session(self.bench.container)
+        self.session.start()
+        self.code: Schedule = []
+        self.branch: Schedule | None = None
+        self.known: dict[Any, Any] = {}
+
+    def move(self) -> None:
+        session, chance = self.session, self.chance
+        kinds = ["step", "step", "run", "back", "goto", "forward", "swap", "undo", "live", "commit", "adopt"]
+        kind = chance.choice(kinds)
+        before = session.position
+        if kind == "step":
+            session.step(chance.randrange(1, 6))
+        elif kind == "run" and session.live:
+            left = self.count - session.latest
+            session.run(chance.randrange(1, left + 1) if left and chance.random() < 0.7 else "caught-up")
+            session.wait()
+        elif kind == "back":
+            session.back(chance.randrange(1, 8))
+        elif kind == "forward":
+            session.forward(chance.randrange(1, 8))
+        elif kind == "goto":
+            session.goto(chance.randrange(self.oldest(), session.latest + 1))
+        elif kind == "swap":
+            code = chance.choice(CODES)
+            session.swap(code, replay=3 if not session.branched and chance.random() < 0.3 else None)
+            if session.live:
+                self.code.append((before, code))
+            else:
+                self.branch = [*(self.branch or []), (before, code)]
+        elif kind == "undo" and session.branched:
+            assert session.undo()
+            self.branch = (self.branch or [])[:-1] or None
+        elif kind == "live":
+            session.go_live()
+        elif kind == "commit" and session.live and chance.random() < 0.3:
+            session.commit()
+        elif kind == "adopt" and session.branched:
+            self.adopt()
+        if self.branch is not None:
+            self.branch = [each for each in self.branch if each[0] <= session.position] or None
+        if session.live:
+            self.branch = None
+        assert session.branched == (self.branch is not None)
+
+    def adopt(self) -> None:
+        """A branch is adopted, or refused with the reason and nothing changed."""
+        assert self.branch is not None
+        try:
+            self.session.adopt()
+        except ContainerStateError as refused:
+            assert "out already" in str(refused) or "before the commit" in str(refused)
+        else:
+            begin = self.branch[0][0]
+            self.code = [each for each in self.code if each[0] <= begin] + self.branch
+            self.branch = None
+
+    def oldest(self) -> int:
+        assert self.session.history is not None
+        return self.session.history.oldest
+
+    def schedule(self) -> Schedule:
+        """The code that led to the position that is shown."""
+        if self.branch is None:
+            return self.code
+        begin = self.branch[0][0]
+        return [each for each in self.code if each[0] <= begin] + self.branch
+
+    def check(self) -> None:
+        position, schedule = self.session.position, self.schedule()
+        # Exchanges at the position itself change nothing that is shown.
+        key = position, tuple(each for each in schedule if each[0] < position)
+        if key not in self.known:
+            self.known[key] = self.fresh(*key)
+        assert shown(self.session) == self.known[key]
+
+    def fresh(self, position: int, schedule: tuple[tuple[int, type[Counter]], ...]) -> Any:
+        config = {**self.config, "stores.n.factory": "memory"}
+        session = Session(Bench(Quiet, self.inputs, config, observed=False).container)
+        session.start()
+        for at, code in schedule:
+            if at > session.position:
+                session.step(at - session.position)
+            session.swap(code)
+        if position > session.position:
+            session.step(position - session.position)
+        found = shown(session)
+        session.abandon()
+        return found
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_position_is_that_of_a_fresh_run_to_it(seed: int, tmp_path: Path) -> None:
+    walk = Walk(seed, tmp_path)
+    for _ in range(25):
+        committed, live = walk.bench.committed(), walk.session.live
+        walk.move()
+        walk.check()
+        if not live and not walk.session.live:
+            assert walk.bench.committed() == committed
+    walk.session.stop()
+    assert walk.session.state == "stopped"
+
+
+PROGRAM = """
+import os, signal, sys
+import streambench as sb
+from streambench.debug.session import Session
+from tests.debug.test_random_walks import Doubling, Quiet, on_disk
+
+session = Session(sb.Container(on_disk(sys.argv[1]), Quiet))
+session.start()
+session.step(8)
+session.commit()
+session.step(7)
+session.goto(int(sys.argv[2]))
+session.swap(Doubling)
+session.step(2)
+if sys.argv[3] == "adopt":
+    session.adopt()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def on_disk(path: Path | str) -> sb.Config:
+    """A job whose streams, stores and checkpoints are below a directory."""
+    return sb.Config(
+        {
+            **STORE,
+            "job.name": "walk",
+            "task.inputs": "mem.in",
+            "task.commit.ms": -1,
+            "task.processing.guarantee": "exactly-once",
+            "stores.n.factory": "rocksdb",
+            "systems.mem.samza.factory": "log",
+            "systems.mem.path": path,
+            "systems.mem.samza.key.serde": "json",
+            "systems.mem.samza.msg.serde": "json",
+            "systems.mem.samza.offset.default": "oldest",
+        }
+    )
+
+
+def fill(config: sb.Config) -> None:
+    def write(systems: Any) -> None:
+        stream = sb.SystemStream("mem", "in")
+        systems.create(stream, 2)
+        with writing(systems, stream, 2, "test") as writer:
+            writer.send(
+                sb.OutgoingMessageEnvelope(
+                    stream, b'{"key": "%c"}' % b"abc"[number % 3], partition=number % 2
+                )
+                for number in range(20)
+            )
+
+    with_systems(config, write)
+
+
+def finished(config: sb.Config) -> Any:
+    """What a run to the end shows and leaves."""
+    session = Session(sb.Container(config, Quiet))
+    session.start()
+    started = session.stores(), session.offsets()
+    session.run("caught-up")
+    session.wait()
+    found = started, session.stores(), session.offsets()
+    session.stop()
+    manager = checkpoint_manager(config, "walk-1")
+    committed = {task: dict(each.offsets) for task, each in manager.read_last().items()}
+    manager.close()
+    return found, committed
+
+
+@pytest.mark.parametrize(("position", "then"), [(3, "stay"), (9, "adopt")])
+def test_a_kill_in_the_past_loses_nothing(tmp_path: Path, position: int, then: str) -> None:
+    killed, plain = on_disk(tmp_path / "killed"), on_disk(tmp_path / "plain")
+    for config in (killed, plain):
+        fill(config)
+    arguments = [sys.executable, "-c", PROGRAM, str(tmp_path / "killed"), str(position), then]
+    done = subprocess.run(arguments, cwd=CHECKOUT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    session = Session(sb.Container(plain, Quiet))
+    session.start()
+    session.step(8)
+    session.commit()
+    session.abandon()
+    assert finished(killed) == finished(plain)
