@@ -9,24 +9,34 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from streambench import load
+from streambench import imports as load
 from streambench.batch import MessageBatch
 from streambench.checkpoint.api import Checkpoint, Generation
 from streambench.checkpoint.memory import MemoryCheckpointManager
 from streambench.clock import Clock
 from streambench.config import Config
 from streambench.container.container import Container
-from streambench.container.readings import flat_metrics
-from streambench.container.task_instance import check_task, is_ignored, task_object
-from streambench.container.writer import writing
-from streambench.errors import ConfigError, TaskError, shortened
-from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
+from streambench.container.observe.metrics import flat_metrics
+from streambench.container.outputs.direct_writer import writing
+from streambench.container.tasks.functions import MadeWithContext
+from streambench.container.tasks.task_instance import check_task, is_ignored, task_object
+from streambench.errors import ConfigError, SerdeError, StreambenchError, TaskError, shortened
+from streambench.model import (
+    IncomingMessageEnvelope,
+    OutgoingMessageEnvelope,
+    SystemStream,
+    SystemStreamPartition,
+)
 from streambench.planning.plan import all_inputs, job_name
 from streambench.serde.api import Serde
 from streambench.serde.streams import StreamSerdes, readable
 from streambench.store.definitions import store_definitions
+from streambench.system import beside
+from streambench.system.copying import detached
 from streambench.system.memory import MemoryStreams, MemorySystemFactory
 from streambench.system.systems import Systems
+from streambench.task import TaskContext
+from streambench.testing.calls import CallObserver
 from streambench.testing.clock import ManualClock
 
 Inputs = Mapping[str, Mapping[int, Sequence[Any]]]
@@ -42,11 +52,12 @@ class Call(NamedTuple):
 
 @dataclass
 class JobRun:
-    """What a job did.
+    """Result of a job.
 
-    ``processed``: (partition, offset, key, message) in the order processed, across tasks. ``outputs``: per stream that is no input and
-    partition, (key, message) in order; those of a changelog as its store has them, and bytes that cannot be decoded as they are.
-    ``checkpoints``: per task and partition, the last offset committed. ``calls``: the events in order.
+    ``processed``: (partition, offset, key, message) in the order processed, across tasks. ``outputs``: per
+    stream that is no input and partition, (key, message) in order; those of a changelog as its store has
+    them, and bytes that cannot be decoded as they are. ``checkpoints``: per task and partition, the last
+    offset committed. ``calls``: the events in order.
     """
 
     processed: list[tuple[str, str, Any, Any]] = field(default_factory=list)
@@ -70,16 +81,33 @@ def run_job(
     checkpoints: Mapping[str, Mapping[str, str]] | None = None,
     previous: JobRun | None = None,
 ) -> JobRun:
-    """Run a job in this process, in one container, until it has caught up with its inputs or has processed ``max_messages``.
+    """Run a job in this process, in one container, until it has caught up with its inputs or has processed
+    ``max_messages``.
 
-    ``task``: a task class, or a function process(envelope, collector, coordinator). ``config``: a Config, a mapping, properties text, or
-    the path of a properties file. ``inputs``: per ``system.stream`` and partition a
-    list of messages, or of (key, message) pairs; they are there before the start. Systems that ``config`` does not define are in memory,
-    for this run alone, and read from the oldest message on. Without ``clock`` time stands still. ``previous``: go on from the streams and
-    checkpoints of that run. ``checkpoints``: start from these. Raises what the container raises, with the JobRun so far as ``job_run`` of
-    the exception.
+    ``task``: a task class, or a function process(envelope, collector, coordinator). ``config``: a Config, a
+    mapping, properties text, or the path of a properties file. ``inputs``: per ``system.stream`` and
+    partition a list of messages, or of (key, message) pairs; they are there before the start. Systems that
+    ``config`` does not define are in memory, for this run alone, and read from the oldest message on; without
+    serdes they hand on copies of objects, so that nothing that one side changes is seen by the other. Without
+    ``clock`` time stands still. ``previous``: go on from the streams and checkpoints of that run.
+    ``checkpoints``: start from these. Raises what the container raises, with the JobRun so far as ``job_run``
+    of the exception.
     """
     return _Run(task, config, inputs or {}, clock or ManualClock(), checkpoints, previous).run(max_messages)
+
+
+class _RunObserver(CallObserver):
+    """Notes the calls of a run; where there are listeners, each message that was chosen, too."""
+
+    def __init__(self, run: _Run) -> None:
+        super().__init__(run.note_call)
+        self._note_choice = run.note_choice
+        self._has_listeners = bool(run.config.names("task.lifecycle.listeners"))
+
+    def message_chosen(self, envelope: IncomingMessageEnvelope) -> object:
+        if self._has_listeners:
+            self._note_choice(envelope)
+        return False
 
 
 class _Run:
@@ -93,7 +121,11 @@ class _Run:
         names = [*(previous._inputs if previous else ()), *inputs]
         given = _given(config)
         self.config = _completed(given, list(dict.fromkeys(names)))
-        self.systems = Systems(self.config, MemorySystemFactory(self.result._streams))
+        for key, value in self.config.items():
+            self.config.refuse_java(key, value)  # the rest is checked by the container
+        memory = MemorySystemFactory(self.result._streams)
+        self.systems = Systems(self.config, memory)
+        self.systems.add(beside.NAME, memory)
         self.serdes = StreamSerdes(self.config)
         self.inputs = [str(stream) for stream in all_inputs(self.config)]
         self.result._inputs = tuple(dict.fromkeys([*names, *self.inputs]))
@@ -103,7 +135,11 @@ class _Run:
         )
         self._called: set[tuple[str, str]] = set()
         self._chosen: dict[str, tuple[str, str, Any, Any]] = {}
-        factory = task if task is not None else load.by_path(self.config, "task.class", self.config.required("task.class"))
+        factory = (
+            task
+            if task is not None
+            else load.by_path(self.config, "task.class", self.config.required("task.class"))
+        )
         check_task(factory)
         self.factory = self._recording(factory)
         self._put(inputs)
@@ -112,15 +148,20 @@ class _Run:
         container = None
         try:
             container = Container(
-                self.config, self.factory, systems=self.systems, checkpoints=self.checkpoints, clock=self.clock, observer=self._observe,
-            )  # fmt: skip
+                self.config,
+                self.factory,
+                systems=self.systems,
+                checkpoints=self.checkpoints,
+                clock=self.clock,
+                observer=_RunObserver(self),
+            )
             container.start()
-            if self.config.names("task.lifecycle.listeners"):
-                container.on_choice(self._note_choice)
             if max_messages is None:
                 container.run("caught-up")
             else:
                 container.step(max_messages, runs=True)
+            if not container.shut_down:
+                container.end_run()
             container.stop()
         except BaseException as error:
             self._take_back(error)
@@ -128,9 +169,10 @@ class _Run:
             raise
         return self._finish(container)
 
-    def _observe(self, event: str, task: str, detail: str | None) -> None:
+    def note_call(self, event: str, task: str, detail: str | None) -> None:
         if event == "ignored":
-            # Where the task was called, it has noted the message itself; where a listener raised before that, nobody has.
+            # Where the task was called, it has noted the message itself; where a listener raised before that,
+            # it is not noted yet.
             if detail is not None and (task, detail) not in self._called:
                 self.result.processed.append(self._chosen[detail])
             return
@@ -138,7 +180,8 @@ class _Run:
             self._called.add((task, detail))
         self.result.calls.append(Call(event, task, detail))
 
-    def _note_choice(self, envelope: IncomingMessageEnvelope) -> None:
+    def note_choice(self, envelope: IncomingMessageEnvelope) -> None:
+        """Note a message before its task gets it, where a listener may fail before that."""
         self._chosen[f"{envelope.ssp}@{envelope.offset}"] = _row(envelope)
 
     def _recording(self, factory: Any) -> Any:
@@ -156,39 +199,50 @@ class _Run:
 
         config = self.config
 
-        class Recorded:
-            def __init__(self) -> None:
-                self._task = task_object(factory, config)
+        class Recorded(MadeWithContext):
+            def __init__(self, context: TaskContext) -> None:
+                self._task = task_object(factory, config, context)
                 # Errors name the user's own callbacks.
                 if callable(getattr(self._task, "process_batch", None)):
-                    self.process_batch = update_wrapper(partial(process_batch, self._task), self._task.process_batch)
+                    self.process_batch = update_wrapper(
+                        partial(process_batch, self._task), self._task.process_batch
+                    )
                 else:
-                    vars(self)["process"] = update_wrapper(partial(Recorded.process, self), self._task.process)
+                    vars(self)["process"] = update_wrapper(
+                        partial(Recorded.process, self), self._task.process
+                    )
 
             def __getattr__(self, name: str) -> Any:
                 return getattr(self.__dict__["_task"], name)
 
             def process(self, envelope: IncomingMessageEnvelope, collector: Any, coordinator: Any) -> None:
+                row = _row(envelope)  # as it came: the task may change it
                 try:
                     self._task.process(envelope, collector, coordinator)
                 except Exception as error:
-                    if not is_ignored(error, ignored):
-                        raise
-                    processed.append(_row(envelope))
+                    if is_ignored(error, ignored):
+                        processed.append(row)
                     raise
-                processed.append(_row(envelope))
+                processed.append(row)
 
         Recorded.__name__ = getattr(factory, "__name__", "Recorded")
+        Recorded.__wrapped__ = factory  # type: ignore[attr-defined]
         return Recorded
 
     def _take_back(self, error: BaseException) -> None:
-        """A message (or a run of them) at which a listener failed after the task was done with it has not been processed either."""
+        """A message (or a run of them) at which a listener failed after the task was done with it has not
+        been processed either."""
         if not isinstance(error, TaskError) or error.ssp is None:
             return
         processed = self.result.processed
         done = [call for call in self.result.calls if call.event in ("process", "after_process")]
-        first = max((at for at, row in enumerate(processed) if row[:2] == (str(error.ssp), error.offset)), default=len(processed))
-        if done[-1:] and done[-1] in [Call("after_process", error.task, f"{ssp}@{offset}") for ssp, offset, _, _ in processed[first:]]:
+        first = max(
+            (at for at, row in enumerate(processed) if row[:2] == (str(error.ssp), error.offset)),
+            default=len(processed),
+        )
+        if done[-1:] and done[-1] in [
+            Call("after_process", error.task, f"{ssp}@{offset}") for ssp, offset, _, _ in processed[first:]
+        ]:
             del processed[first:]
 
     def _put(self, inputs: Inputs) -> None:
@@ -200,13 +254,17 @@ class _Run:
             with writing(self.systems, stream, number, "inputs") as writer:
                 writer.send(self._envelopes(stream, partitions))
 
-    def _envelopes(self, stream: SystemStream, partitions: Mapping[int, Sequence[Any]]) -> Iterator[OutgoingMessageEnvelope]:
+    def _envelopes(
+        self, stream: SystemStream, partitions: Mapping[int, Sequence[Any]]
+    ) -> Iterator[OutgoingMessageEnvelope]:
         """The messages of an input. Bytes go as they are, whatever the serdes."""
         key_serde, message_serde = self.serdes.for_stream(stream)
         for partition, messages in sorted(partitions.items()):
             for entry in messages:
                 key, message = entry if isinstance(entry, tuple) and len(entry) == 2 else (None, entry)
-                yield OutgoingMessageEnvelope(stream, _encoded(message_serde, message), _encoded(key_serde, key), None, partition)
+                yield OutgoingMessageEnvelope(
+                    stream, _encoded(message_serde, message), _encoded(key_serde, key), None, partition
+                )
 
     def _create(self, stream: SystemStream, partitions: int) -> None:
         admin = self.systems.admin(stream.system)
@@ -219,40 +277,56 @@ class _Run:
         result = self.result
         result._last, result._generation = self.checkpoints.read_last(), self.checkpoints.last_generation()
         result.checkpoints = {
-            task: {str(ssp): offset for ssp, offset in last.offsets.items()} for task, last in result._last.items() if last.offsets
+            task: {str(ssp): offset for ssp, offset in last.offsets.items()}
+            for task, last in result._last.items()
+            if last.offsets
         }
         changelogs = self._changelog_serdes()
         for stream in sorted(result._streams.partitions):
-            if str(stream) not in self.inputs:
-                result.outputs[str(stream)] = self._outputs(stream, changelogs.get(stream) or self.serdes.for_stream(stream))
+            if str(stream) not in self.inputs and stream.system != beside.NAME:
+                result.outputs[str(stream)] = self._outputs(
+                    stream, changelogs.get(stream) or self.serdes.for_stream(stream)
+                )
         if container is not None:
-            result.metrics = flat_metrics(container)
+            result.metrics = flat_metrics(container.status)
         return result
 
     def _changelog_serdes(self) -> dict[SystemStream, tuple[Serde | None, Serde | None]]:
         try:
             definitions = store_definitions(self.config, job_name(self.config, self.factory), self.systems)
-        except ConfigError:
+        except StreambenchError:
             return {}  # the container has said so
-        return {each.changelog: (each.key_serde, each.value_serde) for each in definitions.values() if each.changelog}
+        return {
+            each.changelog: (each.key_serde, each.value_serde)
+            for each in definitions.values()
+            if each.changelog
+        }
 
-    def _outputs(self, stream: SystemStream, serdes: tuple[Serde | None, Serde | None]) -> dict[int, list[tuple[Any, Any]]]:
+    def _outputs(
+        self, stream: SystemStream, serdes: tuple[Serde | None, Serde | None]
+    ) -> dict[int, list[tuple[Any, Any]]]:
         key_serde, message_serde = serdes
         return {
-            number: [(readable(key_serde, key), readable(message_serde, message)) for key, message in partition.entries()]
+            number: [
+                (readable(key_serde, key), readable(message_serde, message))
+                for key, message in partition.entries()
+            ]
             for number, partition in enumerate(self.result._streams.of(stream))
         }
 
 
 def _given(config: Config | Mapping[str, Any] | str | Path | None) -> Config:
     """The configuration of the job as it was given: a test may have it as text, too."""
-    if isinstance(config, str) and not (config.endswith(".properties") and "=" not in config and "\n" not in config):
+    if isinstance(config, str) and not (
+        config.endswith(".properties") and "=" not in config and "\n" not in config
+    ):
         return Config.from_text(config)
     return Config.of({} if config is None else config)
 
 
 def _completed(config: Config, inputs: Iterable[str]) -> Config:
-    """The configuration with what ``run_job`` promises beside it: inputs, a name, one container, memory read from the oldest message on."""
+    """The configuration with what ``run_job`` promises beside it: inputs, a name, one container, memory read
+    from the oldest message on."""
     values: dict[str, Any] = {"job.container.count": 1}
     if not config.names("task.inputs"):
         values["task.inputs"] = ",".join(inputs) or None
@@ -262,7 +336,8 @@ def _completed(config: Config, inputs: Iterable[str]) -> Config:
     defaults = {
         f"systems.{system}.samza.offset.default": "oldest"
         for system in {stream.system for stream in all_inputs(config)}
-        if config.get(f"systems.{system}.samza.factory", "memory") == "memory" and f"systems.{system}.samza.offset.default" not in config
+        if (config.text(f"systems.{system}.samza.factory") or "memory") == "memory"
+        and f"systems.{system}.samza.offset.default" not in config
     }
     return config.with_values(defaults)
 
@@ -274,14 +349,25 @@ def _check_inputs(inputs: Any) -> None:
         raise ConfigError(f"inputs are given as {form}, and not as {shortened(inputs)}")
     for stream, partitions in inputs.items():
         if not isinstance(stream, str):
-            raise ConfigError(f"inputs: {shortened(stream)} is not the name of a stream; they are given as {form}")
+            raise ConfigError(
+                f"inputs: {shortened(stream)} is not the name of a stream; they are given as {form}"
+            )
         if not isinstance(partitions, Mapping):
-            raise ConfigError(f"inputs['{stream}'] lacks the partitions: {shortened(partitions)}; inputs are given as {form}")
+            raise ConfigError(
+                f"inputs['{stream}'] lacks the partitions: {shortened(partitions)}; inputs are given as "
+                f"{form}"
+            )
         for number, messages in partitions.items():
             if not isinstance(number, Integral) or int(number) < 0:
-                raise ConfigError(f"inputs['{stream}']: {shortened(number)} is no partition, which are numbers from 0; as in {form}")
+                raise ConfigError(
+                    f"inputs['{stream}']: {shortened(number)} is no partition, which are numbers from 0; as "
+                    f"in {form}"
+                )
             if not isinstance(messages, Iterable) or isinstance(messages, (str, bytes, Mapping)):
-                raise ConfigError(f"inputs['{stream}'][{number}] is no list of messages: {shortened(messages)}; as in {form}")
+                raise ConfigError(
+                    f"inputs['{stream}'][{number}] is no list of messages: {shortened(messages)}; as in "
+                    f"{form}"
+                )
 
 
 def _checkpoints(given: Mapping[str, Mapping[str, str]]) -> dict[str, Checkpoint]:
@@ -293,12 +379,24 @@ def _checkpoints(given: Mapping[str, Mapping[str, str]]) -> dict[str, Checkpoint
 
 def _copied(streams: MemoryStreams) -> MemoryStreams:
     copy = MemoryStreams()
-    copy.partitions = {stream: [partition.copy() for partition in partitions] for stream, partitions in streams.partitions.items()}
+    copy.partitions = {
+        stream: [partition.copy() for partition in partitions]
+        for stream, partitions in streams.partitions.items()
+    }
     return copy
 
 
 def _row(envelope: IncomingMessageEnvelope) -> tuple[str, str, Any, Any]:
-    return str(envelope.ssp), envelope.offset, envelope.key, envelope.message
+    return str(envelope.ssp), envelope.offset, _kept(envelope.key), _kept(envelope.message)
+
+
+def _kept(value: Any) -> Any:
+    """A value for the record of a run: a copy where it can change; the value itself where a serde made what
+    cannot be copied."""
+    try:
+        return detached(value)
+    except SerdeError:
+        return value
 
 
 def _encoded(serde: Serde | None, value: Any) -> Any:
@@ -307,4 +405,6 @@ def _encoded(serde: Serde | None, value: Any) -> Any:
     try:
         return serde.to_bytes(value)
     except Exception as error:
-        raise ConfigError(f"an input message cannot be encoded with {type(serde).__name__}: {value!r}: {error}") from error
+        raise ConfigError(
+            f"an input message cannot be encoded with {type(serde).__name__}: {value!r}: {error}"
+        ) from error

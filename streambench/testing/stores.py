@@ -1,28 +1,34 @@
-"""What every store engine must do, as tests: for the engines of this package, and for those of whoever writes another."""
+"""Contract tests of every store engine: for the engines of this package, and for those of
+plug-ins."""
 
 from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from pathlib import Path
 
+from streambench.errors import StoreError
+from streambench.serde.builtin import JsonSerde, StringSerde
 from streambench.store.engine import StoreEngine
+from streambench.store.task_store import TaskStore
 
 Contents = dict[bytes, bytes]
 
 
 class StoreEngineContract(ABC):
-    """The contract of ``StoreEngine``. Derive a test class from it that makes the engine, and pytest runs its tests::
+    """The contract of ``StoreEngine``. Derive a test class from it that makes the engine, and pytest runs its
+    tests::
 
-        class TestMyEngine(StoreEngineContract):
-            def engine(self, directory):
-                return MyEngine(directory)
+    class TestMyEngine(StoreEngineContract):
+        def engine(self, directory):
+            return MyEngine(directory)
     """
 
     @abstractmethod
     def engine(self, directory: Path) -> StoreEngine:
-        """An engine that may keep its files in ``directory``. A second call with the same one, after the first engine was closed, is what
-        the next start of a job does."""
+        """An engine that may keep its files in ``directory``. A second call with the same one, after the
+        first engine was closed, is what the next start of a job does."""
 
     def test_it_is_empty_at_first(self, tmp_path: Path) -> None:
         engine = self.engine(tmp_path)
@@ -48,7 +54,13 @@ class StoreEngineContract(ABC):
 
     def test_any_bytes_are_a_key_and_a_value(self, tmp_path: Path) -> None:
         engine = self.engine(tmp_path)
-        entries = {b"": b"", b"\0": b"\0", b"\xff" * 3: b"\xff", bytes(range(256)): b"x" * (8 << 20), b"k" * 5_000: b"1"}
+        entries = {
+            b"": b"",
+            b"\0": b"\0",
+            b"\xff" * 3: b"\xff",
+            bytes(range(256)): b"x" * (8 << 20),
+            b"k" * 5_000: b"1",
+        }
         for key, value in entries.items():
             engine.put(key, value)
         assert {key: engine.get(key) for key in entries} == entries
@@ -57,7 +69,20 @@ class StoreEngineContract(ABC):
 
     def test_entries_are_in_the_order_of_unsigned_bytes(self, tmp_path: Path) -> None:
         engine = self.engine(tmp_path)
-        keys = [b"", b"\0", b"\0\0", b"\x01", b"a", b"a\0", b"ab", b"b", b"\x7f", b"\x80", b"\xff", b"\xff\xff"]
+        keys = [
+            b"",
+            b"\0",
+            b"\0\0",
+            b"\x01",
+            b"a",
+            b"a\0",
+            b"ab",
+            b"b",
+            b"\x7f",
+            b"\x80",
+            b"\xff",
+            b"\xff\xff",
+        ]
         for key in sorted(keys, key=lambda key: key[::-1]):
             engine.put(key, b"1")
         assert [key for key, _ in engine.range(None, None)] == sorted(keys)
@@ -115,7 +140,12 @@ class StoreEngineContract(ABC):
     def test_snapshots_lead_back_and_forward_again(self, tmp_path: Path) -> None:
         engine = self.engine(tmp_path)
         states, snapshots = [], []
-        for change in ({b"a": b"1"}, {b"a": b"2", b"b": b"1"}, {b"a": None}, {b"a": b"3", b"b": None, b"c": b"1"}):
+        for change in (
+            {b"a": b"1"},
+            {b"a": b"2", b"b": b"1"},
+            {b"a": None},
+            {b"a": b"3", b"b": None, b"c": b"1"},
+        ):
             for key, value in change.items():
                 write(engine, key, value)
             states.append(contents(engine))
@@ -169,6 +199,24 @@ class StoreEngineContract(ABC):
         assert (again.marked(), contents(again)) == (None, {})
         again.close()
 
+    def test_a_tasks_store_above_it_is_used_like_a_dict(self, tmp_path: Path) -> None:
+        store = TaskStore("s", self.engine(tmp_path), StringSerde(), JsonSerde(), changelog=True)
+        model: dict[str, int] = {}
+        for at, key in enumerate(["b", "a", "b", "c", "a"]):
+            assert store.get(key, 0) == model.get(key, 0)
+            store[key] = model[key] = store.get(key, at) + 1
+            assert store[key] == model[key] and key in store
+        del store["b"], model["b"]
+        assert dict(store.all()) == model
+        assert "b" not in store and store.get("b") is None and store.get("b", "default") == "default"
+        for missing in (lambda: store["b"], lambda: store.__delitem__("b")):
+            raised(KeyError, missing)
+        raised(TypeError, lambda: iter(store))
+        raised(StoreError, lambda: store.__setitem__("a", None))
+        raised(StoreError, lambda: None in store)
+        assert [key for key, _ in store.drain()] == [b"b", b"a", b"c"]
+        store.close()
+
     def test_it_does_what_a_dict_does(self, tmp_path: Path) -> None:
         engine, model, chance = self.engine(tmp_path), Contents(), random.Random(7)
         taken: list[tuple[object, Contents]] = []
@@ -188,6 +236,15 @@ class StoreEngineContract(ABC):
                 model = dict(state)
         assert list(engine.range(None, None)) == sorted(model.items())
         engine.close()
+
+
+def raised(kind: type[Exception], call: Callable[[], object]) -> None:
+    """Fail unless ``call`` raises an exception of this kind."""
+    try:
+        call()
+    except kind:
+        return
+    raise AssertionError(f"there was no {kind.__name__}")
 
 
 def contents(engine: StoreEngine) -> Contents:

@@ -12,15 +12,21 @@ OUT = SystemStream("mem", "out")
 JSON = {"systems.mem.samza.msg.serde": "json", "systems.mem.samza.key.serde": "string"}
 
 
-def ignore(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+def ignore(
+    envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+) -> None:
     """A task that does nothing."""
 
 
-def echo(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+def echo(
+    envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+) -> None:
     collector.send(OutgoingMessageEnvelope(OUT, envelope.message, key=envelope.key))
 
 
-def fails_at_bad(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+def fails_at_bad(
+    envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+) -> None:
     collector.send(OutgoingMessageEnvelope(OUT, envelope.message))
     if envelope.message == "bad":
         raise ValueError("that is bad")
@@ -32,7 +38,9 @@ class Whole(StreamTask):
     def init(self, context: TaskContext) -> None:
         self.name = context.task_name
 
-    def process(self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+    def process(
+        self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+    ) -> None:
         collector.send(OutgoingMessageEnvelope(OUT, envelope.message))
 
     def window(self, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
@@ -48,7 +56,9 @@ class Counter(StreamTask):
     def init(self, context: TaskContext) -> None:
         self.counts = context.store("counts")
 
-    def process(self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+    def process(
+        self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+    ) -> None:
         count = (self.counts.get(envelope.key) or 0) + 1
         self.counts.put(envelope.key, count)
         collector.send(OutgoingMessageEnvelope(OUT, count, key=envelope.key))

@@ -23,7 +23,11 @@ def test_previous_goes_on_where_it_ended() -> None:
 def test_new_inputs_are_added_to_the_streams_of_the_previous_run() -> None:
     first = run_job(echo, None, {"mem.a": {0: [1]}})
     second = run_job(echo, None, {"mem.a": {0: [2], 1: [3]}, "mem.b": {0: [4]}}, previous=first)
-    assert second.processed == [("mem.a.0", "1", None, 2), ("mem.a.1", "0", None, 3), ("mem.b.0", "0", None, 4)]
+    assert second.processed == [
+        ("mem.a.0", "1", None, 2),
+        ("mem.a.1", "0", None, 3),
+        ("mem.b.0", "0", None, 4),
+    ]
     assert messages(second) == [1, 2, 3, 4]
 
 
@@ -35,7 +39,9 @@ def test_the_inputs_of_the_previous_run_stay_inputs() -> None:
 
 def test_the_configuration_of_the_previous_run_is_not_carried_over() -> None:
     first = run_job(echo, JSON, {"mem.a": {0: [1]}})
-    assert run_job(ignore, None, {"mem.a": {0: ["plain"]}}, previous=first).processed == [("mem.a.0", "1", None, "plain")]
+    assert run_job(ignore, None, {"mem.a": {0: ["plain"]}}, previous=first).processed == [
+        ("mem.a.0", "1", None, "plain")
+    ]
 
 
 def test_a_previous_run_can_be_continued_in_several_ways_and_stays_as_it_was() -> None:
@@ -58,7 +64,9 @@ def run_outputs(run: JobRun) -> list[tuple[Any, Any]]:
 
 def test_a_store_comes_back_as_it_was_at_the_last_commit() -> None:
     class FailsAtThird(Counter):
-        def process(self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        def process(
+            self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+        ) -> None:
             super().process(envelope, collector, coordinator)
             if envelope.message == "commit":
                 coordinator.commit()
@@ -73,7 +81,9 @@ def test_a_store_comes_back_as_it_was_at_the_last_commit() -> None:
 
 
 def test_a_run_that_failed_goes_on_from_its_last_commit() -> None:
-    def commits(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+    def commits(
+        envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+    ) -> None:
         if envelope.message == "bad":
             raise ValueError("no")
         coordinator.commit()
@@ -101,5 +111,8 @@ def test_a_run_can_start_from_given_checkpoints() -> None:
 
 def test_given_checkpoints_go_before_those_of_the_previous_run() -> None:
     first = run_job(ignore, None, {"mem.a": {0: [1, 2, 3]}})
-    assert places(run_job(ignore, None, previous=first, checkpoints={"Partition 0": {"mem.a.0": "0"}})) == ["mem.a.0@1", "mem.a.0@2"]
+    assert places(run_job(ignore, None, previous=first, checkpoints={"Partition 0": {"mem.a.0": "0"}})) == [
+        "mem.a.0@1",
+        "mem.a.0@2",
+    ]
     assert len(run_job(ignore, None, previous=first, checkpoints={}).processed) == 3

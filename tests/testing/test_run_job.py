@@ -12,9 +12,28 @@ from streambench.clock import SystemClock
 from streambench.config import Config
 from streambench.errors import ConfigError, SerdeError, StreambenchError, TaskError, UnknownStreamError
 from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream
-from streambench.task import MessageCollector, RequestScope, StreamTask, TaskContext, TaskCoordinator, TaskLifecycleListener
+from streambench.task import (
+    MessageCollector,
+    RequestScope,
+    StreamTask,
+    TaskContext,
+    TaskCoordinator,
+    TaskLifecycleListener,
+)
 from streambench.testing import Call, JobRun, ManualClock, run_job
-from tests.testing.jobs import COUNTS, JSON, OUT, Counter, Whole, echo, events, fails_at_bad, ignore, messages, places
+from tests.testing.jobs import (
+    COUNTS,
+    JSON,
+    OUT,
+    Counter,
+    Whole,
+    echo,
+    events,
+    fails_at_bad,
+    ignore,
+    messages,
+    places,
+)
 
 # What was processed
 
@@ -42,7 +61,9 @@ def test_a_stream_has_as_many_partitions_as_the_highest_number_plus_one() -> Non
 
 
 def test_a_message_that_the_task_sends_to_its_own_input_is_processed_too() -> None:
-    def halve(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+    def halve(
+        envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+    ) -> None:
         if envelope.message > 1:
             collector.send(OutgoingMessageEnvelope(SystemStream("mem", "a"), envelope.message // 2))
 
@@ -53,11 +74,16 @@ def test_a_message_that_the_task_sends_to_its_own_input_is_processed_too() -> No
 
 
 def test_without_inputs_in_the_configuration_all_that_are_given_are_inputs() -> None:
-    assert places(run_job(ignore, None, {"mem.a": {0: ["x"]}, "mem.b": {0: ["y"]}})) == ["mem.a.0@0", "mem.b.0@0"]
+    assert places(run_job(ignore, None, {"mem.a": {0: ["x"]}, "mem.b": {0: ["y"]}})) == [
+        "mem.a.0@0",
+        "mem.b.0@0",
+    ]
 
 
 def test_only_the_configured_inputs_are_read_where_there_are_any() -> None:
-    assert places(run_job(ignore, {"task.inputs": "mem.b"}, {"mem.a": {0: ["x"]}, "mem.b": {0: ["y"]}})) == ["mem.b.0@0"]
+    assert places(run_job(ignore, {"task.inputs": "mem.b"}, {"mem.a": {0: ["x"]}, "mem.b": {0: ["y"]}})) == [
+        "mem.b.0@0"
+    ]
 
 
 def test_a_broadcast_message_is_processed_by_every_task_but_chosen_once() -> None:
@@ -75,7 +101,9 @@ def test_max_messages_counts_a_broadcast_message_once() -> None:
 
 
 def test_other_partitions_of_a_broadcast_stream_are_read_by_their_own_tasks() -> None:
-    run = run_job(ignore, {"task.broadcast.inputs": "mem.a#0"}, {"mem.a": {0: ["all"], 1: ["one"], 2: ["two"]}})
+    run = run_job(
+        ignore, {"task.broadcast.inputs": "mem.a#0"}, {"mem.a": {0: ["all"], 1: ["one"], 2: ["two"]}}
+    )
     assert sorted(message for *_, message in run.processed) == ["all", "all", "one", "two"]
 
 
@@ -96,7 +124,9 @@ def test_an_output_without_keys_takes_turns_over_the_partitions() -> None:
 
 
 def test_an_output_stream_that_is_not_configured_has_one_partition() -> None:
-    assert run_job(echo, None, {"mem.a": {0: [("k", 1)], 5: [2]}}).outputs == {"mem.out": {0: [("k", 1), (None, 2)]}}
+    assert run_job(echo, None, {"mem.a": {0: [("k", 1)], 5: [2]}}).outputs == {
+        "mem.out": {0: [("k", 1), (None, 2)]}
+    }
 
 
 def test_a_changelog_is_an_output_as_its_store_has_it() -> None:
@@ -105,7 +135,9 @@ def test_a_changelog_is_an_output_as_its_store_has_it() -> None:
 
 
 def test_a_system_may_have_any_name_and_needs_no_definition() -> None:
-    def across(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+    def across(
+        envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+    ) -> None:
         collector.send(OutgoingMessageEnvelope(SystemStream("elsewhere", "copy"), envelope.message))
 
     run = run_job(across, {"systems.kafka.bootstrap.servers": "nowhere:9092"}, {"kafka.a": {0: ["x"]}})
@@ -118,7 +150,9 @@ def test_a_system_may_have_any_name_and_needs_no_definition() -> None:
 def test_serdes_are_applied_on_the_way_in_and_out() -> None:
     seen = []
 
-    def task(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+    def task(
+        envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+    ) -> None:
         seen.append((envelope.key, envelope.message))
         collector.send(OutgoingMessageEnvelope(OUT, {"n": envelope.message["n"] + 1}, key="k"))
 
@@ -149,19 +183,24 @@ def test_an_input_that_its_serde_cannot_encode_is_reported_as_the_tests_own_mist
     [
         ([1], r"inputs are given as .*, and not as \[1\]"),
         ({SystemStream("mem", "a"): {0: [1]}}, "is not the name of a stream"),
-        ({"mem.a": [("k", 1)]}, r"inputs\['mem\.a'\] lacks the partitions: \[\('k', 1\)\]; inputs are given as {'log\.in': {0: "),
+        (
+            {"mem.a": [("k", 1)]},
+            r"inputs\['mem\.a'\] lacks the partitions: \[\('k', 1\)\]; inputs are given as {'log\.in': {0: ",
+        ),
         ({"mem.a": {"0": [1]}}, r"inputs\['mem\.a'\]: '0' is no partition"),
         ({"mem.a": {-1: [1]}}, r"inputs\['mem\.a'\]: -1 is no partition"),
         ({"mem.a": {0: "text"}}, r"inputs\['mem\.a'\]\[0\] is no list of messages: 'text'"),
         ({"mem.a": {0: 5}}, r"inputs\['mem\.a'\]\[0\] is no list of messages: 5"),
     ],
 )
-def test_inputs_that_are_not_by_stream_and_partition_are_told_with_what_they_look_like(inputs: Any, what: str) -> None:
+def test_inputs_that_are_not_by_stream_and_partition_are_told_with_what_they_look_like(
+    inputs: Any, what: str
+) -> None:
     with pytest.raises(ConfigError, match=what):
         run_job(ignore, None, inputs)
 
 
-def test_without_serdes_objects_stay_the_objects_they_are() -> None:
+def test_without_serdes_what_cannot_change_stays_the_object_it_is() -> None:
     thing = object()
     run = run_job(echo, None, {"mem.a": {0: [thing]}})
     assert run.processed[0][3] is thing
@@ -173,7 +212,10 @@ def test_without_serdes_objects_stay_the_objects_they_are() -> None:
 
 def test_checkpoints_hold_the_last_offset_of_each_partition_by_task() -> None:
     run = run_job(ignore, None, {"mem.a": {0: [1, 2], 1: [3]}, "mem.b": {0: [4]}})
-    assert run.checkpoints == {"Partition 0": {"mem.a.0": "1", "mem.b.0": "0"}, "Partition 1": {"mem.a.1": "0"}}
+    assert run.checkpoints == {
+        "Partition 0": {"mem.a.0": "1", "mem.b.0": "0"},
+        "Partition 1": {"mem.a.1": "0"},
+    }
 
 
 def test_a_task_that_processed_nothing_has_no_checkpoint() -> None:
@@ -181,7 +223,9 @@ def test_a_task_that_processed_nothing_has_no_checkpoint() -> None:
 
 
 def test_checkpoint_streams_are_not_among_the_outputs() -> None:
-    run = run_job(echo, {"task.checkpoint.system": "mem", "systems.mem.samza.factory": "memory"}, {"mem.a": {0: [1]}})
+    run = run_job(
+        echo, {"task.checkpoint.system": "mem", "systems.mem.samza.factory": "memory"}, {"mem.a": {0: [1]}}
+    )
     assert list(run.outputs) == ["mem.out"]
 
 
@@ -190,7 +234,9 @@ def test_metrics_are_numbers_by_name_and_hold_those_of_the_tasks() -> None:
         def init(self, context: TaskContext) -> None:
             self.seen = context.metrics.counter("seen")
 
-        def process(self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        def process(
+            self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+        ) -> None:
             self.seen.inc()
 
     run = run_job(Metered, None, {"mem.a": {0: [1, 2], 1: [3]}})
@@ -214,7 +260,10 @@ def test_calls_are_the_events_in_their_order() -> None:
 
 
 def test_callbacks_that_a_task_does_not_have_are_not_called() -> None:
-    assert {call.event for call in run_job(ignore, {"task.window.ms": 1}, {"mem.a": {0: ["x"]}}, clock=Ticking()).calls} == {
+    assert {
+        call.event
+        for call in run_job(ignore, {"task.window.ms": 1}, {"mem.a": {0: ["x"]}}, clock=Ticking()).calls
+    } == {
         "process",
         "commit",
     }
@@ -231,7 +280,9 @@ class Listener(TaskLifecycleListener):
 
 
 def test_hooks_are_called_once_per_task_however_many_listeners_there_are() -> None:
-    config = {"task.lifecycle.listeners": "a,b"} | {f"task.lifecycle.listener.{name}.class": Listener for name in "ab"}
+    config = {"task.lifecycle.listeners": "a,b"} | {
+        f"task.lifecycle.listener.{name}.class": Listener for name in "ab"
+    }
     run = run_job(Whole, config, {"mem.a": {0: ["x"]}})
     assert [(call.event, call.detail) for call in run.calls] == [
         ("before_init", None),
@@ -249,13 +300,18 @@ def test_hooks_are_called_once_per_task_however_many_listeners_there_are() -> No
 
 
 def test_a_commit_is_an_event_of_each_task_that_had_something_to_commit() -> None:
-    def commits(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+    def commits(
+        envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+    ) -> None:
         coordinator.commit(RequestScope.ALL_TASKS_IN_CONTAINER)
 
     run = run_job(commits, None, {"mem.a": {0: ["x"], 1: ["y"]}})
     assert [call[:2] for call in run.calls] == [
-        ("process", "Partition 0"), ("commit", "Partition 0"), ("process", "Partition 1"), ("commit", "Partition 1"),
-    ]  # fmt: skip
+        ("process", "Partition 0"),
+        ("commit", "Partition 0"),
+        ("process", "Partition 1"),
+        ("commit", "Partition 1"),
+    ]
 
 
 def test_a_failing_message_has_a_process_event_but_is_not_processed() -> None:
@@ -287,11 +343,15 @@ def test_a_task_can_let_time_pass() -> None:
     clock = ManualClock(start_ms=1_000)
 
     class Windowed(Whole):
-        def process(self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        def process(
+            self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+        ) -> None:
             clock.advance(40)
 
     run = run_job(Windowed, {"task.window.ms": 100}, {"mem.a": {0: ["x"] * 6}}, clock=clock)
-    assert [call.event for call in events(run, "process", "window")] == ["process"] * 3 + ["window"] + ["process"] * 3 + ["window"]
+    assert [call.event for call in events(run, "process", "window")] == ["process"] * 3 + ["window"] + [
+        "process"
+    ] * 3 + ["window"]
 
 
 def test_a_real_clock_will_do() -> None:
@@ -302,12 +362,21 @@ def test_a_real_clock_will_do() -> None:
 
 
 def test_a_configuration_may_be_text_a_mapping_or_a_config() -> None:
-    for config in ("task.inputs=mem.b", {"task.inputs": "mem.b"}, Config({"task.inputs": "mem.b"}), {"task.inputs": ["mem.b"]}):
+    for config in (
+        "task.inputs=mem.b",
+        {"task.inputs": "mem.b"},
+        Config({"task.inputs": "mem.b"}),
+        {"task.inputs": ["mem.b"]},
+    ):
         assert places(run_job(ignore, config, {"mem.a": {0: ["x"]}, "mem.b": {0: ["y"]}})) == ["mem.b.0@0"]
 
 
 def test_values_of_other_types_are_turned_to_text() -> None:
-    config = {"task.consumer.batch.size": 2, "systems.mem.streams.b.samza.bootstrap": True, "task.class": None}
+    config = {
+        "task.consumer.batch.size": 2,
+        "systems.mem.streams.b.samza.bootstrap": True,
+        "task.class": None,
+    }
     run = run_job(ignore, config, {"mem.a": {0: ["x", "y"]}, "mem.b": {0: ["z"]}})
     assert places(run) == ["mem.b.0@0", "mem.a.0@0", "mem.a.0@1"]
 
@@ -319,12 +388,16 @@ def test_the_task_may_be_named_in_the_configuration() -> None:
 def test_in_memory_streams_are_read_from_the_oldest_unless_the_configuration_says_otherwise() -> None:
     inputs = {"mem.a": {0: [1, 2, 3]}}
     assert len(run_job(ignore, None, inputs).processed) == 3
-    assert places(run_job(ignore, {"systems.mem.streams.a.samza.offset.default": "newest"}, inputs)) == ["mem.a.0@2"]
+    assert places(run_job(ignore, {"systems.mem.streams.a.samza.offset.default": "newest"}, inputs)) == [
+        "mem.a.0@2"
+    ]
     assert places(run_job(ignore, {"systems.mem.samza.offset.default": "upcoming"}, inputs)) == []
 
 
 def test_a_job_runs_in_one_container_whatever_the_configuration_says() -> None:
-    assert len(run_job(ignore, {"job.container.count": 3}, {"mem.a": {0: [1], 1: [2], 2: [3]}}).processed) == 3
+    assert (
+        len(run_job(ignore, {"job.container.count": 3}, {"mem.a": {0: [1], 1: [2], 2: [3]}}).processed) == 3
+    )
 
 
 @pytest.mark.parametrize("wrong", [object(), 7, "task", type("NoTask", (), {}), Whole()])
@@ -372,7 +445,9 @@ def test_max_messages_ends_cleanly_after_so_many(count: int) -> None:
 
 
 def test_a_task_can_end_the_run() -> None:
-    def stop_at_two(envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+    def stop_at_two(
+        envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+    ) -> None:
         if envelope.message == 2:
             coordinator.shutdown(RequestScope.ALL_TASKS_IN_CONTAINER)
 
@@ -385,7 +460,9 @@ def test_a_task_can_end_the_run() -> None:
 
 
 def test_a_failure_raises_what_the_container_raised_with_the_run_so_far() -> None:
-    with pytest.raises(TaskError, match=r"Partition 0 failed at mem\.a\.0@1, key 'k': ValueError: that is bad") as caught:
+    with pytest.raises(
+        TaskError, match=r"Partition 0 failed at mem\.a\.0@1, key 'k': ValueError: that is bad"
+    ) as caught:
         run_job(fails_at_bad, None, {"mem.a": {0: ["good", ("k", "bad")]}})
     error = caught.value
     assert (error.task, str(error.ssp), error.offset, error.key) == ("Partition 0", "mem.a.0", "1", "k")
@@ -408,7 +485,9 @@ def test_a_job_that_does_not_even_start_has_its_run_too() -> None:
 
 
 def test_a_message_at_which_an_ignored_exception_was_raised_is_processed() -> None:
-    run = run_job(fails_at_bad, {"task.ignored.exceptions": "ValueError"}, {"mem.a": {0: ["good", "bad", "later"]}})
+    run = run_job(
+        fails_at_bad, {"task.ignored.exceptions": "ValueError"}, {"mem.a": {0: ["good", "bad", "later"]}}
+    )
     assert [message for *_, message in run.processed] == ["good", "bad", "later"]
     assert messages(run) == ["good", "later"]
     assert run.checkpoints == {"Partition 0": {"mem.a.0": "2"}}
@@ -432,7 +511,9 @@ def test_what_one_task_did_with_a_broadcast_message_stays_when_the_next_fails_at
         def init(self, context: TaskContext) -> None:
             self.fails = context.task_name == "Partition 1"
 
-        def process(self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        def process(
+            self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+        ) -> None:
             if self.fails:
                 raise ValueError("no")
 
@@ -457,9 +538,15 @@ def seed(request: pytest.FixtureRequest) -> Iterator[int]:
 
 def test_equal_inputs_give_equal_runs(seed: int) -> None:
     def once() -> JobRun:
-        inputs = {f"mem.{name}": {number: [f"{name}{number}{at}" for at in range(seed * 3)] for number in range(3)} for name in "abc"}
+        inputs = {
+            f"mem.{name}": {number: [f"{name}{number}{at}" for at in range(seed * 3)] for number in range(3)}
+            for name in "abc"
+        }
         return run_job(
-            Whole, {"systems.mem.streams.b.samza.priority": 1, "task.consumer.batch.size": seed}, inputs, clock=ManualClock(seed)
+            Whole,
+            {"systems.mem.streams.b.samza.priority": 1, "task.consumer.batch.size": seed},
+            inputs,
+            clock=ManualClock(seed),
         )
 
     first, second = once(), once()

@@ -11,9 +11,22 @@ import pytest
 from streambench.config import Config
 from streambench.errors import UnknownStreamError
 from streambench.metrics.registry import MetricsRegistry
-from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, PartitionMetadata, SystemStream, SystemStreamPartition
-from streambench.system.api import Appends, Chunk, Sender
-from streambench.system.memory import MemoryAdmin, MemoryConsumer, MemoryProducer, MemoryStreams, MemorySystemFactory, memory_streams
+from streambench.model import (
+    IncomingMessageEnvelope,
+    OutgoingMessageEnvelope,
+    PartitionMetadata,
+    SystemStream,
+    SystemStreamPartition,
+)
+from streambench.system.api import Chunk, PartitionAppenders, Sender
+from streambench.system.memory import (
+    MemoryAdmin,
+    MemoryConsumer,
+    MemoryProducer,
+    MemoryStreams,
+    MemorySystemFactory,
+    memory_streams,
+)
 from streambench.testing.systems import SystemContract
 
 Wanted = Mapping[SystemStreamPartition, int]
@@ -39,7 +52,11 @@ class Forgetful(Consumer):
     """Reads all partitions, whatever is wanted, and forgets what is not."""
 
     def poll(self, wanted: Wanted, timeout_ms: int) -> list[IncomingMessageEnvelope]:
-        return [each for each in super().poll(dict.fromkeys(self._positions, 1_000) | dict(wanted), timeout_ms) if each.ssp in wanted]
+        return [
+            each
+            for each in super().poll(dict.fromkeys(self._positions, 1_000) | dict(wanted), timeout_ms)
+            if each.ssp in wanted
+        ]
 
 
 class Stubborn(Consumer):
@@ -51,7 +68,9 @@ class Exclusive(Consumer):
     """Begins behind the offset."""
 
     def register(self, ssp: SystemStreamPartition, offset: str) -> None:
-        super().register(ssp, str(min(int(offset) + 1, len(self._streams.partition(ssp.system_stream, ssp.partition)))))
+        super().register(
+            ssp, str(min(int(offset) + 1, len(self._streams.partition(ssp.system_stream, ssp.partition))))
+        )
 
 
 class Confident(Consumer):
@@ -72,7 +91,10 @@ class Repeating(Consumer):
 
 class OneOffset(Consumer):
     def poll(self, wanted: Wanted, timeout_ms: int) -> list[IncomingMessageEnvelope]:
-        return [IncomingMessageEnvelope(each.ssp, "0", each.key, each.message) for each in super().poll(wanted, timeout_ms)]
+        return [
+            IncomingMessageEnvelope(each.ssp, "0", each.key, each.message)
+            for each in super().poll(wanted, timeout_ms)
+        ]
 
 
 class Accepting(Consumer):
@@ -98,17 +120,23 @@ class Lazy(MemoryProducer):
 
 class Keyless(MemoryProducer):
     def send(self, source: str, envelope: OutgoingMessageEnvelope) -> None:
-        super().send(source, OutgoingMessageEnvelope(envelope.system_stream, envelope.message, partition=envelope.partition))
+        super().send(
+            source,
+            OutgoingMessageEnvelope(envelope.system_stream, envelope.message, partition=envelope.partition),
+        )
 
 
 class OnePartition(MemoryProducer):
     def send(self, source: str, envelope: OutgoingMessageEnvelope) -> None:
-        super().send(source, OutgoingMessageEnvelope(envelope.system_stream, envelope.message, envelope.key, partition=0))
+        super().send(
+            source,
+            OutgoingMessageEnvelope(envelope.system_stream, envelope.message, envelope.key, partition=0),
+        )
 
 
 class AppendsElsewhere(MemoryProducer):
-    def appends(self, stream: SystemStream) -> Appends | None:
-        return Appends([[].append], 100, list)
+    def appends(self, stream: SystemStream) -> PartitionAppenders | None:
+        return PartitionAppenders([[].append], 100, list)
 
 
 class Still(MemoryAdmin):
@@ -134,7 +162,8 @@ class Early(MemoryAdmin):
             return here if here.newest is None else PartitionMetadata(here.oldest, here.newest, here.newest)
 
         return {
-            stream: {number: early(here) for number, here in partitions.items()} for stream, partitions in super().metadata(streams).items()
+            stream: {number: early(here) for number, here in partitions.items()}
+            for stream, partitions in super().metadata(streams).items()
         }
 
 
@@ -162,7 +191,7 @@ class Broken(MemorySystemFactory):
     def get_producer(self, system: str, config: Config, metrics: MetricsRegistry) -> MemoryProducer:
         return self._made(MemoryProducer, system)  # type: ignore[no-any-return]
 
-    def get_admin(self, system: str, config: Config) -> MemoryAdmin:
+    def get_admin(self, system: str, config: Config, metrics: MetricsRegistry | None = None) -> MemoryAdmin:
         return self._made(MemoryAdmin, system)  # type: ignore[no-any-return]
 
 
@@ -197,7 +226,9 @@ class Memory(SystemContract):
         (Creating, "a_stream_that_is_not_there_is_an_error_that_names_it"),
     ],
 )
-def test_a_broken_part_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: type[Any], test: str) -> None:
+def test_a_broken_part_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: type[Any], test: str
+) -> None:
     contract = Memory()
     getattr(contract, f"test_{test}")(tmp_path)
     monkeypatch.setattr(Broken, "part", part)

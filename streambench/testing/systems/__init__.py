@@ -1,4 +1,5 @@
-"""What every system must do, as tests: for the systems of this package, and for those of whoever writes another."""
+"""Contract tests of every system: for the systems of this package, and for those of
+plug-ins."""
 
 from streambench.testing.systems.deliveries import Deliveries
 from streambench.testing.systems.harness import SystemUnderTest
@@ -12,7 +13,8 @@ __all__ = ["SystemContract", "SystemUnderTest"]
 
 
 class SystemContract(Messages, Offsets, Polling, Lives, Streams, Deliveries):
-    """The contract of a system. Derive a test class from it that says how it is configured, and pytest runs its tests::
+    """The contract of a system. Derive a test class from it that says how it is configured, and pytest runs
+    its tests::
 
         class TestMySystem(SystemContract):
             headers = False
@@ -20,6 +22,6 @@ class SystemContract(Messages, Offsets, Polling, Lives, Streams, Deliveries):
             def settings(self, directory):
                 return {"samza.factory": "my_package.MySystemFactory", "path": directory / "data"}
 
-    The class attributes say what the system has; tests of what it does not have are left out. Streams are made with ``create``: override
-    it where the system's admin cannot.
+    The class attributes say what the system has; tests of what it does not have are left out. Streams are
+    made with ``create``: override it where the system's admin cannot.
     """

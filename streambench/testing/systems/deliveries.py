@@ -1,4 +1,4 @@
-"""What holds for systems that keep nothing once it was read: sockets, queues, requests."""
+"""Tests of systems that keep nothing once it was read: sockets, queues, requests."""
 
 from __future__ import annotations
 
@@ -11,17 +11,31 @@ from typing import Any
 
 from streambench.container.container import Container
 from streambench.errors import ConfigError
-from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, PartitionMetadata, SystemStreamPartition
+from streambench.model import (
+    OutgoingMessageEnvelope,
+    PartitionMetadata,
+    SystemStreamPartition,
+)
 from streambench.system.api import SystemConsumer
-from streambench.task import MessageCollector, StreamTask, TaskCoordinator
-from streambench.testing.systems.harness import SOURCE, SYSTEM, Envelopes, Harness, SystemUnderTest, needs, raised
+from streambench.system.capabilities import Acknowledging
+from streambench.testing.systems.harness import (
+    SOURCE,
+    SYSTEM,
+    Envelopes,
+    Harness,
+    SystemUnderTest,
+    needs,
+    raised,
+)
+from streambench.testing.systems.noting import started_job
 
 
 class Deliveries(Harness):
-    """Messages reach a consumer that is there, in order and as they are, and what is not acknowledged is not forgotten.
+    """Messages reach a consumer that is there, in order and as they are, and what is not acknowledged is not
+    forgotten.
 
-    Whoever sends may have to wait until what was sent is acknowledged: here it is always sent on a thread of its own, while the consumer
-    is at work.
+    A sender may have to wait until what was sent is acknowledged: here it is always sent on a thread of
+    its own, while the consumer is at work.
     """
 
     requires = ("transient",)
@@ -35,7 +49,11 @@ class Deliveries(Harness):
                 assert system.metadata() == PartitionMetadata(None, None, "0")
 
     def test_messages_arrive_in_their_order_and_are_counted_from_nought(self, tmp_path: Path) -> None:
-        with self._opened(tmp_path) as system, self._reading(system) as consumer, self._sending(system, range(100)) as sent:
+        with (
+            self._opened(tmp_path) as system,
+            self._reading(system) as consumer,
+            self._sending(system, range(100)) as sent,
+        ):
             received = self._receive(system, consumer, 100)
             assert [each.message for each in received] == sent
             assert [each.offset for each in received] == [str(number) for number in range(100)]
@@ -49,7 +67,11 @@ class Deliveries(Harness):
 
     def test_a_poll_returns_no_more_than_is_wanted_and_nothing_is_lost_by_it(self, tmp_path: Path) -> None:
         chance = random.Random(3)
-        with self._opened(tmp_path) as system, self._reading(system) as consumer, self._sending(system, range(100)) as sent:
+        with (
+            self._opened(tmp_path) as system,
+            self._reading(system) as consumer,
+            self._sending(system, range(100)) as sent,
+        ):
             found: list[Any] = []
             while len(found) < 100:
                 at_most = chance.randint(1, 9)
@@ -70,7 +92,9 @@ class Deliveries(Harness):
             if consumer.polled_by_loop:
                 return
             polled: Envelopes = []
-            waiting = threading.Thread(target=lambda: polled.extend(consumer.poll({system.ssp(): 5}, 3_600_000)), daemon=True)
+            waiting = threading.Thread(
+                target=lambda: polled.extend(consumer.poll({system.ssp(): 5}, 3_600_000)), daemon=True
+            )
             waiting.start()
             with self._sending(system, [0]):
                 waiting.join()
@@ -80,7 +104,10 @@ class Deliveries(Harness):
     def test_a_partition_that_is_not_wanted_stops_no_other(self, tmp_path: Path) -> None:
         with self._opened(tmp_path, partitions=2) as system:
             held, other = system.ssp(0), system.ssp(1)
-            with self._reading(system, held, other) as consumer, self._sending(system, range(50), partition=0) as kept:
+            with (
+                self._reading(system, held, other) as consumer,
+                self._sending(system, range(50), partition=0) as kept,
+            ):
                 with self._sending(system, range(20), partition=1) as sent:
                     assert [each.message for each in self._receive(system, consumer, 20, other)] == sent
                 assert [each.message for each in self._receive(system, consumer, 50, held)] == kept
@@ -94,16 +121,26 @@ class Deliveries(Harness):
 
     @needs("empty_messages")
     def test_a_message_may_be_empty_on_its_way(self, tmp_path: Path) -> None:
-        envelopes = [self._envelope(0), OutgoingMessageEnvelope(self._envelope(0).system_stream, b"", partition=0), self._envelope(1)]
+        envelopes = [
+            self._envelope(0),
+            OutgoingMessageEnvelope(self._envelope(0).system_stream, b"", partition=0),
+            self._envelope(1),
+        ]
         with self._opened(tmp_path) as system:
-            assert [each.message for each in self._passed(system, envelopes)] == [self.message(0), b"", self.message(1)]
+            assert [each.message for each in self._passed(system, envelopes)] == [
+                self.message(0),
+                b"",
+                self.message(1),
+            ]
 
     @needs("any_bytes")
     def test_a_message_may_be_any_bytes_on_its_way(self, tmp_path: Path) -> None:
         messages = [bytes(range(256)), b"\n", b"\r\n\0", b"\xff\xfe"]
         stream = self._envelope(0).system_stream
         with self._opened(tmp_path) as system:
-            passed = self._passed(system, [OutgoingMessageEnvelope(stream, message, partition=0) for message in messages])
+            passed = self._passed(
+                system, [OutgoingMessageEnvelope(stream, message, partition=0) for message in messages]
+            )
             assert [each.message for each in passed] == messages
 
     @needs("headers")
@@ -118,10 +155,16 @@ class Deliveries(Harness):
     def test_timestamps_arrive_as_they_were(self, tmp_path: Path) -> None:
         envelopes = [self._envelope(number, timestamp=1_700_000_000_000 + number) for number in range(3)]
         with self._opened(tmp_path) as system:
-            assert [each.timestamp for each in self._passed(system, envelopes)] == [each.timestamp for each in envelopes]
+            assert [each.timestamp for each in self._passed(system, envelopes)] == [
+                each.timestamp for each in envelopes
+            ]
 
     def test_what_was_received_may_be_acknowledged_on_another_thread_and_twice(self, tmp_path: Path) -> None:
-        with self._opened(tmp_path) as system, self._reading(system) as consumer, self._sending(system, range(500)) as sent:
+        with (
+            self._opened(tmp_path) as system,
+            self._reading(system) as consumer,
+            self._sending(system, range(500)) as sent,
+        ):
             found: list[Any] = []
             while len(found) < 500:
                 polled = consumer.poll({system.ssp(): 50}, min(20, system.wait_ms(consumer)))
@@ -129,7 +172,7 @@ class Deliveries(Harness):
                 if polled:
                     safe = {system.ssp(): polled[-1].offset}
                     for _ in range(2):
-                        telling = threading.Thread(target=consumer.acknowledge, args=(safe,))
+                        telling = threading.Thread(target=_acknowledging(consumer).acknowledge, args=(safe,))
                         telling.start()
                         consumer.poll({}, 0)
                         telling.join()
@@ -140,7 +183,7 @@ class Deliveries(Harness):
         with self._opened(tmp_path) as system:
             with self._reading(system) as consumer, self._sending(system, range(20)) as sent:
                 received = self._receive(system, consumer, 20, acknowledging=False)
-                consumer.acknowledge({system.ssp(): received[11].offset})
+                _acknowledging(consumer).acknowledge({system.ssp(): received[11].offset})
             with self._reading(system) as consumer:
                 again = self._receive(system, consumer, 8)
                 assert [each.message for each in again] == sent[12:]
@@ -190,7 +233,9 @@ class Deliveries(Harness):
 
     def _envelope(self, number: int, **what: Any) -> OutgoingMessageEnvelope:
         ssp = SystemStreamPartition(SYSTEM, "stream", 0)
-        return OutgoingMessageEnvelope(ssp.system_stream, self.message(number), what.pop("key", None), None, 0, **what)
+        return OutgoingMessageEnvelope(
+            ssp.system_stream, self.message(number), what.pop("key", None), None, 0, **what
+        )
 
     @contextmanager
     def _reading(self, system: SystemUnderTest, *ssps: SystemStreamPartition) -> Iterator[SystemConsumer]:
@@ -202,14 +247,20 @@ class Deliveries(Harness):
             consumer.stop()
 
     @contextmanager
-    def _sending(self, system: SystemUnderTest, numbers: range | list[int], *, partition: int = 0) -> Iterator[list[Any]]:
+    def _sending(
+        self, system: SystemUnderTest, numbers: range | list[int], *, partition: int = 0
+    ) -> Iterator[list[Any]]:
         """Numbered messages on their way; all of them are sent, durably, when it is left."""
         messages = list(map(self.message, numbers))
-        with self._on_their_way(system, [OutgoingMessageEnvelope(system.stream, each, None, None, partition) for each in messages]):
+        with self._on_their_way(
+            system, [OutgoingMessageEnvelope(system.stream, each, None, None, partition) for each in messages]
+        ):
             yield messages
 
     @contextmanager
-    def _on_their_way(self, system: SystemUnderTest, envelopes: list[OutgoingMessageEnvelope]) -> Iterator[None]:
+    def _on_their_way(
+        self, system: SystemUnderTest, envelopes: list[OutgoingMessageEnvelope]
+    ) -> Iterator[None]:
         problems: list[BaseException] = []
         producer = system.new_producer()
 
@@ -232,18 +283,25 @@ class Deliveries(Harness):
             producer.stop()
 
     def _passed(self, system: SystemUnderTest, envelopes: list[OutgoingMessageEnvelope]) -> Envelopes:
-        """What arrives of these."""
+        """Those of the messages that arrive."""
         with self._reading(system) as consumer, self._on_their_way(system, envelopes):
             return self._receive(system, consumer, len(envelopes))
 
     def _receive(
-        self, system: SystemUnderTest, consumer: SystemConsumer, count: int, ssp: SystemStreamPartition | None = None, *,
+        self,
+        system: SystemUnderTest,
+        consumer: SystemConsumer,
+        count: int,
+        ssp: SystemStreamPartition | None = None,
+        *,
         acknowledging: bool = True,
-    ) -> Envelopes:  # fmt: skip
+    ) -> Envelopes:
         """The next ``count`` messages of a partition, the first one if none is named."""
         found: Envelopes = []
         while len(found) < count:
-            polled = consumer.poll({ssp or system.ssp(): count - len(found)}, min(50, system.wait_ms(consumer)))
+            polled = consumer.poll(
+                {ssp or system.ssp(): count - len(found)}, min(50, system.wait_ms(consumer))
+            )
             if acknowledging:
                 self._acknowledged(consumer, polled)
             found += polled
@@ -254,22 +312,17 @@ class Deliveries(Harness):
         """The messages, acknowledged."""
         safe = {each.ssp: each.offset for each in polled}
         if safe:
-            consumer.acknowledge(safe)
+            _acknowledging(consumer).acknowledge(safe)
         return [each.message for each in polled]
 
-    def _job(self, system: SystemUnderTest, processed: list[Any], settings: Mapping[str, Any] | None = None) -> Container:
-        class Noting(StreamTask):
-            def process(self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
-                processed.append(envelope.message)
+    def _job(
+        self, system: SystemUnderTest, processed: list[Any], settings: Mapping[str, Any] | None = None
+    ) -> Container:
+        return started_job(system, processed, settings or {})
 
-        job = {
-            "job.name": "contract",
-            "task.inputs": str(system.stream),
-            "task.checkpoint.system": "kept",
-            "systems.kept.samza.factory": "log",
-            "systems.kept.path": system.directory / "kept",
-            **(settings or {}),
-        }
-        container = Container.from_config(system.config.with_values(job), Noting)
-        container.start()
-        return container
+
+def _acknowledging(consumer: SystemConsumer) -> Acknowledging:
+    assert isinstance(consumer, Acknowledging), (
+        f"{type(consumer).__name__} has no method acknowledge(offsets)"
+    )
+    return consumer

@@ -70,7 +70,7 @@ class SystemUnderTest:
         return self.admin.metadata([self.stream])[self.stream][partition]
 
     def start(self, here: PartitionMetadata) -> str:
-        """Where a partition begins."""
+        """Oldest offset of a partition."""
         return here.oldest or here.upcoming or OLDEST
 
     def new_producer(self) -> SystemProducer:
@@ -92,19 +92,30 @@ class SystemUnderTest:
         consumer.start()
         return consumer
 
-    def send(self, message: Any, *, key: Any = None, partition: int = 0, timestamp: int | None = None, headers: Any = None) -> None:
-        self.producer.send(SOURCE, OutgoingMessageEnvelope(self.stream, message, key, None, partition, timestamp, headers))
+    def send(
+        self,
+        message: Any,
+        *,
+        key: Any = None,
+        partition: int = 0,
+        timestamp: int | None = None,
+        headers: Any = None,
+    ) -> None:
+        self.producer.send(
+            SOURCE, OutgoingMessageEnvelope(self.stream, message, key, None, partition, timestamp, headers)
+        )
 
     def flush(self) -> None:
         self.producer.flush(SOURCE)
 
     @staticmethod
     def wait_ms(consumer: SystemConsumer) -> int:
-        """How long a container would let a poll wait."""
+        """Timeout with which a container would poll."""
         return 0 if consumer.polled_by_loop else _WAIT_MS
 
     def drain(self, consumer: SystemConsumer, *ssps: SystemStreamPartition) -> Envelopes:
-        """What a consumer returns of some partitions (the first one, if none is named) until they are at their heads."""
+        """Messages that a consumer returns of some partitions (the first one, if none is named) until they
+        are at their heads."""
         wanted, found = dict.fromkeys(ssps or [self.ssp()], 1_000), []
         wait_ms = _FIRST_WAIT_MS
         while True:
@@ -114,7 +125,7 @@ class SystemUnderTest:
             wait_ms *= 2
 
     def read(self, start: str, ssp: SystemStreamPartition | None = None) -> Envelopes:
-        """What a partition (the first one, if none is named) holds from an offset on."""
+        """Messages that a partition (the first one, if none is named) holds from an offset on."""
         ssp = ssp or self.ssp()
         consumer = self.consumer({ssp: start})
         try:
@@ -123,7 +134,7 @@ class SystemUnderTest:
             consumer.stop()
 
     def read_all(self, partitions: int) -> dict[SystemStreamPartition, Envelopes]:
-        """What so many partitions hold, read by one consumer."""
+        """Messages that so many partitions hold, read by one consumer."""
         starts = {self.ssp(number): self.start(self.metadata(number)) for number in range(partitions)}
         found: dict[SystemStreamPartition, Envelopes] = {ssp: [] for ssp in starts}
         for each in self.drain(self.consumer(starts), *starts):
@@ -138,20 +149,20 @@ class SystemUnderTest:
 
 
 class Harness(ABC):
-    """What a system is said to have, and how its tests get at it."""
+    """Abilities that a system is said to have, and how its tests get at it."""
 
     requires: ClassVar[tuple[str, ...]] = ()
     """What all tests of a class need, beside what each of them is marked with."""
 
     replayable: ClassVar[bool] = True
-    """Whether what was read can be read again, from an offset (``SystemAdmin.replayable``). Where not, the tests of ``Deliveries`` take the
-    place of those of reading again."""
+    """Whether what was read can be read again, from an offset (``SystemAdmin.replayable``). Where not, the
+    tests of ``Deliveries`` take the place of those of reading again."""
     redelivers: ClassVar[bool] = False
-    """Of a system that is not replayable: it keeps by itself what was not acknowledged, and gives it to the next consumer; else that is
-    for whoever sent it."""
+    """Of a system that is not replayable: it keeps by itself what was not acknowledged, and gives it to the
+    next consumer; else its sender does."""
 
     most_partitions: ClassVar[int] = 20
-    """How many partitions a stream may have."""
+    """Largest number of partitions of a stream."""
     keys: ClassVar[bool] = True
     """Messages have keys."""
     chooses_partitions: ClassVar[bool] = True
@@ -169,7 +180,7 @@ class Harness(ABC):
     ordered: ClassVar[bool] = True
     """Offsets can be compared."""
     bounds: ClassVar[bool] = True
-    """The admin tells where partitions begin and end."""
+    """The admin knows where partitions begin and end."""
     creates: ClassVar[bool] = True
     """The admin creates streams."""
     deletes: ClassVar[bool] = True
@@ -177,9 +188,9 @@ class Harness(ABC):
     grows: ClassVar[bool] = True
     """The admin adds partitions."""
     lists: ClassVar[bool] = True
-    """The admin tells which streams there are."""
+    """The admin lists which streams there are."""
     survives: ClassVar[bool] = True
-    """What is durable is there for the next process."""
+    """Durable data is there for the next process."""
     large: ClassVar[int] = 5 << 20
     """Messages may have so many bytes."""
 
@@ -203,19 +214,21 @@ class Harness(ABC):
 
     @abstractmethod
     def settings(self, directory: Path) -> Mapping[str, Any]:
-        """What stands below ``systems.sys.`` in a job's configuration. The system may keep its files in ``directory``; a second call with
-        the same one is what the next process does."""
+        """The settings below ``systems.sys.`` in a job's configuration. The system may keep its files in
+        ``directory``; a second call with the same one is what the next process does."""
 
     def create(self, system: SystemUnderTest, name: str, partitions: int) -> None:
         """Make a stream, by whatever means."""
         system.admin.create(SystemStream(SYSTEM, name), partitions)
 
     def message(self, number: int) -> bytes:
-        """A message that can be told from others by its number."""
+        """A message that differs from others by its number."""
         return b'{"n":%d}' % number
 
     @contextmanager
-    def _opened(self, directory: Path, partitions: int = 1, *, create: bool = True) -> Iterator[SystemUnderTest]:
+    def _opened(
+        self, directory: Path, partitions: int = 1, *, create: bool = True
+    ) -> Iterator[SystemUnderTest]:
         system = SystemUnderTest(self.settings(directory), directory)
         try:
             if create:

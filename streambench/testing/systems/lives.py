@@ -1,4 +1,4 @@
-"""How consumers, producers, streams and jobs begin and end."""
+"""Tests of the life cycle of consumers, producers, streams and jobs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from streambench.container.container import Container
-from streambench.model import IncomingMessageEnvelope
-from streambench.task import MessageCollector, StreamTask, TaskCoordinator
 from streambench.testing.systems.harness import SYSTEM, Harness, SystemUnderTest, needs
+from streambench.testing.systems.noting import started_job
 
 
 class Lives(Harness):
@@ -87,22 +86,8 @@ class Lives(Harness):
             assert processed == sent[:20] + sent[10:]
 
     def _started(self, system: SystemUnderTest, processed: list[Any]) -> Container:
-        class Noting(StreamTask):
-            def process(self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
-                processed.append(envelope.message)
-
-        job = {
-            "job.name": "contract",
-            "task.inputs": str(system.stream),
-            "task.checkpoint.system": "kept",
-            "task.commit.ms": -1,
-            "systems.kept.samza.factory": "log",
-            "systems.kept.path": system.directory / "kept",
-            f"systems.{SYSTEM}.samza.offset.default": "oldest",
-        }
-        container = Container.from_config(system.config.with_values(job), Noting)
-        container.start()
-        return container
+        settings = {"task.commit.ms": -1, f"systems.{SYSTEM}.samza.offset.default": "oldest"}
+        return started_job(system, processed, settings)
 
     def _run(self, system: SystemUnderTest, processed: list[Any], until: Any) -> None:
         container = self._started(system, processed)

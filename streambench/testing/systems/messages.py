@@ -1,4 +1,4 @@
-"""What is sent and what is read."""
+"""Tests of sending and reading."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class Messages(Harness):
             system.flush()
             found = system.read_all(3)
             assert {ssp.partition: [each.message for each in read] for ssp, read in found.items()} == {
-                partition: [self.message(number) for number in range(partition, 90, 3)] for partition in range(3)
+                partition: [self.message(number) for number in range(partition, 90, 3)]
+                for partition in range(3)
             }
 
     @needs("several_partitions")
@@ -53,7 +54,9 @@ class Messages(Harness):
                 send(SOURCE, OutgoingMessageEnvelope(system.stream, "as sent"), None, self.message(number), 0)
                 system.send(self.message(number + 1))
             system.flush()
-            assert [each.message for each in system.read(self._first(system))] == [self.message(number) for number in range(20)]
+            assert [each.message for each in system.read(self._first(system))] == [
+                self.message(number) for number in range(20)
+            ]
 
     def test_what_is_appended_by_partition_stands_among_what_was_sent(self, tmp_path: Path) -> None:
         with self._opened(tmp_path) as system:
@@ -65,7 +68,9 @@ class Messages(Harness):
                 system.send(self.message(number + 1))
             appends.settle()
             system.flush()
-            assert [each.message for each in system.read(self._first(system))] == [self.message(number) for number in range(20)]
+            assert [each.message for each in system.read(self._first(system))] == [
+                self.message(number) for number in range(20)
+            ]
 
     def test_streams_are_apart(self, tmp_path: Path) -> None:
         with self._opened(tmp_path) as system:
@@ -74,7 +79,9 @@ class Messages(Harness):
             system.producer.send(SOURCE, OutgoingMessageEnvelope(other, self.message(7), partition=0))
             self._send(system, [8])
             beginning = system.start(system.admin.metadata([other])[other][0])
-            assert [each.message for each in system.read(beginning, SystemStreamPartition(SYSTEM, "other", 0))] == [self.message(7)]
+            assert [
+                each.message for each in system.read(beginning, SystemStreamPartition(SYSTEM, "other", 0))
+            ] == [self.message(7)]
             assert [each.message for each in system.read(self._first(system))] == [self.message(8)]
 
     def test_two_producers_keep_their_own_order(self, tmp_path: Path) -> None:
@@ -82,7 +89,10 @@ class Messages(Harness):
             other = system.new_producer()
             for number in range(0, 20, 2):
                 self._send(system, [number])
-                other.send("Partition 1", OutgoingMessageEnvelope(system.stream, self.message(number + 1), partition=0))
+                other.send(
+                    "Partition 1",
+                    OutgoingMessageEnvelope(system.stream, self.message(number + 1), partition=0),
+                )
                 other.flush("Partition 1")
             other.stop()
             read = [each.message for each in system.read(self._first(system))]
@@ -131,7 +141,11 @@ class Messages(Harness):
             for message in (self.message(0), None, self.message(1)):
                 system.send(message, key=b"k" if self.keys else None)
             system.flush()
-            assert [each.message for each in system.read(self._first(system))] == [self.message(0), None, self.message(1)]
+            assert [each.message for each in system.read(self._first(system))] == [
+                self.message(0),
+                None,
+                self.message(1),
+            ]
 
     @needs("empty_messages")
     def test_a_message_may_be_empty(self, tmp_path: Path) -> None:
@@ -174,4 +188,6 @@ class Messages(Harness):
             for number, each in enumerate(headers):
                 system.send(self.message(number), headers=each)
             system.flush()
-            assert [dict(each.headers) if each.headers else None for each in system.read(self._first(system))] == headers
+            assert [
+                dict(each.headers) if each.headers else None for each in system.read(self._first(system))
+            ] == headers

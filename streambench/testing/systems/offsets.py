@@ -1,4 +1,4 @@
-"""Where reading begins, and how offsets stand to each other."""
+"""Tests of start positions, and of the order of offsets."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Offsets(Harness):
                 assert compare(each, each) == compare(after(each), after(each)) == 0
                 assert (compare(each, after(each)) or 0) < 0 < (compare(after(each), each) or 0)
             for one, other in itertools.combinations(offsets, 2):
-                # Nobody need be able to tell, but nobody may be wrong.
+                # A system need not know the order, but must not be wrong.
                 assert (compare(one, other) or -1) < 0 < (compare(other, one) or 1)
 
     @needs("ordered")
@@ -90,5 +90,6 @@ class Offsets(Harness):
         with self._opened(tmp_path) as system:
             self._send(system, range(3))
             for wrong in ("", "x", "-1", "1.5", " "):
-                error = raised(OffsetError, lambda wrong=wrong: system.drain(system.consumer({system.ssp(): wrong})))  # type: ignore[misc]
+                starts = {system.ssp(): wrong}
+                error = raised(OffsetError, lambda starts=starts: system.drain(system.consumer(starts)))  # type: ignore[misc]
                 assert str(system.ssp()) in str(error) or repr(wrong) in str(error)

@@ -1,4 +1,4 @@
-"""What a poll returns, and when a partition is at its head."""
+"""Tests of polls, and of partitions at their head."""
 
 from __future__ import annotations
 
@@ -47,28 +47,40 @@ class Polling(Harness):
                 return
             polled: Envelopes = []
             # So long that this test never ends where a poll waits for its time and not for messages.
-            waiting = threading.Thread(target=lambda: polled.extend(consumer.poll({system.ssp(): 5}, 3_600_000)), daemon=True)
+            waiting = threading.Thread(
+                target=lambda: polled.extend(consumer.poll({system.ssp(): 5}, 3_600_000)), daemon=True
+            )
             waiting.start()
             self._send(system, [0])
             waiting.join()
             assert [each.message for each in polled] == [self.message(0)]
 
     @needs("several_partitions")
-    def test_a_partition_that_is_not_wanted_returns_nothing_loses_nothing_and_stops_no_other(self, tmp_path: Path) -> None:
+    def test_a_partition_that_is_not_wanted_returns_nothing_loses_nothing_and_stops_no_other(
+        self, tmp_path: Path
+    ) -> None:
         with self._opened(tmp_path, partitions=2) as system:
             held, other = system.ssp(0), system.ssp(1)
-            consumer = system.consumer({ssp: system.start(system.metadata(ssp.partition)) for ssp in (held, other)})
+            consumer = system.consumer(
+                {ssp: system.start(system.metadata(ssp.partition)) for ssp in (held, other)}
+            )
             for number in range(1_000):
                 system.send(self.message(number), partition=0)
             system.flush()
             for number in range(20):
                 system.send(self.message(number), partition=1)
                 system.flush()
-                assert [(each.ssp, each.message) for each in system.drain(consumer, other)] == [(other, self.message(number))]
-            assert [each.message for each in system.drain(consumer, held)] == [self.message(number) for number in range(1_000)]
+                assert [(each.ssp, each.message) for each in system.drain(consumer, other)] == [
+                    (other, self.message(number))
+                ]
+            assert [each.message for each in system.drain(consumer, held)] == [
+                self.message(number) for number in range(1_000)
+            ]
 
     @needs("several_partitions")
-    def test_however_writes_and_polls_are_mixed_everything_is_read_once_in_order(self, tmp_path: Path) -> None:
+    def test_however_writes_and_polls_are_mixed_everything_is_read_once_in_order(
+        self, tmp_path: Path
+    ) -> None:
         chance = random.Random(7)
         with self._opened(tmp_path, partitions=3) as system:
             starts = {system.ssp(number): system.start(system.metadata(number)) for number in range(3)}
@@ -97,7 +109,8 @@ class Polling(Harness):
         with self._opened(tmp_path) as system:
             consumer = system.consumer({system.ssp(): self._first(system)})
             for number in range(50):
-                # Sent and durable before the poll: once that says that it is at the head, the message must have been returned.
+                # Sent and durable before the poll: once that says that it is at the head, the message must
+                # have been returned.
                 self._send(system, [number])
                 assert [each.message for each in system.drain(consumer)] == [self.message(number)]
 

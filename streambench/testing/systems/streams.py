@@ -1,4 +1,4 @@
-"""How streams begin and end, and what is said of those that are not there."""
+"""Tests of the begin and end of streams, and of errors about missing ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ class Streams(Harness):
             ways: list[Callable[[], object]] = [
                 lambda: system.admin.metadata([system.stream, nothing]),
                 lambda: system.consumer({SystemStreamPartition(SYSTEM, "nothing", 0): self._first(system)}),
-                lambda: system.new_producer().send(SOURCE, OutgoingMessageEnvelope(nothing, self.message(0), partition=0)),
+                lambda: system.new_producer().send(
+                    SOURCE, OutgoingMessageEnvelope(nothing, self.message(0), partition=0)
+                ),
             ]
             for way in ways:
                 assert "nothing" in str(raised(UnknownStreamError, way))
@@ -57,7 +59,7 @@ class Streams(Harness):
             assert system.read(self._first(system)) == []
 
     @needs("deletes", "creates", "replayable")
-    def test_a_partition_is_told_from_that_of_a_stream_made_anew_if_at_all_and_from_no_other(self, tmp_path: Path) -> None:
+    def test_a_partition_is_known_apart_from_one_of_a_stream_created_again(self, tmp_path: Path) -> None:
         with self._opened(tmp_path) as system:
 
             def identity() -> str | None:
@@ -91,8 +93,10 @@ class Streams(Harness):
             if not self.grows:
                 raised(StreamSystemError, lambda: system.admin.grow(system.stream, 2))
             if not self.lists:
-                # Who cannot ask for them tells no others than those that are configured.
-                configured = {name.split(".")[1] for name in self.settings(tmp_path) if name.startswith("streams.")}
+                # A system without a list of its streams shows those that are configured.
+                configured = {
+                    name.split(".")[1] for name in self.settings(tmp_path) if name.startswith("streams.")
+                }
                 assert {each.stream for each in system.admin.streams()} <= configured
 
     def test_consumers_and_producers_may_be_stopped_twice_and_before_they_start(self, tmp_path: Path) -> None:
@@ -100,7 +104,12 @@ class Streams(Harness):
             idle = system.new_consumer()
             idle.register(system.ssp(), self._first(system))
             writer = system.systems.producer(SYSTEM, MetricsRegistry())
-            for part in (idle, system.consumer({system.ssp(): self._first(system)}), writer, system.new_producer()):
+            for part in (
+                idle,
+                system.consumer({system.ssp(): self._first(system)}),
+                writer,
+                system.new_producer(),
+            ):
                 part.stop()
                 part.stop()
             system.admin.close()

@@ -1,8 +1,8 @@
-"""Which RabbitMQ is found; and that one for tests is nobody else's business: it listens on the loopback alone, leaves nothing behind."""
+"""Which RabbitMQ is found; and that one for tests is nobody else's business: it listens on the loopback
+alone, leaves nothing behind."""
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 import time
@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from streambench.errors import StreambenchError
-from streambench.testing.rabbitmq import PROGRAM, RabbitServer, find_server
+from streambench.testing.brokers.rabbitmq import PROGRAM, RabbitServer, find_server
 from tests.conftest import CHECKOUT, rabbit_server
 
 PATIENCE_S = 60
@@ -20,7 +20,7 @@ PATIENCE_S = 60
 OWNER = """\
 import signal, sys
 from pathlib import Path
-from streambench.testing.rabbitmq import RabbitServer
+from streambench.testing.brokers.rabbitmq import RabbitServer
 
 server = RabbitServer(sys.argv[1], Path(sys.argv[2]))
 server.start()
@@ -45,14 +45,18 @@ def test_a_name_that_leads_nowhere_is_told(tmp_path: Path, monkeypatch: pytest.M
 
 def test_without_one_it_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(PROGRAM, raising=False)
-    monkeypatch.setattr("streambench.testing.rabbitmq._is_program", lambda path: False)
-    with pytest.raises(StreambenchError, match=r"no RabbitMQ here.*make rabbitmq.*apt install rabbitmq-server"):
+    monkeypatch.setattr("streambench.testing.brokers.rabbitmq._is_program", lambda path: False)
+    with pytest.raises(
+        StreambenchError, match=r"no RabbitMQ here.*make rabbitmq.*apt install rabbitmq-server"
+    ):
         find_server()
 
 
 def test_make_and_python_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(PROGRAM, raising=False)
-    told = subprocess.run([CHECKOUT / "tools" / "rabbitmq.sh", "find"], capture_output=True, text=True, check=False)
+    told = subprocess.run(
+        [CHECKOUT / "tools" / "rabbitmq.sh", "find"], capture_output=True, text=True, check=False
+    )
     if told.returncode == 0:
         assert find_server() == told.stdout.strip()
     else:
@@ -73,7 +77,12 @@ def of(directory: Path) -> list[psutil.Process]:
 
 
 def listening(processes: list[psutil.Process]) -> set[tuple[str, int]]:
-    return {each.laddr for one in processes for each in one.net_connections("inet") if each.status == psutil.CONN_LISTEN}
+    return {
+        each.laddr
+        for one in processes
+        for each in one.net_connections("inet")
+        if each.status == psutil.CONN_LISTEN
+    }
 
 
 def test_it_listens_on_the_loopback_alone_and_dies_with_its_owner(tmp_path: Path) -> None:
@@ -81,12 +90,14 @@ def test_it_listens_on_the_loopback_alone_and_dies_with_its_owner(tmp_path: Path
     program = rabbit_server(directory).program
     command = [sys.executable, "-c", OWNER, program, str(directory)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=CHECKOUT) as owner:
-        assert owner.stdout is not None
-        port = int(owner.stdout.readline())
-        addresses = listening(of(directory))
-        assert ("127.0.0.1", port) in addresses
-        assert {host for host, _ in addresses} <= {"127.0.0.1", "::1"}
-        owner.send_signal(signal.SIGKILL)
+        try:
+            assert owner.stdout is not None
+            port = int(owner.stdout.readline())
+            addresses = listening(of(directory))
+            assert ("127.0.0.1", port) in addresses
+            assert {host for host, _ in addresses} <= {"127.0.0.1", "::1"}
+        finally:  # else the end of the block would wait for it
+            owner.kill()
     until = time.monotonic() + PATIENCE_S
     while left := of(directory):
         assert time.monotonic() < until, left

@@ -1,4 +1,5 @@
-"""A real RabbitMQ for tests, benchmarks and tutorials: started in a folder of its own, on this machine's loopback only."""
+"""A real RabbitMQ for tests, benchmarks and tutorials: started in a folder of its own, on this machine's
+loopback only."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ PROGRAM = "STREAMBENCH_RABBITMQ"
 _PROGRAMS = ("/usr/lib/rabbitmq/bin", "/usr/local/lib/rabbitmq/bin", "/opt/homebrew/sbin")
 _UNPACKED = Path(streambench.__file__).parent.parent / ".tools" / "rabbitmq"
 
-# Below the ports that a system hands out by itself, which somebody could get during the slow start.
+# Below the ports that a system hands out by itself, which another program could get during the slow start.
 _PORTS = range(20_000, 32_000)
 _PATIENCE_S = 90
 _TRIES = 3
@@ -32,8 +33,9 @@ _LOOK_EVERY_S = 0.05
 class RabbitServer:
     """One RabbitMQ node, with everything that belongs to it (Erlang's port mapper too) in one process group.
 
-    ``program``: a ``rabbitmq-server`` script, 3.9 or newer. ``directory``: its data; a second start goes on with it. The ports stay the
-    same for as long as the object lives, so that clients find the server again after ``kill`` and ``start``.
+    ``program``: a ``rabbitmq-server`` script, 3.9 or newer. ``directory``: its data; a second start goes on
+    with it. The ports stay the same for as long as the object lives, so that clients find the server again
+    after ``kill`` and ``start``.
     """
 
     def __init__(self, program: str | Path, directory: Path) -> None:
@@ -50,11 +52,12 @@ class RabbitServer:
 
     @property
     def url(self) -> str:
-        """Where it is, as ``systems.<s>.url`` wants it."""
+        """Its address, as ``systems.<s>.url`` wants it."""
         return f"amqp://guest:guest@127.0.0.1:{self.port}/"
 
     def start(self) -> None:
-        """Start it, and return when it accepts connections. Raises StreambenchError with the end of its log where it does not."""
+        """Start it, and return when it accepts connections. Raises StreambenchError with the end of its log
+        where it does not."""
         tries = 1 if (self.directory / "mnesia").exists() else _TRIES
         while True:
             self._launch()
@@ -65,7 +68,7 @@ class RabbitServer:
                 self.kill()
                 if not tries:
                     raise
-                # Somebody may have taken one of the ports meanwhile.
+                # Another program may have taken one of the ports meanwhile.
                 self._choose_ports()
 
     def stop(self) -> None:
@@ -92,12 +95,20 @@ class RabbitServer:
 
     def _launch(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        (self.directory / "rabbitmq.conf").write_text(f"listeners.tcp.1 = 127.0.0.1:{self.port}\nlog.console = true\nlog.file = false\n")
+        (self.directory / "rabbitmq.conf").write_text(
+            f"listeners.tcp.1 = 127.0.0.1:{self.port}\nlog.console = true\nlog.file = false\n"
+        )
         (self.directory / "plugins").write_text("[].\n")
         with (self.directory / "log").open("wb") as output:
-            # The port mapper belongs to the group: started by Erlang, it would be a daemon that outlives everything.
+            # The port mapper belongs to the group: started by Erlang, it would be a daemon that outlives
+            # everything.
             self._process = subprocess.Popen(
-                ["/bin/sh", "-c", f'PATH="$MAPPER_PATH:$PATH" epmd -port {self._mapper_port} & exec "$0"', self.program],
+                [
+                    "/bin/sh",
+                    "-c",
+                    f'PATH="$MAPPER_PATH:$PATH" epmd -port {self._mapper_port} & exec "$0"',
+                    self.program,
+                ],
                 env=self._environment(),
                 cwd=self.directory,
                 stdin=subprocess.DEVNULL,
@@ -105,17 +116,24 @@ class RabbitServer:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        # Whatever becomes of this process, the end of the pipe tells the guard.
+        # Whatever becomes of this process, the end of the pipe notifies the guard.
         self._guard = subprocess.Popen(
             ["/bin/sh", "-c", f"cat >/dev/null; kill -KILL -{self._process.pid}"],
-            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
 
     def _environment(self) -> dict[str, str]:
         here = self.directory
         unpacked = Path(self.program).resolve().parent / "root" / "usr" / "lib" / "erlang" / "bin"
         return {
-            **{name: value for name, value in os.environ.items() if not name.startswith(("RABBITMQ_", "ERL_"))},
+            **{
+                name: value
+                for name, value in os.environ.items()
+                if not name.startswith(("RABBITMQ_", "ERL_"))
+            },
             "MAPPER_PATH": str(unpacked),
             "HOME": str(here),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
@@ -138,19 +156,24 @@ class RabbitServer:
         until = time.monotonic() + _PATIENCE_S
         while time.monotonic() < until:
             if self._process.poll() is not None:
-                raise StreambenchError(f"{self.program} has ended with {self._process.returncode}: {self._end_of_log()}")
+                raise StreambenchError(
+                    f"{self.program} has ended with {self._process.returncode}: {self._end_of_log()}"
+                )
             if _answers(self.port):
                 return
             time.sleep(_LOOK_EVERY_S)
-        raise StreambenchError(f"{self.program} did not accept connections within {_PATIENCE_S} seconds: {self._end_of_log()}")
+        raise StreambenchError(
+            f"{self.program} did not accept connections within {_PATIENCE_S} seconds: {self._end_of_log()}"
+        )
 
     def _end_of_log(self) -> str:
         return (self.directory / "log").read_text(errors="replace")[-2_000:]
 
 
 def find_server() -> str:
-    """The path of a ``rabbitmq-server`` that anybody can start: what STREAMBENCH_RABBITMQ names, else an installed one, else that which
-    ``make rabbitmq`` unpacks. Raises StreambenchError that says how to get one."""
+    """The path of a ``rabbitmq-server`` that anybody can start: what STREAMBENCH_RABBITMQ names, else an
+    installed one, else that which ``make rabbitmq`` unpacks. Raises StreambenchError that says how to get
+    one."""
     named = os.environ.get(PROGRAM)
     if named:
         if not _is_program(named):
@@ -160,8 +183,10 @@ def find_server() -> str:
         if _is_program(program := f"{folder}/rabbitmq-server"):
             return program
     raise StreambenchError(
-        "there is no RabbitMQ here: unpack one with 'make rabbitmq' in a checkout of streambench, or install it "
-        f"(apt install rabbitmq-server, brew install rabbitmq), or name the program rabbitmq-server, 3.9 or newer, in {PROGRAM}"
+        "there is no RabbitMQ here: unpack one with 'make rabbitmq' in a checkout of streambench, or "
+        "install it "
+        "(apt install rabbitmq-server, brew install rabbitmq), or name the program rabbitmq-server, 3.9 or "
+        f"newer, in {PROGRAM}"
     )
 
 
@@ -170,8 +195,8 @@ def _is_program(path: str) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback that nobody listens on, odd ones: a client that asks a closed even one again and again may end up connected
-    to itself."""
+    """Ports of the loopback without a listener, odd ones: a client that asks a closed even one again and
+    again may end up connected to itself."""
     found: list[int] = []
     while len(found) < count:
         port = random.SystemRandom().choice(_PORTS) | 1
@@ -183,7 +208,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def _answers(port: int) -> bool:
-    """Whether an AMQP server greets there: the port alone is open before it is ready."""
+    """True where an AMQP server greets: the port alone is open before it is ready."""
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
         connection.sendall(b"AMQP\0\0\x09\x01")
         return connection.recv(1) == b"\x01"
