@@ -1,7 +1,7 @@
 """The ``streambench`` command: its subcommands, and how it ends.
 
-Exit code 0 where what was asked for was done, 1 where it was not, 2 where it was asked for wrongly; 130 after an interrupt, and 141 where
-whoever read its output has gone, as shells have it.
+Exit code 0 where what was asked for was done, 1 where it was not, 2 where it was asked for wrongly; 130 after
+an interrupt, and 141 where the reader of its output has gone, as shells have it.
 """
 
 from __future__ import annotations
@@ -14,21 +14,22 @@ from typing import Annotated
 import typer
 
 import streambench
-from streambench.cli import bench, checkpoints, demo, deploy, doctor, kafka, keys, land, metrics, peek, run, send, streams
-from streambench.cli.output import log_to_stderr, tell_error
+from streambench.cli.commands import Commands
+from streambench.cli.output import log_to_stderr, print_error
 from streambench.job.failure import interrupted_at
 
 app = typer.Typer(
     name="streambench",
-    help="An interactive stream workbench: write a stream task, step it message by message, run it here or deploy it on Spark.",
+    cls=Commands,
+    help=(
+        "An interactive stream workbench: write a stream task, step it message by message, run it here or "
+        "deploy it on Spark."
+    ),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for part in (run, deploy, land, streams, send, peek, checkpoints, keys, metrics, doctor, bench, kafka):
-    part.add_to(app)
-app.command(name="demo")(demo.demo)
 
 
 def _version(wanted: bool) -> None:
@@ -46,7 +47,9 @@ _COMMITTED = "what was committed stays committed"
 
 @app.callback()
 def _streambench(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
 ) -> None:
     """An interactive stream workbench."""
 
@@ -54,30 +57,31 @@ def _streambench(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line (``arguments``, else those of the process) and exit."""
     log_to_stderr()
-    told, where = _COMMITTED, ""
+    outcome, where = _COMMITTED, ""
     try:
         app(arguments, prog_name="streambench")
     except BrokenPipeError:
         code: object = _NOBODY_READS
     except Exception as error:
-        tell_error(error)
+        print_error(error)
         code = 1
     except SystemExit as end:
         # A broken pipe is 1 to click.
         code = _NOBODY_READS if isinstance(end.__context__, BrokenPipeError) else end.code
         interrupt = _interrupt_behind(end)
         if interrupt is not None:
-            told, where = str(interrupt) or told, interrupted_at(interrupt)
+            outcome, where = str(interrupt) or outcome, interrupted_at(interrupt)
     else:
         code = 0
     if code == _INTERRUPTED:
-        print(f"interrupted; {told}", file=sys.stderr)
+        print(f"interrupted; {outcome}", file=sys.stderr)
         if where:
             print(f"the task was here:\n{where}", file=sys.stderr)
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read this has gone. At its own end Python would try to write the rest once more, and complain.
+        # The reader of this output has gone. At its own end Python would try to write the rest once more, and
+        # complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = _NOBODY_READS
     sys.exit(code if code is None or isinstance(code, (int, str)) else 1)

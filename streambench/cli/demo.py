@@ -1,4 +1,5 @@
-"""``streambench demo``: the whole path on real data. Flights into a log, half of them processed here, the rest on Spark, and a check."""
+"""``streambench demo``: the whole path on real data. Flights into a log, half of them processed here, the
+rest on Spark, and a check."""
 
 from __future__ import annotations
 
@@ -18,9 +19,9 @@ from streambench.cli.deploy import deployment_display
 from streambench.cli.flights import LATE_MINUTES, Flight, read_flights, replayed
 from streambench.cli.run import run_display
 from streambench.config import Config
-from streambench.container.writer import writing
+from streambench.container.outputs.direct_writer import writing
 from streambench.debug.view import counted
-from streambench.errors import ConfigError, StreambenchError
+from streambench.errors import ConfigError, MissingExtraError, StreambenchError
 from streambench.job.run import run
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
@@ -51,6 +52,10 @@ stores.airports.changelog=log.airports-changelog
 Totals = dict[str, dict[str, float]]
 
 
+def add_to(app: typer.Typer) -> None:
+    app.command(name="demo")(demo)
+
+
 def main(arguments: list[str]) -> None:
     """Run the demo with command-line arguments."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -59,16 +64,23 @@ def main(arguments: list[str]) -> None:
 
 
 def demo(
-    input: Annotated[Path | None, typer.Option(help="Flights of your own: JSON lines or CSV with date, delay and origin.")] = None,
-    times: Annotated[int, typer.Option(min=1, help="How often the flights are replayed, each time with their dates moved on.")] = 25,
-    directory: Annotated[Path, typer.Option(help="Where streams and checkpoints go; emptied first.")] = Path("demo-data"),
+    input: Annotated[
+        Path | None, typer.Option(help="Flights of your own: JSON lines or CSV with date, delay and origin.")
+    ] = None,
+    times: Annotated[
+        int,
+        typer.Option(min=1, help="How often the flights are replayed, each time with their dates moved on."),
+    ] = 25,
+    directory: Annotated[Path, typer.Option(help="Where streams and checkpoints go; emptied first.")] = Path(
+        "demo-data"
+    ),
     master: Annotated[str, typer.Option(help="Where Spark runs.")] = "local[2]",
 ) -> None:
     """Flights and their delays: started here, finished on Spark, checked against the input.
 
-    The flights go to a log of 12 partitions, keyed by airport. For each airport, a task keeps flights, mean delay and the share of late
-    ones. It runs on this machine until half of the messages are processed, stops, and is finished as a Spark batch from the same
-    checkpoints and the same state.
+    The flights go to a log of 12 partitions, keyed by airport. For each airport, a task keeps flights, mean
+    delay and the share of late ones. It runs on this machine until half of the messages are processed, stops,
+    and is finished as a Spark batch from the same checkpoints and the same state.
     """
     console = Console(highlight=False)
     path = input or _own_data()
@@ -79,7 +91,10 @@ def demo(
     with console.status(f"sending {counted(total, 'flight')} to log.flights"):
         seconds = _send(config, flights, times)
     every = counted(total, "flight")
-    console.print(f"1. sent {every}{left_out} to log.flights, {_PARTITIONS} partitions: {total / seconds:,.0f} messages/s")
+    console.print(
+        f"1. sent {every}{left_out} to log.flights, {_PARTITIONS} partitions: {total / seconds:,.0f} "
+        "messages/s"
+    )
     show, display = run_display(console)
     with display:
         local = run(config, max(1, total // 2), on_snapshots=show)
@@ -87,30 +102,49 @@ def demo(
     console.print(f"2. processed {local.messages:,} here, and stopped: {local_rate:,.0f} messages/s")
     if local.ended == "signal":
         raise typer.Exit(1)
-    deployed, rate = _on_spark(console, config, master)
-    console.print(f"3. processed {deployed:,} on Spark, from the same checkpoints and state: {rate:,.0f} messages/s, its start included")
+    try:
+        deployed, rate = _on_spark(console, config, master)
+        where, start = "on Spark", ", its start included"
+    except MissingExtraError as error:
+        rest = run(config, "caught-up")
+        deployed, rate = rest.messages, rest.messages / rest.seconds
+        where, start = "here, too", ""
+        console.print(f"   {error}; without Spark, the rest is processed here", markup=False)
+    console.print(
+        f"3. processed {deployed:,} {where}, from the same checkpoints and state: {rate:,.0f} "
+        f"messages/s{start}"
+    )
     kept = _kept(config)
     console.print(_worst(kept))
     _check(flights, times, kept, local.messages + deployed)
     airports = counted(len(kept), "airport")
-    console.print(f"[green]✓[/] every flight counted exactly once: {every}, {airports}, the same totals as the input's")
-    console.print(f"  what the demo wrote is in {directory}: streambench streams -c {directory / 'delays.properties'}")
+    console.print(
+        f"[green]✓[/] every flight counted exactly once: {every}, {airports}, the same totals as the input's"
+    )
+    console.print(
+        f"  what the demo wrote is in {directory}: streambench streams -c {directory / 'delays.properties'}"
+    )
 
 
 def _on_spark(console: Console, config: Config, master: str) -> tuple[int, float]:
-    from streambench.spark import deploy
-
     progress, display = deployment_display(console)
     containers = min(os.cpu_count() or 1, 4)
     with display:
-        result = deploy(config.with_values({"job.container.count": containers}), master=master, progress=progress)
+        from streambench.spark import deploy
+
+        result = deploy(
+            config.with_values({"job.container.count": containers}), master=master, progress=progress
+        )
     return result.messages, result.messages / result.seconds
 
 
 def _own_data() -> Path:
-    path = Path(__file__).parents[2] / "notebooks" / "data" / "flights.jsonl.gz"
-    if not path.is_file():
-        raise ConfigError("the flights of the demo come with a checkout of streambench and not with the package: give --input FILE")
+    """The flights of the tutorials: a wheel has them beside this module."""
+    name = "flights.jsonl.gz"
+    places = (Path(__file__).parent / name, Path(__file__).parents[2] / "notebooks" / "data" / name)
+    path = next((each for each in places if each.is_file()), None)
+    if path is None:
+        raise ConfigError(f"there is no {places[0]}: install streambench again, or give --input FILE")
     return path
 
 
@@ -131,17 +165,20 @@ def _send(config: Config, flights: list[Flight], times: int) -> float:
     systems.create(_FLIGHTS, _PARTITIONS)
     with writing(systems, _FLIGHTS, _PARTITIONS, "demo") as writer:
         writer.send(
-            OutgoingMessageEnvelope(_FLIGHTS, message, key, None, None, timestamp) for key, message, timestamp in replayed(flights, times)
+            OutgoingMessageEnvelope(_FLIGHTS, message, key, None, None, timestamp)
+            for key, message, timestamp in replayed(flights, times)
         )
     systems.close()
     return time.monotonic() - began
 
 
 def _kept(config: Config) -> Totals:
-    """What the job has kept of each airport: the last values in the changelog of its store."""
+    """Return what the job has kept of each airport: the last values in the changelog of its store."""
     systems = Systems(config)
     starts = {
-        SystemStreamPartition(_CHANGELOG.system, _CHANGELOG.stream, number): here.oldest or here.upcoming or "0"
+        SystemStreamPartition(_CHANGELOG.system, _CHANGELOG.stream, number): here.oldest
+        or here.upcoming
+        or "0"
         for number, here in systems.metadata([_CHANGELOG])[_CHANGELOG].items()
     }
     found = read_to_head(systems.consumer(_CHANGELOG.system, MetricsRegistry()), starts)
@@ -151,7 +188,11 @@ def _kept(config: Config) -> Totals:
 
 
 def _worst(kept: Totals) -> Table:
-    table = Table(title="The ten worst airports", title_justify="left", caption=f"late: more than {LATE_MINUTES} minutes")
+    table = Table(
+        title="The ten worst airports",
+        title_justify="left",
+        caption=f"late: more than {LATE_MINUTES} minutes",
+    )
     for column in ("airport", "flights", "mean delay (min)", "late"):
         table.add_column(column, justify="left" if column == "airport" else "right")
     enough = _ENOUGH_FLIGHTS * sum(each["flights"] for each in kept.values())
@@ -171,10 +212,14 @@ def _check(flights: list[Flight], times: int, kept: Totals, processed: int) -> N
         of_airport["delay"] += times * flight.delay
         of_airport["late"] += times * (flight.delay > LATE_MINUTES)
     if processed != len(flights) * times:
-        raise StreambenchError(f"{processed:,} messages were processed, but {len(flights) * times:,} were sent")
+        raise StreambenchError(
+            f"{processed:,} messages were processed, but {len(flights) * times:,} were sent"
+        )
     for airport in sorted({*expected, *kept}):
         if not _same(expected.get(airport), kept.get(airport)):
-            raise StreambenchError(f"{airport}: the input has {expected.get(airport)}, the job kept {kept.get(airport)}")
+            raise StreambenchError(
+                f"{airport}: the input has {expected.get(airport)}, the job kept {kept.get(airport)}"
+            )
 
 
 def _same(expected: dict[str, float] | None, kept: dict[str, float] | None) -> bool:

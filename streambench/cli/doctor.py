@@ -1,4 +1,4 @@
-"""``streambench doctor``: what of its surroundings is there, how to get the rest, and what goes without it."""
+"""``streambench doctor``: which programs are there, how to get the rest, and what works without them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,15 @@ import streambench
 from streambench.cli.job import JsonOption
 from streambench.cli.output import print_json, screen
 from streambench.errors import StreambenchError, described
-from streambench.testing.rabbitmq import find_server
+from streambench.testing.brokers.rabbitmq import find_server
 
 State = Literal["found", "missing", "skipped"]
 
-_MARKS: dict[State, tuple[str, str]] = {"found": ("ok", "green"), "missing": ("MISSING", "bold red"), "skipped": ("skipped", "yellow")}
+_MARKS: dict[State, tuple[str, str]] = {
+    "found": ("ok", "green"),
+    "missing": ("MISSING", "bold red"),
+    "skipped": ("skipped", "yellow"),
+}
 _CORE = ("msgspec", "orjson", "pyarrow", "javaproperties", "filelock", "crc32c", "rich", "typer")
 _BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 _UNPACKED = Path(streambench.__file__).parent.parent / ".tools"
@@ -35,7 +39,8 @@ _PATIENCE_S = 30
 
 
 class Finding(Struct, frozen=True):
-    """What became of one requirement. ``missing`` is what nothing works without, ``skipped`` what some part does not work without."""
+    """The result of one requirement. ``missing`` is what nothing works without, ``skipped`` what some part
+    does not work without."""
 
     what: str
     state: State
@@ -52,7 +57,8 @@ def doctor(
     json: JsonOption = False,
     strict: Annotated[bool, typer.Option("--strict", help="Count what is skipped as missing.")] = False,
 ) -> None:
-    """Look at this machine: one line for each thing that streambench needs or can use. Exit code 1 if something required is missing.
+    """Look at this machine: one line for each thing that streambench needs or can use. Exit code 1 if
+    something required is missing.
 
     Examples:
 
@@ -87,7 +93,9 @@ def findings() -> Iterator[Finding]:
     yield _package("starlette", "webhooks as inputs", extra="webhook")
     yield _package("httpx", "posting to webhooks", extra="webhook")
     yield _package("rocksdict", "stores larger than memory", extra="rocksdb")
-    yield _package("prometheus-client", "metrics for Prometheus", extra="prometheus", module="prometheus_client")
+    yield _package(
+        "prometheus-client", "metrics for Prometheus", extra="prometheus", module="prometheus_client"
+    )
     yield _program("mvn", "a Kafka of one's own (streambench kafka start)", "apt install maven")
     yield _rabbitmq()
     yield _browser()
@@ -96,10 +104,14 @@ def findings() -> Iterator[Finding]:
 
 def _python() -> Finding:
     here = f"{sys.version.split()[0]} at {sys.executable}"
-    return Finding("python", "found", here if sys.prefix != sys.base_prefix else f"{here} (no virtual environment)")
+    return Finding(
+        "python", "found", here if sys.prefix != sys.base_prefix else f"{here} (no virtual environment)"
+    )
 
 
-def _package(name: str, without: str = "everything", *, extra: str = "", module: str = "", required: bool = False) -> Finding:
+def _package(
+    name: str, without: str = "everything", *, extra: str = "", module: str = "", required: bool = False
+) -> Finding:
     """Only what is required is imported: the others would take many seconds."""
     state: State = "missing" if required else "skipped"
     try:
@@ -111,9 +123,15 @@ def _package(name: str, without: str = "everything", *, extra: str = "", module:
         if required:
             importlib.import_module(module)
     except Exception as error:
-        return Finding(name, state, f"{found} cannot be imported: {described(error)}", without, _install(extra))
+        return Finding(
+            name, state, f"{found} cannot be imported: {described(error)}", without, _install(extra)
+        )
     there = importlib.util.find_spec(module) is not None
-    return Finding(name, "found", found) if there else Finding(name, state, f"{found} is damaged", without, _install(extra))
+    return (
+        Finding(name, "found", found)
+        if there
+        else Finding(name, state, f"{found} is damaged", without, _install(extra))
+    )
 
 
 def _install(extra: str) -> str:
@@ -131,12 +149,18 @@ def _temporary_files() -> Finding:
 
 
 def _spark() -> Iterator[Finding]:
-    without = "streambench deploy, streams as Spark data sources"
+    without = "streambench deploy"
     java = _java()
     yield (
         Finding("java", "found", java)
         if java
-        else Finding("java", "skipped", "no Java 17 or newer", without, "apt install openjdk-17-jre-headless, or set JAVA_HOME")
+        else Finding(
+            "java",
+            "skipped",
+            "no Java 17 or newer",
+            without,
+            "apt install openjdk-17-jre-headless, or set JAVA_HOME",
+        )
     )
     yield _package("pyspark", without, extra="spark")
     yield _pandas(without)
@@ -146,7 +170,13 @@ def _spark() -> Iterator[Finding]:
         yield Finding("PYSPARK_PYTHON", "found", worker or "not set; deploy uses this Python")
     else:
         remedy = f"unset PYSPARK_PYTHON, or export PYSPARK_PYTHON={sys.executable}"
-        yield Finding("PYSPARK_PYTHON", "skipped", f"{worker} is another Python", "Spark's workers may lack what the task imports", remedy)
+        yield Finding(
+            "PYSPARK_PYTHON",
+            "skipped",
+            f"{worker} is another Python",
+            "Spark's workers may lack what the task imports",
+            remedy,
+        )
 
 
 def _java() -> str | None:
@@ -156,17 +186,25 @@ def _java() -> str | None:
     if program is None:
         return None
     try:
-        told = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=_PATIENCE_S, check=False).stderr
+        printed = subprocess.run(
+            [program, "-version"], capture_output=True, text=True, timeout=_PATIENCE_S, check=False
+        ).stderr
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.search(r'version "((?:1\.)?(\d+)[^"]*)"', told)
+    found = re.search(r'version "((?:1\.)?(\d+)[^"]*)"', printed)
     return f"{found[1]} at {program}" if found and int(found[2]) >= 17 else None
 
 
 def _pandas(without: str) -> Finding:
     finding = _package("pandas", without, extra="spark")
     if finding.state == "found" and int(finding.detail.split(".")[0]) >= 3:
-        return Finding("pandas", "skipped", f"{finding.detail}: Spark does not support pandas 3 yet", without, "pip install 'pandas<3'")
+        return Finding(
+            "pandas",
+            "skipped",
+            f"{finding.detail}: Spark does not support pandas 3 yet",
+            without,
+            "pip install 'pandas<3'",
+        )
     return finding
 
 
@@ -177,14 +215,24 @@ def _same_program(name: str) -> bool:
 
 def _program(name: str, without: str, remedy: str) -> Finding:
     program = shutil.which(name)
-    return Finding(name, "found", program) if program else Finding(name, "skipped", "not installed", without, remedy)
+    return (
+        Finding(name, "found", program)
+        if program
+        else Finding(name, "skipped", "not installed", without, remedy)
+    )
 
 
 def _rabbitmq() -> Finding:
     try:
         return Finding("rabbitmq-server", "found", find_server())
     except StreambenchError as error:
-        return Finding("rabbitmq-server", "skipped", "not found", "a RabbitMQ of one's own (tutorials, tests)", str(error))
+        return Finding(
+            "rabbitmq-server",
+            "skipped",
+            "not found",
+            "a RabbitMQ of one's own (tutorials, tests)",
+            str(error),
+        )
 
 
 def _browser() -> Finding:
@@ -196,7 +244,13 @@ def _browser() -> Finding:
     if not named and os.access(unpacked, os.X_OK):
         return Finding("browser", "found", str(unpacked))
     remedy = "apt install chromium-headless-shell, make browser (in the checkout), or set STREAMBENCH_BROWSER"
-    return Finding("browser", "skipped", f"{named} is no program" if named else "no Chromium", "tests of the live panel", remedy)
+    return Finding(
+        "browser",
+        "skipped",
+        f"{named} is no program" if named else "no Chromium",
+        "tests of the live panel",
+        remedy,
+    )
 
 
 def _line(finding: Finding) -> Text:

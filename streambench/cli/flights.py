@@ -27,14 +27,17 @@ _DATE = "%Y/%m/%d %H:%M"
 
 
 class Delays(StreamTask):
-    """Keeps, per airport, how many flights left, with how much delay, and how many of them late; tells in every window which got worse."""
+    """Keeps, per airport, how many flights left, with how much delay, and how many of them late; reports in
+    every window which got worse."""
 
     def init(self, context: TaskContext) -> None:
         self.airports = context.store("airports")
         self.means: dict[str, float] = {}
         self.touched: set[str] = set()
 
-    def process(self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+    def process(
+        self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+    ) -> None:
         airport, delay = envelope.key, envelope.message["delay"]
         so_far = self.airports.get(airport) or {"flights": 0, "delay": 0, "late": 0}
         so_far["flights"] += 1
@@ -49,14 +52,20 @@ class Delays(StreamTask):
             mean = now["delay"] / now["flights"]
             before = self.means.get(airport)
             if before is not None and mean > before:
-                report = {"airport": airport, "mean_delay": mean, "before": before, "late_share": now["late"] / now["flights"]}
+                report = {
+                    "airport": airport,
+                    "mean_delay": mean,
+                    "before": before,
+                    "late_share": now["late"] / now["flights"],
+                }
                 collector.send(OutgoingMessageEnvelope(WORSE, report, key=airport))
             self.means[airport] = mean
         self.touched.clear()
 
 
 class Flight(NamedTuple):
-    """A row of the input: when it left, from where, with how many minutes of delay, and all that the row says."""
+    """A row of the input: when it left, from where, with how many minutes of delay, and all that the row
+    says."""
 
     date: datetime
     origin: str
@@ -65,9 +74,11 @@ class Flight(NamedTuple):
 
 
 def read_flights(path: Path) -> tuple[list[Flight], int]:
-    """The flights of a file of JSON lines or CSV (``.gz`` or not), and how many rows were left out: cancelled flights have no delay.
+    """The flights of a file of JSON lines or CSV (``.gz`` or not), and how many rows were left out: cancelled
+    flights have no delay.
 
-    Needed are ``date``, ``delay`` and ``origin``. Raises ConfigError that names file and line where a row cannot be used.
+    Needed are ``date``, ``delay`` and ``origin``. Raises ConfigError that names file and line where a row
+    cannot be used.
     """
     flights, without_delay = [], 0
     for line, row in _rows(path):
@@ -78,7 +89,9 @@ def read_flights(path: Path) -> tuple[list[Flight], int]:
             # A row that is shorter than the header has no value there.
             missing = next((name for name in ("date", "origin") if row.get(name) is None), None)
             if missing is not None:
-                raise ConfigError(f"{path.name}, line {line}: there is no '{missing}'; a flight has date, delay and origin")
+                raise ConfigError(
+                    f"{path.name}, line {line}: there is no '{missing}'; a flight has date, delay and origin"
+                )
             delay = float(row["delay"])
             if not math.isfinite(delay):
                 raise ValueError(f"a delay of {row['delay']} minutes cannot be added up")
@@ -92,7 +105,8 @@ def read_flights(path: Path) -> tuple[list[Flight], int]:
 
 
 def replayed(flights: list[Flight], times: int) -> Iterator[tuple[bytes, bytes, int]]:
-    """Key, message and timestamp (milliseconds) of the flights, ``times`` times over, each time with dates moved on by their whole span."""
+    """Key, message and timestamp (milliseconds) of the flights, ``times`` times over, each time with dates
+    moved on by their whole span."""
     span = timedelta(days=(flights[-1].date - flights[0].date).days + 1)
     for replay in range(times):
         for flight in flights:
@@ -104,7 +118,11 @@ def replayed(flights: list[Flight], times: int) -> Iterator[tuple[bytes, bytes, 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     line = 0
     try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else open(path, encoding="utf-8", newline="") as file:
+        with (
+            gzip.open(path, "rt", encoding="utf-8")
+            if path.suffix == ".gz"
+            else open(path, encoding="utf-8", newline="") as file
+        ):
             if ".csv" in path.suffixes:
                 reader = csv.DictReader(file)
                 # A row may go over several lines.
@@ -123,7 +141,8 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _date(text: str) -> datetime:
-    """Without a time zone; one that is given is taken into account, so that dates with and without can be put in order."""
+    """Without a time zone; one that is given is taken into account, so that dates with and without can be put
+    in order."""
     try:
         return datetime.strptime(text, _DATE)
     except ValueError:

@@ -1,4 +1,5 @@
-"""Which job a command is about: the properties file behind ``-c``, or the first argument; and what to offer for the tab key."""
+"""The job that a command is about: the properties file behind ``-c``, or the first argument; and the
+completions of the tab key."""
 
 from __future__ import annotations
 
@@ -17,19 +18,28 @@ from streambench.system.systems import Systems
 
 ENDING = ".properties"
 
-# How long somebody who has pressed the tab key is kept waiting by a broker that is not there.
+# The longest wait for a broker that does not answer, after the tab key.
 _PATIENCE_S = 2.0
 
 JobOption = Annotated[
     Path | None,
-    typer.Option("--config", "-c", metavar=f"JOB{ENDING}", help="The job; it may also be the first argument.", show_default=False),
+    typer.Option(
+        "--config",
+        "-c",
+        metavar=f"JOB{ENDING}",
+        help="The job; it may also be the first argument.",
+        show_default=False,
+    ),
 ]
-JobArgument = Annotated[Path | None, typer.Argument(metavar=f"[JOB{ENDING}]", help="The job's configuration.", show_default=False)]
+JobArgument = Annotated[
+    Path | None, typer.Argument(metavar=f"[JOB{ENDING}]", help="The job's configuration.", show_default=False)
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object per line.")]
 
 
 def read_job(*given: Path | None) -> Config:
-    """The configuration in the one file that is given. Raises BadParameter where it is none or several, ConfigError where it is wrong."""
+    """The configuration in the one file that is given. Raises BadParameter where it is none or several,
+    ConfigError where it is wrong."""
     files = [each for each in given if each is not None]
     if not files:
         raise typer.BadParameter(f"which job? Give -c JOB{ENDING}, or the file as the first argument")
@@ -42,7 +52,8 @@ def read_job(*given: Path | None) -> Config:
 
 
 def split_job(option: Path | None, words: Sequence[str] | None) -> tuple[Config, list[str]]:
-    """The configuration, and the words that are left: without ``-c`` the first word is the file. Raises as ``read_job`` does."""
+    """The configuration, and the words that are left: without ``-c`` the first word is the file. Raises as
+    ``read_job`` does."""
     rest = list(words or [])
     if option is None and rest and is_job(rest[0]):
         return read_job(Path(rest[0])), rest[1:]
@@ -50,7 +61,7 @@ def split_job(option: Path | None, words: Sequence[str] | None) -> tuple[Config,
 
 
 def is_job(word: str) -> bool:
-    """Whether a word stands for a configuration, not for a stream or a verb."""
+    """Return True where a word stands for a configuration, not for a stream or a verb."""
     return word.endswith(ENDING) or Path(word).is_file()
 
 
@@ -73,7 +84,8 @@ def systems_of(config: Config) -> Iterator[Systems]:
 
 
 def complete_streams(context: typer.Context, incomplete: str) -> list[str]:
-    """The names of streams that begin like this, for the tab key. Nothing where there is no configuration to find them by."""
+    """The names of streams that begin like this, for the tab key. Nothing where there is no configuration to
+    find them by."""
     return [name for name in _stream_names(context.params) if name.startswith(incomplete)]
 
 

@@ -1,4 +1,4 @@
-"""``streambench kafka``: a Kafka of one's own on this machine, to try things out with; and a repair for any."""
+"""``streambench kafka``: a local Kafka to try things out with, and a repair for any Kafka."""
 
 from __future__ import annotations
 
@@ -15,13 +15,18 @@ from streambench.debug.view import counted
 from streambench.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from streambench.system.kafka.nodes import KafkaNodes
+    from streambench.testing.brokers.kafka import KafkaNodes
 
-_app = typer.Typer(no_args_is_help=True, help="A Kafka of your own on this machine (127.0.0.1 only); and a repair for any.")
+_app = typer.Typer(
+    no_args_is_help=True, help="A Kafka of your own on this machine (127.0.0.1 only); and a repair for any."
+)
 
 Directory = Annotated[
-    Path, typer.Option("--dir", metavar="DIR", file_okay=False, help="Where it keeps its data, logs and process ids.")
-]  # fmt: skip
+    Path,
+    typer.Option(
+        "--dir", metavar="DIR", file_okay=False, help="Where it keeps its data, logs and process ids."
+    ),
+]
 _DEFAULT = Path(".kafka")
 
 
@@ -33,18 +38,24 @@ def add_to(app: typer.Typer) -> None:
 def start(
     directory: Directory = _DEFAULT,
     nodes: Annotated[
-        int | None, typer.Option(metavar="N", help="1 or 3 nodes. Default: 1, or as many as it has.", show_default=False)
+        int | None,
+        typer.Option(metavar="N", help="1 or 3 nodes. Default: 1, or as many as it has.", show_default=False),
     ] = None,
     port: Annotated[
         int | None,
         typer.Option(
-            metavar="P", min=0, max=65_535, help="The port of the first node; 0: any. Default: 9092, or as before.", show_default=False
+            metavar="P",
+            min=0,
+            max=65_535,
+            help="The port of the first node; 0: any. Default: 9092, or as before.",
+            show_default=False,
         ),
     ] = None,
 ) -> None:
     """Start Kafka, and return when it is ready; the last word of the output is its bootstrap servers.
 
-    It needs Java 17. Kafka itself is fetched once with Maven, or taken from KAFKA_HOME. It runs until "streambench kafka stop".
+    It needs Java 17. Kafka itself is fetched once with Maven, or taken from KAFKA_HOME. It runs until
+    "streambench kafka stop".
 
     Examples:
 
@@ -63,9 +74,13 @@ def start(
 
 @_app.command()
 def stop(directory: Directory = _DEFAULT) -> None:
-    """Stop Kafka. Its data stays, and the next start goes on with it; where it does not run, nothing happens."""
+    """Stop Kafka. Its data stays, and the next start continues with it. Without effect where none runs."""
     stopped = _nodes(directory).stop()
-    say(f"Kafka has stopped ({counted(len(stopped), 'node')})" if stopped else f"there is no Kafka running in {directory}")
+    say(
+        f"Kafka has stopped ({counted(len(stopped), 'node')})"
+        if stopped
+        else f"there is no Kafka running in {directory}"
+    )
 
 
 @_app.command()
@@ -88,20 +103,29 @@ def status(directory: Directory = _DEFAULT) -> None:
 @_app.command()
 def repair(
     words: Annotated[
-        list[str], typer.Argument(metavar="[JOB.properties] SYSTEM.STREAM", show_default=False, autocompletion=complete_words)
+        list[str],
+        typer.Argument(
+            metavar="[JOB.properties] SYSTEM.STREAM", show_default=False, autocompletion=complete_words
+        ),
     ],
     config: JobOption = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Also end those that no broker tells of: first make sure that their producers are gone.")
+        bool,
+        typer.Option(
+            "--force",
+            help="Also end those that no broker reports: first make sure that their producers are gone.",
+        ),
     ] = False,
 ) -> None:
     """End the transactions that hang in a stream of any Kafka, after a broker was killed while it ended them.
 
-    Whether a transaction hangs is looked at twice, some seconds apart: those of producers that live are let alone. It needs a user who may
-    describe all transactional ids, else it cannot tell, says so, and ends nothing.
+    Whether a transaction hangs is looked at twice, some seconds apart: those of producers that live are let
+    alone. It needs a user who may describe all transactional ids, else it cannot know, says so, and ends
+    nothing.
 
-    What stands behind them can be read again then; what is in them is gone. Of a job that is exactly once these are all outputs, changes of
-    state and checkpoints of its last commit: end them in all streams that it writes, before it is started again.
+    What stands behind them can be read again then; what is in them is gone. Of a job that is exactly once
+    these are all outputs, changes of state and checkpoints of its last commit: end them in all streams that
+    it writes, before it is started again.
 
     Examples:
 
@@ -119,7 +143,7 @@ def repair(
     for each in ended:
         say(f"{stream}.{each.partition.partition}: ended the transaction at offset {each.start}")
     for each in unknown:
-        say(each.told(stream.system))
+        say(each.described(stream.system))
     if unknown:
         raise typer.Exit(1)
     if not ended:
@@ -128,7 +152,7 @@ def repair(
 
 def _nodes(directory: Path) -> KafkaNodes:
     try:
-        from streambench.system.kafka.nodes import KafkaNodes
+        from streambench.testing.brokers.kafka import KafkaNodes
     except ModuleNotFoundError as error:
         raise MissingExtraError("Kafka", "kafka") from error
-    return KafkaNodes(directory, tell=lambda text: print(text, file=sys.stderr, flush=True))
+    return KafkaNodes(directory, report=lambda text: print(text, file=sys.stderr, flush=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import Annotated
 
 import typer
@@ -12,20 +13,28 @@ from streambench.config_keys import KEYS, Key
 from streambench.errors import ConfigError
 from streambench.system.systems import builtin_settings
 
+_REFERENCES = "A value may hold ${env:NAME}, ${file:PATH} or ${file:PATH:KEY}; $${ stands for ${ itself."
+
 
 def add_to(app: typer.Typer) -> None:
     app.command(name="keys")(keys)
 
 
 def keys(
-    containing: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="Only keys whose name or meaning contains this.")] = None,
+    containing: Annotated[
+        str | None, typer.Argument(metavar="[TEXT]", help="Only keys whose name or meaning contains this.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
 ) -> None:
     """List the keys of a configuration, with their defaults and meanings.
 
-    <s> stands for a system, <t> for a stream, <n> for a name that the configuration chooses. Upper and lower case, hyphens and spaces make
-    no difference to TEXT. What a plug-in takes beyond these (another kind of system, a serde, a store, a reporter) is its own and stands in
-    its documentation.
+    <s> stands for a system, <t> for a stream, <n> for a name that the configuration chooses. Upper and lower
+    case, hyphens and spaces make no difference to TEXT. What a plug-in takes beyond these (another kind of
+    system, a serde, a store, a reporter) is its own and stands in its documentation.
+
+    A value may hold ${env:NAME}, ${file:PATH} or ${file:PATH:KEY} (of a properties file), which are resolved
+    when it is read and masked when it is shown; $${ stands for ${ itself. Settings below spark. are left to
+    Spark.
 
     Examples:
 
@@ -46,8 +55,14 @@ def keys(
         if wanted in _plain(f"{each.pattern} {each.meaning}")
     ]
     if not rows:
-        raise ConfigError(f"no key has {containing!r} in its name or meaning; 'streambench keys' lists all of them")
-    show_entries(rows, ("key", "kind", "default", "values", "meaning"), title="key", prose="meaning", as_json=as_json)
+        raise ConfigError(
+            f"no key has {containing!r} in its name or meaning; 'streambench keys' lists all of them"
+        )
+    show_entries(
+        rows, ("key", "kind", "default", "values", "meaning"), title="key", prose="meaning", as_json=as_json
+    )
+    if not as_json:
+        print(_REFERENCES, file=sys.stderr)
 
 
 def _all() -> list[Key]:

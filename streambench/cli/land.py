@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,7 +19,9 @@ from streambench.job.signals import StopSignals
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStream
 from streambench.planning.plan import all_inputs
-from streambench.system.landing.receiver import Receiver, Standing
+
+if TYPE_CHECKING:
+    from streambench.system.landing.receiver import Receiver, Standing
 
 _EVERY_S = 5.0
 _LOOK_S = 0.25
@@ -32,15 +34,19 @@ def add_to(app: typer.Typer) -> None:
 def land(
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[JOB.properties] [SYSTEM.STREAM...]", show_default=False, autocompletion=complete_words),
+        typer.Argument(
+            metavar="[JOB.properties] [SYSTEM.STREAM...]", show_default=False, autocompletion=complete_words
+        ),
     ] = None,
     config: JobOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Receive streams into the log in which they are landed (systems.<s>.samza.landing), until Ctrl-C; without names, the job's inputs.
+    """Receive streams into the log in which they are landed (systems.<s>.samza.landing), until Ctrl-C;
+    without names, the job's inputs.
 
-    A job that runs receives by itself. This receives while it does not, or when it is stepped; a job that is started meanwhile
-    reads what is landed here. Each stream has one receiver at a time: where another process has it, this one waits to take over.
+    A job that runs receives by itself. This receives while it does not, or when it is stepped; a job that is
+    started meanwhile reads what is landed here. Each stream has one receiver at a time: where another process
+    has it, this one waits to take over.
 
     Examples:
 
@@ -51,11 +57,14 @@ def land(
     settings, names = split_job(config, words)
     streams = _landed(settings, [stream_named(name) for name in names])
     lines = _Lines(as_json=json)
+    from streambench.system.landing import receiver_of  # it needs the log, as few commands do
+
     with systems_of(settings) as systems:
         receivers = []
         for system in sorted({stream.system for stream in streams}):
             of_system = [stream for stream in streams if stream.system == system]
-            receivers.append(systems.receiver(system, MetricsRegistry(), of_system, "streambench land"))
+            made = receiver_of(systems, settings, system, MetricsRegistry(), of_system, "streambench land")
+            receivers.append(made)
         systems.metadata(streams)  # that one of them is not there is to be said before anything else
         for receiver in receivers:
             receiver.on_standing(partial(lines.standing, receiver))
@@ -67,9 +76,14 @@ def land(
 
 def _landed(config: Config, named: list[SystemStream]) -> list[SystemStream]:
     """The streams to receive. Raises ConfigError where there is none, or one of them is not landed."""
-    streams = named or [each for each in all_inputs(config) if config.text(f"systems.{each.system}.samza.landing") is not None]
+    streams = named or [
+        each for each in all_inputs(config) if config.text(f"systems.{each.system}.samza.landing") is not None
+    ]
     if not streams:
-        raise ConfigError("none of the inputs is landed: name a log system in systems.<s>.samza.landing of those that are to be")
+        raise ConfigError(
+            "none of the inputs is landed: name a log system in systems.<s>.samza.landing of those that are "
+            "to be"
+        )
     return list(dict.fromkeys(streams))
 
 
@@ -84,7 +98,10 @@ def _receive(receivers: list[Receiver], lines: _Lines) -> None:
             problems.append(error)
             stop.set()
 
-    threads = [threading.Thread(target=receive, args=(each,), name=f"receiver of {each.system}") for each in receivers]
+    threads = [
+        threading.Thread(target=receive, args=(each,), name=f"receiver of {each.system}")
+        for each in receivers
+    ]
     with StopSignals(stop.set):
         for thread in threads:
             thread.start()
@@ -100,18 +117,23 @@ def _receive(receivers: list[Receiver], lines: _Lines) -> None:
 
 
 class _Lines:
-    """What is said meanwhile: who receives what when that changes, and now and then how much was landed, if it was anything."""
+    """The lines on the console meanwhile: the receivers when they change, and now and then how much was
+    landed, if it was anything."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
-        self._told: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
         self._next = time.monotonic() + _EVERY_S
         self._lock = threading.Lock()
 
     def standing(self, receiver: Receiver, standing: Standing) -> None:
         for stream, holder in standing.items():
             if self._as_json:
-                self._tell("waiting" if holder else "receiving", stream=stream, **({"holder": holder} if holder else {}))
+                self._print(
+                    "waiting" if holder else "receiving",
+                    stream=stream,
+                    **({"holder": holder} if holder else {}),
+                )
             elif holder:
                 self._say(f"{stream} is received by {holder}; this one waits to take over")
             else:
@@ -121,7 +143,7 @@ class _Lines:
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + _EVERY_S
             for receiver in receivers:
-                if receiver.landed.count != self._told.get(receiver.system, 0):
+                if receiver.landed.count != self._reported.get(receiver.system, 0):
                     self._landed(receiver)
 
     def ended(self, receivers: list[Receiver]) -> None:
@@ -129,14 +151,19 @@ class _Lines:
             self._landed(receiver)
 
     def _landed(self, receiver: Receiver) -> None:
-        count = self._told[receiver.system] = int(receiver.landed.count)
+        count = self._reported[receiver.system] = int(receiver.landed.count)
         refused = int(receiver.refused.count)
         if self._as_json:
-            self._tell("landed", system=receiver.system, messages=count, **({"refused": refused} if refused else {}))
+            self._print(
+                "landed", system=receiver.system, messages=count, **({"refused": refused} if refused else {})
+            )
         else:
-            self._say(f"{receiver.system}: {counted(count, 'message')} landed{f', {refused} refused' if refused else ''}")
+            self._say(
+                f"{receiver.system}: {counted(count, 'message')} "
+                f"landed{f', {refused} refused' if refused else ''}"
+            )
 
-    def _tell(self, event: str, **what: object) -> None:
+    def _print(self, event: str, **what: object) -> None:
         with self._lock:
             print_json({"event": event, **what})
             sys.stdout.flush()

@@ -19,17 +19,26 @@ def metrics(
 ) -> None:
     """List the metrics that every job has, with their units and meanings.
 
-    A job reports them as metrics.reporters says: to a stream (snapshot), to Prometheus (prometheus), to the log (log). What a task adds
-    by context.metrics goes the same ways, in a group of the task's name.
+    A job reports them as metrics.reporters says: to a stream (snapshot), to Prometheus (prometheus), to the
+    log (log). What a task adds by context.metrics goes the same ways, in a group of the task's name.
 
     Examples:
 
         streambench metrics
 
-        streambench run job.properties    # with metrics.reporters=p and metrics.reporter.p.class=prometheus in it
+        streambench run job.properties    # with metrics.reporters=p and metrics.reporter.p.class=prometheus
+        in it
     """
     rows = [
-        {"of": each.source, "name": f"{each.group}.{each.pattern}", "kind": each.kind, "unit": each.unit, "meaning": each.meaning}
+        {
+            "of": each.source,
+            "name": f"{each.group}.{each.pattern}",
+            "kind": each.kind,
+            "unit": each.unit,
+            "meaning": each.meaning,
+        }
         for each in METRICS
     ]
-    show_entries(rows, ("of", "name", "kind", "unit", "meaning"), title="name", prose="meaning", as_json=as_json)
+    show_entries(
+        rows, ("of", "name", "kind", "unit", "meaning"), title="name", prose="meaning", as_json=as_json
+    )

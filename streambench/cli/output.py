@@ -1,30 +1,37 @@
-"""Where the command line writes: tables for people, one JSON object per line for programs, errors in one line."""
+"""The output of the command line: tables for people, one JSON object per line for programs, errors in one
+line."""
 
 from __future__ import annotations
 
 import logging
 import os
 import sys
+import traceback
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Any
-
-import orjson
-from rich.console import Console
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Any, Protocol
 
 from streambench import config
+from streambench.cli.envelopes import json_row
+from streambench.clock import as_text
+from streambench.descriptors import limit_error
 from streambench.errors import StreambenchError, described
 from streambench.job.failure import user_frames
 from streambench.metrics.log_reporter import LinesOnStderr, show_on_stderr
-from streambench.serde.plain import plain
+from streambench.redaction import redacted
 
-# Where nobody looks at a screen, nothing is cut off to fit one.
+# rich takes long to be imported: where only an error or a version is shown, it is not.
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from streambench.checkpoint.pending import PendingOutputs
+    from streambench.container.outputs.dead_letters import ErrorCounts
+    from streambench.container.timers import WindowsLeft
+
+# Without a terminal, nothing is cut off to fit one.
 _NO_SCREEN = 10_000
 
-# Columns that are left to prose in a table before it goes below its row instead, those between two columns, and how it is indented there.
+# Columns that are left to prose in a table before it goes below its row instead, those between two columns,
+# and how it is indented there.
 _LEAST_PROSE = 30
 _GAP = 2
 _BELOW = (0, 0, 0, 4)
@@ -35,12 +42,42 @@ TRACEBACK = "STREAMBENCH_TRACEBACK"
 
 def screen() -> Console:
     """Standard output, as wide as the terminal; without one, as wide as it takes."""
-    return Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=_NO_SCREEN, soft_wrap=True)
+    from rich.console import Console
+
+    return (
+        Console(highlight=False)
+        if sys.stdout.isatty()
+        else Console(highlight=False, width=_NO_SCREEN, soft_wrap=True)
+    )
 
 
 def say(text: str) -> None:
     """A line on standard output."""
     print(text)
+
+
+def tell_pending(found: Iterable[PendingOutputs]) -> None:
+    """Say on standard error what is committed and may not be in its streams yet."""
+    for each in found:
+        print(f"warning: {each}", file=sys.stderr)
+
+
+class Outcome(Protocol):
+    """The result of a run or a deployment."""
+
+    @property
+    def passed_over(self) -> ErrorCounts: ...
+
+    @property
+    def windows_left(self) -> WindowsLeft: ...
+
+
+def tell_after(result: Outcome) -> None:
+    """Print the ignored failures by class, and a warning for messages that no window has followed."""
+    for line in result.passed_over.details():
+        say(f"  {line}")
+    if result.windows_left:
+        print(f"warning: {result.windows_left}", file=sys.stderr)
 
 
 def show_rows(
@@ -52,48 +89,66 @@ def show_rows(
     right: Sequence[str] = (),
     folded: str | None = None,
 ) -> None:
-    """Rows as JSON lines, or as a table of these columns (``right``: those of figures); ``empty``: what to say if there are none.
+    """Rows as JSON lines, or as a table of these columns (``right``: those of figures); ``empty``: what to
+    say if there are none.
 
     ``folded``: the one column that gives way where the terminal is too narrow; without it all of them do."""
     if as_json:
         for row in rows:
             print_json(row)
         return
+    from rich.table import Table
+    from rich.text import Text
+
     listed = list(rows)
     if not listed:
         say(empty)
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", no_wrap=folded is not None and column != folded)
+        table.add_column(
+            column,
+            justify="right" if column in right else "left",
+            no_wrap=folded is not None and column != folded,
+        )
     for row in listed:
         table.add_row(*(Text(cell(row[column])) for column in columns))
     screen().print(table, crop=False)
 
 
-def show_entries(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, title: str, prose: str, as_json: bool) -> None:
-    """Rows, at least one, as in a reference: as JSON lines, or as a table of these columns in which only ``prose`` is folded. Where the
-    terminal leaves too little room for that, each row is a few lines below its ``title``, which is to be copied and so stays whole.
+def show_entries(
+    rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, title: str, prose: str, as_json: bool
+) -> None:
+    """Rows, at least one, as in a reference: as JSON lines, or as a table of these columns in which only
+    ``prose`` is folded. Where the terminal leaves too little room for that, each row is a few lines below its
+    ``title``, which is to be copied and so stays whole.
     """
+    from rich.padding import Padding
+    from rich.text import Text
+
     console = screen()
-    widths = [max(len(text) for text in (column, *(cell(row[column]) for row in rows))) for column in columns if column != prose]
+    widths = [
+        max(len(text) for text in (column, *(cell(row[column]) for row in rows)))
+        for column in columns
+        if column != prose
+    ]
     if as_json or console.width - sum(widths) - _GAP * len(widths) >= _LEAST_PROSE:
         show_rows(rows, columns, as_json=as_json, folded=prose)
         return
     for row in rows:
         console.print(Text(cell(row[title])), soft_wrap=True)
-        told = [f"{name}: {row[name]}" for name in columns if name not in (title, prose) and row[name] not in (None, "")]
-        console.print(Padding(Text(", ".join(told), style="dim"), _BELOW, expand=False))
+        figures = [
+            f"{name}: {row[name]}"
+            for name in columns
+            if name not in (title, prose) and row[name] not in (None, "")
+        ]
+        console.print(Padding(Text(", ".join(figures), style="dim"), _BELOW, expand=False))
         console.print(Padding(Text(row[prose]), _BELOW, expand=False))
 
 
 def print_json(row: Mapping[str, Any]) -> None:
     """One row as one line."""
-    try:
-        line = orjson.dumps(row, default=plain, option=orjson.OPT_NON_STR_KEYS)
-    except TypeError:  # names that are bytes, numbers beyond 64 bits, ...
-        line = orjson.dumps(plain(row))
-    sys.stdout.write(line.decode() + "\n")
+    sys.stdout.write(json_row(row).decode() + "\n")
 
 
 def cell(value: Any) -> str:
@@ -102,32 +157,38 @@ def cell(value: Any) -> str:
 
 
 def moment(time_ms: int) -> str | None:
-    """A time as ISO 8601 in UTC, to the millisecond; None for none."""
-    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds") if time_ms else None
+    """A time as ISO 8601 in UTC, to the millisecond (the number where it is out of range); None for none."""
+    return as_text(time_ms) if time_ms else None
 
 
-def tell_error(error: BaseException) -> None:
+def print_error(error: BaseException) -> None:
     """One line on standard error, and where in the user's own code it happened; no frames of streambench."""
     sys.stdout.flush()
     if os.environ.get(TRACEBACK) == "1":
-        sys.excepthook(type(error), error, error.__traceback__)
+        sys.stderr.write(redacted("".join(traceback.format_exception(error))))
         return
+    error = limit_error(error) or error
     frames = user_frames(error)
-    internal = "" if frames or isinstance(error, (StreambenchError, OSError)) else f" (unexpected; {TRACEBACK}=1 shows where)"
-    print(f"error: {_of_file(error) or described(error)}{internal}", file=sys.stderr)
+    internal = (
+        ""
+        if frames or isinstance(error, (StreambenchError, OSError))
+        else f" (unexpected; {TRACEBACK}=1 shows where)"
+    )
+    print(f"error: {redacted(_of_file(error) or described(error))}{internal}", file=sys.stderr)
     if frames:
         print(frames, file=sys.stderr)
 
 
 def _of_file(error: BaseException) -> str | None:
-    """What the operating system says of a file, the file first; None for any other error."""
+    """Return the operating system's error of a file, the file first; None for any other error."""
     if not isinstance(error, OSError) or error.filename is None or error.strerror is None:
         return None
     return f"{error.filename}: {error.strerror.lower()}"
 
 
 def log_to_stderr() -> None:
-    """Have warnings of streambench, and of what it uses, and metrics that are logged, appear on standard error, a line each."""
+    """Have warnings of streambench, and of what it uses, and metrics that are logged, appear on standard
+    error, a line each."""
     for logger in (logging.getLogger("streambench"), logging.getLogger()):
         if not any(isinstance(each, _Lines) for each in logger.handlers):
             logger.addHandler(_Lines(logging.WARNING))
@@ -145,6 +206,10 @@ class _Lines(LinesOnStderr):
             if record.getMessage() in self._of_config:
                 return  # it is looked at by each that takes it
             self._of_config.add(record.getMessage())
-        if record.module == "java_gateway" and record.exc_info is not None and isinstance(record.exc_info[1], KeyboardInterrupt):
+        if (
+            record.module == "java_gateway"
+            and record.exc_info is not None
+            and isinstance(record.exc_info[1], KeyboardInterrupt)
+        ):
             return  # py4j reports a Ctrl-C as an error before it passes it on
         super().emit(record)

@@ -12,9 +12,11 @@ from typing import Annotated, Any
 
 import typer
 
+from streambench.checkpoint.pending import pending_for
 from streambench.chunk import Undecodable
+from streambench.cli.envelopes import add_base64, json_row
 from streambench.cli.job import JobOption, JsonOption, complete_words, split_job, stream_named, systems_of
-from streambench.cli.output import moment, print_json
+from streambench.cli.output import moment, print_json, tell_pending
 from streambench.config import Config
 from streambench.errors import OffsetError, described, no_partition
 from streambench.metrics.registry import MetricsRegistry
@@ -28,6 +30,8 @@ from streambench.system.systems import Systems
 
 _LIMIT = 10
 _SHOWN = 3
+_LONGEST = 1_000
+_CUT = "... ({:,} more characters)"
 
 _Envelopes = Generator[IncomingMessageEnvelope, None, None]
 
@@ -39,27 +43,44 @@ def add_to(app: typer.Typer) -> None:
 def peek(
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[JOB.properties] SYSTEM.STREAM", show_default=False, autocompletion=complete_words),
+        typer.Argument(
+            metavar="[JOB.properties] SYSTEM.STREAM", show_default=False, autocompletion=complete_words
+        ),
     ] = None,
     config: JobOption = None,
-    start: Annotated[str, typer.Option("--from", metavar="oldest|newest|OFFSET", help="The first message of each partition.")] = "oldest",
+    start: Annotated[
+        str,
+        typer.Option("--from", metavar="oldest|newest|OFFSET", help="The first message of each partition."),
+    ] = "oldest",
     partition: Annotated[int | None, typer.Option(min=0, metavar="N", help="Only this partition.")] = None,
     limit: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help=f"At most so many messages; {_LIMIT} if not given, without --follow.", show_default=False),
+        typer.Option(
+            min=1,
+            metavar="N",
+            help=f"At most so many messages; {_LIMIT} if not given, without --follow.",
+            show_default=False,
+        ),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more at the end, until Ctrl-C.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Wait for more at the end, until Ctrl-C.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Show messages of a stream, decoded with the serdes of the configuration. Nothing is changed by it: no checkpoint, no offset.
+    """Show messages of a stream, decoded with the serdes of the configuration. Nothing is changed by it: no
+    checkpoint, no offset.
 
-    A stream that is kept nowhere (tcp, udp) can only be listened to, with --follow, while no job does. What is shown then is not
-    acknowledged: senders that wait for that send it again.
+    A stream that is kept nowhere (tcp, udp) can only be listened to, with --follow, while no job does. What
+    is shown then is not acknowledged: senders that wait for that send it again.
 
-    From a queue of a message broker, messages are taken for the look and given back: the broker marks them as redelivered.
+    From a queue of a message broker, messages are taken for the look and given back: the broker marks them as
+    redelivered.
 
-    Messages of several partitions come in the order of their timestamps (with --follow: as they arrive). One that cannot be decoded is
-    shown as it is, with the reason.
+    Messages of several partitions come in the order of their timestamps (with --follow: as they arrive). One
+    that cannot be decoded is shown as it is, with the reason. Keys and messages are shown as JSON, text and
+    bytes as they read, long ones cut. --json shows all of them: what it prints, send --envelopes takes. Bytes
+    that are no text, and what JSON cannot hold, stand in message_base64, key_base64 and headers_base64 beside
+    it.
 
     Examples:
 
@@ -71,17 +92,24 @@ def peek(
     """
     settings, names = split_job(config, words)
     if len(names) != 1:
-        raise typer.BadParameter("which stream? Give one, as SYSTEM.STREAM" if not names else f"one stream, not {len(names)}")
+        raise typer.BadParameter(
+            "which stream? Give one, as SYSTEM.STREAM" if not names else f"one stream, not {len(names)}"
+        )
     stream = stream_named(names[0])
     shown = 0
+    tell_pending(pending_for(settings, [stream]))
     with systems_of(settings) as systems:
         starts = _starts(systems, stream, start, partition)
         at_most = limit if limit is not None or follow else _LIMIT
         view = _View(settings, stream)
         consumer = systems.consumer(stream.system, MetricsRegistry())
         try:
-            with closing(_as_they_come(consumer, starts) if follow else _by_time(consumer, starts, at_most or _LIMIT)) as found:
-                for envelope in itertools.islice(found, at_most):
+            with closing(
+                _as_they_come(consumer, starts) if follow else _by_time(consumer, starts, at_most or _LIMIT)
+            ) as found:
+                for envelope in itertools.islice(
+                    found, None if at_most is None else min(at_most, sys.maxsize)
+                ):
                     view.show(envelope, as_json=json)
                     shown += 1
         except KeyboardInterrupt:
@@ -91,8 +119,10 @@ def peek(
         print(f"there is nothing yet in {stream} (partition {places})", file=sys.stderr)
 
 
-def _starts(systems: Systems, stream: SystemStream, start: str, only: int | None) -> dict[SystemStreamPartition, str]:
-    """Where to begin in each partition that is to be read."""
+def _starts(
+    systems: Systems, stream: SystemStream, start: str, only: int | None
+) -> dict[SystemStreamPartition, str]:
+    """Return the first offset of each partition that is to be read."""
     metadata = systems.metadata([stream])[stream]
     if only is not None and only not in metadata:
         raise no_partition(stream, only, len(metadata))
@@ -107,7 +137,8 @@ def _starts(systems: Systems, stream: SystemStream, start: str, only: int | None
     if not starts:
         ends = _first_of([f"{number} at {here.upcoming}" for number, here in sorted(metadata.items())])
         raise OffsetError(
-            f"{stream}: {start} is beyond the end of all partitions, which is (the next offset): partition {ends}. Begin there with "
+            f"{stream}: {start} is beyond the end of all partitions, which is (the next offset): partition "
+            f"{ends}. Begin there with "
             "--follow to wait for what comes, or write --from oldest, newest, or an offset before the end"
         )
     return starts
@@ -119,8 +150,10 @@ def _first_of(places: Sequence[str]) -> str:
     return ", ".join(shown).replace(", and", " and")
 
 
-def _by_time(consumer: SystemConsumer, starts: Mapping[SystemStreamPartition, str], at_most: int) -> _Envelopes:
-    """What is there, up to the head of each partition, merged by timestamp."""
+def _by_time(
+    consumer: SystemConsumer, starts: Mapping[SystemStreamPartition, str], at_most: int
+) -> _Envelopes:
+    """Yield what is there, up to the head of each partition, merged by timestamp."""
     found = reader.read_to_head(consumer, starts, at_most=at_most)
     yield from heapq.merge(*found.values(), key=lambda envelope: (envelope.timestamp or 0, envelope.ssp))
 
@@ -130,12 +163,13 @@ def _as_they_come(consumer: SystemConsumer, starts: Mapping[SystemStreamPartitio
         for arrived in arrivals:
             yield from arrived
             sys.stdout.flush()
-            if not arrived and _nobody_reads():
+            if not arrived and _reader_is_gone():
                 raise BrokenPipeError
 
 
-def _nobody_reads() -> bool:
-    """Whether standard output is a pipe whose other end is closed: without a message to write, nothing else would tell."""
+def _reader_is_gone() -> bool:
+    """Return True where standard output is a pipe whose other end is closed: without a message to write,
+    nothing else would show it."""
     try:
         pipe = select.poll()
         pipe.register(sys.stdout.fileno(), 0)
@@ -144,11 +178,29 @@ def _nobody_reads() -> bool:
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in pipe.poll(0))
 
 
+def _shown(value: Any) -> str:
+    """A key, message or header in one line: text and bytes as they read, anything else as JSON; a long one
+    cut, with how much is cut."""
+    text = (
+        printable(value)
+        if value is None or isinstance(value, (str, bytes, bytearray, memoryview))
+        else _as_json(value)
+    )
+    cut = len(text) - _LONGEST
+    return text if cut <= len(_CUT.format(cut)) else f"{text[:_LONGEST]}{_CUT.format(cut)}"
+
+
+def _as_json(value: Any) -> str:
+    return printable(json_row({"": value}).decode()[len('{"":') : -1])
+
+
 class _View:
     """Decodes and prints messages."""
 
     def __init__(self, config: Config, stream: SystemStream) -> None:
-        self._serdes: Mapping[str, Serde | None] = dict(zip(("key", "message"), StreamSerdes(config).for_stream(stream), strict=True))
+        self._serdes: Mapping[str, Serde | None] = dict(
+            zip(("key", "message"), StreamSerdes(config).for_stream(stream), strict=True)
+        )
 
     def show(self, envelope: IncomingMessageEnvelope, *, as_json: bool) -> None:
         problems: list[str] = []
@@ -159,19 +211,32 @@ class _View:
             key = self._decoded("key", envelope.key, problems)
             message = self._decoded("message", envelope.message, problems)
         row: dict[str, Any] = {
-            "partition": envelope.ssp.partition, "offset": envelope.offset, "timestamp": envelope.timestamp, "key": key, "message": message,
-        }  # fmt: skip
+            "partition": envelope.ssp.partition,
+            "offset": envelope.offset,
+            "timestamp": envelope.timestamp,
+            "key": key,
+            "message": message,
+        }
         if envelope.headers:
             row["headers"] = dict(envelope.headers)
         if problems:
             row["error"] = "; ".join(problems)
         if as_json:
+            add_base64(row, {"key": envelope.key, "message": envelope.message}, self._serdes)
             print_json(row)
         else:
             when = moment(envelope.timestamp) if envelope.timestamp else "-"
             note = f"  [{printable(row['error'])}]" if problems else ""
-            headers = "".join(f"  {printable(name)}={printable(value)}" for name, value in (envelope.headers or {}).items())
-            print(f"{envelope.ssp}@{envelope.offset}  {when}  {printable(key)}  {printable(message)}{headers}{note}")
+            headers = "".join(
+                f"  {printable(name)}={_shown(value)}" for name, value in (envelope.headers or {}).items()
+            )
+            print(
+                f"{envelope.ssp}@{envelope.offset}  {when}  {_shown(key)}  {_shown(message)}{headers}{note}"
+            )
 
     def _decoded(self, what: str, data: Any, problems: list[str]) -> Any:
-        return readable(self._serdes[what], data, lambda error: problems.append(f"the {what} cannot be decoded: {described(error)}"))
+        return readable(
+            self._serdes[what],
+            data,
+            lambda error: problems.append(f"the {what} cannot be decoded: {described(error)}"),
+        )

@@ -3,36 +3,40 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from msgspec import structs
-from rich.console import Console
-from rich.live import Live
 
 from streambench.cli.job import JobArgument, JobOption, JsonOption, read_job
-from streambench.cli.output import print_json, say, tell_error
-from streambench.container.container import Until
-from streambench.container.snapshot import ContainerSnapshot
+from streambench.cli.output import print_error, print_json, say, tell_after
 from streambench.debug.view import Rates, counted, headline, snapshot_table
+from streambench.debug.waiting import WaitingHint
 from streambench.errors import StreambenchError
 from streambench.job.failure import user_frames
-from streambench.job.restarts import Restart
-from streambench.job.result import RunResult
-from streambench.job.run import run as run_job
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from streambench.container.container import Until
+    from streambench.container.observe.snapshot import ContainerSnapshot
+    from streambench.container.outputs.dead_letters import ErrorCounts
+    from streambench.job.processes import OnSnapshots
+    from streambench.job.restarts import Restart
+    from streambench.job.result import RunResult
 
 _PLAIN_EVERY_S = 5.0
 _UNCHANGED_EVERY_S = 60.0
-_LINES_AROUND = 8
 
 _ENDINGS = {
     "caught-up": "caught up with its inputs",
-    "end-of-stream": "its inputs have come to their end",
+    "end-of-stream": "its inputs have ended",
     "count": "reached the number of messages",
     "condition": "reached the condition",
     "shutdown": "shut down by its tasks",
@@ -47,20 +51,33 @@ def add_to(app: typer.Typer) -> None:
 def run(
     job: JobArgument = None,
     config: JobOption = None,
-    until: Annotated[str | None, typer.Option(metavar="caught-up", help="Stop once all inputs are read to their head.")] = None,
-    messages: Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after so many messages; wait for them.")] = None,
-    container: Annotated[int | None, typer.Option(min=0, metavar="I", help="Run this container only; the others run elsewhere.")] = None,
-    join: Annotated[bool, typer.Option("--join", help="Share the tasks with all others that are started like this.")] = False,
+    until: Annotated[
+        str | None, typer.Option(metavar="caught-up", help="Stop once all inputs are read to their head.")
+    ] = None,
+    messages: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Stop after so many messages; wait for them.")
+    ] = None,
+    container: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="I", help="Run this container only; the others run elsewhere."),
+    ] = None,
+    join: Annotated[
+        bool, typer.Option("--join", help="Share the tasks with all others that are started like this.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show nothing while it runs.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Run a job on this machine, until Ctrl-C or as the options say.
 
-    Ctrl-C stops it cleanly: the message it is at is finished, and everything is committed; SIGTERM and the end of the terminal do the same.
-    A second Ctrl-C stops it at once.
-    Several containers (job.container.count) run in a process each; one whose process dies is started again from its checkpoint.
-    With --join several such commands are one group: each has its share of the tasks, also of one that ends or dies, until it ends itself.
-    With --json: a line per container every few seconds, for each such restart, and at the end.
+    Ctrl-C stops it cleanly: the message it is at is finished, and everything is committed; SIGTERM and the
+    end of the terminal do the same. A second Ctrl-C stops it at once. Several containers
+    (job.container.count) run in a process each; one whose process dies is started again from its checkpoint.
+    With --join several such commands are one group: each has its share of the tasks, also of one that ends or
+    dies, until it ends itself. With --json: a line per container every few seconds, for each such restart,
+    and at the end. The job is a file of key=value lines, of which it needs: task.class=late.py:Late (a class
+    of the file late.py beside it), task.inputs=log.flights, and where streams are,
+    systems.log.samza.factory=log and systems.log.path=streams. "streambench streams create" makes the input,
+    "streambench send" fills it, "streambench keys" lists all keys.
 
     Examples:
 
@@ -70,25 +87,40 @@ def run(
 
         streambench run job.properties --messages 100
     """
-    if until is not None and until != "caught-up":
-        raise typer.BadParameter(f"'{until}': there is only caught-up; for a number of messages give --messages", param_hint="--until")
-    if join and (until is not None or messages is not None or container is not None):
-        raise typer.BadParameter("--join runs until Ctrl-C, with its share of the tasks: leave out --until, --messages and --container")
-    if until is not None and messages is not None:
-        raise typer.BadParameter("--until and --messages exclude each other: give one of them")
+    _check_options(until, messages, container, join=join)
+    from rich.console import Console
+
+    from streambench.job.run import run as run_job
+
     settings = read_job(job, config)
     if messages is not None and not (quiet or json):
-        print(f"it stops after {counted(messages, 'message')}, and waits for them if need be (Ctrl-C ends it)", file=sys.stderr)
+        print(
+            f"it stops after {counted(messages, 'message')}, and waits for them if need be (Ctrl-C ends it)",
+            file=sys.stderr,
+        )
+    hint = WaitingHint(
+        settings, lambda stream: f"streambench send {stream} -c {shlex.quote(str(job or config))}", messages
+    )
     goal: Until = messages if messages is not None else "caught-up" if until is not None else None
     lines = _JsonLines() if json else None
-    show, display = (lines.show if lines else None, nullcontext()) if quiet or lines else run_display(Console(highlight=False))
+    show: OnSnapshots | None = None
+    display: AbstractContextManager[object] = nullcontext()
+    if lines:
+        show = None if quiet else lines.show
+    elif not quiet:
+        show, display = run_display(Console(highlight=False))
     try:
         with display:
             on_restart = lines.restarted if lines else None
             result = run_job(
-                settings, goal, container=container, on_snapshots=None if quiet else show, on_restart=on_restart, join=join,
+                settings,
+                goal,
+                container=container,
+                on_snapshots=_with_hint(show, hint, goal),
+                on_restart=on_restart,
+                join=join,
                 on_hang=partial(_give_up, display),
-            )  # fmt: skip
+            )
     except SystemExit as end:
         # It must not end this command as if all were done.
         raise _exited(end) from end
@@ -96,16 +128,47 @@ def run(
         lines.ended(result)
     else:
         say(_summary(result))
+        tell_after(result)
     if result.ended == "signal" and goal is not None:
         print("error: it was stopped before it came so far; what it did is committed", file=sys.stderr)
         raise typer.Exit(1)
 
 
+def _check_options(until: str | None, messages: int | None, container: int | None, *, join: bool) -> None:
+    """Raise BadParameter where options do not go together."""
+    if until is not None and until != "caught-up":
+        raise typer.BadParameter(
+            f"'{until}': there is only caught-up; for a number of messages give --messages",
+            param_hint="--until",
+        )
+    if join and (until is not None or messages is not None or container is not None):
+        raise typer.BadParameter(
+            "--join runs until Ctrl-C, with its share of the tasks: leave out --until, --messages and "
+            "--container"
+        )
+    if until is not None and messages is not None:
+        raise typer.BadParameter("--until and --messages exclude each other: give one of them")
+
+
+def _with_hint(show: OnSnapshots | None, hint: WaitingHint, goal: Until) -> OnSnapshots | None:
+    """Show pictures, and say so once where a run that does not end by itself has nothing to read."""
+    if show is None or goal == "caught-up":
+        return show
+
+    def shown(snapshots: Sequence[ContainerSnapshot]) -> None:
+        show(snapshots)
+        if text := hint.of(snapshots):
+            print(f"{text} (Ctrl-C stops this cleanly)", file=sys.stderr, flush=True)
+
+    return shown
+
+
 def _give_up(display: AbstractContextManager[object], error: StreambenchError) -> None:
-    """End this process although its container does not: as after a crash, the next start goes on from the last checkpoint."""
+    """End this process although its container does not: as after a crash, the next start goes on from the
+    last checkpoint."""
     try:
         display.__exit__(None, None, None)
-        tell_error(error)
+        print_error(error)
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
@@ -113,29 +176,38 @@ def _give_up(display: AbstractContextManager[object], error: StreambenchError) -
 
 
 def _exited(end: SystemExit) -> StreambenchError:
-    error = StreambenchError(f"the task called sys.exit({end.code!r}); nothing since the last checkpoint is committed")
+    error = StreambenchError(
+        f"the task called sys.exit({end.code!r}); nothing since the last checkpoint is committed"
+    )
     if frames := user_frames(end):
         error.add_note(frames)
     return error
 
 
-def run_display(console: Console) -> tuple[Callable[[Sequence[ContainerSnapshot]], None], AbstractContextManager[object]]:
-    """What shows the snapshots of a running job on the console, and what it is shown in."""
+def run_display(
+    console: Console,
+) -> tuple[Callable[[Sequence[ContainerSnapshot]], None], AbstractContextManager[object]]:
+    """Return the function that shows snapshots of a running job, and the display that it uses."""
     if not console.is_terminal:
         return _Lines().show, nullcontext()
+    from rich.live import Live
+
     live = Live(console=console, auto_refresh=False)
     rates, began = Rates(), time.monotonic()
 
     def show(snapshots: Sequence[ContainerSnapshot]) -> None:
         rates.add(snapshots)
-        room = max(4, console.size.height - _LINES_AROUND)
-        live.update(snapshot_table(snapshots, rates, max_rows=room, elapsed_s=time.monotonic() - began), refresh=True)
+        height = console.size.height - 1  # the cursor's line
+        shown = snapshot_table(
+            snapshots, rates, max_rows=height, elapsed_s=time.monotonic() - began, height=height
+        )
+        live.update(shown, refresh=True)
 
     return show, live
 
 
 class _Lines:
-    """The picture of whoever reads a log: a line every few seconds, while nothing changes one a minute."""
+    """The display for a log: a line every few seconds, while nothing changes one a minute."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._rates = Rates()
@@ -146,7 +218,10 @@ class _Lines:
     def show(self, snapshots: Sequence[ContainerSnapshot]) -> None:
         self._rates.add(snapshots)
         now = self._now()
-        news = [(each.state, each.reason, each.processed, each.passed_over, each.restoring, each.lag) for each in snapshots]
+        news = [
+            (each.state, each.reason, each.processed, each.error_counts, each.restoring, each.lag)
+            for each in snapshots
+        ]
         if now - self._shown >= (_PLAIN_EVERY_S if news != self._before else _UNCHANGED_EVERY_S):
             self._shown, self._before = now, news
             print(headline(snapshots, self._rates, elapsed_s=now - self._began).plain, flush=True)
@@ -164,29 +239,45 @@ class _JsonLines:
             self._shown = now
             for each in snapshots:
                 figures = {"processed": each.processed, "lag": each.lag}
-                _tell("progress", container=each.container, state=each.state, reason=each.reason, **figures)
+                _show("progress", container=each.container, state=each.state, reason=each.reason, **figures)
 
     def restarted(self, restart: Restart) -> None:
-        _tell("restart", **structs.asdict(restart))
+        _show("restart", **structs.asdict(restart))
 
     def ended(self, result: RunResult) -> None:
         for each in result.containers:
             offsets = {str(ssp): list(span) for ssp, span in each.offsets.items()}
-            _tell("end", **{**structs.asdict(each), "offsets": offsets})
+            _show(
+                "end", **{**structs.asdict(each), "offsets": offsets, "passed_over": _plain(each.passed_over)}
+            )
 
 
-def _tell(event: str, **what: object) -> None:
+def _plain(passed_over: ErrorCounts) -> dict[str, object]:
+    """For JSON: partitions as text, as everywhere."""
+    kinds = [
+        {**structs.asdict(each), "ssp": None if each.ssp is None else str(each.ssp)}
+        for each in passed_over.kinds
+    ]
+    return {**structs.asdict(passed_over), "kinds": kinds}
+
+
+def _show(event: str, **what: object) -> None:
     print_json({"event": event, **what})
     sys.stdout.flush()
 
 
 def _summary(result: RunResult) -> str:
-    done = counted(result.messages, "message") + (f" in {len(result.containers)} containers" if len(result.containers) > 1 else "")
+    done = counted(result.messages, "message") + (
+        f" in {len(result.containers)} containers" if len(result.containers) > 1 else ""
+    )
     rate = f", {result.messages / result.seconds:,.0f}/s" if result.seconds else ""
     said = f"{result.passed_over}; " if result.passed_over else ""
     restarted = [each for each in result.containers if each.restarts]
-    again = "".join(f"; container {each.container} was started again {_times(each.restarts)}" for each in restarted)
-    return f"{result.job}: {_ENDINGS[result.ended]}; {done} in {result.seconds:.1f} s{rate}; {said}committed{again}"
+    again = "".join(
+        f"; container {each.container} was started again {_times(each.restarts)}" for each in restarted
+    )
+    ended = f"{result.job}: {_ENDINGS[result.ended]}; {done} in {result.seconds:.1f} s{rate}"
+    return f"{ended}; {said}committed{again}"
 
 
 def _times(number: int) -> str:

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import codecs
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Annotated, Any
 
-import orjson
 import typer
+from msgspec import Struct
 
-from streambench.cli.job import JobOption, complete_words, split_job, stream_named, systems_of
-from streambench.cli.output import say
+from streambench.cli.envelopes import encoded, envelope_of, milliseconds
+from streambench.cli.job import JobOption, JsonOption, complete_words, split_job, stream_named, systems_of
+from streambench.cli.output import print_json, say
+from streambench.cli.pipes import interruptible, opened_pipe
 from streambench.config import Config
-from streambench.container.writer import Writer, writing
+from streambench.container.outputs.direct_writer import Writer, writing
 from streambench.debug.view import counted
-from streambench.errors import SerdeError, StreambenchError, StreamSystemError, UnknownStreamError, described, no_partition
+from streambench.errors import (
+    SerdeError,
+    StreambenchError,
+    StreamSystemError,
+    UnknownStreamError,
+    described,
+    no_partition,
+)
 from streambench.model import OutgoingMessageEnvelope, SystemStream
-from streambench.serde.api import Serde
-from streambench.serde.builtin import BytesSerde
+from streambench.serde.builtin import BytesSerde, EncodedStringSerde, StringSerde
+from streambench.serde.json_text import check_names_differ, json_value
 from streambench.serde.streams import StreamSerdes
 
 _SOURCE = "streambench send"
@@ -35,27 +44,88 @@ def add_to(app: typer.Typer) -> None:
 def send(
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[JOB.properties] SYSTEM.STREAM", show_default=False, autocompletion=complete_words),
+        typer.Argument(
+            metavar="[JOB.properties] SYSTEM.STREAM", show_default=False, autocompletion=complete_words
+        ),
     ] = None,
     config: JobOption = None,
     source: Annotated[
         Path | None,
-        typer.Option("--input", "-i", metavar="FILE", help="A file with the lines; else standard input.", show_default=False),
+        typer.Option(
+            "--input",
+            "-i",
+            metavar="FILE",
+            help="A file with the lines; else standard input.",
+            show_default=False,
+        ),
     ] = None,
-    key_field: Annotated[str | None, typer.Option(metavar="FIELD", help="The field of each object that is the message's key.")] = None,
+    key_field: Annotated[
+        str | None, typer.Option(metavar="FIELD", help="The field of each object that is the message's key.")
+    ] = None,
     partition: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Send to this partition; else by the key, else in turn.")
+        int | None,
+        typer.Option(min=0, metavar="N", help="Send to this partition; else by the key, else in turn."),
     ] = None,
+    tombstones: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tombstone",
+            metavar="KEY",
+            help="Send null with this key, which deletes it; again for more.",
+            show_default=False,
+        ),
+    ] = None,
+    headers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--header",
+            metavar="NAME=VALUE",
+            help="A header of each message; again for more.",
+            show_default=False,
+        ),
+    ] = None,
+    timestamp: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="The time of each message: milliseconds since 1970, or ISO 8601 with a time zone.",
+        ),
+    ] = None,
+    timestamp_field: Annotated[
+        str | None, typer.Option(metavar="FIELD", help="The field of each object that is its time.")
+    ] = None,
+    envelopes: Annotated[
+        bool,
+        typer.Option(
+            "--envelopes",
+            "-e",
+            help="Each line is a whole message, as peek --json prints it.",
+            show_default=False,
+        ),
+    ] = False,
     text: Annotated[bool, typer.Option("--text", "-t", help="Each line is a text, not JSON.")] = False,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Send lines as they come, not after the end of the input.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Send lines as they come, not after the end of the input.")
+    ] = False,
+    json: JsonOption = False,
 ) -> None:
-    """Send messages to a stream: one JSON value per line, written with the serdes that the configuration names for the stream.
+    """Send messages to a stream: one JSON value per line, written with the serdes that the configuration
+    names for the stream.
 
-    Where it names no serde for messages, or the serde bytes, each line is sent as it stands, JSON or not. With --text, each line is a text
-    (UTF-8), for the serde string for example. --key-field needs lines that are JSON objects in any case. Empty lines are passed over.
+    Where it names no serde for messages, or the serde bytes, each line is sent as it stands, JSON or not.
+    With --text, each line is a text (UTF-8), for the serde string for example. --key-field needs lines that
+    are JSON objects in any case. Empty lines are passed over.
 
-    Returns when all of them are durable. All lines are looked at before the first is sent: where one is wrong, nothing is sent at all. With
-    --follow that cannot be; an error then says how many were sent.
+    Returns when all of them are durable. All lines are looked at before the first is sent: where one is
+    wrong, nothing is sent at all. With --follow that cannot be; an error then says how many were sent.
+
+    With --envelopes a line is an object with the fields message (null is a tombstone), key, timestamp,
+    headers and partition, of which only message must be there: what peek --json prints. So peek and send copy
+    a stream. Bytes that are no text stand in message_base64, key_base64 and headers_base64, and are sent as
+    they are, without a serde.
+
+    With --tombstone nothing is read: for each KEY, written as text or, for a serde of anything else, as JSON,
+    a message of null is sent.
 
     Examples:
 
@@ -64,33 +134,111 @@ def send(
         streambench send log.clicks --input clicks.jsonl --partition 0 -c job.properties
 
         tail -F app.log | streambench send log.lines --text --follow -c job.properties
+
+        streambench send log.users --tombstone alice --header reason=gdpr -c job.properties
+
+        streambench peek log.old --json --limit 1000000 -c job.properties | streambench send log.new
+        --envelopes -c job.properties
     """
     settings, names = split_job(config, words)
     if len(names) != 1:
-        raise typer.BadParameter("to which stream? Give one, as SYSTEM.STREAM" if not names else f"one stream, not {len(names)}")
+        raise typer.BadParameter(
+            "to which stream? Give one, as SYSTEM.STREAM" if not names else f"one stream, not {len(names)}"
+        )
     stream = stream_named(names[0])
+    form = _Form(
+        key_field, partition, timestamp_field, _headers(headers or []), _time(timestamp), text, envelopes
+    )
+    _check_together(form, tombstones, source, follow=follow)
     try:
-        sent = _send(settings, stream, source, key_field, partition, text=text, follow=follow)
+        sent = _send(settings, stream, source, form, tombstones or [], follow=follow)
     except KeyboardInterrupt as interrupt:
         raise KeyboardInterrupt(*(interrupt.args or [_NOTHING])) from None
-    say(f"sent {counted(sent, 'message')} to {stream}")
+    if json:
+        print_json({"stream": str(stream), "messages": sent})
+    else:
+        say(f"sent {counted(sent, 'message')} to {stream}")
+
+
+class _Form(Struct, frozen=True):
+    """The way in which lines become messages, as the options say."""
+
+    key_field: str | None
+    partition: int | None
+    timestamp_field: str | None
+    headers: Mapping[str, bytes] | None
+    timestamp: int | None
+    text: bool
+    envelopes: bool
+
+
+def _headers(given: Sequence[str]) -> dict[str, bytes] | None:
+    headers: dict[str, bytes] = {}
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"{each!r} is no NAME=VALUE", param_hint="--header")
+        if name in headers:
+            raise typer.BadParameter(f"the header {name} is given twice", param_hint="--header")
+        headers[name] = value.encode(errors="surrogateescape")
+    return headers or None
+
+
+def _time(given: str | None) -> int | None:
+    if given is None:
+        return None
+    try:
+        return milliseconds(int(given) if given.removeprefix("-").isdecimal() else given)
+    except SerdeError as error:
+        raise typer.BadParameter(str(error), param_hint="--timestamp") from None
+
+
+def _check_together(
+    form: _Form, tombstones: Sequence[str] | None, source: Path | None, *, follow: bool
+) -> None:
+    """Raise BadParameter for options that exclude each other."""
+    of_lines = {"--key-field": form.key_field, "--timestamp-field": form.timestamp_field, "--text": form.text}
+    of_all = {"--header": form.headers, "--timestamp": form.timestamp}
+    first = ""
+    others: dict[str, object] = {}
+    if tombstones:
+        first, others = (
+            "--tombstone",
+            {**of_lines, "--input": source, "--follow": follow, "--envelopes": form.envelopes},
+        )
+    elif form.envelopes:
+        first, others = "--envelopes", {**of_lines, **of_all}
+    elif form.timestamp_field is not None:
+        first, others = "--timestamp-field", {"--timestamp": form.timestamp}
+    wrong = next((name for name, value in others.items() if value not in (None, False)), None)
+    if wrong is not None:
+        raise typer.BadParameter(f"{first} and {wrong} exclude each other")
 
 
 def _send(
-    settings: Config, stream: SystemStream, source: Path | None, key_field: str | None, partition: int | None, *, text: bool, follow: bool
-) -> int:  # fmt: skip
+    settings: Config,
+    stream: SystemStream,
+    source: Path | None,
+    form: _Form,
+    tombstones: Sequence[str],
+    *,
+    follow: bool,
+) -> int:
     """Send what is in the source; how many messages that was."""
     with systems_of(settings) as systems, ExitStack() as files:
         try:
             partitions = len(systems.metadata([stream])[stream])
         except UnknownStreamError as error:
             raise UnknownStreamError(f"{error}{systems.remedy(stream.system, str(stream))}") from None
-        if partition is not None and partition >= partitions:
-            raise no_partition(stream, partition, partitions)
-        encoder = _Encoder(settings, stream, key_field, partition, text=text)
-        lines = _Lines(source, files)
+        if form.partition is not None and form.partition >= partitions:
+            raise no_partition(stream, form.partition, partitions)
+        encoder = _Encoder(settings, stream, form, partitions)
+        deleted = encoder.tombstones(tombstones)
+        lines = _Lines(None if deleted else source, files)
         with writing(systems, stream, partitions, _SOURCE) as writer:
-            if follow:
+            if deleted:
+                _write(writer, deleted, flush_every=_FLUSH_EVERY)
+            elif follow:
                 _write(writer, encoder.each(lines.once(), lines.name), flush_every=1)
             else:
                 _write(writer, encoder.checked(lines), flush_every=_FLUSH_EVERY)
@@ -102,10 +250,12 @@ class _Lines:
 
     def __init__(self, source: Path | None, files: ExitStack) -> None:
         self.name = str(source) if source is not None else "standard input"
-        if source is not None:
-            self._file: IO[bytes] = files.enter_context(source.open("rb"))
+        if source is None:
+            self._file: IO[bytes] = files.enter_context(interruptible(sys.stdin.buffer))
+        elif source.is_fifo():
+            self._file = files.enter_context(opened_pipe(source))
         else:
-            self._file = sys.stdin.buffer
+            self._file = files.enter_context(source.open("rb"))
 
     def once(self) -> Iterator[bytes]:
         """The lines as they come."""
@@ -121,20 +271,47 @@ class _Lines:
                 yield from self.once()
 
             return self.once(), again()
-        kept: Sequence[bytes] = list(self.once())
+        # list() would not notice a Ctrl-C that comes just before it waits for the next line: it runs no code
+        # in between.
+        kept: Sequence[bytes] = [line for line in self.once()]
         return kept, kept
 
 
 class _Encoder:
     """Makes messages of lines."""
 
-    def __init__(self, config: Config, stream: SystemStream, key_field: str | None, partition: int | None, *, text: bool) -> None:
+    def __init__(self, config: Config, stream: SystemStream, form: _Form, partitions: int) -> None:
         self._stream = stream
-        self._text = text
-        self._key_field = key_field
-        self._partition = partition
-        self._key_serde, self._message_serde = StreamSerdes(config).for_stream(stream)
+        self._form = form
+        self._partitions = partitions
+        self._serdes = self._key_serde, self._message_serde = StreamSerdes(config).for_stream(stream)
         self._as_it_stands = self._message_serde is None or isinstance(self._message_serde, BytesSerde)
+        fields = form.key_field, form.timestamp_field
+        self._is_json = any(each is not None for each in fields) or not (form.text or self._as_it_stands)
+
+    def tombstones(self, keys: Sequence[str]) -> list[OutgoingMessageEnvelope]:
+        """Messages of null with these keys. Raises SerdeError."""
+        form = self._form
+        return [
+            OutgoingMessageEnvelope(
+                self._stream, None, self._written_key(key), None, form.partition, form.timestamp, form.headers
+            )
+            for key in keys
+        ]
+
+    def _written_key(self, key: str) -> bytes | None:
+        """The key that was written on the command line: text, or JSON for a serde of anything else."""
+        if self._key_serde is None or isinstance(
+            self._key_serde, (BytesSerde, StringSerde, EncodedStringSerde)
+        ):
+            return encoded(self._key_serde, key, "key")
+        try:
+            value = json_value(key.encode())
+        except ValueError:
+            value = key
+        if value is None:
+            raise SerdeError("a tombstone needs a key that is not null")
+        return encoded(self._key_serde, value, "key")
 
     def checked(self, lines: _Lines) -> Iterator[OutgoingMessageEnvelope]:
         """All messages, once every line has been found to be right."""
@@ -158,36 +335,52 @@ class _Encoder:
                     raise SerdeError(f"{name}, line {number}: {described(error)}") from error
 
     def _message(self, line: bytes) -> OutgoingMessageEnvelope:
-        is_json = self._key_field is not None or not (self._text or self._as_it_stands)
-        value = self._json(line) if is_json else None
-        key = None if self._key_field is None else _encoded(self._key_serde, self._key(value), "key")
-        message = line if self._as_it_stands else _encoded(self._message_serde, line.decode() if self._text else value, "message")
-        return OutgoingMessageEnvelope(self._stream, message, key, None, self._partition)
+        form = self._form
+        if form.envelopes:
+            envelope = envelope_of(line, self._stream, self._serdes, form.partition)
+            if envelope.partition is not None and envelope.partition >= self._partitions:
+                raise SerdeError(
+                    f"{no_partition(self._stream, envelope.partition, self._partitions)}; --partition N "
+                    "sends all to one"
+                )
+            return envelope
+        value = self._json(line) if self._is_json else None
+        key = (
+            None
+            if form.key_field is None
+            else encoded(self._key_serde, self._field(value, form.key_field, "--key-field"), "key")
+        )
+        time = form.timestamp
+        if form.timestamp_field is not None:
+            time = milliseconds(self._field(value, form.timestamp_field, "--timestamp-field"))
+        message = (
+            line
+            if self._as_it_stands
+            else encoded(self._message_serde, line.decode() if form.text else value, "message")
+        )
+        return OutgoingMessageEnvelope(self._stream, message, key, None, form.partition, time, form.headers)
 
     def _json(self, line: bytes) -> Any:
         try:
-            return orjson.loads(line)
-        except orjson.JSONDecodeError as error:
-            hint = "" if self._text or self._key_field is not None else "; --text sends lines that are none"
+            value = json_value(line)
+        except ValueError as error:
+            hint = (
+                ""
+                if self._form.text or self._form.key_field is not None
+                else "; --text sends lines that are none"
+            )
             raise SerdeError(f"this is not JSON: {error}{hint}") from None
+        check_names_differ(line)
+        return value
 
-    def _key(self, value: Any) -> Any:
+    def _field(self, value: Any, name: str, option: str) -> Any:
         if not isinstance(value, dict):
-            raise SerdeError(f"--key-field {self._key_field} needs a JSON object, not {type(value).__name__}")
-        if self._key_field not in value:
-            raise SerdeError(f"there is no field '{self._key_field}' to take the key from")
-        return value[self._key_field]
-
-
-def _encoded(serde: Serde | None, value: Any, what: str) -> bytes | None:
-    if value is None:
-        return None
-    if serde is None:
-        return value.encode() if isinstance(value, str) else orjson.dumps(value)
-    try:
-        return serde.to_bytes(value)
-    except Exception as error:
-        raise SerdeError(f"the {what} {value!r} cannot be encoded with {type(serde).__name__}: {described(error)}") from error
+            raise SerdeError(f"{option} {name} needs a JSON object, not {type(value).__name__}")
+        if name not in value:
+            raise SerdeError(
+                f"there is no field '{name}' to take the {'key' if option == '--key-field' else 'time'} from"
+            )
+        return value[name]
 
 
 def _write(writer: Writer, messages: Iterable[OutgoingMessageEnvelope], *, flush_every: int) -> None:

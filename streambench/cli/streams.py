@@ -1,4 +1,4 @@
-"""``streambench streams``: what streams there are; making, growing and deleting them."""
+"""``streambench streams``: what streams there are; making, growing, repairing and deleting them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,27 @@ from typing import Annotated, Any
 
 import typer
 
+from streambench.checkpoint.pending import pending_for
 from streambench.cli.groups import COLUMNS, FIGURES, group_rows, readers, silent_systems
-from streambench.cli.job import JobOption, JsonOption, complete_words, is_job, split_job, stream_named, systems_of
-from streambench.cli.output import say, show_rows, tell_error
+from streambench.cli.job import (
+    JobOption,
+    JsonOption,
+    complete_words,
+    is_job,
+    split_job,
+    stream_named,
+    systems_of,
+)
+from streambench.cli.output import print_error, say, show_rows, tell_pending
+from streambench.cli.repair import repair
 from streambench.config import Config
-from streambench.errors import CorruptDataError, StreambenchError, StreamExistsError, StreamSystemError, UnknownStreamError
+from streambench.errors import (
+    CorruptDataError,
+    StreambenchError,
+    StreamExistsError,
+    StreamSystemError,
+    UnknownStreamError,
+)
 from streambench.model import PartitionMetadata, SystemStream
 from streambench.system.listing import Listing, listing
 from streambench.system.systems import Systems
@@ -21,10 +37,11 @@ _COLUMNS = ("stream", "partition", "oldest", "newest", "upcoming")
 # Systems say sooner, and better, why they do not answer.
 _PATIENCE_S = 15.0
 _KEYS_MOVE = (
-    "From now on, many keys go to other partitions than before. What a job keeps for a key stays with the task that had it: "
-    "for keys that move to another task, counts and other state begin anew."
+    "From now on, many keys go to other partitions than before. What a job keeps for a key stays with the "
+    "task that had it: "
+    "for keys that move to another task, counts and other state start from zero."
 )
-_VERBS = ("list", "create", "grow", "delete")
+_VERBS = ("list", "create", "grow", "repair", "delete")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -33,28 +50,52 @@ def add_to(app: typer.Typer) -> None:
 
 def _complete(context: typer.Context, incomplete: str) -> list[str]:
     words = context.params.get("words") or []
-    verbs = [] if any(word in _VERBS for word in words) else [verb for verb in _VERBS if verb.startswith(incomplete)]
+    verbs = (
+        []
+        if any(word in _VERBS for word in words)
+        else [verb for verb in _VERBS if verb.startswith(incomplete)]
+    )
     return [*verbs, *complete_words(context, incomplete)]
 
 
 def streams(
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[JOB.properties] [list|create|grow|delete] [SYSTEM.STREAM]", show_default=False, autocompletion=_complete),
+        typer.Argument(
+            metavar="[JOB.properties] [list|create|grow|repair|delete] [SYSTEM.STREAM]",
+            show_default=False,
+            autocompletion=_complete,
+        ),
     ] = None,
     config: JobOption = None,
-    partitions: Annotated[int | None, typer.Option(min=1, metavar="N", help="create, grow: how many; else as configured, else 1.")] = None,
-    groups: Annotated[bool, typer.Option("--groups", help="Who reads what, and how far: a row per job and partition.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="delete: do not ask.")] = False,
+    partitions: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="create, grow: how many; else as configured, else 1."),
+    ] = None,
+    groups: Annotated[
+        bool, typer.Option("--groups", help="Who reads what, and how far: a row per job and partition.")
+    ] = False,
+    partition: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="repair: this partition only; else all of them.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="repair: only say what would be lost.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="delete, repair: do not ask.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """List the streams of a job's systems, one row per partition; create one; give one more partitions; delete one.
+    """List the streams of a job's systems, one row per partition; create one; give one more partitions;
+    repair one; delete one.
 
-    --groups shows the jobs that read from here: per partition the process that has it, the next message, and how many are left.
+    --groups shows the jobs that read from here: per partition the process that has it, the next message, and
+    how many are left.
 
-    A job that runs sees the partitions of a stream that has grown at its next start. Where messages have keys, many keys go to other
-    partitions from then on: what a job keeps for them (counts, say) stays with its tasks, and begins anew where a key comes to another
-    task. What is there already stays where it is, so that a key's old and new messages are in no order any more.
+    A job that runs sees the partitions of a stream that has grown at its next start. Where messages have
+    keys, many keys go to other partitions from then on: what a job keeps for them (counts, say) stays with
+    its tasks, and starts from zero where a key moves to another task. What is there already stays where it
+    is, so that a key's old and new messages are in no order any more.
+
+    Where files of a log are damaged or missing, repair says what of the stream is lost (offsets, messages,
+    bytes) and, once that is confirmed, moves damaged bytes aside, to files that it names. Reading goes on
+    behind what is lost, whose offsets are given to no other messages.
 
     Examples:
 
@@ -66,6 +107,8 @@ def streams(
 
         streambench streams grow log.numbers --partitions 6 -c job.properties
 
+        streambench streams repair log.numbers --dry-run -c job.properties
+
         streambench streams delete log.numbers -c job.properties
     """
     settings, verb, names = _understood(config, list(words or []))
@@ -73,6 +116,8 @@ def streams(
         raise typer.BadParameter("--partitions goes with create and grow only")
     if partitions is None and verb == "grow":
         raise typer.BadParameter("to how many partitions? Give --partitions")
+    if (partition is not None or dry_run) and verb != "repair":
+        raise typer.BadParameter(f"{'--dry-run' if dry_run else '--partition'} goes with repair only")
     if groups and verb != "list":
         raise typer.BadParameter("--groups only lists")
     if groups:
@@ -80,14 +125,18 @@ def streams(
             only = names[0] if names else None
             silent = silent_systems(settings, only, patience_s=_PATIENCE_S)
             rows = group_rows(settings, systems, only, silent)
-            show_rows(rows, COLUMNS, as_json=json, empty="nothing has been read by any job yet", right=FIGURES)
-        _tell(list(silent.values()))
+            show_rows(
+                rows, COLUMNS, as_json=json, empty="nothing has been read by any job yet", right=FIGURES
+            )
+        _show(list(silent.values()))
     elif verb == "list":
         _list(settings, names[0] if names else None, as_json=json)
     elif verb == "create":
         _create(settings, names[0], partitions)
     elif partitions is not None and verb == "grow":
         _grow(settings, names[0], partitions)
+    elif verb == "repair":
+        repair(settings, names[0], partition, ask=not yes, dry_run=dry_run, as_json=json)
     else:
         _delete(settings, names[0], ask=not yes)
 
@@ -103,7 +152,9 @@ def _understood(option: Any, words: list[str]) -> tuple[Config, str, list[System
         raise typer.BadParameter(f"there is no action '{names[0]}'; there are {', '.join(_VERBS)}")
     if len(names) > 1 or (verb != "list" and not names):
         what = f"one stream, not {len(names)}." if names else "which stream?"
-        raise typer.BadParameter(f"{what} Write: streams list, streams create (or grow, delete) SYSTEM.STREAM")
+        raise typer.BadParameter(
+            f"{what} Write: streams list, streams create (or grow, repair, delete) SYSTEM.STREAM"
+        )
     return settings, verb, [stream_named(name) for name in names]
 
 
@@ -120,23 +171,29 @@ def _list(config: Config, only: SystemStream | None, *, as_json: bool) -> None:
         for stream, partitions in metadata.items():
             for partition, here in sorted(partitions.items()):
                 upcoming = here.upcoming if stream in kept else None
-                yield dict(zip(_COLUMNS, (str(stream), partition, here.oldest, here.newest, upcoming), strict=True))
+                yield dict(
+                    zip(_COLUMNS, (str(stream), partition, here.oldest, here.newest, upcoming), strict=True)
+                )
 
     if metadata or not problems:
         show_rows(rows(), _COLUMNS, as_json=as_json, empty="there are no streams yet", right=_COLUMNS[1:])
-    _tell(problems)
+    tell_pending(pending_for(config, metadata))
+    _show(problems)
 
 
-def _tell(problems: list[StreambenchError]) -> None:
+def _show(problems: list[StreambenchError]) -> None:
     """Say what is wrong, and end with that."""
     for error in problems:
-        tell_error(error)
+        print_error(error)
     if problems:
         raise typer.Exit(1)
 
 
-def _present(systems: Systems, listed: Listing) -> tuple[dict[SystemStream, dict[int, PartitionMetadata]], list[StreambenchError]]:
-    """The streams that are there (one that is only named as an input need not be), and what is wrong with the others."""
+def _present(
+    systems: Systems, listed: Listing
+) -> tuple[dict[SystemStream, dict[int, PartitionMetadata]], list[StreambenchError]]:
+    """The streams that are there (one that is only named as an input need not be), and what is wrong with the
+    others."""
     found: dict[SystemStream, dict[int, PartitionMetadata]] = {}
     problems = list(listed.problems)
     silent: set[str] = set()
@@ -158,18 +215,26 @@ def _create(config: Config, stream: SystemStream, partitions: int | None) -> Non
         try:
             made = systems.create(stream, partitions)
         except StreamExistsError:
-            if partitions is not None or f"systems.{stream.system}.streams.{stream.stream}.partitions" in config:
+            if (
+                partitions is not None
+                or f"systems.{stream.system}.streams.{stream.stream}.partitions" in config
+            ):
                 raise
-            made = False  # nobody asked for another number
+            made = False  # no other number was asked for
         number = len(systems.metadata([stream])[stream])
-    say(f"{stream} {'has been created' if made else 'is there already'}, with {number} partition{'s' if number != 1 else ''}")
+    say(
+        f"{stream} {'has been created' if made else 'is there already'}, with {number} "
+        f"partition{'s' if number != 1 else ''}"
+    )
 
 
 def _grow(config: Config, stream: SystemStream, partitions: int) -> None:
     with systems_of(config) as systems:
         before = len(systems.metadata([stream])[stream])
         if partitions < before:
-            raise StreamExistsError(f"{stream} has {before} partitions; a stream can get more of them, not fewer")
+            raise StreamExistsError(
+                f"{stream} has {before} partitions; a stream can get more of them, not fewer"
+            )
         systems.admin(stream.system).grow(stream, partitions)
     say(f"{stream} has {partitions} partition{'s' if partitions != 1 else ''} now; it had {before}")
     if partitions > before:
@@ -180,10 +245,12 @@ def _delete(config: Config, stream: SystemStream, *, ask: bool) -> None:
     with systems_of(config) as systems:
         systems.metadata([stream])
         if ask and not sys.stdin.isatty():
-            raise typer.BadParameter(f"{stream} would be deleted with all it holds, and there is no terminal to ask at: give --yes")
+            raise typer.BadParameter(
+                f"{stream} would be deleted with all it holds, and there is no terminal to ask at: give --yes"
+            )
         jobs = readers(config, stream)
-        told = f" (jobs that have read it: {', '.join(jobs)})" if jobs else ""
-        if ask and not typer.confirm(f"Delete {stream} with all it holds?{told}"):
+        read_by = f" (jobs that have read it: {', '.join(jobs)})" if jobs else ""
+        if ask and not typer.confirm(f"Delete {stream} with all it holds?{read_by}"):
             raise typer.Exit(1)
         systems.admin(stream.system).delete(stream)
-    say(f"{stream} has been deleted{told}")
+    say(f"{stream} has been deleted{read_by}")

@@ -13,7 +13,7 @@ from msgspec import structs
 
 import streambench as sb
 from streambench.cli.run import _Lines
-from streambench.container.snapshot import ContainerSnapshot
+from streambench.container.observe.snapshot import ContainerSnapshot
 from tests.job.project import Project
 
 C = ("-c", "job.properties")
@@ -24,8 +24,18 @@ def lines(*values: Any) -> str:
 
 
 def test_a_stream_is_created_filled_processed_and_read(project: Project) -> None:
-    assert project.ok("streams", "create", "log.numbers", "--partitions", "3", *C) == "log.numbers has been created, with 3 partitions\n"
-    sent = project.ok("send", "log.numbers", "--key-field", "k", *C, stdin=lines(*({"k": f"k{n}", "n": n} for n in range(9))))
+    assert (
+        project.ok("streams", "create", "log.numbers", "--partitions", "3", *C)
+        == "log.numbers has been created, with 3 partitions\n"
+    )
+    sent = project.ok(
+        "send",
+        "log.numbers",
+        "--key-field",
+        "k",
+        *C,
+        stdin=lines(*({"k": f"k{n}", "n": n} for n in range(9))),
+    )
     assert sent == "sent 9 messages to log.numbers\n"
     project.ok("run", "job.properties", "--messages", "4")
     assert "5 messages" in project.ok("run", "job.properties", "--until", "caught-up")
@@ -54,13 +64,17 @@ def test_the_configuration_may_come_first_or_behind_the_verb(project: Project) -
 def test_creating_what_is_there_already_changes_nothing(project: Project) -> None:
     project.fill(4, partitions=2)
     assert "is there already" in project.ok("streams", "create", "log.numbers", "--partitions", "2", *C)
-    assert "with 2 partitions and not 3" in project.fails("streams", "create", "log.numbers", "--partitions", "3", *C)
+    assert "with 2 partitions and not 3" in project.fails(
+        "streams", "create", "log.numbers", "--partitions", "3", *C
+    )
     assert len(project.rows("peek", "log.numbers", "--limit", "9")) == 4
 
 
 def test_who_asks_for_no_number_of_partitions_is_content_with_those_there_are(project: Project) -> None:
     project.fill(0, partitions=5)
-    assert "log.numbers is there already, with 5 partitions" in project.ok("streams", "create", "log.numbers", *C)
+    assert "log.numbers is there already, with 5 partitions" in project.ok(
+        "streams", "create", "log.numbers", *C
+    )
     project.configure({"systems.log.streams.numbers.partitions": 4})
     assert "with 5 partitions and not 4" in project.fails("streams", "create", "log.numbers", *C)
 
@@ -93,7 +107,9 @@ def test_all_inputs_may_be_passed_over_up_to_now(project: Project) -> None:
 def test_a_deleted_stream_is_gone(project: Project) -> None:
     project.fill(1)
     project.ok("streams", "grow", "log.numbers", "--partitions", "5", *C)
-    assert "can get more of them, not fewer" in project.fails("streams", "grow", "log.numbers", "--partitions", "4", *C)
+    assert "can get more of them, not fewer" in project.fails(
+        "streams", "grow", "log.numbers", "--partitions", "4", *C
+    )
     assert len(project.rows("streams", "list")) == 5
     assert "--yes" in project.run("streams", "delete", "log.numbers", *C).stderr
     project.ok("streams", "delete", "log.numbers", "--yes", *C)
@@ -103,12 +119,18 @@ def test_a_deleted_stream_is_gone(project: Project) -> None:
 def test_whose_checkpoints_a_deleted_stream_leaves_without_meaning_is_told(project: Project) -> None:
     project.fill(10)
     project.ok("run", "job.properties", "--until", "caught-up")
-    assert "deleted (jobs that have read it: up-1)" in project.ok("streams", "delete", "log.numbers", "--yes", *C)
+    assert "deleted (jobs that have read it: up-1)" in project.ok(
+        "streams", "delete", "log.numbers", "--yes", *C
+    )
     project.fill(6)
     told = project.run("checkpoints", "--json", *C)
-    assert [(row["next"], row["lag"]) for row in map(json.loads, told.stdout.splitlines())] == [("5", None)] * 2
+    assert [(row["next"], row["lag"]) for row in map(json.loads, told.stdout.splitlines())] == [
+        ("5", None)
+    ] * 2
     assert "log.numbers.1 is not what it was when Partition 1 made its checkpoint" in told.stderr
-    assert {row["lag"] for row in map(json.loads, project.ok("streams", "--groups", "--json", *C).splitlines())} == {None}
+    assert {
+        row["lag"] for row in map(json.loads, project.ok("streams", "--groups", "--json", *C).splitlines())
+    } == {None}
 
 
 def test_who_chooses_a_place_in_a_stream_that_was_made_anew_is_asked_nothing_more(project: Project) -> None:
@@ -129,20 +151,28 @@ def test_lines_come_from_a_file_and_go_to_the_named_partition(project: Project) 
     (project.directory / "in.jsonl").write_text(lines({"n": 1}, {"n": 2}) + "\n")
     project.ok("send", "log.numbers", "--input", "in.jsonl", "--partition", "2", *C)
     rows = project.rows("peek", "log.numbers")
-    assert [(row["partition"], row["key"], row["message"]) for row in rows] == [(2, None, {"n": 1}), (2, None, {"n": 2})]
+    assert [(row["partition"], row["key"], row["message"]) for row in rows] == [
+        (2, None, {"n": 1}),
+        (2, None, {"n": 2}),
+    ]
 
 
 def test_without_a_serde_lines_are_sent_as_they_stand(project: Project) -> None:
     project.configure({"systems.log.samza.msg.serde": None, "systems.log.samza.key.serde": None})
     project.fill(0, partitions=1)
     project.ok("send", "log.numbers", "--key-field", "k", *C, stdin='{"k": 7,  "b": 1}\n')
-    assert [(row["key"], row["message"]) for row in project.rows("peek", "log.numbers")] == [("7", '{"k": 7,  "b": 1}')]
+    assert [(row["key"], row["message"]) for row in project.rows("peek", "log.numbers")] == [
+        ("7", '{"k": 7,  "b": 1}')
+    ]
 
 
 @pytest.mark.parametrize(
-    ("serde", "arguments"), [(None, ()), ("bytes", ()), (None, ("--text",)), ("bytes", ("--text",)), ("string", ("--text",))]
+    ("serde", "arguments"),
+    [(None, ()), ("bytes", ()), (None, ("--text",)), ("bytes", ("--text",)), ("string", ("--text",))],
 )
-def test_lines_that_are_no_json_are_sent_where_none_is_wanted(project: Project, serde: str | None, arguments: tuple[str, ...]) -> None:
+def test_lines_that_are_no_json_are_sent_where_none_is_wanted(
+    project: Project, serde: str | None, arguments: tuple[str, ...]
+) -> None:
     project.configure({"systems.log.samza.msg.serde": serde})
     project.fill(0, partitions=1)
     project.ok("send", "log.numbers", *arguments, *C, stdin="GET /a  200\n\n  ä {\r\nnull\n")
@@ -153,8 +183,12 @@ def test_a_text_may_be_json_that_has_the_key_in_it(project: Project) -> None:
     project.configure({"systems.log.samza.msg.serde": "string"})
     project.fill(0, partitions=1)
     project.ok("send", "log.numbers", "--text", "--key-field", "k", *C, stdin='{"k": "a",  "b": 1}\n')
-    assert [(row["key"], row["message"]) for row in project.rows("peek", "log.numbers")] == [("a", '{"k": "a",  "b": 1}')]
-    assert "line 1: this is not JSON" in project.fails("send", "log.numbers", "--text", "--key-field", "k", *C, stdin="k=a\n")
+    assert [(row["key"], row["message"]) for row in project.rows("peek", "log.numbers")] == [
+        ("a", '{"k": "a",  "b": 1}')
+    ]
+    assert "line 1: this is not JSON" in project.fails(
+        "send", "log.numbers", "--text", "--key-field", "k", *C, stdin="k=a\n"
+    )
 
 
 def test_with_the_string_serde_lines_are_json_unless_they_are_said_to_be_texts(project: Project) -> None:
@@ -178,8 +212,13 @@ def test_lines_that_are_followed_are_sent_as_they_come(project: Project) -> None
 
 def test_peek_begins_where_it_is_told_and_ends_at_the_limit(project: Project) -> None:
     project.fill(10, partitions=2)
-    assert [row["offset"] for row in project.rows("peek", "log.numbers", "--partition", "1", "--from", "3")] == ["3", "4"]
-    assert sorted(row["message"]["n"] for row in project.rows("peek", "log.numbers", "--from", "newest")) == [8, 9]
+    assert [
+        row["offset"] for row in project.rows("peek", "log.numbers", "--partition", "1", "--from", "3")
+    ] == ["3", "4"]
+    assert sorted(row["message"]["n"] for row in project.rows("peek", "log.numbers", "--from", "newest")) == [
+        8,
+        9,
+    ]
     assert len(project.rows("peek", "log.numbers", "--limit", "3")) == 3
 
 
@@ -272,7 +311,8 @@ def test_after_a_kill_nothing_is_lost_and_the_checkpoint_is_whole(project: Proje
     with project.start("run", "job.properties") as job:
         project.await_reached()
         job.kill()
-    # What was done since the last commit is done again, what was committed is not: each number is there, the committed ones once.
+    # What was done since the last commit is done again, what was committed is not: each number is there, the
+    # committed ones once.
     assert {row["partition"]: int(row["next"]) for row in project.rows("checkpoints")} == committed
     project.configure()
     project.ok("run", "job.properties", "--until", "caught-up")
@@ -287,7 +327,10 @@ def test_a_run_can_be_rewound_to_the_beginning_and_to_a_place(project: Project) 
     project.fill(10)
     project.ok("run", "job.properties", "--until", "caught-up")
     project.ok("checkpoints", "--rewind", "log.numbers.1@3", "--yes", *C)
-    assert [(row["partition"], row["next"], row["lag"]) for row in project.rows("checkpoints")] == [(0, "5", 0), (1, "3", 2)]
+    assert [(row["partition"], row["next"], row["lag"]) for row in project.rows("checkpoints")] == [
+        (0, "5", 0),
+        (1, "3", 2),
+    ]
     assert "2 messages" in project.ok("run", "job.properties", "--until", "caught-up")
     project.ok("checkpoints", "--rewind", "Partition 0=oldest", "--yes", *C)
     assert "5 messages" in project.ok("run", "job.properties", "--until", "caught-up")
@@ -325,7 +368,9 @@ def test_a_run_can_be_rewound_to_a_commit_of_its_history(project: Project) -> No
     project.ok("run", "job.properties", "--until", "caught-up")
     history = project.rows("checkpoints", "--history")
     chosen = next(row for row in history if row["processed"] is not None)
-    again = sum(row["again"] for row in history if row["commit"] == chosen["commit"] and row["processed"] is not None)
+    again = sum(
+        row["again"] for row in history if row["commit"] == chosen["commit"] and row["processed"] is not None
+    )
     assert again == 6
     project.ok("checkpoints", "--rewind", chosen["commit"], "--yes", *C)
     assert "6 messages" in project.ok("run", "job.properties", "--until", "caught-up")
@@ -349,7 +394,9 @@ def test_two_wishes_make_one_rewind(project: Project) -> None:
 
 
 def test_doctor_finds_what_this_installation_has(project: Project) -> None:
-    found = {row["what"]: row["state"] for row in map(json.loads, project.ok("doctor", "--json").splitlines())}
+    found = {
+        row["what"]: row["state"] for row in map(json.loads, project.ok("doctor", "--json").splitlines())
+    }
     assert found["python"] == found["pyarrow"] == found["crc32c"] == "found"
     assert {"java", "pandas", "PYSPARK_PYTHON", "browser", "cc"} <= set(found)
 
@@ -381,20 +428,27 @@ def test_a_reader_that_goes_away_ends_a_listing_quietly(project: Project) -> Non
 def test_the_python_call_and_the_command_agree_on_checkpoints(project: Project) -> None:
     project.fill(4)
     sb.run(project.config)
-    assert [(row["task"], row["processed"]) for row in project.rows("checkpoints")] == [("Partition 0", "1"), ("Partition 1", "1")]
-
+    assert [(row["task"], row["processed"]) for row in project.rows("checkpoints")] == [
+        ("Partition 0", "1"),
+        ("Partition 1", "1"),
+    ]
 
 
 def test_the_installed_command_runs_in_a_process_of_its_own(project: Project) -> None:
     project.fill(5)
-    for arguments, expected in ((("run", "job.properties", "--until", "caught-up"), "5 messages"), (("--version",), sb.__version__)):
+    for arguments, expected in (
+        (("run", "job.properties", "--until", "caught-up"), "5 messages"),
+        (("--version",), sb.__version__),
+    ):
         with project.start(*arguments) as job:
             out, errors = job.communicate()
         assert job.returncode == 0, errors
         assert expected in out
 
 
-def test_a_line_that_says_nothing_new_is_shown_once_a_minute_at_most(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_that_says_nothing_new_is_shown_once_a_minute_at_most(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     now = 0.0
     lines = _Lines(lambda: now)
     idle = ContainerSnapshot("up-1", 0, "running", "", 0, 5, (), (), {}, {})

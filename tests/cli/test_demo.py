@@ -64,24 +64,49 @@ def test_flights_of_ones_own_are_counted_without_the_cancelled_ones(project: Pro
     assert "sent 12 flights (1 without a delay left out)" in said
     assert "12 flights, 2 airports" in said
     kept: dict[str, Any] = {}
-    for line in project.ok("peek", "-c", "shown/delays.properties", "log.airports-changelog", "--limit", "1000", "--json").splitlines():
+    for line in project.ok(
+        "peek", "-c", "shown/delays.properties", "log.airports-changelog", "--limit", "1000", "--json"
+    ).splitlines():
         row = json.loads(line)
         kept[row["key"]] = row["message"]
-    assert kept == {"DTW": {"flights": 6, "delay": 243, "late": 3}, "LAS": {"flights": 6, "delay": 33, "late": 3}}
+    assert kept == {
+        "DTW": {"flights": 6, "delay": 243, "late": 3},
+        "LAS": {"flights": 6, "delay": 33, "late": 3},
+    }
 
 
 @pytest.mark.parametrize(
     ("name", "text", "error"),
     [
-        ("no.jsonl", '{"date": "2001/01/01 06:10", "delay": 1, "origin": "DTW"}\n{"date"\n', "no.jsonl, line 2: not JSON"),
+        (
+            "no.jsonl",
+            '{"date": "2001/01/01 06:10", "delay": 1, "origin": "DTW"}\n{"date"\n',
+            "no.jsonl, line 2: not JSON",
+        ),
         ("list.jsonl", "[1, 2]\n", "list.jsonl, line 1: a flight is a JSON object"),
-        ("lacks.jsonl", '{"date": "2001/01/01 06:10", "delay": 1}\n', "lacks.jsonl, line 1: there is no 'origin'"),
-        ("word.csv", "date,delay,origin\n2001/01/01 06:10,soon,DTW\n", "word.csv, line 2: could not convert string to float: 'soon'"),
+        (
+            "lacks.jsonl",
+            '{"date": "2001/01/01 06:10", "delay": 1}\n',
+            "lacks.jsonl, line 1: there is no 'origin'",
+        ),
+        (
+            "word.csv",
+            "date,delay,origin\n2001/01/01 06:10,soon,DTW\n",
+            "word.csv, line 2: could not convert string to float: 'soon'",
+        ),
         ("date.csv", "date,delay,origin\n2001/01/01 06:10,1,DTW\nyesterday,2,DTW\n", "date.csv, line 3: "),
         ("nan.csv", "date,delay,origin\n2001/01/01 06:10,inf,DTW\n", "nan.csv, line 2: "),
         ("short.csv", "date,delay,origin\n2001/01/01 06:10,1\n", "short.csv, line 2: there is no 'origin'"),
-        ("list.jsonl", '{"date": "2001/01/01 06:10", "delay": [1], "origin": "DTW"}\n', "list.jsonl, line 1: "),
-        ("split.csv", 'date,delay,origin,note\n2001/01/01 06:10,1,DTW,"a\nb"\n2001/01/01 06:10,x,DTW,c\n', "split.csv, line 4: "),
+        (
+            "list.jsonl",
+            '{"date": "2001/01/01 06:10", "delay": [1], "origin": "DTW"}\n',
+            "list.jsonl, line 1: ",
+        ),
+        (
+            "split.csv",
+            'date,delay,origin,note\n2001/01/01 06:10,1,DTW,"a\nb"\n2001/01/01 06:10,x,DTW,c\n',
+            "split.csv, line 4: ",
+        ),
         ("empty.csv", "", "empty.csv has no flights"),
         ("gone.jsonl", None, "gone.jsonl"),
     ],

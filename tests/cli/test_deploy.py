@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import queue
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from streambench.cli.deploy import _Display
+from streambench.errors import StreambenchError
 from streambench.model import SystemStreamPartition
-from streambench.spark import DeployedContainer, DeployResult
+from streambench.spark import DeployedContainer, DeployProgress, DeployResult
 from tests.job.project import Project
 
 IN = [SystemStreamPartition("log", "numbers", number) for number in range(4)]
 
 
-def container(number: int, partitions: Mapping[SystemStreamPartition, int], **values: Any) -> DeployedContainer:
+def container(
+    number: int, partitions: Mapping[SystemStreamPartition, int], **values: Any
+) -> DeployedContainer:
     """A container that has read so many offsets of these partitions."""
-    return DeployedContainer(number=number, tasks=(), offsets={ssp: ("0", str(end)) for ssp, end in partitions.items()}, **values)
+    return DeployedContainer(
+        number=number, tasks=(), offsets={ssp: ("0", str(end)) for ssp, end in partitions.items()}, **values
+    )
 
 
 def table(project: Project, monkeypatch: pytest.MonkeyPatch, *containers: DeployedContainer) -> list[str]:
     """What is said of these, line by line."""
     result = DeployResult(job="up-1", containers=containers, seconds=9, generation=1, rounds=1)
     monkeypatch.setattr("streambench.spark.deploy", lambda *_, **__: result)
-    return [line.rstrip() for line in project.ok("deploy", "job.properties").splitlines()]
+    first, *lines = [line.rstrip() for line in project.ok("deploy", "job.properties").splitlines()]
+    assert first == "planning"
+    return lines
 
 
 def test_each_partition_has_its_own_number_of_messages_and_each_container_its_seconds_once(
@@ -31,7 +40,12 @@ def test_each_partition_has_its_own_number_of_messages_and_each_container_its_se
 ) -> None:
     counts = {IN[1]: 9, IN[0]: 3}  # of the one some offsets hold no message, as in a log that was compacted
     first = container(0, {IN[0]: 8, IN[1]: 9}, messages=12, messages_by_partition=counts, seconds=3.25)
-    assert table(project, monkeypatch, first, container(1, {IN[2]: 5}, messages=5, messages_by_partition={IN[2]: 5}, seconds=1)) == [
+    assert table(
+        project,
+        monkeypatch,
+        first,
+        container(1, {IN[2]: 5}, messages=5, messages_by_partition={IN[2]: 5}, seconds=1),
+    ) == [
         "container  partition      from  to  messages  seconds",
         "        0  log.numbers.0     0   8         3      3.2",
         "        0  log.numbers.1     0   9         9",
@@ -51,5 +65,107 @@ def test_where_nobody_knows_of_which_partition_messages_are_their_number_stands_
     ]
 
 
-def test_a_container_without_a_message_has_none_in_each_partition(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [line.split()[4] for line in table(project, monkeypatch, container(0, {IN[0]: 0, IN[1]: 0}))[1:3]] == ["0", "0"]
+def test_a_container_without_a_message_has_none_in_each_partition(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert [
+        line.split()[4] for line in table(project, monkeypatch, container(0, {IN[0]: 0, IN[1]: 0}))[1:3]
+    ] == ["0", "0"]
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def progress(seconds: float, messages: int = 0, **values: Any) -> DeployProgress:
+    return DeployProgress(
+        containers=2, active=1, messages=messages, total=10, seconds=seconds, **{"done": 0, **values}
+    )
+
+
+def test_progress_is_told_at_once_and_then_every_few_seconds_by_one_clock() -> None:
+    lines, clock = [], Clock()
+    display = _Display(lines.append, 5.0, clock)
+    with display:
+        assert lines == ["planning"]
+        display.show(progress(1.0, stage="starting Spark"))
+        display.show(progress(40.0))
+        display.show(progress(41.0, 3))
+        clock.now = 5.0
+        display.show(progress(45.0, 6))
+        display.show(progress(46.0, 10, done=2))
+    assert lines == [
+        "planning",
+        "round 1: starting Spark, 1.0 s",
+        "round 1: 0 of 10 messages, 0 of 2 containers done, 1 running, 40.0 s",
+        "round 1: 6 of 10 messages, 0 of 2 containers done, 1 running, 45.0 s",
+    ]
+
+
+def test_progress_goes_on_counting_while_spark_says_nothing() -> None:
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+    clock = Clock()
+    display = _Display(lines.put, 0.01, clock)
+    with display:
+        display.show(progress(1.0, stage="starting Spark"))
+        clock.now = 30.0
+        shown = iter(lambda: lines.get(timeout=60), "round 1: starting Spark, 31.0 s")
+        assert set(shown) <= {"planning", "round 1: starting Spark, 1.0 s"}
+
+
+def test_the_first_line_comes_before_spark_is_even_imported(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise StreambenchError("no Spark here")
+
+    monkeypatch.setattr("streambench.spark.deploy", refuse)
+    done = project.run("deploy", "job.properties")
+    assert (done.returncode, done.stdout.splitlines()) == (1, ["planning"])
+
+
+def test_a_reporter_that_reports_nothing_from_spark_is_told(project: Project) -> None:
+    project.configure({"metrics.reporters": "prom", "metrics.reporter.prom.class": "prometheus"})
+    project.fill(2)
+    done = project.run("deploy", "job.properties", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "metrics.reporters: prom is left out on Spark" in done.stderr
+    assert "class=snapshot" in done.stderr
+
+
+def test_a_dry_run_shows_tasks_offsets_and_lag_and_writes_nothing(project: Project) -> None:
+    project.configure({"job.container.count": "2", "systems.log.samza.offset.default": "oldest"})
+    project.fill(5, partitions=2)
+    before = {path: path.read_bytes() for path in sorted(project.directory.rglob("*")) if path.is_file()}
+    told = [line.rstrip() for line in project.ok("deploy", "job.properties", "--dry-run").splitlines()]
+    assert told[:3] == [
+        "container  tasks        partition      from  to  lag",
+        "        0  Partition 0  log.numbers.0     0   3    3",
+        "        1  Partition 1  log.numbers.1     0   2    2",
+    ]
+    assert told[3].endswith("a dry run; nothing was started; lag: 3 in container 0, 2 in container 1")
+    first, second = project.rows("deploy", "--dry-run")
+    assert first == {
+        "container": 0, "tasks": ["Partition 0"], "lag": 3,
+        "partitions": [{"partition": "log.numbers.0", "from": "0", "to": "3", "lag": 3}],
+    }  # fmt: skip
+    assert second["lag"] == 2
+    assert {
+        path: path.read_bytes() for path in sorted(project.directory.rglob("*")) if path.is_file()
+    } == before
+
+
+def test_a_deployment_is_told_as_json_one_container_a_line(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = {IN[1]: 9, IN[0]: 3}
+    ran = container(0, {IN[0]: 8, IN[1]: 9}, messages=12, messages_by_partition=counts, seconds=3.25)
+    result = DeployResult(job="up-1", containers=(ran,), seconds=9, generation=1, rounds=1)
+    monkeypatch.setattr("streambench.spark.deploy", lambda *_, **__: result)
+    (row,) = project.rows("deploy")
+    partitions = row.pop("partitions")
+    assert row == {"container": 0, "tasks": [], "messages": 12, "seconds": 3.25, "error": None, "attempt": 0}
+    assert partitions[1] == {"partition": "log.numbers.1", "from": "0", "to": "9", "messages": 9}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
 import pytest
 
+from streambench.cli.commands import HELP, load
 from tests.job.project import Project
 
 INTERRUPTED = """
@@ -22,14 +24,95 @@ main()
 """
 
 
-@pytest.mark.parametrize("module", ["streambench.cli.app", "typer", "streambench.cli.peek"])
+@pytest.mark.parametrize("module", ["streambench.cli.app", "typer", "streambench.cli.keys"])
 def test_ctrl_c_while_it_starts_ends_it_without_a_traceback(module: str) -> None:
-    done = subprocess.run([sys.executable, "-c", INTERRUPTED.format(module=module)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED.format(module=module)], capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 def test_it_begins_where_nothing_heavy_is_imported_yet(project: Project) -> None:
     begun = "import sys, streambench.cli.entry; print([name for name in ('typer', 'rich', 'pyarrow') if name in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", begun], capture_output=True, text=True, check=True).stdout == "[]\n"
+    assert (
+        subprocess.run([sys.executable, "-c", begun], capture_output=True, text=True, check=True).stdout
+        == "[]\n"
+    )
     done = subprocess.run(project.command("--version"), capture_output=True, text=True, check=True)
     assert done.stdout.startswith("streambench ")
+
+
+IMPORTED = """
+import atexit, sys
+atexit.register(lambda: print(*sys.modules, file=sys.stderr))
+sys.argv = ["streambench", *{arguments!r}]
+from streambench.cli.entry import main
+main()
+"""
+HEAVY = {"pyarrow", "numpy", "pandas", "polars", "pyspark", "kafka", "pika", "httpx", "rocksdict"}
+COMMANDS = {f"streambench.cli.{name}" for name in HELP}
+
+
+def imported(*arguments: str, completing: str | None = None) -> tuple[str, set[str]]:
+    """What the command line prints, and the modules that it has imported by then."""
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("_STREAMBENCH", "COMP_"))
+    }
+    if completing is not None:
+        place = str(len(completing.split(" ")) - 1)
+        environment |= {
+            "_STREAMBENCH_COMPLETE": "complete_bash",
+            "COMP_WORDS": completing,
+            "COMP_CWORD": place,
+        }
+    program = [sys.executable, "-c", IMPORTED.format(arguments=arguments)]
+    done = subprocess.run(program, env=environment, capture_output=True, text=True, check=True)
+    return done.stdout, set(done.stderr.split())
+
+
+def test_the_version_and_the_help_import_no_command() -> None:
+    for option in ("--version", "--help"):
+        said, modules = imported(option)
+        assert "streambench" in said
+        assert not modules & (HEAVY | COMMANDS)
+    assert "rich" not in imported("--version")[1]
+
+
+@pytest.mark.parametrize("command", HELP)
+def test_the_help_of_a_command_imports_that_command_and_nothing_heavy(command: str) -> None:
+    modules = (
+        imported(command, "--help")[1] if command != "bench" else imported(completing="streambench bench ")[1]
+    )
+    with_its_own = {f"streambench.cli.{command}"} | (
+        {"streambench.cli.run", "streambench.cli.deploy"} if command == "demo" else set()
+    )
+    assert modules & COMMANDS == with_its_own
+    assert not modules & HEAVY
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("streambench pe", "peek"),
+        ("streambench ", "checkpoints"),
+        ("streambench run --un", "--until"),
+        ("streambench kafka st", "status"),
+    ],
+)
+def test_the_tab_key_offers_names_without_importing_anything_heavy(words: str, offered: str) -> None:
+    said, modules = imported(completing=words)
+    assert offered in said.split()
+    assert not modules & HEAVY
+    assert (
+        modules & COMMANDS <= {f"streambench.cli.{words.split()[1]}"}
+        if len(words.split()) > 2
+        else not modules & COMMANDS
+    )
+
+
+@pytest.mark.parametrize("name", HELP)
+def test_every_name_of_the_help_is_a_command(name: str) -> None:
+    command = load(name)
+    assert command.name == name
+    assert command.help
+    assert HELP[name].endswith(".")

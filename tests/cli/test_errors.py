@@ -1,4 +1,5 @@
-"""What is wrong is said in one line that names the place; nothing is half written, and the exit code tells failure from wrong use."""
+"""What is wrong is said in one line that names the place; nothing is half written, and the exit code tells
+failure from wrong use."""
 
 from __future__ import annotations
 
@@ -29,18 +30,29 @@ def test_streams_that_do_not_exist_are_named_by_every_command(project: Project) 
 
 def test_a_partition_out_of_range_is_refused_before_anything_is_sent(project: Project) -> None:
     project.fill(0, partitions=2)
-    assert "log.numbers has no partition 2; it has 2" in project.fails("send", "log.numbers", "--partition", "2", *C, stdin='{"n": 1}\n')
-    assert "log.numbers has no partition 2; it has 2" in project.fails("peek", "log.numbers", "--partition", "2", *C)
+    assert "log.numbers has no partition 2; it has 2" in project.fails(
+        "send", "log.numbers", "--partition", "2", *C, stdin='{"n": 1}\n'
+    )
+    assert "log.numbers has no partition 2; it has 2" in project.fails(
+        "peek", "log.numbers", "--partition", "2", *C
+    )
     assert project.rows("peek", "log.numbers") == []
 
 
 @pytest.mark.parametrize(
     ("bad", "reason"),
-    [("{not json", "not JSON"), ('{"n": 1}', "no field 'k'"), ("[1]", "needs a JSON object"), ('{"k": 5}', "key 5 cannot be encoded")],
+    [
+        ("{not json", "not JSON"),
+        ('{"n": 1}', "no field 'k'"),
+        ("[1]", "needs a JSON object"),
+        ('{"k": 5}', "key 5 cannot be encoded"),
+    ],
 )
 def test_a_bad_line_is_named_and_nothing_is_sent(project: Project, bad: str, reason: str) -> None:
     project.fill(0, partitions=1)
-    error = project.fails("send", "log.numbers", "--key-field", "k", *C, stdin=f'{{"k": "a"}}\n\n{bad}\n{{"k": "b"}}\n')
+    error = project.fails(
+        "send", "log.numbers", "--key-field", "k", *C, stdin=f'{{"k": "a"}}\n\n{bad}\n{{"k": "b"}}\n'
+    )
     assert "standard input, line 3: " in error and reason in error and error.endswith("nothing has been sent")
     assert project.rows("peek", "log.numbers") == []
 
@@ -66,13 +78,19 @@ def test_a_task_that_ends_python_has_not_done_what_was_asked(project: Project) -
     project.configure({"task.class": "ends.py:Ends"})
     done = project.run("run", "job.properties", "--until", "caught-up")
     assert done.returncode == 1
-    assert "error: the task called sys.exit(0)" in done.stderr and "ends.py" in done.stderr and "Traceback" not in done.stderr
+    assert (
+        "sys.exit(0) was called (ends.py:4)" in done.stderr
+        and "ends.py" in done.stderr
+        and "Traceback" not in done.stderr
+    )
 
 
 def test_a_message_that_is_too_large_is_refused(project: Project) -> None:
     project.configure({"systems.log.max.message.bytes": 1000})
     project.fill(0, partitions=1)
-    assert "max.message.bytes" in project.fails("send", "log.numbers", *C, stdin=json.dumps("x" * 2000) + "\n")
+    assert "max.message.bytes" in project.fails(
+        "send", "log.numbers", *C, stdin=json.dumps("x" * 2000) + "\n"
+    )
     assert project.rows("peek", "log.numbers") == []
 
 
@@ -82,8 +100,12 @@ def test_a_task_that_raises_is_shown_with_its_message_and_its_own_lines_only(pro
     done = project.run(*RUN)
     assert done.returncode == 1
     first, *frames = done.stderr.splitlines()
-    assert first == "error: Partition 1 failed at log.numbers.1@3, key 'k7': ZeroDivisionError: division by zero"
-    assert [line.split('"')[1] for line in frames if line.startswith("  File ")] == [str(project.directory / "task.py")] * 2
+    assert (
+        first == "error: Partition 1 failed at log.numbers.1@3, key 'k7': ZeroDivisionError: division by zero"
+    )
+    assert [line.split('"')[1] for line in frames if line.startswith("  File ")] == [
+        str(project.directory / "task.py")
+    ] * 2
     assert 'return message["n"] / 0' in frames[-2] + frames[-1]
     assert all(row["processed"] is None for row in project.rows("checkpoints"))
 
@@ -93,7 +115,9 @@ def test_a_task_that_raises_in_a_process_of_its_own_is_shown_with_its_container(
     project.configure({"task.class": "task.py:Raises", "job.container.count": 2})
     done = project.run(*RUN)
     assert done.returncode == 1
-    assert done.stderr.startswith("error: container 1: Partition 1 failed at log.numbers.1@3, key 'k7': ZeroDivisionError")
+    assert done.stderr.startswith(
+        "error: container 1: Partition 1 failed at log.numbers.1@3, key 'k7': ZeroDivisionError"
+    )
     assert 'return message["n"] / 0' in done.stderr
     assert "Traceback" not in done.stderr and "streambench/" not in done.stderr
 
@@ -160,13 +184,24 @@ def test_an_unknown_place_to_go_back_to_changes_nothing(project: Project) -> Non
     project.fill(6)
     project.ok(*RUN)
     before = project.rows("checkpoints")
-    assert "outside of what it holds: 0 to 3" in project.fails("checkpoints", "--rewind", "log.numbers.0@9", "--yes", *C)
-    assert "has no task 'Partition 9'" in project.fails("checkpoints", "--rewind", "Partition 9=oldest", "--yes", *C)
+    assert "outside of what it holds: 0 to 3" in project.fails(
+        "checkpoints", "--rewind", "log.numbers.0@9", "--yes", *C
+    )
+    assert "has no task 'Partition 9'" in project.fails(
+        "checkpoints", "--rewind", "Partition 9=oldest", "--yes", *C
+    )
     assert "no commit 0.1 or before" in project.fails("checkpoints", "--rewind", "0.1", "--yes", *C)
     no_offset = project.fails("checkpoints", "--rewind", "log.numbers@2026-03-01T12:00Z", "--yes", *C)
-    assert "'2026-03-01T12:00Z' is no offset of it; it holds 0 to 3 (the next)" in no_offset and "or timestamp: with a date" in no_offset
-    assert "'noon' is no time" in project.fails("checkpoints", "--rewind", "log.numbers.0@timestamp:noon", "--yes", *C)
-    assert "log.others.0 is no input" in project.fails("checkpoints", "--rewind", "log.others.0@1", "--yes", *C)
+    assert (
+        "'2026-03-01T12:00Z' is no offset of it; it holds 0 to 3 (the next)" in no_offset
+        and "or timestamp: with a date" in no_offset
+    )
+    assert "'noon' is no time" in project.fails(
+        "checkpoints", "--rewind", "log.numbers.0@timestamp:noon", "--yes", *C
+    )
+    assert "log.others.0 is no input" in project.fails(
+        "checkpoints", "--rewind", "log.others.0@1", "--yes", *C
+    )
     assert project.run("checkpoints", "--rewind", "oldest", *C).returncode == 2
     assert project.rows("checkpoints") == before
 
@@ -177,12 +212,16 @@ def test_a_commit_that_nobody_made_is_told_with_the_last_one_and_nothing_is_move
     last = project.rows("checkpoints", "--history")[-1]["commit"]
     before = project.rows("checkpoints")
     for commit in ("99.9", f"{last}9"):
-        assert f"there is no commit {commit}; the last is {last}" in project.fails("checkpoints", "--rewind", commit, "--yes", *C)
+        assert f"there is no commit {commit}; the last is {last}" in project.fails(
+            "checkpoints", "--rewind", commit, "--yes", *C
+        )
     assert project.rows("checkpoints") == before
     project.ok("checkpoints", "--rewind", last, "--yes", *C)
 
 
-def test_going_back_to_what_is_no_input_or_unasked_for_is_refused_before_anything_is_said(project: Project) -> None:
+def test_going_back_to_what_is_no_input_or_unasked_for_is_refused_before_anything_is_said(
+    project: Project,
+) -> None:
     project.fill(2)
     wrong = project.fails("checkpoints", "--rewind", "log.nope@1", "--yes", *C)
     assert "log.nope is no input of up-1; its inputs are log.numbers" in wrong
@@ -192,18 +231,25 @@ def test_going_back_to_what_is_no_input_or_unasked_for_is_refused_before_anythin
 
 
 @pytest.mark.parametrize("containers", [1, 2])
-def test_an_input_that_is_not_there_is_told_with_its_key_and_the_remedy(project: Project, containers: int) -> None:
+def test_an_input_that_is_not_there_is_told_with_its_key_and_the_remedy(
+    project: Project, containers: int
+) -> None:
     project.configure({"job.container.count": containers})
     error = project.fails(*RUN)
-    assert "task.inputs: there is no stream log.numbers" in error and "streambench streams create" in error
+    assert "task.inputs: there is no stream log.numbers" in error
+    assert "'streambench streams create log.numbers -c job.properties' makes one" in error
 
 
 def test_who_sends_to_a_stream_that_is_not_there_learns_how_to_make_it(project: Project) -> None:
-    assert "'streambench streams create log.numbers' makes one" in project.fails("send", "log.numbers", *C, stdin="1\n")
+    assert "'streambench streams create log.numbers -c job.properties' makes one" in project.fails(
+        "send", "log.numbers", *C, stdin="1\n"
+    )
 
 
 def test_nobody_is_told_to_create_a_file_that_should_be_there(project: Project) -> None:
-    project.configure({"task.inputs": "files.a", "systems.files.samza.factory": "file", "systems.files.path": "."})
+    project.configure(
+        {"task.inputs": "files.a", "systems.files.samza.factory": "file", "systems.files.path": "."}
+    )
     for arguments in (RUN, ("send", "files.a", *C)):
         error = project.fails(*arguments, stdin="1\n")
         assert "there is no stream files.a: no file" in error and "streams create" not in error
@@ -211,10 +257,15 @@ def test_nobody_is_told_to_create_a_file_that_should_be_there(project: Project) 
 
 def test_a_task_that_cannot_be_made_is_told_with_its_key_and_file(project: Project) -> None:
     project.fill(1)
-    (project.directory / "late.py").write_text("class Late:\n    def __init__(self, url): ...\n    def process(self, e, c, o): ...\n")
+    (project.directory / "late.py").write_text(
+        "class Late:\n    def __init__(self, url): ...\n    def process(self, e, c, o): ...\n"
+    )
     project.configure({"task.class": "late.py:Late"})
     error = project.fails(*RUN)
-    assert error.startswith("error: task.class (job.properties:2): cannot make a Late (late.py:2): TypeError: ") and "'url'" in error
+    assert (
+        error.startswith("error: task.class (job.properties:2): cannot make a Late (late.py:2): TypeError: ")
+        and "'url'" in error
+    )
 
 
 def test_a_syntax_error_in_the_file_of_the_task_is_shown_with_its_line(project: Project) -> None:
@@ -227,7 +278,10 @@ def test_a_syntax_error_in_the_file_of_the_task_is_shown_with_its_line(project: 
     assert f'File "{path}", line 2\n    def process(self, e, c, o:\n' in errors
 
 
-@pytest.mark.parametrize(("inputs", "what"), [("log.numbers,,log.up", "a comma too many"), ("log.numbers, log.numbers", "named twice")])
+@pytest.mark.parametrize(
+    ("inputs", "what"),
+    [("log.numbers,,log.up", "a comma too many"), ("log.numbers, log.numbers", "named twice")],
+)
 def test_a_list_of_inputs_that_was_edited_badly_is_refused(project: Project, inputs: str, what: str) -> None:
     project.fill(1)
     project.configure({"task.inputs": inputs})
@@ -236,19 +290,27 @@ def test_a_list_of_inputs_that_was_edited_badly_is_refused(project: Project, inp
 
 
 @pytest.mark.parametrize("key", ["systems.log.fsync", "systems.log.streams.numbers.cleanup.policy"])
-def test_a_setting_of_a_log_that_it_does_not_know_is_told_with_file_and_line(project: Project, key: str) -> None:
+def test_a_setting_of_a_log_that_it_does_not_know_is_told_with_file_and_line(
+    project: Project, key: str
+) -> None:
     project.configure({key: "x"})
     assert f"{key} (job.properties:9): 'x' is not one of " in project.fails(*RUN)
 
 
 @pytest.mark.parametrize("registered", [False, True])
-def test_the_schema_that_a_serde_lacks_is_told_with_the_line_that_needs_it(project: Project, registered: bool) -> None:
+def test_the_schema_that_a_serde_lacks_is_told_with_the_line_that_needs_it(
+    project: Project, registered: bool
+) -> None:
     project.fill(1)
     names = {"serializers.registry.a.class": "avro"} if registered else {}
     project.configure({**names, "systems.log.samza.msg.serde": "a" if registered else "avro"})
     error = project.fails(*RUN)
     assert f"serializers.registry.{'a' if registered else 'avro'}.schema: is missing" in error
-    needs = "serializers.registry.a.class (job.properties:9)" if registered else "systems.log.samza.msg.serde (job.properties:6)"
+    needs = (
+        "serializers.registry.a.class (job.properties:9)"
+        if registered
+        else "systems.log.samza.msg.serde (job.properties:6)"
+    )
     assert error.endswith(f"; {needs} needs it")
 
 
@@ -263,13 +325,18 @@ def test_the_ends_of_many_partitions_are_not_all_told(project: Project) -> None:
     project.fill(0, partitions=7)
     error = project.fails("peek", "log.numbers", "--from", "99", *C)
     assert "partition 0 at 0, 1 at 0, 2 at 0 and 4 more. Begin there" in error
-    assert "(partition 0 from 0, 1 from 0, 2 from 0 and 4 more)" in project.run("peek", "log.numbers", *C).stderr
+    assert (
+        "(partition 0 from 0, 1 from 0, 2 from 0 and 4 more)" in project.run("peek", "log.numbers", *C).stderr
+    )
 
 
 def test_ctrl_c_while_messages_are_read_says_that_nothing_was_sent(project: Project) -> None:
     project.fill(0)
     os.mkfifo(project.directory / "in")
-    with project.start("send", "log.numbers", "--input", "in", *C) as job, (project.directory / "in").open("wb", buffering=0) as pipe:
+    with (
+        project.start("send", "log.numbers", "--input", "in", *C) as job,
+        (project.directory / "in").open("wb", buffering=0) as pipe,
+    ):
         pipe.write(b'{"n": 1}\n')
         job.send_signal(signal.SIGINT)
         _, errors = job.communicate()
@@ -298,7 +365,10 @@ def test_a_word_for_true_that_is_not_understood_is_warned_of_once(project: Proje
     process = project.start(*RUN)
     errors = process.communicate()[1]
     assert process.returncode == 0
-    assert errors == f"warning: {key}: 'maybe' is neither true nor false; it counts as false, the checkpoint is used\n"
+    assert (
+        errors
+        == f"warning: {key}: 'maybe' is neither true nor false; it counts as false, the checkpoint is used\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -318,7 +388,9 @@ def test_a_word_for_true_that_is_not_understood_is_warned_of_once(project: Proje
         ("deploy", "job.properties", "--every", "0"),
     ],
 )
-def test_wrong_use_ends_with_exit_code_2_and_says_how_to_use_it(project: Project, arguments: tuple[str, ...]) -> None:
+def test_wrong_use_ends_with_exit_code_2_and_says_how_to_use_it(
+    project: Project, arguments: tuple[str, ...]
+) -> None:
     project.fill(1)
     done = project.run(*arguments)
     assert done.returncode == 2
@@ -326,8 +398,12 @@ def test_wrong_use_ends_with_exit_code_2_and_says_how_to_use_it(project: Project
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("command", [("run", "job.properties", "--until", "caught-up"), ("checkpoints", "job.properties")])
-def test_a_job_whose_name_is_set_to_nothing_does_not_go_by_another(project: Project, command: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "command", [("run", "job.properties", "--until", "caught-up"), ("checkpoints", "job.properties")]
+)
+def test_a_job_whose_name_is_set_to_nothing_does_not_go_by_another(
+    project: Project, command: tuple[str, ...]
+) -> None:
     project.configure({"job.name": ""})
     project.fill(1)
     assert project.fails(*command).startswith("error: job.name (job.properties:1): is empty: ")

@@ -14,10 +14,12 @@ from tests.system.queued import broker
 def queues(project: Project) -> Iterator[Project]:
     project.configure(
         {
-            "task.inputs": "q.numbers", "systems.q.samza.factory": "tests.system.queued.QueueSystem", "systems.q.samza.msg.serde": "json",
+            "task.inputs": "q.numbers",
+            "systems.q.samza.factory": "tests.system.queued.QueueSystem",
+            "systems.q.samza.msg.serde": "json",
             "task.class": "task.py:Up",
         }
-    )  # fmt: skip
+    )
     broker.clear()
     broker.create("numbers", 1)
     project.ok("streams", "create", "log.up", "-c", "job.properties")
@@ -55,10 +57,12 @@ def test_nobody_goes_back_in_it(queues: Project) -> None:
 def test_a_landed_stream_is_looked_at_like_any_other(queues: Project) -> None:
     queues.configure(
         {
-            "task.inputs": "q.numbers", "systems.q.samza.factory": "tests.system.queued.QueueSystem", "systems.q.samza.msg.serde": "json",
+            "task.inputs": "q.numbers",
+            "systems.q.samza.factory": "tests.system.queued.QueueSystem",
+            "systems.q.samza.msg.serde": "json",
             "systems.q.samza.landing": "log",
         }
-    )  # fmt: skip
+    )
     broker.put("numbers", *(b'{"n": %d}' % number for number in range(3)))
     queues.ok("run", "job.properties", "--until", "caught-up")
     assert [row["message"]["n"] for row in queues.rows("peek", "q.numbers", "--from", "1")] == [1, 2]

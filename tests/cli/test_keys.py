@@ -15,6 +15,7 @@ from streambench.metrics.catalogue import METRICS
 from streambench.system.file import FileSystemFactory
 from streambench.system.log import LogSystemFactory
 from tests.job.project import Project
+from tests.keys_page import PAGE, page
 
 
 def listed(project: Project, *arguments: str) -> dict[str, dict[str, Any]]:
@@ -31,10 +32,17 @@ def test_all_keys_are_listed_with_default_and_meaning(project: Project) -> None:
 def test_the_keys_of_the_systems_that_come_with_it_are_listed(project: Project) -> None:
     rows = listed(project, "systems.<s>.")
     for factory in (LogSystemFactory, FileSystemFactory):
-        assert factory.keys == {each.pattern.removeprefix("systems.<s>.") for each in factory.settings if "<t>" not in each.pattern}
+        assert factory.keys == {
+            each.pattern.removeprefix("systems.<s>.")
+            for each in factory.settings
+            if "<t>" not in each.pattern
+        }
         assert all(each.pattern in rows and each.meaning for each in factory.settings)
     assert rows["systems.<s>.fsync"]["values"] == ["flush", "batch", "never"]
-    assert (rows["systems.<s>.linger.ms"]["default"], rows["systems.<s>.linger.ms"]["kind"]) == ("250", "integer")
+    assert (rows["systems.<s>.linger.ms"]["default"], rows["systems.<s>.linger.ms"]["kind"]) == (
+        "250",
+        "integer",
+    )
     assert rows["systems.<s>.path"]["default"] is None
     assert rows["systems.<s>.streams.<t>.retention.ms"]["meaning"] == "as for the log system"
 
@@ -81,7 +89,9 @@ def test_a_key_is_whole_however_narrow_the_terminal(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("columns", [80, 150])
-def test_the_name_of_a_metric_is_whole_on_every_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+def test_the_name_of_a_metric_is_whole_on_every_terminal(
+    monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
     words = {word for line in on_a_terminal(monkeypatch, columns, "metrics") for word in line.split()[:2]}
     assert {f"{each.group}.{each.pattern}" for each in METRICS} <= words
 
@@ -105,3 +115,7 @@ def test_where_a_table_fits_only_the_meaning_is_folded(monkeypatch: pytest.Monke
         "                                                              sampled: some calls of process(), at",
         "                                                              no cost; false: none",
     ]
+
+
+def test_the_reference_page_has_the_keys_of_today() -> None:
+    assert PAGE.read_text() == page(), "python -m tests.keys_page --write"

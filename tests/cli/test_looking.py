@@ -9,19 +9,21 @@ from decimal import Decimal
 import pytest
 
 import streambench as sb
-from streambench.container.writer import writing
+from streambench.container.outputs.direct_writer import writing
 from streambench.serde.streams import StreamSerdes
 from streambench.system.systems import Systems
 from tests.job.project import Project
 
 C = ("-c", "job.properties")
 SCHEMA = {
-    "type": "record", "name": "Sale",
+    "type": "record",
+    "name": "Sale",
     "fields": [
-        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}}, {"name": "raw", "type": "bytes"},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "raw", "type": "bytes"},
         {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
     ],
-}  # fmt: skip
+}
 SALE = {"at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC), "raw": b"\x1b[31m\xff", "price": Decimal("1.25")}
 
 
@@ -68,7 +70,9 @@ def test_messages_that_are_no_json_are_rows_of_json_all_the_same(project: Projec
         "    def to_bytes(self, value): return repr(value).encode()\n"
         "    def from_bytes(self, data): return eval(data)\n"
     )
-    project.configure({"systems.log.streams.odd.samza.msg.serde": "repr", "serializers.registry.repr.class": "repr.py:Repr"})
+    project.configure(
+        {"systems.log.streams.odd.samza.msg.serde": "repr", "serializers.registry.repr.class": "repr.py:Repr"}
+    )
     put(project, "log.odd", message)
     (row,) = project.rows("peek", "log.odd")
     assert isinstance(row["message"], dict)
@@ -132,14 +136,33 @@ def test_a_run_says_what_became_dead_letters(project: Project) -> None:
     project.configure({"systems.log.samza.msg.serde": None})
     put(project, "log.numbers", b"{")
     project.configure({"task.dead.letter.stream": "log.dead"})
-    assert "1 undecodable message dead-lettered; committed" in project.ok("run", "job.properties", "--until", "caught-up", "-q")
+    assert "1 undecodable message dead-lettered; committed" in project.ok(
+        "run", "job.properties", "--until", "caught-up", "-q"
+    )
     (row,) = project.rows("peek", "log.dead")
     assert row["message"] == "{" and row["headers"]["dead-letter.source"] == "log.numbers.0"
 
 
 def test_a_row_that_cannot_be_read_is_shown_as_it_stands_with_the_reason(project: Project) -> None:
     (project.directory / "rows.csv").write_bytes(b"a,b\n1,2\n3\n4,5\n")
-    project.configure({"systems.files.samza.factory": "file", "systems.files.path": ".", "systems.files.samza.msg.serde": "json"})
+    project.configure(
+        {
+            "systems.files.samza.factory": "file",
+            "systems.files.path": ".",
+            "systems.files.samza.msg.serde": "json",
+        }
+    )
     rows = project.rows("peek", "files.rows")
     assert [row["message"] for row in rows] == [{"a": "1", "b": "2"}, "3", {"a": "4", "b": "5"}]
-    assert [("rows.csv, line 3: 1 fields" in row["error"]) if "error" in row else None for row in rows] == [None, True, None]
+    assert [("rows.csv, line 3: 1 fields" in row["error"]) if "error" in row else None for row in rows] == [
+        None,
+        True,
+        None,
+    ]
+
+
+def test_a_limit_of_any_size_shows_all_there_is(project: Project) -> None:
+    project.configure({"systems.log.samza.msg.serde": "json"})
+    put(project, "log.few", 1)
+    (row,) = project.rows("peek", "log.few", "--limit", "9" * 25)
+    assert row["message"] == 1

@@ -1,4 +1,5 @@
-"""What a rewind says of stores: refused where the state cannot be rebuilt, and told where it stays as it is."""
+"""What a rewind says of stores: refused where the state cannot be rebuilt, and told where it stays as it is.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import shutil
 
 import pytest
 
-from streambench.checkpoint.choice import checkpoint_manager
+from streambench.checkpoint.factory import checkpoint_manager
 from tests.container.stateful import INPUT, Job
 from tests.job.project import Project
 
@@ -17,9 +18,13 @@ def write_down(job: Job) -> None:
 
 
 @pytest.mark.parametrize("moved", [False, True])
-def test_a_rewind_to_a_state_that_compaction_has_removed_changes_nothing(project: Project, moved: bool) -> None:
+def test_a_rewind_to_a_state_that_compaction_has_removed_changes_nothing(
+    project: Project, moved: bool
+) -> None:
     """Also where the task has another partition of the changelog than it would have in a new job."""
-    job = Job(project.directory, {"stores.s.factory": "memory", "stores.s.changelog.min.compaction.lag.ms": 0})
+    job = Job(
+        project.directory, {"stores.s.factory": "memory", "stores.s.changelog.min.compaction.lag.ms": 0}
+    )
     if moved:
         job.run()
         job = Job(project.directory, {**job.config, "job.systemstreampartition.grouper.factory": "ssp"})
@@ -45,7 +50,9 @@ def test_a_rewind_of_an_input_alone_says_that_the_stores_stay_as_they_are(projec
     write_down(job)
 
     def said(*places: str) -> tuple[str, str]:
-        done = project.run("checkpoints", *(f"--rewind={where}" for where in places), "--yes", "-c", "state.properties")
+        done = project.run(
+            "checkpoints", *(f"--rewind={where}" for where in places), "--yes", "-c", "state.properties"
+        )
         assert done.returncode == 0
         return done.stdout, done.stderr
 
@@ -54,20 +61,25 @@ def test_a_rewind_of_an_input_alone_says_that_the_stores_stay_as_they_are(projec
     kept = "the stores stay as they are (s): what is processed again is done to them again"
     assert kept in said(f"{INPUT}@1")[1]
     assert "stores" not in said(f"{INPUT}@1")[1]
-    out, err = said(f"{INPUT}@timestamp:2999-01-01")
-    assert f"{INPUT}.0: no message is that new" in out
+    _, err = said(f"{INPUT}@timestamp:2999-01-01")
+    assert f"{INPUT}.0: no message is that new" in err
     assert "stores" not in err
     assert "stores" not in said("oldest")[1]
 
 
-def test_a_rewind_goes_where_a_changelog_that_is_gone_is_not_needed_and_nowhere_else(project: Project) -> None:
+def test_a_rewind_goes_where_a_changelog_that_is_gone_is_not_needed_and_nowhere_else(
+    project: Project,
+) -> None:
     job = Job(project.directory, {"stores.s.factory": "memory"})
     job.run("commit", ("a", "1"))
     shutil.rmtree(project.directory / "log" / "job-1-s-changelog")
     write_down(job)
     manager = checkpoint_manager(job.config, "job-1")
     [kept] = manager.history().values()
-    without, with_state = (next(f"{each.generation}.{each.sequence}" for each in kept if each.changelogs["s"] == end) for end in "01")
+    without, with_state = (
+        next(f"{each.generation}.{each.sequence}" for each in kept if each.changelogs["s"] == end)
+        for end in "01"
+    )
     error = project.fails("checkpoints", "--rewind", with_state, "--yes", "-c", "state.properties")
     assert "log.job-1-s-changelog.0: the checkpoint goes up to offset 1" in error
     assert "there is no such stream. If stores.s.changelog" in error

@@ -55,20 +55,56 @@ CASES = {
     "init": ({"task.class": "code.py:Init"}, "def init", "failed in init()"),
     "close": ({"task.class": "code.py:Close"}, "def close", "failed in close()"),
     "a task's constructor": ({"task.class": "code.py:Made"}, "def __init__", "cannot make a Made"),
-    "a task's wrong constructor": ({"task.class": "code.py:MadeWrongly"}, "len(5)", "cannot make a MadeWrongly"),
-    "a serde that decodes": (SERDE | {"serializers.registry.mine.class": "code.py:Decodes"}, "def from_bytes", "log.numbers.0@0"),
-    "a serde that encodes": (
-        {"systems.log.streams.out.samza.msg.serde": "mine", "serializers.registry.mine.class": "code.py:Encodes"},
-        "def to_bytes", "log.out",
+    "a task's wrong constructor": (
+        {"task.class": "code.py:MadeWrongly"},
+        "len(5)",
+        "cannot make a MadeWrongly",
     ),
-    "a serde's constructor": (SERDE | {"serializers.registry.mine.class": "code.py:MadeSerde"}, "def __init__", "registry.mine.class"),
-    "a serde's factory": (SERDE | {"serializers.registry.mine.class": "code.py:SerdeFactory"}, "def get_serde", "registry.mine.class"),
+    "a serde that decodes": (
+        SERDE | {"serializers.registry.mine.class": "code.py:Decodes"},
+        "def from_bytes",
+        "log.numbers.0@0",
+    ),
+    "a serde that encodes": (
+        {
+            "systems.log.streams.out.samza.msg.serde": "mine",
+            "serializers.registry.mine.class": "code.py:Encodes",
+        },
+        "def to_bytes",
+        "log.out",
+    ),
+    "a serde's constructor": (
+        SERDE | {"serializers.registry.mine.class": "code.py:MadeSerde"},
+        "def __init__",
+        "registry.mine.class",
+    ),
+    "a serde's factory": (
+        SERDE | {"serializers.registry.mine.class": "code.py:SerdeFactory"},
+        "def get_serde",
+        "registry.mine.class",
+    ),
     "a chooser": ({"task.chooser.class": "code.py:Chooses"}, "def choose", "KeyError"),
-    "a chooser's constructor": ({"task.chooser.class": "code.py:MadeChooser"}, "def __init__", "task.chooser.class"),
-    "a listener": (LISTENER | {"task.lifecycle.listener.a.class": "code.py:Before"}, "def before_process", "log.numbers.0@0"),
-    "a listener at the end": (LISTENER | {"task.lifecycle.listener.a.class": "code.py:After"}, "def after_close", "in close()"),
-    "a listener's constructor": (LISTENER | {"task.lifecycle.listener.a.class": "code.py:MadeListener"}, "def __init__", "a.class"),
-}  # fmt: skip
+    "a chooser's constructor": (
+        {"task.chooser.class": "code.py:MadeChooser"},
+        "def __init__",
+        "task.chooser.class",
+    ),
+    "a listener": (
+        LISTENER | {"task.lifecycle.listener.a.class": "code.py:Before"},
+        "def before_process",
+        "log.numbers.0@0",
+    ),
+    "a listener at the end": (
+        LISTENER | {"task.lifecycle.listener.a.class": "code.py:After"},
+        "def after_close",
+        "in after_close()",
+    ),
+    "a listener's constructor": (
+        LISTENER | {"task.lifecycle.listener.a.class": "code.py:MadeListener"},
+        "def __init__",
+        "a.class",
+    ),
+}
 
 
 @pytest.mark.parametrize("where", sorted(CASES))
@@ -98,7 +134,9 @@ def test_the_line_of_the_users_code_is_shown(project: Project, where: str) -> No
         ({"serializers.registry.mine.class": "json", "serializers.registry.mine.tpye": "x"}, "did you mean serializers"),
     ],
 )  # fmt: skip
-def test_wrong_serdes_are_told_in_one_line_without_a_traceback(project: Project, settings: dict[str, str], what: str) -> None:
+def test_wrong_serdes_are_told_in_one_line_without_a_traceback(
+    project: Project, settings: dict[str, str], what: str
+) -> None:
     project.fill(1, partitions=1)
     project.configure({**SERDE, **settings})
     done = project.run("run", "job.properties", "--until", "caught-up", "-q")
@@ -108,4 +146,6 @@ def test_wrong_serdes_are_told_in_one_line_without_a_traceback(project: Project,
 
 def test_what_is_no_master_is_told_although_there_is_nothing_to_do(project: Project) -> None:
     project.fill(0)
-    assert "'sparkk://here:7077' is not a Spark master" in project.fails("deploy", "job.properties", "--master", "sparkk://here:7077")
+    assert "'sparkk://here:7077' is not a Spark master" in project.fails(
+        "deploy", "job.properties", "--master", "sparkk://here:7077"
+    )

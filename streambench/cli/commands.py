@@ -1,0 +1,60 @@
+"""The subcommands by name: each is imported when it is used, so that ``--help`` and the tab key do not wait
+for all of them."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from streambench.cli import entry
+
+HELP = {
+    "run": "Run a job on this machine.",
+    "deploy": "Run a job on Apache Spark until it has caught up.",
+    "land": "Receive streams into the log in which they are landed.",
+    "streams": "List, create, grow and delete streams.",
+    "send": "Send messages to a stream.",
+    "peek": "Show messages of a stream.",
+    "checkpoints": "Show how far the tasks of a job have come, and go back.",
+    "keys": "List the keys of a configuration.",
+    "metrics": "List the metrics that every job has.",
+    "doctor": "Look for what streambench needs on this machine.",
+    "bench": "Measure throughput, latency and start-up.",
+    "demo": "Flights and their delays: started here, finished on Spark.",
+    "kafka": "A Kafka of your own on this machine; and a repair for any.",
+}
+"""Per subcommand, in the order of the help, its line there. Its module in this package has the same name."""
+
+
+class Commands(TyperGroup):
+    """All subcommands. Until one is used, only its name and its line of the help are known of it."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        for name, line in HELP.items():
+            self.commands.setdefault(name, TyperCommand(name, help=line))
+        self._loaded: set[str] = set()
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """The command that the arguments name, imported now."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if name in HELP and name not in self._loaded:
+            command = self.commands[name] = load(name)
+            self._loaded.add(name)
+        entry.imported()
+        return name, command, rest
+
+
+def load(name: str) -> Any:
+    """The subcommand of a name, from its module."""
+    alone = typer.Typer(rich_markup_mode="rich", add_completion=False)
+    alone.callback()(_alone)  # it makes a group of a single command, too
+    importlib.import_module(f"streambench.cli.{name}").add_to(alone)
+    return typer.main.get_group(alone).commands[name]
+
+
+def _alone() -> None:
+    pass
