@@ -1,19 +1,24 @@
 """The magics of streambench for IPython and JupyterLab: ``%load_ext streambench``.
 
-Only what needs IPython is in here. Everything that the magics do, Python code can do without them, by ``streambench`` itself.
+Only what needs IPython is in here. Everything that the magics do, Python code can do without them, by
+``streambench`` itself.
 """
 
 from __future__ import annotations
 
 import atexit
+import re
 
 from IPython.core.interactiveshell import InteractiveShell
+
+_HELP = re.compile(r"\s*%stream\s+([a-z]+)\s*\?{1,2}\s*")
 
 __all__ = ["load_ipython_extension", "unload_ipython_extension"]
 
 
 def load_ipython_extension(ipython: InteractiveShell) -> None:
-    """Register ``%%streamtask``, ``%%streamconfig`` and ``%stream``, and the completion of their arguments."""
+    """Register ``%%streamtask``, ``%%streamconfig`` and ``%stream``, and the completion of their
+    arguments."""
     from streambench_magics.complete import completer_of
     from streambench_magics.magics import StreamMagics
 
@@ -22,7 +27,14 @@ def load_ipython_extension(ipython: InteractiveShell) -> None:
     ipython.register_magics(magics)
     magics.matcher = completer_of(magics)
     ipython.Completer.custom_matchers.append(magics.matcher)
+    ipython.input_transformers_cleanup.append(_help_of_command)
     atexit.register(magics.end)
+
+
+def _help_of_command(lines: list[str]) -> list[str]:
+    """``%stream step?`` is ``%stream help step``: IPython would look for an object of that name."""
+    found = _HELP.fullmatch("".join(lines))
+    return lines if found is None else [f"%stream help {found[1]}\n"]
 
 
 def unload_ipython_extension(ipython: InteractiveShell) -> None:
@@ -39,3 +51,5 @@ def unload_ipython_extension(ipython: InteractiveShell) -> None:
                 ipython.magics_manager.magics[kind].pop(name, None)
         if magics.matcher is not None and magics.matcher in ipython.Completer.custom_matchers:
             ipython.Completer.custom_matchers.remove(magics.matcher)
+        if _help_of_command in ipython.input_transformers_cleanup:
+            ipython.input_transformers_cleanup.remove(_help_of_command)

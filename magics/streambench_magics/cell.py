@@ -1,38 +1,36 @@
 """From the text of a notebook cell to a task class.
 
-The cell is compiled under the name that the kernel gives to this very cell, and with as many lines before it as stand above it there:
-only then do JupyterLab's breakpoints in it stop, and tracebacks show its lines.
+The cell is compiled under the name that the kernel gives to this very cell, and with as many lines before it
+as stand above it there: only then do JupyterLab's breakpoints in it stop, and tracebacks show its lines.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
+from pathlib import Path
 from typing import Any
 
+from IPython.core.getipython import get_ipython
 from IPython.core.interactiveshell import InteractiveShell
 
+from streambench.container.tasks.functions import CALLBACKS, TaskOfFunctions, given_to
+from streambench.errors import ConfigError
 from streambench.task import StreamTask
 from streambench_magics.errors import MagicError, cell_error
 
-_CALLBACKS = {
-    "process": ("envelope", "collector", "coordinator"),
-    "process_batch": ("batch", "collector", "coordinator"),
-    "init": ("context",),
-    "window": ("collector", "coordinator"),
-    "end_of_stream": ("collector", "coordinator"),
-    "close": (),
-}
 
-
-def task_from_cell(shell: InteractiveShell, name: str, line: str, cell: str, wanted: str | None = None) -> type:
-    """Run the cell in the user's namespace and return its task class; ``wanted``: which, where it holds several.
+def task_from_cell(
+    shell: InteractiveShell, name: str, line: str, cell: str, wanted: str | None = None
+) -> type:
+    """Run the cell in the user's namespace and return its task class; ``wanted``: which, where it holds
+    several.
 
     Raises TaskCellError where the cell cannot be run, MagicError where there is no task in it.
     """
     text = cell_text(shell, line, cell)
-    filename = shell.compile.cache(text, number=shell.execution_count, raw_code=text)
-    above = text[: text.rindex(cell)].count("\n") if cell in text else 1
+    filename = shell.compile.cache(text, number=_cell_number(shell), raw_code=text)
+    above = len(text.splitlines()) - len(cell.splitlines())
     try:
         tree = ast.parse("\n" * above + cell, filename)
         exec(compile(tree, filename, "exec"), shell.user_ns)
@@ -43,37 +41,68 @@ def task_from_cell(shell: InteractiveShell, name: str, line: str, cell: str, wan
     namespace: dict[str, Any] = shell.user_ns
     task = _class_among({each: namespace[each] for each in classes if each in namespace}, name, wanted)
     if task is None:
-        task = _class_of_functions(name, {each: namespace[each] for each in _CALLBACKS if each in functions}, tree)
+        task = _class_of_functions(
+            name, {each: namespace[each] for each in CALLBACKS if each in functions}, tree
+        )
     # Spark sends classes of the notebook by value, others by name; the name of this one would lead nowhere.
     task.__module__ = "__main__"
     return task
 
 
 def cell_text(shell: InteractiveShell, line: str, cell: str) -> str:
-    """The whole cell as it was typed: what the kernel was sent, else (outside a kernel) as it must have been."""
+    """The whole cell as it was typed: the code that the kernel received, else (outside a kernel) made up."""
     parent: dict[str, Any] = getattr(shell, "get_parent", dict)() or {}
-    typed = parent.get("content", {}).get("code", "")
-    return typed if cell and cell in typed else f"%%streamtask {line}\n{cell}"
+    typed: str = parent.get("content", {}).get("code", "")
+    body = _stripped_lines(cell)
+    is_typed = body and _stripped_lines(typed)[-len(body) :] == body
+    return typed if is_typed else f"%%streamtask {line}\n{cell}"
+
+
+def _cell_number(shell: InteractiveShell) -> int:
+    """The number of the cell that runs: IPython counts on before it runs one, so that its own count may be
+    that of the next."""
+    numbers = getattr(shell.compile, "_filename_map", {})
+    return max(numbers.values(), default=shell.execution_count)
+
+
+def file_name(file: str) -> str:
+    """The name of a file of code as a person knows it: "cell [3]" for what a cell was compiled under."""
+    shell: Any = get_ipython()
+    numbers = getattr(getattr(shell, "compile", None), "_filename_map", {})
+    return f"cell [{numbers[file]}]" if file in numbers else Path(file).name
+
+
+def _stripped_lines(text: str) -> list[str]:
+    """Lines to compare: IPython ends the last line of a body, and takes the indentation of a cell away."""
+    return [line.strip() for line in text.splitlines()]
 
 
 def _class_among(classes: dict[str, type], name: str, wanted: str | None) -> type | None:
-    tasks = {each: made for each, made in classes.items() if _processes(made) and not inspect.isabstract(made)}
+    tasks = {
+        each: made for each, made in classes.items() if _processes(made) and not inspect.isabstract(made)
+    }
     if wanted is not None:
         if wanted not in tasks:
-            raise MagicError(f"there is no task class {wanted} in this cell" + (f"; there is {', '.join(tasks)}" if tasks else ""))
+            raise MagicError(
+                f"there is no task class {wanted} in this cell"
+                + (f"; there is {', '.join(tasks)}" if tasks else "")
+            )
         return tasks[wanted]
     bases = {base for made in tasks.values() for base in made.__mro__[1:]}
     tasks = {each: made for each, made in tasks.items() if made not in bases}
     alike = [each for each in tasks if each.lower() == name.lower().replace("_", "")]
     choice = alike or [each for each in tasks if issubclass(tasks[each], StreamTask)] or list(tasks)
     if len(choice) > 1:
-        raise MagicError(f"this cell holds several tasks: {', '.join(choice)}; say which: %%streamtask {name} --class {choice[0]}")
+        raise MagicError(
+            f"this cell holds several tasks: {', '.join(choice)}; say which: %%streamtask {name} --class "
+            f"{choice[0]}"
+        )
     if not choice:
         return None
     made = tasks[choice[0]]
-    for callback, arguments in _CALLBACKS.items():
+    for callback, arguments in CALLBACKS.items():
         if callable(getattr(made, callback, None)):
-            _check(f"{made.__name__}.{callback}", getattr(made, callback), ("self", *arguments))
+            _check(f"{made.__name__}.{callback}", callback, getattr(made, callback), ("self", *arguments))
     return made
 
 
@@ -84,25 +113,42 @@ def _processes(made: type) -> bool:
 def _class_of_functions(name: str, functions: dict[str, Any], tree: ast.Module) -> type:
     if not functions.keys() & {"process", "process_batch"}:
         raise MagicError(
-            "there is no task in this cell: write a class with process(self, envelope, collector, coordinator), "
-            "or a function process(envelope, collector, coordinator); or process_batch with batch for envelope"
+            "there is no task in this cell: write a class with process(self, envelope, collector, "
+            "coordinator), "
+            "or a function process(envelope, collector, coordinator, context), the last of which may be "
+            "left out; or process_batch with "
+            "batch for envelope"
         )
     for callback, function in functions.items():
-        _check(callback, function, _CALLBACKS[callback])
+        _check(callback, callback, function, CALLBACKS[callback], takes_context=callback != "init")
     members: dict[str, Any] = {callback: staticmethod(function) for callback, function in functions.items()}
-    return type(name, (StreamTask,), {"__doc__": ast.get_docstring(tree), **members})
+    return type(name, (TaskOfFunctions,), {"__doc__": ast.get_docstring(tree), **members})
 
 
-def _check(what: str, function: Any, arguments: tuple[str, ...]) -> None:
+def _check(
+    what: str, callback: str, function: Any, arguments: tuple[str, ...], *, takes_context: bool = False
+) -> None:
     """Say now, not with the first message, that a callback takes other arguments than it will be given."""
     right = f"{what}({', '.join(arguments)})"
-    if inspect.iscoroutinefunction(function):
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise MagicError(f"{what} must not be async: write def {right}")
+    if inspect.isgeneratorfunction(function):
+        raise MagicError(
+            f"{what} must not yield, since its code would never run: send messages with collector.send(...)"
+        )
     try:
         signature = inspect.signature(function)
     except ValueError:
         return
     try:
-        signature.bind(*arguments)
+        if takes_context:
+            given_to(callback, function)
+        else:
+            signature.bind(*arguments)
+    except ConfigError as error:
+        raise MagicError(str(error)) from None
     except TypeError:
-        raise MagicError(f"{what}{signature} takes other arguments than it will be given: write def {right}") from None
+        also = f", or {what}({', '.join((*arguments, 'context'))})" if takes_context else ""
+        raise MagicError(
+            f"{what}{signature} takes other arguments than it will be given: write def {right}{also}"
+        ) from None

@@ -1,4 +1,5 @@
-"""The sub-commands of ``%stream``: their arguments, their help, and what completes each argument, in one table."""
+"""The sub-commands of ``%stream``: their arguments, their help, and what completes each argument, in one
+table."""
 
 from __future__ import annotations
 
@@ -6,30 +7,68 @@ import argparse
 import json
 import re
 import shlex
+from collections.abc import Callable
 from typing import Any, NoReturn
 
+from streambench.debug.breakpoints import KINDS
+from streambench.debug.moment import NAMES
 from streambench_magics.errors import MagicError
 
 _WIDTH = 110
+_NAMES = ", ".join(NAMES)
+_OPTION = re.compile(r"\s(--[a-z]+)(?:\s+([^\s-]\S*))?(?=\s|$)")
+REPLAYED = 500
+"""How many messages are replayed before a swap."""
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that raises MagicError, and knows what completes each argument (``completes``: jobs, tasks, or the values)."""
+    """An argument parser that raises MagicError, and knows what completes each argument (``completes``: jobs,
+    tasks, or the values)."""
 
     def __init__(self, command: str, about: str, **kwargs: Any) -> None:
         super().__init__(
-            prog=command.lstrip("%"), description=about, add_help=False, allow_abbrev=False,
-            formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, width=_WIDTH, max_help_position=32), **kwargs,
-        )  # fmt: skip
+            prog=command.lstrip("%"),
+            description=about,
+            add_help=False,
+            allow_abbrev=False,
+            formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(
+                prog, width=_WIDTH, max_help_position=32
+            ),
+            **kwargs,
+        )
         self.about = about
         self._mark = command[: len(command) - len(command.lstrip("%"))]
         self.completes: dict[str, str | tuple[str, ...]] = {}
+        self.takes_expression = False
 
     def takes(self, *names: str, completes: str | tuple[str, ...] = (), **kwargs: Any) -> Parser:
         """``add_argument``, with what completes it."""
         action = self.add_argument(*names, **kwargs)
         self.completes[action.dest] = completes
         return self
+
+    def words(self, line: str) -> list[str]:
+        """The words of a line. Where an expression is taken, all but options is one word, quotes included.
+        Raises MagicError."""
+        if not self.takes_expression:
+            return words(line)
+        flags = {name: each.nargs == 0 for each in self._actions for name in each.option_strings}
+        options: list[str] = []
+
+        def take(found: re.Match[str]) -> str:
+            name, value = found[1], found[2]
+            if name not in flags:
+                return found[0]
+            options.append(name)
+            if flags[name]:
+                return f" {value or ''}"
+            options.extend([value] if value else [])
+            return " "
+
+        text = _OPTION.sub(take, f" {line}").strip()
+        if text[:1] in ("'", '"') and len(whole := _split(text)) == 1 and text[-1] == text[0]:
+            text = whole[0]
+        return [*options, *(["--", text] if text else [])]
 
     def error(self, message: str) -> NoReturn:
         raise MagicError(f"{message}; {self.usage_line()}")
@@ -39,7 +78,7 @@ class Parser(argparse.ArgumentParser):
         return self._marked(" ".join(self.format_usage().split()))
 
     def full_help(self) -> str:
-        """How it is written, and what each argument means."""
+        """Its usage, and what each argument means."""
         return self._marked(self.format_help().strip())
 
     def _marked(self, text: str) -> str:
@@ -59,20 +98,84 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def _until(text: str) -> str:
-    if text != "caught-up":
-        raise argparse.ArgumentTypeError(f"'{text}'? Give caught-up, or --messages with a number")
-    return text
-
-
 def _job(parser: Parser, *, needed: bool = False) -> Parser:
     if needed:
         return parser.takes("name", metavar="NAME", completes="jobs", help="the job")
-    return parser.takes("name", metavar="NAME", nargs="?", completes="jobs", help="the job; without it, the one used last")
+    return parser.takes(
+        "name", metavar="NAME", nargs="?", completes="jobs", help="the job; without it, the one used last"
+    )
 
 
-def _config(parser: Parser, why: str = "what says where the stream is; without it, the job's, or the one that knows the system") -> Parser:
+def _config(
+    parser: Parser,
+    why: str = "what says where the stream is; without it, the job's, or the one that knows the system",
+) -> Parser:
     return parser.takes("--config", metavar="CONFIG", completes="configs", help=why)
+
+
+def _time_commands(command: Callable[[str, str], Parser]) -> None:
+    """The commands that move a job in time."""
+    it = command(
+        "back",
+        "Go one message back, or N: state, attributes, offsets and outputs are those of then. Streams, stores "
+        "and checkpoints stay as they are. The task runs again on a copy to get there: what it does besides, "
+        "with files, requests or globals, is done again.",
+    )
+    it.takes("what", metavar="[NAME] [N]", nargs="*", completes="jobs", help="the job, and how many messages")
+    it.takes(
+        "--until",
+        metavar="COND",
+        help="back to the last message at which this held, such as \"store['ORD'] > 9\"",
+    )
+    it = command("forward", "Go one message forward, or N, at most to the newest one.")
+    it.takes("what", metavar="[NAME] [N]", nargs="*", completes="jobs", help="the job, and how many messages")
+    it = command("goto", "Go to a position (the number of messages processed), or behind a message.")
+    it.takes(
+        "what",
+        metavar="[NAME] POSITION|SSP@OFFSET",
+        nargs="+",
+        completes="jobs",
+        help="the job (the one used last), and where to: 1034, or log.flights.0@724",
+    )
+    _job(
+        command("live", "Return from the past to the newest position. What was done in the past is dropped.")
+    )
+    _job(
+        command(
+            "adopt",
+            "Make a branch the truth, from the last commit on: what was done in the past with other code. "
+            "Refused where outputs are out already.",
+        )
+    )
+    it = _job(
+        command(
+            "swap",
+            "Give a live job the code that its task has now; state and position stay. In the past this "
+            "begins a branch, whose outputs are held.",
+        )
+    )
+    _swap_options(it)
+    it.takes("--undo", action="store_true", help="take the last swap back: the code of before")
+    it = command("changed", "List the changes of one key of a store, the newest first, with their messages.")
+    it.takes(
+        "what",
+        metavar="[NAME] STORE KEY",
+        nargs="+",
+        completes="jobs",
+        help="the job (the one used last), the store, and the key as text or JSON",
+    )
+
+
+def _swap_options(parser: Parser) -> None:
+    parser.takes("--init", action="store_true", help="make the attributes again, by init()")
+    parser.takes(
+        "--replay",
+        metavar="N",
+        type=_number,
+        default=REPLAYED,
+        help=f"run the last N messages through both versions first, and show what differs ({REPLAYED}; "
+        "0: none)",
+    )
 
 
 def _parsers() -> dict[str, Parser]:
@@ -83,25 +186,52 @@ def _parsers() -> dict[str, Parser]:
         return made[name]
 
     it = command(
-        "create", "Make a job of a task and a configuration; it starts at its first step, run or show. A job of that name is replaced."
+        "create",
+        "Make a job of a task and a configuration; it starts at its first step, run or show. A job of that "
+        "name is replaced.",
     )
-    it.takes("name", metavar="NAME", completes="jobs tasks", help="the job's name, which owns its checkpoints")
     it.takes(
-        "--task", metavar="TASK", completes="tasks", help="a %%%%streamtask, a class or a function; without it, the task of the job's name"
+        "name", metavar="NAME", completes="jobs tasks", help="the job's name, which owns its checkpoints"
     )
-    _config(it, "a %%%%streamconfig, a variable or a properties file; without it, a log system in ./streambench-data")
-    it.takes("--inputs", metavar="STREAM", nargs="+", default=[], completes="streams", help="the input streams, in place of task.inputs")
+    it.takes(
+        "--task",
+        metavar="TASK",
+        completes="tasks",
+        help="a %%%%streamtask, a class or a function; without it, the task of the job's name",
+    )
+    _config(
+        it,
+        "a %%%%streamconfig, a variable or a properties file; without it, a log system in ./streambench-data",
+    )
+    it.takes(
+        "--inputs",
+        metavar="STREAM",
+        nargs="+",
+        default=[],
+        completes="streams",
+        help="the input streams, in place of task.inputs",
+    )
 
     for name, about in (
-        ("attach", "Read streams as inputs. A job that is started commits, stops, and goes on with them from its checkpoint."),
+        (
+            "attach",
+            "Read streams as inputs. A job that is started commits, stops, and goes on with them from its "
+            "checkpoint.",
+        ),
         ("detach", "Read streams no longer. A job that is started commits, stops, and goes on without them."),
     ):
         names = "the job (the one used last), and the streams as system.stream"
-        command(name, about).takes("names", metavar="[NAME] STREAM", nargs="+", completes="jobs streams", help=names)
+        command(name, about).takes(
+            "names", metavar="[NAME] STREAM", nargs="+", completes="jobs streams", help=names
+        )
 
-    it = command("send", "Send a message, or with --from all those of a variable. Returns when they are durable.")
+    it = command(
+        "send", "Send a message, or with --from all those of a variable. Returns when they are durable."
+    )
     it.takes("stream", metavar="STREAM", completes="streams", help="the stream, as system.stream")
-    it.takes("message", metavar="MESSAGE", nargs="?", help="JSON; or a word or quoted text, which is sent as it is")
+    it.takes(
+        "message", metavar="MESSAGE", nargs="?", help="JSON; or a word or quoted text, which is sent as it is"
+    )
     it.takes("--key", metavar="KEY", help="the message's key")
     it.takes("--key-field", metavar="FIELD", help="take the key from this field of each message")
     it.takes("--partition", metavar="N", type=_number, help="the partition; without it, the key decides")
@@ -110,11 +240,16 @@ def _parsers() -> dict[str, Parser]:
         metavar="EXPRESSION",
         dest="source",
         completes="variables",
-        help="a variable of the notebook (or any expression) instead of MESSAGE: each element of a list, each row of a DataFrame",
+        help="a variable of the notebook (or any expression) instead of MESSAGE: each element of a list, "
+        "each row of a DataFrame",
     )
     _config(it)
 
-    it = command("peek", "Look at messages of a stream, evenly from its partitions. Nothing moves by it. The value is a list of records.")
+    it = command(
+        "peek",
+        "Look at messages of a stream, evenly from its partitions. Nothing moves by it. The value is a list "
+        "of records.",
+    )
     it.takes("stream", metavar="STREAM", completes="streams", help="the stream, as system.stream")
     it.takes("--limit", metavar="N", type=_positive, default=10, help="how many at most (10)")
     it.takes("--partition", metavar="N", type=_number, help="of this partition only")
@@ -128,7 +263,11 @@ def _parsers() -> dict[str, Parser]:
     )
     _config(it)
 
-    it = command("streams", "List streams with their partitions and offsets, or create one: %stream streams create STREAM --partitions N.")
+    it = command(
+        "streams",
+        "List streams with their partitions and offsets, or create one: %stream streams create STREAM "
+        "--partitions N.",
+    )
     it.takes(
         "what",
         metavar="[create] STREAM",
@@ -136,39 +275,172 @@ def _parsers() -> dict[str, Parser]:
         completes="streams",
         help="a stream (system.stream) or a system; without it, all of them",
     )
-    it.takes("--partitions", metavar="N", type=_positive, help="with create: how many partitions (as configured, else 1)")
+    it.takes(
+        "--partitions",
+        metavar="N",
+        type=_positive,
+        help="with create: how many partitions (as configured, else 1)",
+    )
     _config(it)
 
-    it = command("step", "Process one message, or N, and say which they were.")
-    it.takes("what", metavar="[NAME] [N]", nargs="*", completes="jobs", help="the job (the one used last), and how many messages (1)")
+    it = command("step", "Process one message, or N, and say which they were and what they did.")
+    it.takes(
+        "what",
+        metavar="[NAME] [N]",
+        nargs="*",
+        completes="jobs",
+        help="the job (the one used last), and how many messages (1)",
+    )
+    it.takes(
+        "--until", metavar="COND", completes=NAMES, help="stop before the message for which this is true"
+    )
+    it.takes("--pdb", action="store_true", help="debug the task: stop at the first line of its callback")
 
-    it = _job(command("run", "Process messages in the background. Wait for it with %stream wait, interrupt it with %stream pause."))
+    it = _job(
+        command(
+            "run",
+            "Process messages in the background. Wait for it with %stream wait, interrupt it with %stream "
+            "pause.",
+        )
+    )
     group = it.add_mutually_exclusive_group()
-    group.add_argument("--until", metavar="WHEN", type=_until, help="caught-up: until all inputs are read to their ends; else until paused")
+    group.add_argument(
+        "--until",
+        metavar="WHEN",
+        help="caught-up: until all inputs are read to their ends; or an expression: stop before the "
+        "message for which it is true (\"message['delay'] > 180\"); else until paused",
+    )
     group.add_argument("--messages", metavar="N", type=_positive, help="so many messages")
-    it.completes["until"] = ("caught-up",)
+    it.completes["until"] = ("caught-up", *NAMES)
 
-    it = _job(command("wait", "Wait until it stands still. Interrupting the cell ends the waiting; the job goes on."))
+    it = command(
+        "break",
+        "Stop where a condition is true, in steps and runs: %stream break message['delay'] > 180. "
+        "Without one, list the breakpoints.",
+    )
+    it.takes_expression = True
+    it.takes("condition", metavar="COND", nargs="?", completes=NAMES, help=f"an expression of {_NAMES}")
+    it.takes(
+        "--on",
+        metavar="KIND",
+        choices=KINDS,
+        completes=KINDS,
+        help=f"{', '.join(KINDS)}: message (the default) stops before the message, the others just after it",
+    )
+    it.takes("--once", action="store_true", help="stop only one time")
+    it.takes("--hits", metavar="N", type=_positive, default=1, help="stop from the N-th time on")
+    it.takes("--remove", metavar="ID", type=_number, completes="breakpoints", help="remove a breakpoint")
+    it.takes("--job", metavar="NAME", completes="jobs", help="the job; without it, the one used last")
+
+    it = command("watch", "Show a value after each step. Without NAME=COND, list them with their values.")
+    it.takes_expression = True
+    it.takes("condition", metavar="NAME=COND", nargs="?", help=f"a name, and an expression of {_NAMES}")
+    it.takes("--remove", metavar="NAME", completes="watches", help="show it no longer")
+    it.takes("--job", metavar="NAME", completes="jobs", help="the job; without it, the one used last")
+
+    it = command("state", "The keys and values of the stores; with --changed, what the last message changed.")
+    it.takes(
+        "store", metavar="STORE", nargs="?", completes="stores", help="one store; without it, all of them"
+    )
+    it.takes("--key", metavar="K", help="one key")
+    it.takes("--changed", action="store_true", help="what the last message changed, before and after")
+    it.takes("--job", metavar="NAME", completes="jobs", help="the job; without it, the one used last")
+
+    it = _job(command("outputs", "The messages that the tasks sent, the newest at the end."))
+    it.takes("--held", action="store_true", help="only those that become visible with the next commit")
+    it.takes("--last", metavar="N", type=_positive, default=20, help="how many at most (20)")
+
+    _job(
+        command(
+            "job",
+            "A handle for Python code: job = %stream job NAME has .state, .outputs, .last and .session.",
+        )
+    )
+
+    it = _job(
+        command(
+            "wait", "Wait until it stands still. Interrupting the cell ends the waiting; the job goes on."
+        )
+    )
     it.takes("--timeout", metavar="SECONDS", type=float, help="wait no longer than this")
     _job(command("pause", "Have it stand still after the message it is at."))
-    it = _job(command("stop", "Commit, close the tasks, let go of the streams. A later step or run goes on from there."))
+    it = _job(
+        command(
+            "stop", "Commit, close the tasks, release the streams. A later step or run goes on from there."
+        )
+    )
     it.takes(
         "--now",
         action="store_true",
         help="wait for no message that takes long: its task gets a KeyboardInterrupt, and nothing since the last checkpoint is committed. "
-        "What a task does that goes on all the same (time.sleep() ends only when it returns) has no effect any more",
+        "What a task does that goes on all the same (time.sleep() ends only when it returns) has no effect "
+        "any more",
     )
-    it = _job(command("show", "The live panel. It follows the job until it is stopped or shown again, and stays as a table then."))
+    it = _job(
+        command(
+            "show",
+            "The live panel. It follows the job until it is stopped or shown again, and stays as a table "
+            "then. Space steps it, or pauses what runs; the arrows step back and forward; the strip of "
+            "choices can be dragged to another position.",
+        )
+    )
     it.takes("--static", action="store_true", help="the table at once")
+    it = command(
+        "export",
+        "Write a job as files: its task, its configuration, requirements and a test. streambench run and "
+        "deploy take them.",
+    )
+    it.takes(
+        "names",
+        metavar="[NAME] DIR",
+        nargs="+",
+        completes="jobs",
+        help="the job (the one used last), and the directory",
+    )
     _job(command("commit", "Commit all tasks now."))
-    it = _job(command("checkpoints", "How far each task is committed, and how many messages would be processed again after a crash now."))
+    it = _job(
+        command(
+            "checkpoints",
+            "How far each task is committed, and how many messages would be processed again after a crash "
+            "now.",
+        )
+    )
     it.takes("--history", action="store_true", help="all the checkpoints that are kept, oldest first")
 
     it = command(
-        "deploy", "Run the job on Spark until it has caught up, from its last checkpoint. The one in this notebook is stopped first."
+        "rewind",
+        "Go back to a commit, a message or a time; the stores go back with a commit. A job that is started "
+        "commits and stops first.",
+    )
+    it.takes(
+        "what",
+        metavar="[NAME] WHERE",
+        nargs="+",
+        completes="jobs oldest upcoming",
+        help="the job (the one used last), and: oldest, upcoming, a commit of %%stream checkpoints --history "
+        "(3.17), SSP@OFFSET or STREAM@timestamp:TIME",
+    )
+
+    _time_commands(command)
+    it = command(
+        "deploy",
+        "Run the job on Spark until it has caught up, from its last checkpoint. The one in this notebook is "
+        "stopped first.",
     )
     _job(it)
-    it.takes("--master", metavar="MASTER", default="local[*]", completes=("local[2]", "local[*]"), help="Spark's master (local[*])")
+    it.takes(
+        "--master",
+        metavar="MASTER",
+        completes=("local[2]", "local[*]"),
+        help="Spark's master (that of the active session; where there is none, local[*])",
+    )
+    it.takes(
+        "--if-running",
+        choices=("refuse", "take-over"),
+        completes=("refuse", "take-over"),
+        default="refuse",
+        help="where the job runs elsewhere: refuse, or end that at its last commit (refuse)",
+    )
 
     it = command("help", "What there is, or all about one sub-command.")
     it.takes("command", metavar="COMMAND", nargs="?", completes="commands", help="a sub-command")
@@ -177,16 +449,44 @@ def _parsers() -> dict[str, Parser]:
 
 PARSERS = _parsers()
 
-TASK = Parser("%%streamtask", "Make a task of this cell: of its class with a process method, or of functions process, init, window, close.")
-TASK.takes("name", metavar="NAME", completes="tasks", help="the task's name, and the variable that holds its class")
+TASK = Parser(
+    "%%streamtask",
+    "Make a task of this cell: of its class with a process method, or of functions process, init, window, "
+    "close.",
+    epilog="""\
+Functions have no self. What belongs to one task (there is one per partition) they keep in its context, which each of them may take as
+its last parameter: process(envelope, collector, coordinator, context), window(collector, coordinator, context), close(context).
+
+    def init(context):
+        context.user.seen = 0
+
+    def process(envelope, collector, coordinator, context):
+        context.user.seen += 1
+        counts = context.store("counts")
+        counts.put(envelope.key, (counts.get(envelope.key) or 0) + 1)
+        collector.send("log.seen", context.user.seen, key=envelope.key)
+
+A global would be shared by all tasks, and the last init() would win.""",
+)
+TASK.takes(
+    "name", metavar="NAME", completes="tasks", help="the task's name, and the variable that holds its class"
+)
 TASK.takes("--class", metavar="CLASS", dest="wanted", help="which class, where the cell holds several tasks")
 
-CONFIG = Parser("%%streamconfig", "Make a configuration of this cell: lines of key=value, as in a properties file.")
+TASK.takes(
+    "--swap", action="store_true", help="give live jobs of this task the new code; see %%%%stream help swap"
+)
+_swap_options(TASK)
+
+CONFIG = Parser(
+    "%%streamconfig", "Make a configuration of this cell: lines of key=value, as in a properties file."
+)
 CONFIG.takes("name", metavar="NAME", completes="configs", help="the configuration's name")
 
 
 def words(line: str) -> list[str]:
-    """A line split as a shell would. A JSON object or array stays one word as it is, blanks and quotes included. Raises MagicError."""
+    """A line split as a shell would. A JSON object or array stays one word as it is, blanks and quotes
+    included. Raises MagicError."""
     found = re.search(r"(?:^|\s)(?=[{\[])", line)
     if found is None:
         return _split(line)
@@ -195,7 +495,8 @@ def words(line: str) -> list[str]:
         _, end = json.JSONDecoder().raw_decode(line, start)
     except json.JSONDecodeError as error:
         raise MagicError(
-            f"this is not JSON: {error.msg} at {line[error.pos : error.pos + 10]!r}; names and texts need double quotes. "
+            f"this is not JSON: {error.msg} at {line[error.pos : error.pos + 10]!r}; names and texts need "
+            "double quotes. "
             "A message in a variable is sent with --from VARIABLE"
         ) from None
     # What goes on without a blank is an expression that begins like JSON.
@@ -207,7 +508,13 @@ def overview() -> str:
     """All sub-commands with a line about each."""
     lines = [f"  {name:<12}{parser.about}" for name, parser in PARSERS.items()]
     return "\n".join(
-        ["%stream COMMAND ...", "", *lines, "", "%stream alone lists the jobs; %stream help COMMAND tells all about one command."]
+        [
+            "%stream COMMAND ...",
+            "",
+            *lines,
+            "",
+            "%stream alone lists the jobs; %stream help COMMAND describes one command.",
+        ]
     )
 
 

@@ -1,4 +1,5 @@
-"""Completion on the line of a magic: sub-commands, options, and the names of jobs, tasks, configurations and streams as they are now."""
+"""Completion on the line of a magic: sub-commands, options, and the names of jobs, tasks, configurations and
+streams as they are now."""
 
 from __future__ import annotations
 
@@ -10,16 +11,20 @@ from typing import Any
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 
 from streambench.config import Config
+from streambench.debug.session import Session
 from streambench.errors import StreambenchError
 from streambench.system.listing import named_inputs, streams_of
 from streambench_magics.commands import CONFIG, PARSERS, TASK, Parser
+from streambench_magics.complete_config import config_completions
 from streambench_magics.jobs import Workbench
 from streambench_magics.magics import StreamMagics
 
-_LINE = re.compile(r"\s*(?:\w[\w, ]*=\s*)?(?P<magic>%stream|%%streamtask|%%streamconfig)\s+(?P<rest>.*)", re.DOTALL)
+_LINE = re.compile(
+    r"\s*(?:\w[\w, ]*=\s*)?(?P<magic>%stream|%%streamtask|%%streamconfig)\s+(?P<rest>.*)", re.DOTALL
+)
 _PATIENCE_S = 1.5
 _PAUSE_S = 30.0
-"""Whoever does not answer while somebody types is not asked again for so long."""
+"""A system that does not answer while the user types is not asked again for so long."""
 
 _silent: dict[tuple[str, ...], float] = {}
 
@@ -28,20 +33,35 @@ def completer_of(magics: StreamMagics) -> Any:
     """A matcher for IPython's completer. On lines of these magics its answer is the only one."""
 
     def streambench_matcher(context: CompletionContext) -> SimpleMatcherResult:
+        first, _, body = context.full_text.lstrip().partition("\n")
+        if first.startswith("%%streamconfig") and context.cursor_line > 0:
+            fragment, texts = config_completions(body, context.text_until_cursor)
+            return _answer(texts, fragment)
         line = _LINE.fullmatch(context.text_until_cursor)
         if line is None:
             return SimpleMatcherResult(completions=[], suppress=False)
         before, _, fragment = line["rest"].rpartition(" ")
-        found = sorted({each for each in candidates(magics.bench, line["magic"], before.split()) if each.startswith(fragment)})
-        completions = [SimpleCompletion(text=each, type="stream") for each in found]
-        return SimpleMatcherResult(completions=completions, suppress=True, matched_fragment=fragment)
+        found = sorted(
+            {
+                each
+                for each in candidates(magics.bench, line["magic"], before.split())
+                if each.startswith(fragment)
+            }
+        )
+        return _answer(found, fragment)
 
     as_matcher: Any = context_matcher(identifier="streambench")
     return as_matcher(streambench_matcher)
 
 
+def _answer(texts: Iterable[str], fragment: str) -> SimpleMatcherResult:
+    """These completions of a fragment, and no others."""
+    completions = [SimpleCompletion(text=each, type="stream") for each in texts]
+    return SimpleMatcherResult(completions=completions, suppress=True, matched_fragment=fragment)
+
+
 def candidates(bench: Workbench, magic: str, words: list[str]) -> Iterable[str]:
-    """What may stand next on a line, after these words."""
+    """Words that may stand next on a line, after these words."""
     if magic == "%stream":
         if not words:
             return PARSERS
@@ -88,8 +108,8 @@ def stream_names(bench: Workbench) -> set[str]:
     for config in bench.all_configs():
         found.update(map(str, named_inputs(config)))
         for system in config.names_below("systems."):
-            settings = config.below(f"systems.{system}.")
-            asked[system, *(f"{key}={settings[key]}" for key in sorted(settings))] = config, system
+            settings = sorted(key for key in config if key.startswith(f"systems.{system}."))
+            asked[system, *(f"{key}={config[key]}" for key in settings)] = config, system
     now = time.monotonic()
     for known in [known for known in asked if now - _silent.get(known, -_PAUSE_S) < _PAUSE_S]:
         del asked[known]
@@ -101,8 +121,16 @@ def stream_names(bench: Workbench) -> set[str]:
     return found
 
 
+def _alive(bench: Workbench) -> list[Session]:
+    return [job.session for job in bench.jobs.values() if job.session is not None and job.alive]
+
+
 def _tasks(bench: Workbench) -> list[str]:
-    classes = [name for name, value in bench.namespace.items() if isinstance(value, type) and callable(getattr(value, "process", None))]
+    classes = [
+        name
+        for name, value in bench.namespace.items()
+        if isinstance(value, type) and callable(getattr(value, "process", None))
+    ]
     return [*bench.tasks, *(name for name in classes if not name.startswith("_"))]
 
 
@@ -112,6 +140,11 @@ _KINDS: dict[str, Callable[[Workbench], Iterable[str]]] = {
     "configs": lambda bench: bench.configs,
     "streams": stream_names,
     "commands": lambda bench: PARSERS,
+    "stores": lambda bench: sorted(
+        {name for each in bench.all_configs() for name in each.names_below("stores.")}
+    ),
+    "breakpoints": lambda bench: [str(each.id) for job in _alive(bench) for each in job.breakpoints],
+    "watches": lambda bench: [name for job in _alive(bench) for name in job.watched],
     "variables": lambda bench: [
         name
         for name, value in bench.namespace.items()

@@ -1,4 +1,4 @@
-"""What the magics raise, and how it looks in a notebook.
+"""Errors that the magics raise, and how it looks in a notebook.
 
 Never IPython's UsageError: tools that run notebooks as tests take that for a success.
 """
@@ -12,6 +12,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 import streambench
 from streambench.errors import StreambenchError, TaskError
+from streambench.user_code import is_users
 
 _NOT_THE_USERS = (str(Path(streambench.__file__).parent), str(Path(__file__).parent))
 
@@ -23,7 +24,8 @@ class MagicError(StreambenchError):
 
 
 class TaskCellError(StreambenchError):
-    """The cell of a ``%%streamtask`` cannot be run; ``__cause__`` is what it raised. Shown as IPython shows an error of a plain cell."""
+    """The cell of a ``%%streamtask`` cannot be run; ``__cause__`` is what it raised. Shown as IPython shows
+    an error of a plain cell."""
 
     def __init__(self, message: str, shown: list[str]) -> None:
         super().__init__(message)
@@ -45,7 +47,8 @@ class TaskFailed(TaskError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """A KeyboardInterrupt that says what it means for a job, and shows where the task was, instead of where the magics were."""
+    """A KeyboardInterrupt that says what it means for a job, and shows where the task was, instead of where
+    the magics were."""
 
     def __init__(self, shown: list[str]) -> None:
         super().__init__(shown[-1])
@@ -62,24 +65,44 @@ def cell_error(shell: InteractiveShell, error: Exception) -> TaskCellError:
         return TaskCellError(text, shell.SyntaxTB.structured_traceback(type(error), error, None))
     lines = shown(shell, error)
     if isinstance(error, NameError) and error.name in _IMPORTS:
-        lines = [*lines, f"write '{_IMPORTS[error.name]}' at the top of this cell, or run it in a cell before"]
+        lines = [
+            *lines,
+            f"write '{_IMPORTS[error.name]}' at the top of this cell, or run it in a cell before",
+        ]
     return TaskCellError(text, lines)
 
 
-def task_failed(shell: InteractiveShell, error: TaskError, job: str) -> TaskFailed:
-    """The error to raise, from the cause of ``error``, where a task failed."""
+def task_failed(shell: InteractiveShell, error: TaskError, job: str, *, is_whole: bool = False) -> TaskFailed:
+    """The error to raise, from the cause of ``error``, where a task failed. ``is_whole``: that was on a copy
+    of the job, or with code that it has not taken."""
     lines = shown(shell, error.__cause__) if error.__cause__ is not None else []
-    remedy = f"{job} has failed; nothing since its last checkpoint is committed. Mend the task, run its cell, and %stream step {job}."
-    return TaskFailed(error, [*lines, f"TaskError: {error}", remedy])
+    remedy = (
+        f"{job} itself is as it was. Mend the task and run its cell; %stream swap --undo and %stream live go "
+        "back to what was before."
+        if is_whole
+        else f"{job} has failed; nothing since its last checkpoint is committed. "
+        f"Mend the task, run its cell, and %stream step {job}."
+    )
+    failed = TaskFailed(error, [*lines, f"TaskError: {error}", remedy])
+    # A debugger opens at the innermost frame: that of the user's code, with its envelope.
+    cause = error.__cause__
+    return failed if cause is None else failed.with_traceback(innermost_users_frame(cause.__traceback__))
 
 
 def interrupted(shell: InteractiveShell, error: KeyboardInterrupt, job: str, state: str) -> Interrupted:
-    """The error to raise where somebody lost patience. ``state``: that of the job, afterwards."""
+    """The error to raise where the user interrupted. ``state``: that of the job, afterwards."""
     if state == "failed":
         lines = shown(shell, error) if users_frames(error.__traceback__) is not None else []
-        said = f"interrupted: {job} has failed; nothing since its last checkpoint is committed, and %stream step {job} goes on from there."
+        said = (
+            f"interrupted: {job} has failed; nothing since its last checkpoint is committed, "
+            f"and %stream step {job} goes on from there."
+        )
         return Interrupted([*lines, said])
-    busy = f" Its task may still be busy with one message, which %stream stop --now {job} gives up." if state == "running" else ""
+    busy = (
+        f" Its task may still be busy with one message, which %stream stop --now {job} gives up."
+        if state == "running"
+        else ""
+    )
     return Interrupted([f"interrupted: {job} is {state}.{busy}"])
 
 
@@ -88,6 +111,21 @@ def shown(shell: InteractiveShell, error: BaseException) -> list[str]:
     frames = users_frames(error.__traceback__)
     lines: list[str] = shell.InteractiveTB.structured_traceback(type(error), error, frames, tb_offset=0)
     return lines
+
+
+def innermost_users_frame(traceback: TracebackType | None) -> TracebackType | None:
+    """A traceback that ends in the user's own code, without streambench and what the user's code calls; all
+    of it where there is none."""
+    frames = []
+    each = users_frames(traceback)
+    while each is not None:
+        frames.append(each)
+        each = each.tb_next
+    last = max((at for at, tb in enumerate(frames) if is_users(tb.tb_frame.f_code.co_filename)), default=-1)
+    kept: TracebackType | None = None
+    for each in reversed(frames[: last + 1]):
+        kept = TracebackType(kept, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    return kept or traceback
 
 
 def users_frames(traceback: TracebackType | None) -> TracebackType | None:

@@ -1,4 +1,5 @@
-"""What a notebook has: tasks and configurations by name, and jobs: sessions over containers that are made when they are first needed."""
+"""Contents of a notebook: tasks and configurations by name, and jobs: sessions over containers that are made
+when they are first needed."""
 
 from __future__ import annotations
 
@@ -14,13 +15,16 @@ from msgspec.structs import replace
 
 from streambench.config import Config
 from streambench.container.container import Container, Until
-from streambench.container.snapshot import ContainerSnapshot
+from streambench.container.observe.snapshot import ContainerSnapshot
+from streambench.debug.conditions import Conditional
 from streambench.debug.session import Session
+from streambench.debug.waiting import described_waits, nothing_to_read, sendable
 from streambench.errors import ConfigError, StreambenchError
 from streambench.model import SystemStream
 from streambench.system.systems import Systems
+from streambench_magics.cell import file_name
 from streambench_magics.errors import MagicError
-from streambench_magics.restoring import restore_shown
+from streambench_magics.restore_progress import show_restore_progress
 
 DEFAULT_CONFIG = """\
 systems.log.samza.factory=log
@@ -29,7 +33,8 @@ systems.log.samza.key.serde=string
 systems.log.samza.msg.serde=json
 systems.log.samza.offset.default=oldest
 """
-"""What a job has that names no configuration: a log system in the folder of the notebook, with JSON messages, read from the oldest on."""
+"""What a job has that names no configuration: a log system in the folder of the notebook, with JSON messages,
+read from the oldest on."""
 
 CHOICES = 160
 """How many of the last choices are remembered, to be shown."""
@@ -37,28 +42,41 @@ CHOICES = 160
 _SILENT_S = 2.0
 _AT_LEAST_S = 0.05
 
-_told: ContextVar[Callable[[str], object] | None] = ContextVar("told", default=None)
+_notices: ContextVar[Callable[[str], object] | None] = ContextVar("notices", default=None)
+
+
+def _send_line(stream: SystemStream) -> str:
+    """A command that sends a message to a stream, for hints."""
+    return f"%stream send {stream} MESSAGE"
 
 
 @contextmanager
-def telling(tell: Callable[[str], object]) -> Iterator[None]:
-    """Meanwhile, on this thread, tell what a job is waited for, once that has taken two seconds."""
-    before = _told.set(tell)
+def telling(show: Callable[[str], object]) -> Iterator[None]:
+    """Meanwhile, on this thread, show what a job is waited for, once that has taken two seconds."""
+    before = _notices.set(show)
     try:
         yield
     finally:
-        _told.reset(before)
+        _notices.reset(before)
 
 
 class Job:
     """A job by name: a task, a configuration, and the session over its container.
 
-    The container is made when it is first needed, and made anew when the job goes on after a stop, a failure or a change of its inputs:
-    it is the same job then, and goes on from its last checkpoint. ``find_task`` gives the task as it is now. All methods may be called
-    from any thread.
+    The container is made when it is first needed, and made again when the job goes on after a stop, a failure
+    or a change of its inputs: it is the same job then, and goes on from its last checkpoint. ``find_task``
+    gives the task as it is now. All methods may be called from any thread.
     """
 
-    def __init__(self, name: str, config: Config, find_task: Callable[[], Any], task_name: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        config: Config,
+        find_task: Callable[[], Any],
+        task_name: str,
+        namespace: Mapping[str, Any] | None = None,
+    ) -> None:
+        """``namespace``: the user's variables, which conditions may use."""
         self.name = name
         self.task_name = task_name
         self.session: Session | None = None
@@ -66,8 +84,11 @@ class Job:
         self._base = config
         self._find_task = find_task
         self._inputs = config.names("task.inputs")
-        self._until: Until = None
+        self._until: Until | Conditional = None
         self._lock = threading.RLock()
+        self._namespace = namespace or {}
+        # Its breakpoints and watches are those of the next session, too.
+        self._former: Session | None = None
 
     @property
     def config(self) -> Config:
@@ -93,45 +114,89 @@ class Job:
 
     @property
     def busy(self) -> str:
-        """What to say of a task that has been at one message for longer than anybody would like; empty where none has."""
+        """The report on a task that has been at one message for long; empty where
+        none has."""
         busy_s = 0.0 if self.session is None or not self.alive else self.session.busy_s
         return f"busy with one message for {busy_s:,.0f} s" if busy_s >= _SILENT_S else ""
 
     @property
+    def busy_at(self) -> str:
+        """For how long its task has been at one message, at which, and at which line: "14 s at log.x.0@8 key
+        k2, cell [3] line 6: time.sleep(60)". Empty where that is not long."""
+        busy = None if self.session is None or not self.alive else self.session.busy
+        return "" if busy is None or busy.seconds < _SILENT_S else busy.described(file_name)
+
+    @property
     def alive(self) -> bool:
-        """Whether there is a started container."""
+        """True while there is a started container."""
         return self.state in ("paused", "running")
 
     def check(self) -> None:
-        """Raise ConfigError where the configuration or the task are wrong, as far as this can be told before the start."""
+        """Raise ConfigError where the configuration or the task are wrong, where this is known before
+        the start."""
         Container.from_config(self.config, self.task)
 
     def start(self) -> bool:
-        """Have a started container; whether this began anew after a stop or a failure. Raises what ``Container.start`` raises."""
+        """Have a started container; whether this began again after a stop or a failure. Raises what
+        ``Container.start`` raises."""
         with self._lock:
             if self.alive:
                 return False
             again = self.session is not None
             if not self._inputs and not self.config.names("task.broadcast.inputs"):
                 raise MagicError(f"{self.name} has no inputs: %stream attach {self.name} SYSTEM.STREAM")
-            session = Session(Container(self.config, self.task, remember_choices=CHOICES), self.name)
-            with restore_shown(session.container):
+            container = Container(self.config, self.task, remember_choices=CHOICES)
+            session = Session(container, self.name, namespace=self._namespace)
+            if self._former is not None:
+                session.take_over(self._former)
+            with show_restore_progress(session.container):
                 session.start()
             session.on_change(self._changed)
-            self.session = session
+            self.session = self._former = session
         self._changed()
         return again
 
-    def step(self, n: int = 1) -> int:
-        """Process up to ``n`` messages, here and now; how many were. Pauses it first if it runs."""
+    def marked(self) -> Session:
+        """The session that breakpoints and watches are given to: that of now, else one from which the next
+        start takes them over. Nothing is started. Raises ConfigError."""
+        with self._lock:
+            if self.session is not None and self.alive:
+                return self.session
+            if self._former is None:
+                self._former = Session(
+                    Container(self.config, self.task), self.name, namespace=self._namespace
+                )
+            return self._former
+
+    def step(
+        self,
+        n: int = 1,
+        *,
+        until: str | None = None,
+        here: bool = False,
+        on_interrupt: Callable[[], object] = lambda: None,
+    ) -> int:
+        """Process up to ``n`` messages; how many were. Pauses it first if it runs. See ``Session.step``."""
         session = self._live()
         self._stand_still(session)
         try:
-            return session.step(n)
+            return session.step(n, until=until, here=here, on_interrupt=on_interrupt)
         finally:
             self._changed()
 
-    def run(self, until: Until = None) -> None:
+    def back(self, n: int = 1) -> None:
+        """Go back in its history. Raises ContainerStateError where there is none."""
+        self._live().back(n)
+
+    def goto(self, position: int) -> None:
+        """Go to a position of its history."""
+        self._live().goto(position)
+
+    def go_live(self) -> None:
+        """Return from the past."""
+        self._live().go_live()
+
+    def run(self, until: Until | Conditional = None) -> None:
         """Process messages in the background."""
         self._until = until
         session = self._live()
@@ -145,27 +210,52 @@ class Job:
             self._stand_still(self.session)
         return self.session is None or self.session.pause(timeout)
 
+    def nothing_to_read(self, snapshot: ContainerSnapshot) -> str:
+        """Why there is nothing to read of its inputs, and how to send to them; empty where there is something
+        or that is not known."""
+        why = nothing_to_read(snapshot, self.config) if snapshot.lag == 0 else {}
+        return described_waits(why, _send_line) if sendable(why) else ""
+
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it stands still; whether it does. Raises what it failed with."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        tells = True
+        may_show = True
         while self.session is not None:
             left = _SILENT_S if deadline is None else max(0.0, min(_SILENT_S, deadline - time.monotonic()))
             if self.session.wait(left):
                 break
             if deadline is not None and time.monotonic() >= deadline:
                 return False
-            if tells and self.busy:
-                tells = False
+            if may_show and self.busy:
+                may_show = False
                 self._tell(self.session)
-            elif tells and deadline is None and self._until is None and (tell := _told.get()) is not None:
-                tells = False
-                tell(f"{self.name} runs until somebody pauses it, and this waits as long (interrupt the kernel to wait no longer)")
+            elif (
+                may_show
+                and deadline is None
+                and _is_open(self._until)
+                and (show := _notices.get()) is not None
+            ):
+                may_show = False
+                show(
+                    f"{self.name} runs until {self._until or 'it is paused'}, and this waits as long "
+                    "(interrupt the kernel to wait no longer)"
+                )
+            elif (
+                may_show
+                and deadline is None
+                and isinstance(self._until, int)
+                and (show := _notices.get()) is not None
+            ):
+                why = self.nothing_to_read(self.session.snapshot(_SILENT_S))
+                may_show = not why
+                if why:
+                    show(f"{self.name} waits for messages: {why} (interrupt the kernel to wait no longer)")
         return True
 
     def commit(self) -> None:
         if not self.alive:
-            raise MagicError(f"{self.name} is {self.state}: there is nothing to commit")
+            was = "has failed" if self.state == "failed" else f"is {self.state}"
+            raise MagicError(f"{self.name} {was}: there is nothing to commit")
         session = self._live()
         try:
             session.commit(_patience(session))
@@ -176,7 +266,7 @@ class Job:
             session.commit()
 
     def stop(self) -> None:
-        """Commit and let go of the streams; nothing where it is not started."""
+        """Commit and release the streams; nothing where it is not started."""
         with self._lock:
             session = self.session
         if session is not None and self.alive:
@@ -185,14 +275,17 @@ class Job:
         self._changed()
 
     def give_up(self) -> bool:
-        """Let go of the streams without a commit, also in the middle of a message; whether its task has ended, see ``Session.give_up``."""
+        """Release the streams without a commit, also in the middle of a message; whether its task has
+        ended, see ``Session.give_up``."""
         session = self.session
         return session is None or not self.alive or session.give_up()
 
     def set_inputs(self, inputs: list[str]) -> bool:
-        """Read these streams from now on: a started job commits, stops, and goes on with them. Whether it was started.
+        """Read these streams from now on: a started job commits, stops, and goes on with them. Whether it was
+        started.
 
-        Where it cannot go on with them it keeps the inputs that it had; where there is no such stream it is not even stopped."""
+        Where it cannot go on with them it keeps the inputs that it had; where there is no such stream it is
+        not even stopped."""
         was, former = self.state, self._inputs
         streams = [SystemStream.parse(each) for each in inputs]
         systems = Systems(self._base)
@@ -222,8 +315,8 @@ class Job:
         return True
 
     def snapshot(self, timeout: float = _SILENT_S) -> ContainerSnapshot:
-        """A picture of it, in the state of its session (a container that nobody drives is paused). An older one where its task is busy with
-        one message for longer than ``timeout`` seconds."""
+        """A snapshot of it, in the state of its session (a container without a driver is paused). An older
+        one where its task is busy with one message for longer than ``timeout`` seconds."""
         if self.session is None:
             return Container.from_config(self.config, self.task).snapshot()
         return replace(self.session.snapshot(timeout), state=self.session.state)
@@ -239,17 +332,18 @@ class Job:
         return None
 
     def _stand_still(self, session: Session) -> None:
-        """Pause it, and tell what is waited for where its task takes its time."""
+        """Pause it, and show what is waited for where its task takes its time."""
         if not session.pause(_patience(session)):
             self._tell(session)
             session.pause()
 
     def _tell(self, session: Session) -> None:
-        tell = _told.get()
-        if tell is not None:
-            tell(
-                f"{self.name} has been busy with one message for {session.busy_s:,.0f} s, which is waited for (interrupt the kernel to "
-                f"wait no longer; %stream stop --now {self.name} gives it up)"
+        show = _notices.get()
+        if show is not None:
+            at = self.busy_at or f"{session.busy_s:,.0f} s"
+            show(
+                f"{self.name} has been busy with one message for {at}, which is waited for (interrupt the "
+                f"kernel to wait no longer; %stream stop --now {self.name} gives it up)"
             )
 
     def _live(self) -> Session:
@@ -284,16 +378,26 @@ class Workbench:
         return self.jobs[name]
 
     def create(
-        self, name: str, task: str | None, config: str | None, inputs: list[str], *, replaces: Callable[[], None] = lambda: None
+        self,
+        name: str,
+        task: str | None,
+        config: str | None,
+        inputs: list[str],
+        *,
+        replaces: Callable[[], None] = lambda: None,
     ) -> tuple[Job, Job | None]:
-        """A new job, and the one it replaces, which is stopped. With nothing but the name of a job that is there: the same once more.
+        """A new job, and the one it replaces, which is stopped. With nothing but the name of a job that is
+        there: the same once more.
 
         ``replaces`` is called once the new job is known to be right, before the old one is stopped."""
-        self._last = name  # also if nothing comes of it: what follows without a name is not meant for another job
+        self._last = (
+            name  # also if nothing comes of it: what follows without a name is not meant for another job
+        )
         old = self.jobs.get(name)
         again = old is not None and task is None and config is None and not inputs
         if old is not None and again:
-            job = Job(name, old._base, old._find_task, old.task_name)
+            job = Job(name, old._base, old._find_task, old.task_name, self.namespace)
+            job._former = old._former
             job._inputs = old.inputs
         else:
             job = self._new(name, task, config)
@@ -308,7 +412,8 @@ class Workbench:
         return job, old
 
     def config(self, name: str | None) -> Config:
-        """A configuration by name: of ``%%streamconfig``, a variable, or a properties file. None: the default one. Raises MagicError."""
+        """A configuration by name: of ``%%streamconfig``, a variable, or a properties file. None: the default
+        one. Raises MagicError."""
         if name is None:
             return Config.from_text(DEFAULT_CONFIG)
         if name in self.configs:
@@ -319,20 +424,29 @@ class Workbench:
         if Path(name).is_file():
             return Config.from_file(name)
         known = f"; there is {', '.join(self.configs)}" if self.configs else ""
-        raise MagicError(f"there is no configuration {name}{known}: write one with %%streamconfig {name}, or name a properties file")
+        raise MagicError(
+            f"there is no configuration {name}{known}: write one with %%streamconfig {name}, or name a "
+            "properties file"
+        )
 
     def config_with(self, system: str, name: str | None = None) -> Config:
-        """The configuration that says what a system is: the named one, else the nearest one that defines it. Raises MagicError."""
+        """The configuration that says what a system is: the named one, else the nearest one that defines it.
+        Raises MagicError."""
         if name is not None:
             return self.config(name)
-        found = next((config for config in self.all_configs() if system in config.names_below("systems.")), None)
+        found = next(
+            (config for config in self.all_configs() if system in config.names_below("systems.")), None
+        )
         if found is None:
             known = sorted({each for config in self.all_configs() for each in config.names_below("systems.")})
-            raise MagicError(f"there is no system {system}; there is {', '.join(known)}: define it in a %%streamconfig")
+            raise MagicError(
+                f"there is no system {system}; there is {', '.join(known)}: define it in a %%streamconfig"
+            )
         return found
 
     def all_configs(self) -> list[Config]:
-        """All configurations, the nearest first: that of the job used last, of the others, those without a job, the default one."""
+        """All configurations, the nearest first: that of the job used last, of the others, those without a
+        job, the default one."""
         jobs = sorted(self.jobs.values(), key=lambda job: job.name != self._last)
         return [*(job.config for job in jobs), *reversed(self.configs.values()), self.config(None)]
 
@@ -341,18 +455,27 @@ class Workbench:
         if task is None:
             task = name if self._known(name) is not None or found.text("task.class") is None else None
         if task is None:
-            return Job(name, found, lambda: None, found.required("task.class"))
+            return Job(name, found, lambda: None, found.required("task.class"), self.namespace)
         if self._known(task) is None:
             known = f"; there is {', '.join(self.tasks)}" if self.tasks else ""
             raise MagicError(f"there is no task {task}{known}: write one with %%streamtask {task}")
-        return Job(name, found, lambda: self._known(task), task)
+        return Job(name, found, lambda: self._known(task), task, self.namespace)
 
     def _known(self, task: str) -> Any:
         """A task by name: of ``%%streamtask``, else a class or function of the notebook."""
         if task in self.tasks:
             return self.tasks[task]
         value = self.namespace.get(task)
-        return value if callable(value) and (callable(getattr(value, "process", None)) or not isinstance(value, type)) else None
+        return (
+            value
+            if callable(value) and (callable(getattr(value, "process", None)) or not isinstance(value, type))
+            else None
+        )
+
+
+def _is_open(until: Until | Conditional) -> bool:
+    """True where a run may have no end: until it is paused, or a condition is true."""
+    return until != "caught-up" and not isinstance(until, int)
 
 
 def _patience(session: Session) -> float:
@@ -361,7 +484,8 @@ def _patience(session: Session) -> float:
 
 
 def parsed_config(name: str, text: str) -> Config:
-    """The configuration in a cell whose first line is the magic; lines in errors are those of the cell. Raises ConfigError."""
+    """The configuration in a cell whose first line is the magic; lines in errors are those of the cell.
+    Raises ConfigError."""
     try:
         config = Config.from_text("\n" + text, origin=name)
         config.validate()

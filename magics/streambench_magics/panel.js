@@ -13,7 +13,9 @@ function morph(from, to) {
     if (from.data !== to.data) from.data = to.data;
     return;
   }
-  for (const { name } of [...from.attributes]) if (!to.hasAttribute(name)) from.removeAttribute(name);
+  // Size and title of a canvas are set here; setting its size would wipe it.
+  const own = from.nodeName === "CANVAS" ? ["width", "height", "title"] : ["aria-selected"];
+  for (const { name } of [...from.attributes]) if (!to.hasAttribute(name) && !own.includes(name)) from.removeAttribute(name);
   for (const { name, value } of to.attributes) if (from.getAttribute(name) !== value) from.setAttribute(name, value);
   if (from.classList.contains("sb-age")) return;
   children(from, to);
@@ -30,19 +32,137 @@ function children(from, to) {
   while (from.childNodes.length > wanted.length) from.lastChild.remove();
 }
 
+// What is drawn on canvases: each gets a pen, its size in device pixels, its data, and the colours.
+const drawings = {
+  strip(pen, width, height, data, colours) {
+    const tick = width / Number(data.room);
+    const gap = tick >= 3 * devicePixelRatio ? devicePixelRatio : 0;
+    [...data.ticks].forEach((colour, at) => {
+      pen.fillStyle = colours.streams[colour];
+      const left = Math.round(at * tick);
+      pen.fillRect(left, 0, Math.round((at + 1) * tick) - left - gap, height);
+    });
+    pen.fillStyle = colours.text;
+    for (const at of data.commits ? data.commits.split(",") : []) {
+      pen.fillRect(Math.round(at * tick), height * 0.72, Math.max(tick - gap, 2 * devicePixelRatio), height);
+    }
+    // What lies in the future of where it stands is pale, behind a line.
+    if (data.at !== undefined) {
+      const here = Math.max(0, Math.round((Number(data.at) + 1) * tick));
+      pen.globalAlpha = 0.75;
+      pen.fillStyle = colours.back;
+      pen.fillRect(here, 0, width, height);
+      pen.globalAlpha = 1;
+      pen.fillStyle = colours.text;
+      pen.fillRect(Math.max(0, here - devicePixelRatio), 0, 2 * devicePixelRatio, height);
+    }
+  },
+  cells(pen, width, height, data, colours) {
+    const all = [...data.levels];
+    for (let x = 0; x < Math.min(width, all.length); x++) {
+      // More partitions than pixels: the worst of those that share one.
+      const wide = Math.max(1, width / all.length);
+      const share = all.slice(Math.floor((x * all.length) / Math.min(width, all.length)), Math.ceil(((x + 1) * all.length) / Math.min(width, all.length)));
+      const worst = share.reduce((least, each) => (each < least ? each : least));
+      const left = Math.floor(x * wide);
+      const right = Math.ceil((x + 1) * wide) - (wide >= 4 ? 1 : 0);
+      pen.globalAlpha = 0.18;
+      pen.fillStyle = colours.streams[data.colour];
+      pen.fillRect(left, 0, right - left, height);
+      pen.globalAlpha = 1;
+      if (worst >= "0" && worst <= "9") {
+        const full = Math.round((height * Number(worst)) / 9);
+        pen.fillRect(left, height - full, right - left, full);
+      }
+    }
+  },
+  spark(pen, width, height, data, colours) {
+    const values = data.values.split(",").map(Number);
+    const most = Math.max(...values, 1);
+    pen.strokeStyle = colours.streams[data.colour];
+    pen.lineWidth = devicePixelRatio * 1.25;
+    pen.beginPath();
+    values.forEach((value, at) => pen.lineTo(width - ((values.length - 1 - at) * width) / 119, height - 1 - (value / most) * (height - 2)));
+    pen.stroke();
+  },
+};
+
+function paint(canvas) {
+  const width = Math.round(canvas.clientWidth * devicePixelRatio);
+  const height = Math.round(canvas.clientHeight * devicePixelRatio);
+  if (!width) return;
+  const style = getComputedStyle(canvas);
+  const colours = { text: style.color, back: style.getPropertyValue("--sb-bg"), streams: [...Array(8).keys()].map((at) => style.getPropertyValue(`--sb-s${at}`)) };
+  const drawn = JSON.stringify([width, height, colours.text, { ...canvas.dataset }]);
+  if (canvas.drawn === drawn) return;
+  canvas.drawn = drawn;
+  canvas.width = width;
+  canvas.height = height;
+  drawings[canvas.dataset.draw](canvas.getContext("2d"), width, height, canvas.dataset, colours);
+}
+
+// Which choice of the strip the pointer is at, counted from 0; none where there is no choice.
+function choiceAt(canvas, event) {
+  const at = Math.floor((event.offsetX / canvas.clientWidth) * Number(canvas.dataset.room));
+  return at >= 0 && at < canvas.dataset.ticks.length ? at : undefined;
+}
+
+// Where the widget is, its table is not to be seen.
+function hideTable(id) {
+  const style = document.createElement("style");
+  style.textContent = `[data-panel="${id}"] { display: none; }`;
+  document.head.append(style);
+  return () => style.remove();
+}
+
 function render({ model, el }) {
   const root = document.createElement("div");
   root.className = "sb-root";
   el.append(root);
+  const showTable = hideTable(model.get("panel"));
   let arrived = performance.now();
   let due = 0;
+  let gone = false;
+  let tab = "";
+  let typed = 0;
 
   function draw() {
     due = 0;
     const template = document.createElement("template");
     template.innerHTML = model.get("html");
     children(root, template.content);
+    if (gone) grey();
+    pick();
+    look();
     age();
+  }
+
+  function look() {
+    for (const canvas of root.querySelectorAll("canvas")) paint(canvas);
+  }
+
+  // The page of the lower half that is shown: picked here, without the kernel.
+  function pick() {
+    const tabs = [...root.querySelectorAll("[data-tab]")];
+    const shown = tabs.some((each) => each.dataset.tab === tab) ? tab : tabs[0]?.dataset.tab;
+    for (const each of tabs) each.setAttribute("aria-selected", String(each.dataset.tab === shown));
+    for (const each of root.querySelectorAll("[data-page]")) each.classList.toggle("sb-shown", each.dataset.page === shown);
+  }
+
+  // The widget manager tells its models when their kernel has ended. Nothing draws them any more, and no button acts.
+  async function connection() {
+    const own = await model.widget_manager?.get_model(model.get("panel"));
+    gone = !own?.comm_live;
+    draw();
+  }
+
+  function grey() {
+    const panel = root.querySelector(".sb-panel");
+    if (!panel) return;
+    panel.dataset.state = "gone";
+    for (const control of panel.querySelectorAll("button[data-do]")) control.disabled = true;
+    panel.querySelector(".sb-pill").textContent = "kernel ended";
+    panel.querySelector(".sb-why-still").textContent = "as it was before its kernel ended";
   }
 
   function frame() {
@@ -50,10 +170,21 @@ function render({ model, el }) {
     if (!due) due = requestAnimationFrame(draw);
   }
 
+  function since(ms) {
+    const seconds = Math.max(0, (Date.now() - ms) / 1000);
+    return seconds < 90 ? `${Math.floor(seconds)} s ago` : seconds < 5400 ? `${Math.round(seconds / 60)} min ago` : `${Math.round(seconds / 3600)} h ago`;
+  }
+
   // How old the picture is, and whether it can be trusted.
   function age() {
+    for (const each of root.querySelectorAll("time")) each.textContent = since(Number(each.dataset.at));
     const shown = root.querySelector(".sb-age");
     if (!shown) return;
+    if (gone) {
+      shown.textContent = "nothing draws it any more: run the cells of the job again";
+      shown.classList.add("sb-late");
+      return;
+    }
     const seconds = (performance.now() - arrived) / 1000;
     const running = root.querySelector('.sb-panel[data-state="running"]');
     const old = seconds < 1 ? "just now" : seconds < 90 ? `${Math.round(seconds)} s ago` : `${Math.round(seconds / 60)} min ago`;
@@ -66,8 +197,57 @@ function render({ model, el }) {
   }
 
   function act(event) {
+    const picked = event.target.closest("[data-tab]");
+    if (picked) {
+      tab = picked.dataset.tab;
+      pick();
+      look();
+      return;
+    }
     const control = event.target.closest("[data-do]");
-    if (control && !control.disabled) model.send({ do: control.dataset.do });
+    if (control && !control.disabled && !gone) model.send({ do: control.dataset.do });
+  }
+
+  function hint(event) {
+    const canvas = event.target.closest("canvas[data-titles]");
+    if (!canvas) return;
+    const at = choiceAt(canvas, event);
+    canvas.title = at === undefined ? "" : canvas.dataset.titles.split("\n")[at];
+  }
+
+  // The strip is dragged: a line shows where, and the job goes there when it is let loose.
+  function drag(event) {
+    const canvas = event.target.closest("canvas[data-goes]");
+    if (!canvas || gone || (event.type !== "pointerup" && !(event.buttons & 1))) return;
+    const at = choiceAt(canvas, event);
+    if (at === undefined) return;
+    if (event.type === "pointerdown") canvas.setPointerCapture(event.pointerId);
+    if (event.type === "pointerup") {
+      model.send({ do: `goto ${Math.max(Number(canvas.dataset.goes), Number(canvas.dataset.first) + at)}` });
+      return;
+    }
+    canvas.dataset.at = at;
+    paint(canvas);
+  }
+
+  function search(event) {
+    if (!event.target.matches(".sb-search")) return;
+    clearTimeout(typed);
+    typed = setTimeout(() => model.send({ do: `search ${event.target.value}` }), 250);
+  }
+
+  // Keys while the panel has the focus: space steps, or pauses what runs; the arrows step back and forward. They are taken
+  // before JupyterLab gets them, which listens at the document.
+  function keys(event) {
+    if (!root.contains(document.activeElement) || event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    if (document.activeElement !== root && document.activeElement.closest("input, textarea, a")) return;
+    if (event.key === " " && document.activeElement.closest("button")) return;
+    const wanted = { " ": ["step", "pause"], ArrowRight: ["step"], ArrowLeft: ["back"] }[event.key];
+    if (!wanted) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    const button = wanted.map((each) => root.querySelector(`button[data-do="${each}"]:enabled`)).find(Boolean);
+    if (button && !gone) model.send({ do: button.dataset.do });
   }
 
   function key(event) {
@@ -78,13 +258,25 @@ function render({ model, el }) {
   }
 
   model.on("change:html", frame);
+  model.on("comm_live_update", connection);
   root.addEventListener("click", act);
+  root.tabIndex = 0;
+  window.addEventListener("keydown", keys, true);
   root.addEventListener("keydown", key);
-  const clock = setInterval(age, 500);
+  root.addEventListener("mousemove", hint);
+  root.addEventListener("input", search);
+  for (const each of ["pointerdown", "pointermove", "pointerup"]) root.addEventListener(each, drag);
+  const sizes = new ResizeObserver(look);
+  sizes.observe(root);
+  const clock = setInterval(() => (look(), age()), 500);
   draw();
   model.send({ do: `page ${page}` });
   return () => {
     clearInterval(clock);
+    sizes.disconnect();
+    window.removeEventListener("keydown", keys, true);
+    model.off("comm_live_update", connection);
+    showTable();
     if (due) cancelAnimationFrame(due);
     model.off("change:html", frame);
   };

@@ -1,9 +1,13 @@
 """The live panel of a job: two threads between the job and a widget.
 
-The *painter* takes a picture a few times a second and hands it to the widget where it differs from the last one; it is the only one that
-writes to the widget, and it always ends with a picture of how things stand at the end. The *worker* does what the buttons ask for, one
-thing after the other: a button's callback only puts a word on a queue, since nobody can say on which thread it runs. When a panel is
-closed, a table stays.
+The *painter* takes a snapshot a few times a second and hands it to the widget where it differs from the last
+one; it is the only one that writes to the widget, and it always ends with a snapshot of how things stand at
+the end. The *worker* does what the buttons ask for, one thing after the other: a button's callback only puts
+a word on a queue, since its thread is not determined.
+
+A cell with a panel has two outputs: the widget, and below it a table that is hidden while the widget lives.
+The painter keeps the table fresh too, since a kernel that dies cannot leave one. When a panel is closed, the
+table stays.
 """
 
 from __future__ import annotations
@@ -18,12 +22,14 @@ from IPython import display as ipython
 
 from streambench.errors import StreambenchError
 from streambench.model import SystemStream
-from streambench_magics.drawing import BUTTONS, panel_html, table_html, text
+from streambench_magics.frozen import hidden_table_html, table_html, text
 from streambench_magics.jobs import Job
-from streambench_magics.picture import Picture, Viewer, still
+from streambench_magics.panel_state import PanelState, PanelStateReader, static_view
+from streambench_magics.render import ABORT, BUTTONS, LIVE, panel_html
 
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
-_COMMANDS = frozenset(button.command for button in BUTTONS)
+_COMMANDS = frozenset(button.command for button in (*BUTTONS, ABORT, LIVE))
+_WITH_VALUE = ("open ", "goto ", "search ")
 
 _FRAME_S = 0.25
 _IDLE_S = 1.0
@@ -32,6 +38,8 @@ _SOONEST_S = 0.1
 _LARGE = 200_000
 """Frames of more characters than this are drawn as rarely as those of a job that stands still."""
 _JOIN_S = 5.0
+_TABLE_S = 5.0
+"""How often the table is drawn again while a job runs."""
 
 
 class Panel:
@@ -41,7 +49,7 @@ class Panel:
         self.job = job
         self.widget: Any = None
         self.frames = 0
-        self._viewer = Viewer(job)
+        self._viewer = PanelStateReader(job)
         self._commands: SimpleQueue[str | None] = SimpleQueue()
         self._wake = threading.Event()
         self._done = threading.Event()
@@ -49,7 +57,9 @@ class Panel:
         self._hidden = False
         self._closing = threading.Lock()
         self._notice = ""
+        self._view: Any = None
         self._handle: Any = None
+        self._table_s = 0.0
         self._pages: set[str] = set()
         self._threads = [
             threading.Thread(target=self._paint_on, name=f"streambench painter {job.name}", daemon=True),
@@ -62,25 +72,29 @@ class Panel:
 
     @property
     def reloaded(self) -> bool:
-        """Whether its page was loaded again since: JupyterLab then cannot put the table in its place."""
+        """True once its page was loaded again: JupyterLab then cannot put the table in its place."""
         return len(self._pages) > 1
 
     def open(self) -> None:
         """Show it below the cell that runs now. Raises ImportError where anywidget is not installed."""
         from streambench_magics.widget import PanelWidget
 
-        picture = self._viewer.look()
-        self.widget = PanelWidget(html=panel_html(picture))
+        frame = self._viewer.take()
+        self.widget = PanelWidget(html=panel_html(frame))
         self.widget.on_msg(self._on_message)
         self.widget.observe(self._on_views, "_view_count")
         view = {"version_major": 2, "version_minor": 0, "model_id": self.widget.model_id}
-        self._handle = show({WIDGET_VIEW: view, **static(picture)}, display_id=True)
+        self._view = show({WIDGET_VIEW: view, "text/plain": ""}, display_id=True)
+        self._handle = show(
+            stand_in(frame, self.widget.model_id, "as it was when it was shown"), display_id=True
+        )
         self.job.on_change.append(self._wake.set)
         for thread in self._threads:
             thread.start()
 
     def close(self, note: str = "") -> None:
-        """Leave a table in its place, with ``note`` below, and let go of the widget. May be called again, and from any thread."""
+        """Leave a table in its place, with ``note`` below, and close the widget. May be called again, and
+        from any thread."""
         with self._closing:
             if self.widget is None:
                 return
@@ -95,7 +109,10 @@ class Panel:
                 self._paint()
             if self._handle is not None:
                 with contextlib.suppress(StreambenchError):
-                    self._handle.update(static(still(self.job), note), raw=True)
+                    self._handle.update(static(static_view(self.job), note), raw=True)
+            if self._view is not None:
+                # A view of a widget that is gone would be an error in the saved notebook.
+                self._view.update({"text/html": "", "text/plain": ""}, raw=True)
             self.widget.close_tree()
             self.widget = None
 
@@ -103,13 +120,16 @@ class Panel:
         command = content.get("do") if isinstance(content, dict) else None
         if isinstance(command, str) and command.startswith("page "):
             self._pages.add(command)
-        elif isinstance(command, str) and (command in _COMMANDS or command.startswith("open ")):
+        elif command == ABORT.command:
+            # Not by the worker: it may be the one that waits for the message.
+            threading.Thread(target=self._give_up, name="streambench gives up", daemon=True).start()
+        elif isinstance(command, str) and (command in _COMMANDS or command.startswith(_WITH_VALUE)):
             if command == "pause":
                 self._pause_asked.set()
             self._commands.put(command)
 
     def _on_views(self, change: Any) -> None:
-        # Zero before the first view: only a count that falls to zero tells that nobody looks any more.
+        # Zero before the first view: only a count that falls to zero means that no view is left.
         self._hidden = change["new"] == 0
         self._wake.set()
 
@@ -123,7 +143,9 @@ class Panel:
             if not self._hidden:
                 self._paint()
             if self.job.state == "stopped":
-                threading.Thread(target=self.close, args=("stopped",), name="streambench panel closes", daemon=True).start()
+                threading.Thread(
+                    target=self.close, args=("stopped",), name="streambench panel closes", daemon=True
+                ).start()
                 return
             if poked:
                 self._done.wait(_SOONEST_S)
@@ -131,14 +153,19 @@ class Panel:
     def _paint(self) -> None:
         started = time.monotonic()
         try:
-            html = panel_html(self._viewer.look(self._notice))
+            frame = self._viewer.take(self._notice)
+            html = panel_html(frame)
         except StreambenchError as error:
             self._notice = str(error)
             return
         if html != self.widget.html:
             self.widget.html = html
             self.frames += 1
-        # A picture that is dear (many partitions, a slow disk) must not take more than a fifth of the time.
+            if frame.state != "running" or started - self._table_s >= _TABLE_S:
+                self._table_s = started
+                note = f"as it was when last drawn, at {time.strftime('%Y-%m-%d %H:%M:%S')}"
+                self._handle.update(stand_in(frame, self.widget.model_id, note), raw=True)
+        # A frame that is dear (many partitions, a slow disk) must not take more than a fifth of the time.
         self._done.wait(min(_IDLE_S, 4 * (time.monotonic() - started)) if not self._done.is_set() else 0)
 
     def _work(self) -> None:
@@ -147,9 +174,20 @@ class Panel:
             try:
                 self._do(command)
             except (Exception, KeyboardInterrupt) as error:  # the latter where its message was given up
-                # What the task raised stands in the state of the job; anything else is told at the foot of the panel.
+                # What the task raised stands in the state of the job; anything else stands at the foot of
+                # the panel.
                 self._notice = "" if self.job.state == "failed" else f"{command}: {error}"
             self._wake.set()
+
+    def _give_up(self) -> None:
+        ended = self.job.give_up()
+        self._notice = (
+            "aborted: nothing since the last checkpoint is committed; mend the task, and step "
+            "goes on from there"
+            if ended
+            else "aborted: what the task still does has no effect on streams, state and checkpoints"
+        )
+        self._wake.set()
 
     def _do(self, command: str) -> None:
         job = self.job
@@ -160,12 +198,28 @@ class Panel:
             job.run()
         elif command == "commit":
             job.commit()
+        elif command == "back":
+            job.back()
+        elif command == "live":
+            job.go_live()
+        elif command.startswith("goto "):
+            job.goto(int(command.removeprefix("goto ")))
+        elif command.startswith("search "):
+            self._viewer.standing.search = command.removeprefix("search ")
         elif command.startswith("open "):
             self._viewer.opened = self._viewer.opened ^ {SystemStream.parse(command.removeprefix("open "))}
         else:
-            for _ in range(int(command.removeprefix("step") or 1)):
-                if self._pause_asked.is_set() or not job.step():
-                    break
+            self._step(int(command.removeprefix("step") or 1))
+
+    def _step(self, number: int) -> None:
+        was = self.job.state
+        if self.job.start() and was in ("stopped", "failed"):
+            self._notice = f"it had {was}, and went on from its last checkpoint"
+        done = 0
+        while done < number and not self._pause_asked.is_set() and self.job.step():
+            done += 1
+        if not done and not self._pause_asked.is_set() and self.job.alive:
+            self._notice = "nothing to read: it has caught up with its inputs"
 
 
 def show(bundle: dict[str, Any], **kwargs: Any) -> Any:
@@ -174,6 +228,11 @@ def show(bundle: dict[str, Any], **kwargs: Any) -> Any:
     return display(bundle, raw=True, **kwargs)
 
 
-def static(picture: Picture, note: str = "") -> dict[str, str]:
-    """What stays of a panel: HTML without anything alive in it, and text."""
-    return {"text/html": table_html(picture, note), "text/plain": text(picture)}
+def static(frame: PanelState, note: str = "") -> dict[str, str]:
+    """The frozen form of a panel: HTML without anything alive in it, and text."""
+    return {"text/html": table_html(frame, note), "text/plain": text(frame)}
+
+
+def stand_in(frame: PanelState, model_id: str, note: str) -> dict[str, str]:
+    """The frozen form of a live panel, hidden for as long as the widget with that id is there."""
+    return static(frame, note) | {"text/html": hidden_table_html(frame, model_id, note)}

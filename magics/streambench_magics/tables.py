@@ -1,28 +1,40 @@
-"""Small tables as the value of a magic: aligned text, an HTML table, and the plain values for who wants to go on with them."""
+"""Small tables as the value of a magic: aligned text, an HTML table, and the plain values for who wants to go
+on with them."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
-from rich.console import Console, JustifyMethod, RenderableType
-from rich.table import Table
-from rich.text import Text
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console, RenderableType
 
+from streambench.debug.names import end_cut, middle_cut, visible
 from streambench.serde.plain import plain
 
 WIDTH = 120
 """Columns of the text form; fixed, so that a notebook says the same wherever it is run."""
 
+_NAMES = frozenset({"task", "partition", "stream", "job"})
+_LEAST_NAME = 24
+_LEAST_TEXT = 12
+_ONE_LINE = 60
+
 
 class Records(Sequence[Mapping[str, Any]]):
-    """A list of like records, one mapping of column to value each. ``right``: columns of figures. ``note``: a line below the table.
-    ``source``: what it was made from."""
+    """A list of like records, one mapping of column to value each. ``right``: columns of figures. ``note``: a
+    line below the table. ``source``: what it was made from."""
 
     def __init__(
-        self, columns: Sequence[str], records: Sequence[Mapping[str, Any]], *, right: Sequence[str] = (), note: str = "", source: Any = None
+        self,
+        columns: Sequence[str],
+        records: Sequence[Mapping[str, Any]],
+        *,
+        right: Sequence[str] = (),
+        note: str = "",
+        source: Any = None,
     ) -> None:
         self.columns = columns
         self.records = records
@@ -40,19 +52,34 @@ class Records(Sequence[Mapping[str, Any]]):
         return iter(self.records)
 
     def __repr__(self) -> str:
-        lines = []
-        if self.records:
-            table = Table(box=None, pad_edge=False, header_style="", expand=False)
-            cells = [[cell_text(record.get(column)) for column in self.columns] for record in self.records]
-            for number, column in enumerate(self.columns):
-                # What is too long is a message, and a figure that is cut is a wrong one.
-                whole = max(len(column), *(len(row[number]) for row in cells)) if column in self.right else None
-                side: JustifyMethod = "right" if column in self.right else "left"
-                table.add_column(Text(column), justify=side, no_wrap=True, overflow="ellipsis", min_width=whole)
-            for row in cells:
-                table.add_row(*map(Text, row))
-            lines.append(as_text(table))
+        lines = self._lines() if self.records else []
         return "\n".join([*lines, *([self.note] if self.note else [])])
+
+    def _lines(self) -> list[str]:
+        """The table as text: where it is too wide, texts lose their ends first and names their middles then;
+        figures stay whole, since one that is cut is a wrong one."""
+        cells = [
+            [column, *(_one_line(cell_text(record.get(column))) for record in self.records)]
+            for column in self.columns
+        ]
+        widths = [max(map(cell_len, each)) for each in cells]
+        names = [at for at, column in enumerate(self.columns) if column in _NAMES - self.right]
+        texts = [at for at, column in enumerate(self.columns) if column not in self.right and at not in names]
+        for given_way, least in ((texts, _LEAST_TEXT), (names, _LEAST_NAME)):
+            for at in sorted(given_way, key=lambda at: -widths[at]):
+                over = sum(widths) + 2 * (len(widths) - 1) - WIDTH
+                widths[at] = max(min(widths[at], least), widths[at] - max(0, over))
+        columns = []
+        for at, (column, each) in enumerate(zip(self.columns, cells, strict=True)):
+            shown = [_cut(cell, widths[at], name=at in names) for cell in each]
+            blanks = [" " * (widths[at] - cell_len(cell)) for cell in shown]
+            columns.append(
+                [
+                    blank + cell if column in self.right else cell + blank
+                    for blank, cell in zip(blanks, shown, strict=True)
+                ]
+            )
+        return ["  ".join(row).rstrip() for row in zip(*columns, strict=True)]
 
     def _repr_html_(self) -> str:
         def cell(tag: str, column: str, text: str) -> str:
@@ -61,7 +88,9 @@ class Records(Sequence[Mapping[str, Any]]):
 
         head = "".join(cell("th", column, column) for column in self.columns)
         body = "".join(
-            "<tr>" + "".join(cell("td", column, cell_text(record.get(column))) for column in self.columns) + "</tr>"
+            "<tr>"
+            + "".join(cell("td", column, cell_text(record.get(column))) for column in self.columns)
+            + "</tr>"
             for record in self.records
         )
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if self.records else ""
@@ -73,27 +102,63 @@ def cell_text(value: Any) -> str:
     return "-" if value is None else value if isinstance(value, str) else message_text(value, 100)
 
 
+class MessageText(NamedTuple):
+    """A message to be read, and its ``size`` in bytes, as the text that it is here."""
+
+    text: str
+    size: int
+
+
 def message_text(value: Any, limit: int = 1000) -> str:
-    """A key or message as somebody would like to read it, cut at ``limit`` characters."""
+    """A key or message in a readable form, on one line if it has none; cut at ``limit`` characters, with the
+    number of those left out."""
+    return end_cut(_written(value), limit)
+
+
+def message_block(value: Any, limit: int = 4000) -> MessageText:
+    """A message in a readable form of several lines: JSON is indented."""
+    flat = _written(value)
+    laid_out = _written(value, indent=2) if len(flat) > _ONE_LINE else flat
+    left_out = len(laid_out) - limit
+    if left_out > 0:
+        laid_out = f"{laid_out[:limit]}…\n({left_out:,} more characters)"
+    return MessageText(laid_out, len(flat.encode(errors="replace")))
+
+
+def _written(value: Any, indent: int | None = None) -> str:
     if isinstance(value, bytes):
         try:
             text = value.decode()
         except UnicodeDecodeError:
-            text = repr(value[:limit])
+            text = repr(value)
     elif isinstance(value, str):
         text = value
     else:
         try:
-            text = json.dumps(value, ensure_ascii=False)
+            text = json.dumps(value, ensure_ascii=False, indent=indent)
         except (TypeError, ValueError, RecursionError):
             shown = plain(value)
-            text = shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+            text = shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False, indent=indent)
+    return visible(text)
+
+
+def _cut(cell: str, width: int, *, name: bool) -> str:
+    if cell_len(cell) <= width:
+        return cell
+    cut = middle_cut(cell, width) if name else end_cut(cell, width)
+    # Of characters that take two columns fewer fit.
+    return cut if cell_len(cut) <= width else f"{set_cell_size(cell, width - 1)}…"
+
+
+def _one_line(text: str) -> str:
+    return text.replace("\n", "\\n").replace("\t", " ")
 
 
 def as_text(renderable: RenderableType) -> str:
     """A rich renderable as plain text, without trailing blanks."""
-    console = Console(width=WIDTH, color_system=None, force_terminal=False, force_jupyter=False, legacy_windows=False)
+    console = Console(
+        width=WIDTH, color_system=None, force_terminal=False, force_jupyter=False, legacy_windows=False
+    )
     with console.capture() as captured:
         console.print(renderable)
     return "\n".join(line.rstrip() for line in captured.get().rstrip().splitlines())

@@ -1,4 +1,5 @@
-"""The widget of the live panel: one trait, the HTML of a frame. Imported only when a panel is shown, since it needs anywidget."""
+"""The widget of the live panel: one trait, the HTML of a frame. Imported only when a panel is shown, since it
+needs anywidget."""
 
 from __future__ import annotations
 
@@ -17,18 +18,23 @@ class PanelWidget(anywidget.AnyWidget):
     _esm = _HERE / "panel.js"
     _css = _HERE / "panel.css"
     html = traitlets.Unicode("").tag(sync=True)
+    panel = traitlets.Unicode("").tag(sync=True)
+    """Its own id: a view in the page does not know it otherwise."""
 
     def __init__(self, html: str) -> None:
         # Zero instead of None has the page count the views.
         super().__init__(html=html, _view_count=0)
+        self.panel = self.model_id
 
     def __repr__(self) -> str:
         return "PanelWidget()"
 
     def close_tree(self) -> None:
-        """Close it together with the widgets that it is made of; ``close`` alone would leave its layout behind for good."""
+        """Close it together with the widgets that it is made of; ``close`` alone would leave its layout
+        behind for good."""
         parts = [value for value in (getattr(self, name) for name in self.keys) if isinstance(value, Widget)]
-        # Else the page, when it takes the last view away, would want to report the count to a widget that is gone.
+        # Else the page, when it takes the last view away, would want to report the count to a widget that is
+        # gone.
         self._view_count = None
         self.close()
         for part in parts:

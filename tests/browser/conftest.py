@@ -1,18 +1,20 @@
 """Fixtures for what has to be seen in a real browser: JupyterLab on this Python, and headless Chromium.
 
     def test_the_panel_ticks(lab, tmp_path):
-        notebook = lab.new("%load_ext streambench", "%stream show")    # or lab.open("notebooks/01-first.ipynb"): a copy is opened
-        notebook.run_all()                                             # or run_cell(0), run_cell(1); CellFailed has the traceback
-        notebook.wait_text("caught up", cell=1)                        # a text or a regular expression; never sleep
-        notebook.output(1).get_by_role("button", name="Step").click()  # a playwright locator
-        notebook.screenshot(tmp_path / "panel.png", cell=1)
+        notebook = lab.new("%load_ext streambench", "%stream show")    # or
+        lab.open("notebooks/01-first.ipynb"): a copy is opened notebook.run_all()
+        # or run_cell(0), run_cell(1); CellFailed has the traceback notebook.wait_text("caught up", cell=1)
+        # a text or a regular expression; never sleep notebook.output(1).get_by_role("button",
+        name="Step").click()  # a playwright locator notebook.screenshot(tmp_path / "panel.png", cell=1)
         assert notebook.page_errors == []
 
-A cell that runs for long: ``run = notebook.start_cell(2)``, do something meanwhile, ``notebook.wait_run(run)``. A reader who comes
-back the next day: ``notebook.save()``, ``notebook = lab.reopen(notebook)``. Everything else is in ``Notebook`` (notebook.py).
+A cell that runs for long: ``run = notebook.start_cell(2)``, do something meanwhile,
+``notebook.wait_run(run)``. A reader who comes back the next day: ``notebook.save()``, ``notebook =
+lab.reopen(notebook)``. Everything else is in ``Notebook`` (notebook.py).
 
-Server and browser start once for all the tests of this folder that one process runs (5-10 s); notebooks and kernels are each test's
-own. What is left running at the end is killed and makes the last test fail. The browser is the one that ``tools/browser.sh`` finds.
+Server and browser start once for all the tests of this folder that one process runs (5-10 s); notebooks and
+kernels are each test's own. What is left running at the end is killed and makes the last test fail. The
+browser is the one that ``tools/browser.sh`` finds.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ from tests.surroundings import missing
 FIND_BROWSER = Path(__file__).resolve().parents[2] / "tools" / "browser.sh"
 
 
-# Not for the session: while playwright is open its event loop counts as running in this thread, so that asyncio.run() of a test
-# elsewhere would be refused.
+# Not for the session: while playwright is open its event loop counts as running in this thread, so that
+# asyncio.run() of a test elsewhere would be refused.
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     """Headless Chromium."""
@@ -42,8 +44,8 @@ def browser() -> Iterator[Browser]:
         chromium = playwright.chromium.launch(
             executable_path=found.stdout.strip(),
             headless=True,
-            # Playwright's default is no sandbox, and so it stays: root cannot have one, nor can anyone on a system that forbids user
-            # namespaces, and these pages are our own.
+            # Playwright's default is no sandbox, and so it stays: root cannot have one, nor can anyone on a
+            # system that forbids user namespaces, and these pages are our own.
             args=["--disable-dev-shm-usage", "--disable-gpu"],
         )
         yield chromium

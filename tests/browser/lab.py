@@ -1,8 +1,9 @@
 """A real JupyterLab server for tests, and a notebook as its user sees it.
 
-The server runs on this Python, on a free port of the loopback address, with settings, data and runtime folders of its own, so
-that neither the developer's settings nor a server that runs already can make a difference. It ends with the test process,
-however that ends: the server watches a pipe that only the test process holds open.
+The server runs on this Python, on a free port of the loopback address, with settings, data and runtime
+folders of its own, so that neither the developer's settings nor a server that runs already can make a
+difference. It ends with the test process, however that ends: the server watches a pipe that only the test
+process holds open.
 """
 
 from __future__ import annotations
@@ -41,7 +42,11 @@ main()
 
 # What would cover the page, talk to the network, or change between two runs.
 _SETTINGS = {
-    "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False, "doNotDisturbMode": True},
+    "apputils-extension/notification": {
+        "fetchNews": "false",
+        "checkForUpdates": False,
+        "doNotDisturbMode": True,
+    },
     "docmanager-extension/plugin": {"autosave": False},
     "notebook-extension/tracker": {"windowingMode": "none", "kernelShutdown": True},
 }
@@ -60,7 +65,8 @@ class JupyterLab:
         self.notebooks = folder / "notebooks"
         self.log = folder / "server.log"
         self._folder = folder
-        # One for all notebooks: pages of one context share a cache, and JupyterLab is some 10 MB of JavaScript.
+        # One for all notebooks: pages of one context share a cache, and JupyterLab is some 10 MB of
+        # JavaScript.
         self._context = context
         self._token = secrets.token_hex(16)
         self._port = 0
@@ -74,7 +80,8 @@ class JupyterLab:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(json.dumps(settings))
         try:
-            # A port that was free may be taken by another process before the server binds it: then it ends, and one more try is due.
+            # A port that was free may be taken by another process before the server binds it: then it ends,
+            # and one more try is due.
             if not self._start():
                 self._kill()
                 if not self._start():
@@ -84,7 +91,9 @@ class JupyterLab:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
             self.close_notebooks()
         finally:
@@ -95,16 +104,18 @@ class JupyterLab:
 
     def new(self, *cells: str, name: str = "test.ipynb") -> Notebook:
         """Opens a new notebook with these code cells."""
-        return self._serve(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells]), name)
+        return self._serve(
+            nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells]), name
+        )
 
     def open(self, path: Path | str) -> Notebook:
-        """Opens a copy of a notebook, so that running it changes nothing in the checkout. Files it reads by a relative path have
-        to be copied to ``lab.notebooks`` first."""
+        """Opens a copy of a notebook, so that running it changes nothing in the checkout. Files it reads by a
+        relative path have to be copied to ``lab.notebooks`` first."""
         return self._serve(nbformat.read(path, as_version=4), Path(path).name)
 
     def reopen(self, notebook: Notebook) -> Notebook:
-        """Closes a notebook, kernel included, and opens its file again, as somebody would who comes back the next day.
-        What was not saved is lost."""
+        """Closes a notebook, kernel included, and opens its file again, as somebody would who comes back the
+        next day. What was not saved is lost."""
         notebook.close()
         return self._open_served(self.notebooks / notebook.name)
 
@@ -114,7 +125,8 @@ class JupyterLab:
             notebook.close()
 
     def _serve(self, book: nbformat.NotebookNode, name: str) -> Notebook:
-        # Without a kernel's name JupyterLab asks for one, and nobody is there to answer. This one is the server's own Python.
+        # Without a kernel's name JupyterLab asks for one, and nobody is there to answer. This one is the
+        # server's own Python.
         book.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
         path = self._free_path(name)
         nbformat.write(book, path)
@@ -175,7 +187,11 @@ class JupyterLab:
 
     def _environment(self) -> dict[str, str]:
         # JUPYTER_* of the developer, and of a kernel that this may run under, must not reach the server.
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("JUPYTER", "JPY_", "PYTEST_"))}
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("JUPYTER", "JPY_", "PYTEST_"))
+        }
         folders = {
             "JUPYTER_CONFIG_DIR": "config",
             "JUPYTER_DATA_DIR": "data",
@@ -184,15 +200,22 @@ class JupyterLab:
             "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
             "IPYTHONDIR": "ipython",
         }
-        return kept | {name: str(self._folder / folder) for name, folder in folders.items()} | {"JUPYTER_NO_CONFIG": "1"}
+        return (
+            kept
+            | {name: str(self._folder / folder) for name, folder in folders.items()}
+            | {"JUPYTER_NO_CONFIG": "1"}
+        )
 
     def _answers(self) -> bool:
-        request = urllib.request.Request(f"http://127.0.0.1:{self._port}/api/status", headers={"Authorization": f"token {self._token}"})
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self._port}/api/status", headers={"Authorization": f"token {self._token}"}
+        )
         try:
             with urllib.request.urlopen(request, timeout=5) as response:
                 return bool(response.status == 200)
         except (urllib.error.URLError, OSError):
-            # Nobody listens yet; wait for the process, which ends at once if it cannot start, instead of asking without pause.
+            # Nobody listens yet; wait for the process, which ends at once if it cannot start, instead of
+            # asking without pause.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._server.wait(0.1)
             return False
@@ -223,11 +246,16 @@ class JupyterLab:
         self._server = None
 
     def _log_tail(self) -> str:
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-30:]) if self.log.exists() else "(no log)"
+        return (
+            "\n".join(self.log.read_text(errors="replace").splitlines()[-30:])
+            if self.log.exists()
+            else "(no log)"
+        )
 
 
 def _free_port() -> int:
-    """Below the range from which the system gives out ports by itself: there, another process could be given it meanwhile."""
+    """Below the range from which the system gives out ports by itself: there, another process could be given
+    it meanwhile."""
     for port in random.SystemRandom().sample(range(20001, 32000, 2), 50):
         with socket.socket() as probe:
             try:

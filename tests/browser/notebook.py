@@ -27,8 +27,8 @@ _IS_IDLE = f"""() => {{
     return Boolean(kernel) && kernel.connectionStatus === 'connected' && kernel.status === 'idle';
 }}"""
 
-# The promise of the command resolves when the cell has run, so it is not waited for here: a cell may run for long, and a test may
-# want to press a button meanwhile. It leaves its mark when it is done.
+# The promise of the command resolves when the cell has run, so it is not waited for here: a cell may run for
+# long, and a test may want to press a button meanwhile. It leaves its mark when it is done.
 _START = f"""([index, run]) => {{
     {_PANEL}
     const content = ready.content;
@@ -58,8 +58,8 @@ class CellFailed(AssertionError):
 class Notebook:
     """One open notebook. Cells are counted from 0, markdown cells included.
 
-    Made by ``lab.new(...)`` and ``lab.open(...)``; closed, together with its kernel, by ``close()`` or at the end of the test.
-    ``page`` is playwright's page, for what is not here.
+    Made by ``lab.new(...)`` and ``lab.open(...)``; closed, together with its kernel, by ``close()`` or at the
+    end of the test. ``page`` is playwright's page, for what is not here.
     """
 
     def __init__(self, page: Page, name: str, closed: Callable[[Notebook], None]) -> None:
@@ -78,7 +78,9 @@ class Notebook:
     def _keep_error(self, error: BrowserError) -> None:
         frames = [line for line in (error.stack or "").splitlines() if line.lstrip().startswith("at ")]
         core = ["/static/lab/" in frame for frame in frames]
-        only_core = any(core) and all(here or "<anonymous>" in frame for here, frame in zip(core, frames, strict=True))
+        only_core = any(core) and all(
+            here or "<anonymous>" in frame for here, frame in zip(core, frames, strict=True)
+        )
         (self.lab_errors if only_core else self.page_errors).append(f"{error}\n{error.stack}")
 
     def load(self, url: str) -> None:
@@ -88,7 +90,9 @@ class Notebook:
             self.wait_idle()
         except BrowserError as error:
             # Mostly a dialog that waits for somebody to answer it.
-            error.add_note(f"{self.name} did not get a kernel; the page shows:\n{self.page.inner_text('body')[:2000]}")
+            error.add_note(
+                f"{self.name} did not get a kernel; the page shows:\n{self.page.inner_text('body')[:2000]}"
+            )
             raise
 
     def reload(self) -> None:
@@ -102,7 +106,9 @@ class Notebook:
 
     def cell(self, index: int) -> Locator:
         """The cell in the page: what it shows, and what can be clicked in it."""
-        return self.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-WindowedPanel-viewport > .jp-Cell").nth(index)
+        return self.page.locator(
+            ".jp-NotebookPanel:not(.lm-mod-hidden) .jp-WindowedPanel-viewport > .jp-Cell"
+        ).nth(index)
 
     def output(self, index: int) -> Locator:
         """What a cell shows as its output."""
@@ -116,14 +122,18 @@ class Notebook:
 
     def wait_run(self, run: int, timeout: float = TIMEOUT_SECONDS) -> None:
         """Waits until what ``start_cell`` started is over."""
-        self.page.wait_for_function("(run) => window.streambenchRuns[run] === 'done'", arg=run, timeout=timeout * 1000)
+        self.page.wait_for_function(
+            "(run) => window.streambenchRuns[run] === 'done'", arg=run, timeout=timeout * 1000
+        )
 
     def run_cell(self, index: int, *, timeout: float = TIMEOUT_SECONDS, may_fail: bool = False) -> None:
         """Runs one cell to its end. An exception in it is a ``CellFailed``, unless it ``may_fail``."""
         self.wait_run(self.start_cell(index), timeout)
         for output in self.outputs(index):
             if output["output_type"] == "error" and not may_fail:
-                raise CellFailed(f"cell {index} of {self.name}:\n" + _ANSI.sub("", "\n".join(output["traceback"])))
+                raise CellFailed(
+                    f"cell {index} of {self.name}:\n" + _ANSI.sub("", "\n".join(output["traceback"]))
+                )
 
     def run_all(self, *, timeout: float = TIMEOUT_SECONDS) -> None:
         """Runs the code cells one after the other, up to the first that fails; ``timeout`` is for each."""
@@ -135,9 +145,13 @@ class Notebook:
         """The outputs of a cell as the notebook file would hold them."""
         return self.page.evaluate(_OUTPUTS, index)
 
-    def wait_text(self, text: str | re.Pattern[str], *, cell: int | None = None, timeout: float = TIMEOUT_SECONDS) -> None:
+    def wait_text(
+        self, text: str | re.Pattern[str], *, cell: int | None = None, timeout: float = TIMEOUT_SECONDS
+    ) -> None:
         """Waits until a text is to be seen: in the output of a cell, or anywhere in the notebook."""
-        where = self.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden)") if cell is None else self.output(cell)
+        where = (
+            self.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden)") if cell is None else self.output(cell)
+        )
         expect(where).to_contain_text(text, timeout=timeout * 1000)
 
     def save(self) -> None:
@@ -165,9 +179,12 @@ class Notebook:
             return
         self._is_open = False
         try:
-            self.page.evaluate(f"async () => {{ {_PANEL} if (ready) await ready.sessionContext.shutdown(); }}")
+            self.page.evaluate(
+                f"async () => {{ {_PANEL} if (ready) await ready.sessionContext.shutdown(); }}"
+            )
         except BrowserError:
-            # A page that crashed or never loaded has no kernel that it could end: the server ends it when it stops.
+            # A page that crashed or never loaded has no kernel that it could end: the server ends it when it
+            # stops.
             pass
         finally:
             self._closed(self)

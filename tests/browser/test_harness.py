@@ -1,4 +1,5 @@
-"""The harness itself, proved on plain ipywidgets: what is tested with it later can only be as true as this."""
+"""The harness itself, proved on plain ipywidgets: what is tested with it later can only be as true as this.
+"""
 
 from __future__ import annotations
 
@@ -129,7 +130,9 @@ with JupyterLab(Path(sys.argv[1]), context=None) as lab:
 """
 
 
-def test_the_server_ends_with_the_test_process_even_if_that_is_killed(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_the_server_ends_with_the_test_process_even_if_that_is_killed(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     tests = subprocess.Popen(
         [sys.executable, "-c", STARTS_A_SERVER, str(tmp_path / "lab")],
         cwd=request.config.rootpath,

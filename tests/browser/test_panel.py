@@ -1,6 +1,8 @@
-"""The live panel in a real JupyterLab: it ticks, its buttons act, its last frame is true, and a table stays when it is gone.
+"""The live panel in a real JupyterLab: it ticks, its buttons act, its last frame is true, and a table stays
+when it is gone.
 
-``STREAMBENCH_SCREENSHOTS=docs pytest tests/browser/test_panel.py`` leaves its pictures there: panel.png (the README's) and panel-dark.png.
+``STREAMBENCH_SCREENSHOTS=docs pytest tests/browser/test_panel.py`` leaves its pictures there: panel.png (the
+README's) and panel-dark.png.
 """
 
 from __future__ import annotations
@@ -23,16 +25,28 @@ systems.mem.streams.airports.samza.bootstrap=true
 systems.mem.streams.flights.samza.priority=1
 systems.mem.streams.backfill.samza.priority=0
 task.inputs=mem.airports,mem.flights,mem.backfill,mem.rules
+stores.airports.factory=memory
+stores.airports.key.serde=string
+stores.airports.msg.serde=json
+stores.worst.factory=memory
+stores.worst.key.serde=string
+stores.worst.msg.serde=json
 """
 
 TASK = """%%streamtask delays
-names, late = {}, {}
+class Delays:
+    def init(self, context):
+        self.airports, self.worst = context.store("airports"), context.store("worst")
 
-def process(envelope, collector, coordinator):
-    if envelope.ssp.stream == "airports":
-        names[envelope.key] = envelope.message["name"]
-    elif envelope.ssp.stream == "flights" and envelope.message["delay"] > 60:
-        late[envelope.key] = late.get(envelope.key, 0) + 1
+    def process(self, envelope, collector, coordinator):
+        code = envelope.key
+        if envelope.ssp.stream == "flights":
+            delay = envelope.message["delay"]
+            airport = self.airports.get(code) or {"n": 0, "late": 0}
+            self.airports.put(code, {"n": airport["n"] + 1, "late": airport["late"] + (delay > 60)})
+            if delay > (self.worst.get(code) or 0):
+                self.worst.put(code, delay)
+                collector.send("mem.worst", {"airport": code, "delay": delay}, key=code)
 """
 
 STREAMS = """import random
@@ -44,7 +58,7 @@ flights = [
      "origin": random.choice(codes), "destination": random.choice(codes)}
     for _ in range(400)
 ]
-%stream streams create mem.airports mem.backfill mem.rules
+%stream streams create mem.airports mem.backfill mem.rules mem.worst
 %stream streams create mem.flights --partitions 3
 %stream send mem.airports --from airports --key-field code
 %stream send mem.flights --from flights --key-field origin
@@ -66,12 +80,37 @@ def picture(notebook: Notebook, name: str, cell: int, tmp_path: Path) -> Path:
     return target
 
 
+def keys_and_strip_move_it_in_time(notebook: Notebook, show: int) -> None:
+    """From message 169, and back to it."""
+    panel = notebook.output(show)
+    expect(panel.get_by_role("tab", name="State")).to_contain_text("1 changed")
+    expect(panel.locator(".sb-after").first).to_be_visible()
+    panel.get_by_role("tab", name="Checkpoints").click()
+    expect(panel.locator(".sb-after").first).to_be_hidden()
+    expect(panel.locator("time").first).to_contain_text("ago")
+    panel.locator("h4").first.click()  # gives it the keys
+    notebook.page.keyboard.press("ArrowLeft")
+    expect(panel.locator(".sb-pill")).to_have_text("past")
+    notebook.wait_text("at message 168 of 169", cell=show)
+    panel.locator(".sb-strip").click(position={"x": 5, "y": 8})
+    expect(panel.locator(".sb-why-still")).to_have_text(re.compile(r"at message 1\d of 169"))
+    panel.get_by_role("button", name="live").click()
+    expect(panel.locator(".sb-pill")).to_have_text("paused")
+    panel.get_by_role("tab", name="State").click()
+
+
 def test_a_job_is_stepped_and_looked_at(lab: JupyterLab, tmp_path: Path) -> None:
     show = 5
     notebook = lab.new(
-        "%load_ext streambench", CONFIG, TASK, STREAMS, "%stream create delays --config flights", "%stream show",
-        "%stream step 88\n%stream commit\n%stream step 70", "%stream stop",
-    )  # fmt: skip
+        "%load_ext streambench",
+        CONFIG,
+        TASK,
+        STREAMS,
+        "%stream create delays --config flights",
+        "%stream show",
+        "%stream step 88\n%stream commit\n%stream step 70",
+        "%stream stop",
+    )
     for cell in range(show + 1):
         notebook.run_cell(cell)
     panel = notebook.output(show)
@@ -83,15 +122,21 @@ def test_a_job_is_stepped_and_looked_at(lab: JupyterLab, tmp_path: Path) -> None
     notebook.wait_text("message 11", cell=show)
     notebook.run_cell(6)
     notebook.wait_text("message 169", cell=show)
-    expect(panel.locator(".sb-strip i")).to_have_count(160)
-    expect(panel.locator(".sb-strip i.sb-commit")).not_to_have_count(0)
+    strip = panel.locator(".sb-strip")
+    expect(strip).to_have_attribute("data-ticks", re.compile(r"^\d{160}$"))
+    expect(strip).to_have_attribute("data-commits", "89")  # message 99, counted from the first that is shown
     expect(panel.locator("tr.sb-held", has_text="backfill.0")).to_contain_text("priority")
 
+    keys_and_strip_move_it_in_time(notebook, show)
     assert picture(notebook, "panel.png", show, tmp_path).stat().st_size > 10_000
-    notebook.page.evaluate("window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'})")
+    notebook.page.evaluate(
+        "window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'})"
+    )
     expect(notebook.page.locator("body")).to_have_attribute("data-jp-theme-light", "false")
     picture(notebook, "panel-dark.png", show, tmp_path)
-    notebook.page.evaluate("window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Light'})")
+    notebook.page.evaluate(
+        "window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Light'})"
+    )
     expect(notebook.page.locator("body")).to_have_attribute("data-jp-theme-light", "true")
 
     notebook.run_cell(7)
@@ -106,7 +151,8 @@ def test_a_job_that_runs_ticks_until_it_is_paused_and_its_last_frame_is_true(lab
         "%load_ext streambench\nfrom streambench.model import SystemStream, OutgoingMessageEnvelope\n",
         "%%streamtask ring\n"
         "def process(envelope, collector, coordinator):\n"
-        "    collector.send(OutgoingMessageEnvelope(SystemStream('mem', 'ring'), envelope.message, partition=0))\n",
+        "    collector.send(OutgoingMessageEnvelope(SystemStream('mem', 'ring'), envelope.message, "
+        "partition=0))\n",
         "from streambench import Config\n"
         "mem = {'systems.mem.samza.factory': 'memory', 'systems.mem.samza.offset.default': 'oldest'}\n"
         "config = Config({**mem, 'task.inputs': 'mem.ring'})\n"
@@ -124,7 +170,8 @@ def test_a_job_that_runs_ticks_until_it_is_paused_and_its_last_frame_is_true(lab
     for _ in range(3):
         before = message_number(notebook, show)
         notebook.page.wait_for_function(
-            "(before) => { const text = document.querySelector('.sb-time').innerText.replaceAll(',', '').match(/message (\\d+)/);"
+            "(before) => { const text = document.querySelector('.sb-time').innerText.replaceAll(',', "
+            "'').match(/message (\\d+)/);"
             " return text && Number(text[1]) > before; }",
             arg=before,
         )
@@ -145,13 +192,17 @@ def test_a_job_that_runs_ticks_until_it_is_paused_and_its_last_frame_is_true(lab
     assert notebook.page_errors == []
 
 
-def test_a_page_that_is_loaded_again_has_a_panel_that_acts_and_gets_its_table_from_stop(lab: JupyterLab) -> None:
-    """JupyterLab forgets with the page which output an update is for: the table then stands where it was stopped."""
+def test_a_page_that_is_loaded_again_has_a_panel_that_acts_and_gets_its_table_from_stop(
+    lab: JupyterLab,
+) -> None:
+    """JupyterLab forgets with the page which output an update is for: the table then stands where it was
+    stopped."""
     show, stop = 2, 3
     notebook = lab.new(
         "%load_ext streambench",
         "%%streamtask idle\ndef process(envelope, collector, coordinator):\n    pass\n",
-        "%stream streams create log.quiet\n%stream send log.quiet hello\n%stream create idle --inputs log.quiet\n%stream show",
+        "%stream streams create log.quiet\n%stream send log.quiet hello\n%stream create idle --inputs "
+        "log.quiet\n%stream show",
         "%stream stop",
     )
     for cell in range(show + 1):
@@ -164,4 +215,101 @@ def test_a_page_that_is_loaded_again_has_a_panel_that_acts_and_gets_its_table_fr
     expect(panel.locator(".sb-time")).to_contain_text("message 1")
     notebook.run_cell(stop)
     expect(notebook.output(stop).locator("table")).to_contain_text("quiet.0")
+    assert notebook.page_errors == []
+
+
+def test_a_panel_whose_kernel_ended_says_so_and_its_table_is_there_after_a_reload(
+    lab: JupyterLab, tmp_path: Path
+) -> None:
+    show, kill = 2, 4
+    notebook = lab.new(
+        "%load_ext streambench",
+        "%%streamtask seen\ndef process(envelope, collector, coordinator):\n    pass\n",
+        "%stream streams create log.some\n%stream send log.some --from [1,2,3]\n%stream create seen --inputs "
+        "log.some\n%stream show",
+        "%stream step 2",
+        "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
+    )
+    for cell in range(kill):
+        notebook.run_cell(cell)
+    panel = notebook.output(show)
+    expect(panel.locator(".sb-time")).to_contain_text("message 2")
+    expect(panel.locator(".sb-stand-in")).to_be_hidden()
+    notebook.save()
+    notebook.start_cell(kill)
+    expect(panel.locator(".sb-pill")).to_have_text("kernel ended")
+    expect(panel.locator("button[data-do]:enabled")).to_have_count(0)
+    expect(panel.locator(".sb-age")).to_contain_text("nothing draws it any more")
+    notebook.page.get_by_role("button", name="Ok").click()
+    picture(notebook, "panel-gone.png", show, tmp_path)
+
+    notebook.reload()
+    expect(panel.locator(".sb-stand-in")).to_be_visible()
+    expect(panel.locator(".sb-stand-in")).to_contain_text("after message 2, 1 left")
+    expect(panel.get_by_text("model not found")).to_be_hidden()
+    assert notebook.page_errors == []
+
+
+def test_long_names_leave_room_for_bars_and_tags_on_wide_and_narrow_pages(
+    lab: JupyterLab, tmp_path: Path
+) -> None:
+    show, middling, long = 3, "m" * 46, "n" * 107
+    notebook = lab.new(
+        "%load_ext streambench",
+        f"%%streamconfig named\nsystems.mem.samza.factory=memory\ntask.inputs=mem.{middling},mem.{long}\n"
+        f"systems.mem.samza.offset.default=oldest\nsystems.mem.streams.{middling}.samza.bootstrap=true\n",
+        "%%streamtask named\ndef process(envelope, collector, coordinator):\n    pass\n",
+        f"many = [1] * 600\n%stream streams create mem.{middling} mem.{long} --partitions 6\n"
+        f"%stream send mem.{middling} --from many\n%stream send mem.{long} --from many\n"
+        "%stream create named --config named\n%stream step 20\n%stream show",
+    )
+    for cell in range(show + 1):
+        notebook.run_cell(cell)
+    panel = notebook.output(show)
+    expect(panel.locator(".sb-lane")).to_have_count(12)
+    for width in (1400, 700):
+        notebook.page.set_viewport_size({"width": width, "height": 960})
+        rows = panel.locator(".sb-rows")
+        expect(panel.locator(".sb-tail").last).to_have_text("nnnnnnn.5")
+        assert rows.evaluate("(rows) => rows.scrollWidth - rows.clientWidth") == 0
+        assert (
+            panel.locator(".sb-lane").evaluate_all(
+                "(bars) => Math.min(...bars.map((bar) => bar.offsetWidth))"
+            )
+            >= 80
+        )
+        assert (
+            panel.locator("tr:last-child td").first.evaluate(
+                "(name) => name.offsetWidth / name.closest('.sb-rows').clientWidth"
+            )
+            <= 0.31
+        )
+        assert panel.locator(".sb-strip").evaluate("(strip) => strip.offsetWidth") >= 200
+        picture(notebook, f"panel-{width}.png", show, tmp_path)
+    notebook.page.set_viewport_size({"width": 1280, "height": 960})
+    assert notebook.page_errors == []
+
+
+def test_a_stuck_task_is_shown_with_its_line_and_aborted(lab: JupyterLab, tmp_path: Path) -> None:
+    show = 3
+    notebook = lab.new(
+        "%load_ext streambench",
+        "%%streamtask slow\nimport time\n\ndef process(envelope, collector, coordinator):\n"
+        "    while envelope.key == 'k2':\n        time.sleep(0.01)",
+        "%stream streams create log.inp\n%stream send log.inp 1 --key k1\n%stream send log.inp 2 --key k2",
+        "%stream create slow --inputs log.inp\n%stream show\n%stream run",
+    )
+    for cell in range(show + 1):
+        notebook.run_cell(cell)
+    panel = notebook.output(show)
+    expect(panel.locator(".sb-pill")).to_have_text("busy")
+    expect(panel.locator(".sb-why-still")).to_have_text(
+        re.compile(r"\d+ s at log\.inp\.0@1 key k2, cell \[2\] line (5|6): (time\.sleep|while)")
+    )
+    picture(notebook, "panel-stuck.png", show, tmp_path)
+    panel.get_by_role("button", name="abort").click()
+    expect(panel.locator(".sb-notice")).to_contain_text(
+        "aborted: nothing since the last checkpoint is committed"
+    )
+    expect(panel.locator(".sb-pill")).to_have_text("failed")
     assert notebook.page_errors == []

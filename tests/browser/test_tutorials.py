@@ -1,4 +1,5 @@
-"""The tutorials in a real JupyterLab, as somebody works through them: every cell runs, and where pictures are promised there are some.
+"""The tutorials in a real JupyterLab, as somebody works through them: every cell runs, and where pictures are
+promised there are some.
 
 ``STREAMBENCH_SCREENSHOTS=docs pytest tests/browser/test_tutorials.py`` leaves a picture of each there.
 """
@@ -39,11 +40,15 @@ def worked_through(lab: JupyterLab, name: str) -> Notebook:
 WITH_BROKERS = ["04-kafka", "05-messaging"] if SOAK else []
 
 
-@pytest.mark.parametrize("name", ["02-choosers", "03-state-and-checkpoints", *WITH_BROKERS])
+@pytest.mark.parametrize("name", ["02-choosers", "03-state-and-checkpoints", "06-debugging", *WITH_BROKERS])
 def test_every_cell_runs(lab: JupyterLab, name: str) -> None:
     notebook = worked_through(lab, name)
-    expect(notebook.page.locator(".jp-RenderedText[data-mime-type='application/vnd.jupyter.error']")).to_have_count(0)
+    expect(
+        notebook.page.locator(".jp-RenderedText[data-mime-type='application/vnd.jupyter.error']")
+    ).to_have_count(0)
     if name == "02-choosers":
         # The job is stopped: of its live panel a table is left.
-        left = notebook.page.locator(".jp-OutputArea-output", has=notebook.page.locator("table"), has_text="worst stopped")
+        left = notebook.page.locator(
+            ".jp-OutputArea-output", has=notebook.page.locator("table"), has_text="worst stopped"
+        )
         expect(left).to_have_count(1)

@@ -1,4 +1,5 @@
-"""An IPython shell in this process, in three steps: without the magics, with them and nothing else, with a task and streams."""
+"""An IPython shell in this process, in three steps: without the magics, with them and nothing else, with a
+task and streams."""
 
 from __future__ import annotations
 
@@ -83,7 +84,9 @@ def ip_no_magics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sh
     """A shell as IPython starts it, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    monkeypatch.delenv("VIRTUAL_ENV", raising=False)  # IPython would add the packages of another environment that is active
+    monkeypatch.delenv(
+        "VIRTUAL_ENV", raising=False
+    )  # IPython would add the packages of another environment that is active
     monkeypatch.setattr(memory_system, "_systems", {})
     monkeypatch.setattr(memory_checkpoints, "_managers", {})
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
@@ -111,7 +114,8 @@ def ip_empty(ip_no_magics: Shell) -> Shell:
 
 @pytest.fixture
 def ip(ip_empty: Shell) -> Shell:
-    """A shell with the task ``Count``, the configuration ``inputs``, and ``mem.clicks``: two partitions with two messages each."""
+    """A shell with the task ``Count``, the configuration ``inputs``, and ``mem.clicks``: two partitions with
+    two messages each."""
     ip_empty.run(CONFIG)
     ip_empty.run(TASK)
     ip_empty.run("%stream streams create mem.clicks --partitions 2")

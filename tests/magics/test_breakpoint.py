@@ -1,4 +1,5 @@
-"""A breakpoint of JupyterLab in a ``%%streamtask`` cell stops: the debugger finds the cell under the name that the kernel gives it."""
+"""A breakpoint of JupyterLab in a ``%%streamtask`` cell stops: the debugger finds the cell under the name
+that the kernel gives it."""
 
 from __future__ import annotations
 
@@ -18,8 +19,7 @@ TASK = """%%streamtask copy
 # a comment
 def process(envelope, collector, coordinator):
     doubled = envelope.message * 2
-    return doubled
-"""
+    return doubled"""
 LINE = 4
 
 SET_UP = """%load_ext streambench
@@ -66,7 +66,9 @@ class Debugged:
 def debugged(tmp_path: Path) -> Iterator[Debugged]:
     manager = KernelManager(kernel_name="python3")
     folders = os.pathsep.join([str(ROOT), str(ROOT / "magics"), os.environ.get("PYTHONPATH", "")])
-    manager.start_kernel(cwd=str(tmp_path), env={**os.environ, "PYTHONPATH": folders, "IPYTHONDIR": str(tmp_path / "ipython")})
+    manager.start_kernel(
+        cwd=str(tmp_path), env={**os.environ, "PYTHONPATH": folders, "IPYTHONDIR": str(tmp_path / "ipython")}
+    )
     client = manager.blocking_client()
     client.start_channels()
     try:
@@ -78,14 +80,25 @@ def debugged(tmp_path: Path) -> Iterator[Debugged]:
         manager.cleanup_resources()
 
 
-def test_a_breakpoint_in_the_cell_of_a_task_stops_the_loop_there(debugged: Debugged) -> None:
+@pytest.mark.parametrize("below", ["", "\n\n"], ids=["as typed", "empty lines below"])
+def test_a_breakpoint_in_the_cell_of_a_task_stops_there(debugged: Debugged, below: str) -> None:
+    cell = TASK + below
     debugged.finish(SET_UP)
-    debugged.ask("initialize", clientID="test", adapterID="", pathFormat="path", linesStartAt1=True, columnsStartAt1=True)
+    debugged.ask(
+        "initialize",
+        clientID="test",
+        adapterID="",
+        pathFormat="path",
+        linesStartAt1=True,
+        columnsStartAt1=True,
+    )
     debugged.ask("attach")
-    source = debugged.ask("dumpCell", code=TASK)["sourcePath"]
-    debugged.ask("setBreakpoints", source={"path": source}, breakpoints=[{"line": LINE}], sourceModified=False)
+    source = debugged.ask("dumpCell", code=cell)["sourcePath"]
+    debugged.ask(
+        "setBreakpoints", source={"path": source}, breakpoints=[{"line": LINE}], sourceModified=False
+    )
     debugged.ask("configurationDone")
-    debugged.finish(TASK)
+    debugged.finish(cell)
     debugged.finish("%stream create copy --config config")
     debugged.run("%stream run --until caught-up\n%stream wait")
     thread = debugged.event("stopped")["threadId"]

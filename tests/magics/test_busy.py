@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -65,17 +66,28 @@ def interrupted_when_it_tells(ip: Shell, monkeypatch: pytest.MonkeyPatch) -> Non
         print(text)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("streambench_magics.magics._say", tell)
+    monkeypatch.setattr("streambench_magics.job_commands.say", tell)
 
 
-@pytest.mark.parametrize("line", ["step 1", "run", "pause", "stop", "commit", "attach mem.x", "detach mem.clicks", "create Loop"])
-def test_whatever_waits_for_it_says_so_and_is_interrupted_in_a_line(stuck: Shell, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+@pytest.mark.parametrize(
+    "line", ["step 1", "run", "pause", "stop", "commit", "attach mem.x", "detach mem.clicks", "create Loop"]
+)
+def test_whatever_waits_for_it_says_so_and_is_interrupted_in_a_line(
+    stuck: Shell, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
     stuck.run("%stream streams create mem.x")
     interrupted_when_it_tells(stuck, monkeypatch)
     said, *more = stuck.fails(f"%stream {line}").strip().splitlines()
-    assert said.startswith("Loop has been busy with one message for ")
-    assert said.endswith("which is waited for (interrupt the kernel to wait no longer; %stream stop --now Loop gives it up)")
-    assert more == ["interrupted: Loop is running. Its task may still be busy with one message, which %stream stop --now Loop gives up."]
+    assert re.match(
+        r"Loop has been busy with one message for \d+ s at mem\.clicks\.\d@\d+, cell \[\d+\] line \d+: ", said
+    )
+    assert said.endswith(
+        "which is waited for (interrupt the kernel to wait no longer; %stream stop --now Loop gives it up)"
+    )
+    assert more == [
+        "interrupted: Loop is running. Its task may still be busy with one message, which %stream stop "
+        "--now Loop gives up."
+    ]
     assert isinstance(stuck.error, KeyboardInterrupt)
 
 
@@ -88,7 +100,7 @@ def test_waiting_for_it_says_so(stuck: Shell) -> None:
 def test_the_list_shows_it_as_busy_and_the_others_as_ever(stuck: Shell) -> None:
     later = ManualClock()
     later.advance(int(time.monotonic() * 1000) + 3_600_000)
-    stuck.magics.bench.jobs["Loop"].session.container._clock = later
+    stuck.magics.bench.jobs["Loop"].session.container.status.clock = later
     stuck.run("%stream")
     assert [(each["job"], each["state"], each["processed"]) for each in stuck.value] == [
         ("Count", "paused", 1),
@@ -112,16 +124,41 @@ def test_it_is_given_up_and_the_mended_cell_goes_on_from_the_last_checkpoint(
     if stubborn:
         monkeypatch.setattr("streambench.debug.session.Session.give_up.__defaults__", (0.01,))
     said = stuck.run("%stream stop --now").splitlines()
-    assert said[0].startswith("Loop has given up its message: nothing since its last checkpoint is committed.")
+    assert said[0].startswith(
+        "Loop has given up its message: nothing since its last checkpoint is committed."
+    )
     assert (len(said) == 2 and said[1].startswith("its task has not ended all the same")) == stubborn
     assert stuck.magics.bench.jobs["Loop"].state == "failed"
     stuck.run(MENDED)
     assert "it replaces the Loop of before" in stuck.run("%stream create Loop")
     stuck.run("%stream run --until caught-up")
-    assert stuck.run(f"%stream wait --timeout {_PATIENCE_S}").startswith("Loop is paused: 2 messages processed")
+    assert stuck.run(f"%stream wait --timeout {_PATIENCE_S}").startswith(
+        "Loop is paused: 2 messages processed"
+    )
     assert sorted(stuck.names["seen"]) == ["c", "d"]
     stuck.names["end"].set()
     stuck.run("%stream stop")
+
+
+def test_a_panel_says_where_its_task_is_stuck_and_aborts_it(
+    stuck: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stuck.shell, "kernel", object(), raising=False)
+    stuck.run("%stream show Loop")
+    panel = stuck.magics._panels["Loop"]
+    html = panel.widget.html
+    assert 'data-state="busy"' in html
+    assert re.search(
+        r"\d+ s at mem\.clicks\.\d@\d+, cell \[\d+\] line \d+: while not end\.is_set\(\)|pass", html
+    )
+    assert 'data-do="give up" title="%stream stop --now">abort<' in html
+    panel._on_message(None, {"do": "give up"}, [])
+    deadline = time.monotonic() + _PATIENCE_S
+    while "aborted: nothing since the last checkpoint" not in panel.widget.html:
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.01)
+    assert 'data-state="failed"' in panel.widget.html
+    panel.close()
 
 
 def test_stop_now_is_a_stop_as_ever_where_nothing_is_stuck(stuck: Shell) -> None:
@@ -130,18 +167,21 @@ def test_stop_now_is_a_stop_as_ever_where_nothing_is_stuck(stuck: Shell) -> None
 
 def test_the_mended_cell_tells_the_way_to_its_job(stuck: Shell) -> None:
     way = "give up its message with %stream stop --now Loop, and then %stream create Loop takes the new one"
-    assert stuck.run(MENDED).splitlines()[1] == f"the job Loop goes on with the code of before; {way}"
+    assert stuck.run(MENDED).splitlines()[1] == f"the job Loop still runs the old code; {way}"
 
 
 def test_whatever_else_is_interrupted_says_so_in_a_line(ip: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     def impatient(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("streambench_magics.magics.peek", impatient)
+    monkeypatch.setattr("streambench_magics.stream_commands.peek", impatient)
     assert ip.fails("%stream peek mem.clicks").strip() == "interrupted: %stream peek"
     assert isinstance(ip.error, Interrupted)
 
 
 def test_a_cell_without_its_import_is_told_which(ip_empty: Shell) -> None:
-    shown = ip_empty.fails("%%streamtask T\nclass T(sb.StreamTask):\n    def process(self, envelope, collector, coordinator): pass\n")
+    shown = ip_empty.fails(
+        "%%streamtask T\nclass T(sb.StreamTask):\n    def process(self, envelope, collector, coordinator): "
+        "pass\n"
+    )
     assert "write 'import streambench as sb' at the top of this cell" in shown

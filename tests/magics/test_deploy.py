@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from streambench.errors import StreambenchError, TaskError
+from streambench.spark.result import DeployResult
 from tests.magics.conftest import Shell
+from tests.magics.test_cell import COUNTS, FUNCTIONS, GLOBALS, counted
 from tests.surroundings import missing
 
 TASK = """%%streamtask double
@@ -53,11 +55,13 @@ def test_the_class_of_the_cell_runs_on_spark_from_where_it_was_stopped_here(read
     assert sorted(each["message"] for each in ready.value)[-1] == 100
 
 
-def test_what_goes_on_is_told_on_one_line_that_ends_as_it_began(ready: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    def deploy(config: Any, task: Any, master: str, progress: Any) -> Any:
+def test_what_goes_on_is_told_on_one_line_that_ends_as_it_began(
+    ready: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def deploy(config: Any, task: Any, master: str, progress: Any, **_: Any) -> Any:
         for done in (0, 1, 1):
             progress(SimpleNamespace(messages=5 * done, total=10, done=done, containers=2))
-        return SimpleNamespace(messages=10, containers=())
+        return DeployResult(job="double", containers=(), seconds=1.0)
 
     monkeypatch.setattr("streambench.spark.deploy", deploy)
     ready.run("%stream deploy --master local[2]")
@@ -72,15 +76,31 @@ def test_what_goes_on_is_told_on_one_line_that_ends_as_it_began(ready: Shell, mo
 def test_the_token_of_a_master_is_not_shown(ready: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     masters = []
 
-    def deploy(config: Any, task: Any, master: str, progress: Any) -> Any:
+    def deploy(config: Any, task: Any, master: str, progress: Any, **_: Any) -> Any:
         masters.append(master)
-        return SimpleNamespace(messages=0, containers=())
+        return DeployResult(job="double", containers=(), seconds=1.0)
 
     monkeypatch.setattr("streambench.spark.deploy", deploy)
     said = ready.run('%stream deploy --master "sc://host;token=hunter2"')
     assert [data["text/plain"] for data in ready.displayed] == ["deploying double on sc://host;token=***"]
     assert "hunter2" not in said
     assert masters == ["sc://host;token=hunter2"]
+
+
+def test_the_master_is_that_of_the_active_session_unless_one_is_named(
+    ready: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    masters = []
+
+    def deploy(config: Any, task: Any, master: str | None, progress: Any, **_: Any) -> Any:
+        masters.append(master)
+        return DeployResult(job="double", containers=(), seconds=1.0)
+
+    monkeypatch.setattr("streambench.spark.deploy", deploy)
+    monkeypatch.setattr("streambench.spark.session.likely_master", lambda config: "yarn")
+    ready.run("%stream deploy")
+    assert [data["text/plain"] for data in ready.displayed] == ["deploying double on yarn"]
+    assert masters == [None]
 
 
 def test_a_failure_on_spark_is_an_error_of_the_cell(ready: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,3 +110,33 @@ def test_a_failure_on_spark_is_an_error_of_the_cell(ready: Shell, monkeypatch: p
     monkeypatch.setattr("streambench.spark.deploy", deploy)
     with pytest.raises(StreambenchError, match="container 0: Partition 0 failed"):
         ready.run("%stream deploy")
+
+
+def test_functions_with_state_go_on_from_it_on_spark(ip_empty: Shell) -> None:
+    if shutil.which("java") is None:
+        missing("Java, which Spark needs", remedy="install a JDK 17")
+    ip_empty.run(COUNTS)
+    ip_empty.run(FUNCTIONS)
+    ip_empty.run("%stream streams create log.in --partitions 2")
+    for key in "abcdabcd":
+        ip_empty.run(f"%stream send log.in 1 --key {key}")
+    ip_empty.run("%stream create tally --config counting")
+    ip_empty.run("%stream step 3")
+    ip_empty.run("%stream deploy tally --master local[2]")
+    assert {key: number for (_, key), number in counted(ip_empty, "log.counts").items()} == dict.fromkeys(
+        "abcd", 2
+    )
+
+
+def test_a_global_that_cannot_be_sent_to_spark_is_named(ip_empty: Shell) -> None:
+    if shutil.which("java") is None:
+        missing("Java, which Spark needs", remedy="install a JDK 17")
+    ip_empty.run(COUNTS)
+    ip_empty.run(GLOBALS)
+    ip_empty.run("%stream streams create log.in --partitions 2")
+    for key in "ab":
+        ip_empty.run(f"%stream send log.in 1 --key {key}")
+    ip_empty.run("%stream create tally --config counting")
+    ip_empty.run("%stream step")
+    with pytest.raises(StreambenchError, match="its init\\(\\) assigns the global counts"):
+        ip_empty.run("%stream deploy tally --master local[2]")

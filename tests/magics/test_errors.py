@@ -10,7 +10,8 @@ TASKS = {
     "process": "    def process(self, envelope, collector, coordinator):\n        helper()\n",
     "init": "    def init(self, context):\n        helper()\n    def process(self, envelope, collector, coordinator): pass\n",
     "window": (
-        "    def process(self, envelope, collector, coordinator): pass\n    def window(self, collector, coordinator):\n        helper()\n"
+        "    def process(self, envelope, collector, coordinator): pass\n    def window(self, collector, "
+        "coordinator):\n        helper()\n"
     ),
     "a constructor": "    def __init__(self):\n        helper()\n    def process(self, envelope, collector, coordinator): pass\n",
 }
@@ -48,27 +49,55 @@ def test_a_failure_shows_the_lines_of_the_cell(ip: Shell, where: str) -> None:
 def test_a_serde_of_a_cell_that_raises_is_shown_with_its_line(ip: Shell) -> None:
     ip.run(CLASSES)
     ip.run(
-        "%%streamconfig odd\nsystems.mem.samza.factory=memory\nsystems.mem.samza.offset.default=oldest\ntask.inputs=mem.clicks\n"
+        "%%streamconfig "
+        "odd\nsystems.mem.samza.factory=memory\nsystems.mem.samza.offset.default=oldest\ntask.inputs=mem.clicks\n"
         "systems.mem.samza.msg.serde=bad\nserializers.registry.bad.class=__main__:BadSerde"
     )
     ip.run("%stream create odd --task Count --config odd")
     shown = ip.fails("%stream step odd")
-    shows_users_lines_only(shown, "cannot decode this message: KeyError: 'from my serde'", "line 5, in from_bytes")
+    shows_users_lines_only(
+        shown, "cannot decode this message: KeyError: 'from my serde'", "line 5, in from_bytes"
+    )
 
 
 def test_a_chooser_of_a_cell_that_cannot_be_made_is_shown_with_its_line(ip: Shell) -> None:
     ip.run(CLASSES)
-    ip.run("%%streamconfig odd\nsystems.mem.samza.factory=memory\ntask.inputs=mem.clicks\ntask.chooser.class=__main__:BadChooser")
+    ip.run(
+        "%%streamconfig "
+        "odd\nsystems.mem.samza.factory=memory\ntask.inputs=mem.clicks\ntask.chooser.class=__main__:BadChooser"
+    )
     ip.run("%stream create odd --task Count --config odd")
     shown = ip.fails("%stream step odd")
     shows_users_lines_only(shown, "task.chooser.class", "KeyError: 'from my chooser'", "line 7, in __init__")
 
 
-def test_a_step_that_is_interrupted_shows_where_the_task_was(ip: Shell) -> None:
-    ip.run("%%streamtask Stuck\nimport signal\ndef process(envelope, collector, coordinator):\n    signal.raise_signal(signal.SIGINT)\n")
+def test_a_step_that_is_interrupted_ends_after_the_message(ip: Shell) -> None:
+    ip.run(
+        "%%streamtask Stuck\nimport signal\ndef process(envelope, collector, coordinator):\n    "
+        "signal.raise_signal(signal.SIGINT)\n"
+    )
     ip.run("%stream create stuck --task Stuck --config inputs")
-    shown = ip.fails("%stream step stuck")
-    shows_users_lines_only(shown, "signal.raise_signal(signal.SIGINT)", "interrupted: stuck has failed; nothing since its last checkpoint")
+    shown = ip.fails("%stream step stuck 4")
+    assert "interrupted: stuck is paused." in shown
+    assert "mem.clicks.0@0" in shown
+    assert isinstance(ip.error, KeyboardInterrupt)
+    assert ip.magics.bench.job("stuck").state == "paused"
+
+
+def test_a_step_that_is_interrupted_twice_gives_the_message_up(ip: Shell) -> None:
+    ip.run(
+        "%%streamtask Stuck\nimport signal, time\ndef process(envelope, collector, coordinator):\n"
+        "    for press in range(2):\n        signal.raise_signal(signal.SIGINT)\n        time.sleep(0.3)\n"
+        "    while True:\n        time.sleep(0.05)\n"
+    )
+    ip.run("%stream create stuck --task Stuck --config inputs")
+    shown = ip.fails("%stream step stuck 4")
+    assert "step ends after the message it is at" in shown
+    shows_users_lines_only(
+        shown,
+        "time.sleep(0.05)",
+        "interrupted: stuck has failed; nothing since its last checkpoint",
+    )
     assert isinstance(ip.error, KeyboardInterrupt)
 
 
@@ -87,7 +116,9 @@ def test_a_stop_that_is_interrupted_says_so_in_a_line(ip: Shell, monkeypatch: py
 
 def test_attaching_what_is_not_there_yet_is_said(ip: Shell) -> None:
     ip.run("%stream create it --task Count --config inputs")
-    assert "there is no mem.nothing yet: %stream streams create mem.nothing" in ip.run("%stream attach it mem.nothing")
+    assert "there is no mem.nothing yet: %stream streams create mem.nothing" in ip.run(
+        "%stream attach it mem.nothing"
+    )
 
 
 @pytest.mark.parametrize("junk", ["this is no setting", "junk"])
@@ -96,7 +127,10 @@ def test_words_in_a_row_are_no_configuration(ip: Shell, junk: str) -> None:
 
 
 def test_dead_letters_are_shown_with_their_reasons(ip: Shell) -> None:
-    ip.run(CONFIG.replace("inputs", "dead", 1) + "systems.mem.samza.msg.serde=long\ntask.dead.letter.stream=mem.dead")
+    ip.run(
+        CONFIG.replace("inputs", "dead", 1)
+        + "systems.mem.samza.msg.serde=long\ntask.dead.letter.stream=mem.dead"
+    )
     ip.run("%stream create it --task Count --config dead")
     ip.run("%stream step it 10")
     assert "4 undecodable messages dead-lettered" in ip.run("%stream wait it")

@@ -1,7 +1,9 @@
-"""The live panel, without a browser: which messages go to the page, who sends them, and what is left when it is closed."""
+"""The live panel, without a browser: which messages go to the page, who sends them, and what is left when it
+is closed."""
 
 from __future__ import annotations
 
+import cProfile
 import re
 import threading
 import time
@@ -14,6 +16,8 @@ from ipywidgets.widgets import widget as widgets
 from streambench.debug.session import Session
 from streambench.errors import StreambenchError
 from streambench_magics.panel import WIDGET_VIEW, Panel
+from streambench_magics.panel_state import PanelStateReader
+from streambench_magics.render import panel_html
 from tests.magics.conftest import Shell
 
 PATIENCE_S = 20.0
@@ -67,11 +71,23 @@ def shown(html: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", html))
 
 
-def test_the_first_display_has_a_view_a_table_and_a_text(page: Page) -> None:
-    [bundle] = page.ip.displayed
-    assert set(bundle) == {WIDGET_VIEW, "text/html", "text/plain"}
-    assert bundle["text/plain"].startswith("Count  paused  0 processed  lag 4")
-    assert "0x" not in bundle["text/plain"]
+def test_the_cell_has_a_view_and_below_it_a_table_that_stands_in(page: Page) -> None:
+    view, table = page.ip.displayed
+    assert set(view) == {WIDGET_VIEW, "text/plain"}
+    assert set(table) == {"text/html", "text/plain"}
+    assert f'data-panel="{page.panel.widget.model_id}"' in table["text/html"]
+    assert table["text/plain"].startswith("Count  paused  0 processed  lag 4")
+    assert "0x" not in table["text/plain"]
+
+
+def test_the_table_of_a_live_panel_is_kept_fresh_for_when_its_kernel_dies(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    updated: list[dict[str, str]] = []
+    monkeypatch.setattr(page.panel._handle, "update", lambda bundle, raw=False: updated.append(bundle))
+    page.ip.run("%stream step 3")
+    wait_until(lambda: updated and "after message 3" in updated[-1]["text/html"])
+    assert "as it was when last drawn, at 20" in updated[-1]["text/html"]
 
 
 def test_a_step_is_painted_by_the_painter(page: Page) -> None:
@@ -87,8 +103,8 @@ def test_what_has_not_changed_is_not_painted(page: Page) -> None:
     wait_until(lambda: page.updates and "message 1" in page.html)
     looks = page.panel._viewer
     before, seen = len(page.updates), []
-    look = looks.look
-    looks.look = lambda notice="": seen.append(1) or look(notice)  # type: ignore[method-assign,func-returns-value]
+    look = looks.take
+    looks.take = lambda notice="": seen.append(1) or look(notice)  # type: ignore[method-assign,func-returns-value]
     for expected in (1, 2, 3):
         page.panel._wake.set()
         wait_until(lambda expected=expected: len(seen) >= expected)
@@ -100,7 +116,7 @@ def test_the_buttons_do_what_the_magics_do(page: Page) -> None:
     page.press("step")
     wait_until(lambda: page.updates and "message 1" in page.html)
     page.press("commit")
-    wait_until(lambda: "sb-commit" in page.html)
+    wait_until(lambda: 'data-commits="0"' in page.html)
     page.press("run")
     wait_until(lambda: "message 4" in page.html)
     assert job.state == "running"
@@ -140,7 +156,9 @@ def test_new_messages_are_seen_although_nothing_runs(page: Page) -> None:
     wait_until(lambda: page.updates and "11 left" in page.html)
 
 
-def test_a_picture_that_is_asked_for_just_as_a_run_begins_is_taken(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_picture_that_is_asked_for_just_as_a_run_begins_is_taken(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
     page.ip.run("%stream run")
     session = page.ip.magics.bench.jobs["Count"].session
     running = Session.running
@@ -177,7 +195,7 @@ def test_the_last_frame_is_true_and_a_table_stays(page: Page, monkeypatch: pytes
     page.ip.run("%stream wait")
     page.ip.run("%stream stop")
     assert "message 4" in page.html
-    [(bundle, raw)] = updated
+    bundle, raw = updated[-1]
     assert raw
     assert set(bundle) == {"text/html", "text/plain"}
     assert bundle["text/plain"].startswith("Count  stopped  4 processed  lag 0")
@@ -186,15 +204,18 @@ def test_the_last_frame_is_true_and_a_table_stays(page: Page, monkeypatch: pytes
     assert not panel.is_open
 
 
-def test_a_panel_makes_way_for_the_job_that_is_created_anew_before_the_old_one_stops(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_panel_makes_way_for_the_job_that_is_created_anew_before_the_old_one_stops(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
     panel, job = page.panel, page.ip.magics.bench.jobs["Count"]
     updated: list[str] = []
-    monkeypatch.setattr(panel._handle, "update", lambda bundle, raw=False: updated.append(bundle["text/html"]))
+    monkeypatch.setattr(
+        panel._handle, "update", lambda bundle, raw=False: updated.append(bundle["text/html"])
+    )
     stop, open_at_stop = job.stop, []
     monkeypatch.setattr(job, "stop", lambda: (open_at_stop.append(panel.is_open), stop()))
     page.ip.run("%stream create Count")
-    [table] = updated
-    assert "closed to create the job anew" in table
+    assert "closed to create the job again" in updated[-1]
     assert open_at_stop == [False]
     assert page.ip.magics.bench.jobs["Count"] is not job
 
@@ -262,7 +283,7 @@ def test_nothing_is_left_of_panels_that_were_closed(page: Page) -> None:
 def test_many_partitions_fold_to_a_row_for_their_stream_that_opens(page: Page) -> None:
     page.ip.run("%stream streams create mem.wide --partitions 1000")
     page.ip.run("%stream attach Count mem.wide")
-    wait_until(lambda: page.updates and "wide · 1000 partitions" in page.html)
+    wait_until(lambda: page.updates and "partitions" in page.html and "· 1,000" in page.html)
     assert page.html.count("<tr") < 20
     page.press("open mem.wide")
     wait_until(lambda: page.html.count("<tr") > 1000)
@@ -274,7 +295,10 @@ def test_without_anywidget_there_is_the_table(ip: Shell, monkeypatch: pytest.Mon
     monkeypatch.setitem(__import__("sys").modules, "streambench_magics.widget", None)
     monkeypatch.setattr(ip.shell, "kernel", object(), raising=False)
     ip.run("%stream create Count --config inputs")
-    assert ip.run("%stream show") == "a live panel needs an optional dependency: pip install 'streambench[jupyter]'"
+    assert (
+        ip.run("%stream show")
+        == "a live panel needs an optional dependency: pip install 'streambench[jupyter]'"
+    )
     assert set(ip.displayed[-1]) == {"text/html", "text/plain"}
 
 
@@ -293,3 +317,63 @@ def test_the_panel_says_who_else_was_there_and_whose_turn_comes_when(page: Page)
     told = shown(page.html)
     assert "2 candidates, next clicks.1@0" in told
     assert "next in 1" in told
+
+
+def test_drawing_a_panel_costs_as_much_per_partition_as_ever(ip_empty: Shell) -> None:
+    def calls(partitions: int) -> int:
+        """Python calls that one frame of a job takes after a step."""
+        name = f"wide{partitions}"
+        ip_empty.run(
+            f"%%streamconfig {name}\nsystems.mem.samza.factory=memory\n"
+            f"systems.mem.samza.offset.default=oldest\ntask.inputs=mem.{name}\n"
+        )
+        ip_empty.run(f"%stream streams create mem.{name} --partitions {partitions}")
+        ip_empty.run(f"%stream send mem.{name} --from [[0]]*{2 * partitions}")
+        ip_empty.run(f"%stream create {name} --task Nothing --config {name}")
+        ip_empty.run(f"%stream step {name}")
+        reader, profile = PanelStateReader(ip_empty.magics.bench.job(name)), cProfile.Profile()
+        profile.runcall(lambda: panel_html(reader.take()))
+        return sum(entry.callcount for entry in profile.getstats())
+
+    ip_empty.run("%%streamtask Nothing\ndef process(envelope, collector, coordinator):\n    pass\n")
+    assert calls(400) < 6 * calls(100)
+
+
+def test_one_commit_is_one_mark_in_the_strip(page: Page) -> None:
+    page.ip.run("%stream step 3")
+    page.ip.run("%stream commit")
+    page.ip.run("%stream step 1")
+    wait_until(lambda: page.updates and "message 4" in page.html and 'data-commits="2"' in page.html)
+    assert 'data-ticks="0101"' in page.html  # one stream: coloured by partition
+
+
+def test_a_long_message_is_indented_and_says_its_size_and_what_is_cut(page: Page) -> None:
+    page.ip.run("big = [{'name': 'a', 'text': 'y' * 5000}]\n%stream send mem.clicks --from big --partition 0")
+    page.ip.run("%stream step 10")
+    wait_until(lambda: page.updates and "message 5" in page.html)
+    assert "&quot;name&quot;: &quot;a&quot;,\n" in page.html
+    assert "5.0 kB as text" in page.html
+    assert re.search(r"\(1,0\d\d more characters\)", page.html)
+
+
+def test_a_stream_with_a_long_name_keeps_its_partition_in_every_table(ip: Shell) -> None:
+    name = f"flights-{'x' * 87}-before-and-after"
+    ip.run(f"%stream streams create mem.{name} --partitions 12")
+    ip.run("many = [1] * 24")
+    ip.run(f"%stream send mem.{name} --from many")
+    ip.run("%stream create Count --config inputs")
+    ip.run(f"%stream attach Count mem.{name}")
+    ip.run("%stream step 8")
+    ip.run("%stream show --static")
+    [bundle] = ip.displayed
+    lines = bundle["text/plain"].splitlines()
+    assert max(map(len, lines)) <= 120
+    assert [line.split()[1] for line in lines if line.startswith("mem.flights")] == [
+        str(n) for n in range(12)
+    ]
+    assert next(line for line in lines if line.startswith("last chosen")).count("@") == 1
+    assert re.search(r"…\S*\.11</td>", bundle["text/html"])
+    checkpoints = ip.run("%stream checkpoints").splitlines()
+    assert max(map(len, checkpoints)) <= 120
+    assert sum("…" in line and re.search(r"\.(10|11) ", line) is not None for line in checkpoints) == 2
+    assert checkpoints[-1].startswith("Partition 11")

@@ -17,17 +17,26 @@ from tests.magics.conftest import CONFIG, Shell
 
 def seen(ip: Shell) -> list[object]:
     """What the tasks of the job Count have processed, partition by partition."""
-    return [message for task in ip.magics.bench.jobs["Count"].session.container.tasks for message in task.task.seen]
+    return [
+        message
+        for task in ip.magics.bench.jobs["Count"].session.container.tasks
+        for message in task.task.seen
+    ]
 
 
 def test_a_job_is_created_stepped_committed_and_stopped(ip: Shell) -> None:
-    assert ip.run("%stream create Count --config inputs") == "Count is a job of the task Count; it reads mem.clicks"
+    assert (
+        ip.run("%stream create Count --config inputs")
+        == "Count is a job of the task Count; it reads mem.clicks"
+    )
     first = ip.run("%stream step")
     assert first.startswith("     1  mem.clicks.0@0  (")
     assert seen(ip) == ["a"]
     assert ip.run("%stream step Count 2").count("\n") == 1
     assert ip.run("%stream commit") == "Count is committed"
-    assert ip.run("%stream step 5").startswith("Count: 1 message, then it had caught up with its inputs\n     4  mem.clicks.1@1")
+    assert ip.run("%stream step 5").startswith(
+        "Count: 1 message, then it had caught up with its inputs\n     4  mem.clicks.1@1"
+    )
     assert ip.run("%stream step") == "Count: nothing to read, it has caught up with its inputs"
     assert ip.run("%stream stop") == "Count is stopped, with everything committed"
 
@@ -70,7 +79,9 @@ def test_a_job_that_runs_free_is_paused(ip: Shell) -> None:
     assert ip.run("%stream pause") == "Count is paused"
 
 
-def test_whoever_waits_for_a_job_that_runs_free_is_told_so(ip: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_waits_for_a_job_that_runs_free_is_told_so(
+    ip: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("streambench_magics.jobs._SILENT_S", 0.5)
     ip.run("%stream create Count --config inputs")
     ip.run("%stream run")
@@ -83,7 +94,9 @@ def test_whoever_waits_for_a_job_that_runs_free_is_told_so(ip: Shell, monkeypatc
 
     with telling(tell):
         assert job.wait()
-    assert told == ["Count runs until somebody pauses it, and this waits as long (interrupt the kernel to wait no longer)"]
+    assert told == [
+        "Count runs until it is paused, and this waits as long (interrupt the kernel to wait no longer)"
+    ]
 
 
 def test_a_pause_says_what_it_waits_for(ip: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,13 +110,17 @@ def test_a_pause_says_what_it_waits_for(ip: Shell, monkeypatch: pytest.MonkeyPat
         began.set()
         may_end.wait(30)
 
-    ip.magics.bench.jobs["Count"].session.container.tasks[0].bind(mock.Mock(spec=task, process=slow, process_batch=None))
+    ip.magics.bench.jobs["Count"].session.container.tasks[0].bind(
+        mock.Mock(spec=task, process=slow, process_batch=None)
+    )
     ip.run("%stream run")
     assert began.wait(30)
     threading.Timer(0.3, may_end.set).start()
+    line = slow.__code__.co_firstlineno + 2
     assert ip.run("%stream pause").splitlines() == [
-        "Count has been busy with one message for 0 s, which is waited for (interrupt the kernel to wait no longer; "
-        "%stream stop --now Count gives it up)",
+        f"Count has been busy with one message for 0 s at mem.clicks.0@1, test_stream.py line {line}: "
+        "may_end.wait(30), which is waited for (interrupt the kernel to wait no longer; %stream stop --now "
+        "Count gives it up)",
         "Count is paused",
     ]
 
@@ -121,7 +138,9 @@ def test_interrupting_the_wait_leaves_the_job_running(ip: Shell, monkeypatch: py
     assert job.state == "running"
 
 
-def test_without_a_configuration_there_is_a_log_in_the_folder_of_the_notebook(ip: Shell, tmp_path: Path) -> None:
+def test_without_a_configuration_there_is_a_log_in_the_folder_of_the_notebook(
+    ip: Shell, tmp_path: Path
+) -> None:
     ip.run("%stream streams create log.clicks")
     assert ip.run('%stream send log.clicks {"origin": "ORD"} --key ORD') == "sent 1 message to log.clicks"
     ip.run("%stream create Count")
@@ -143,17 +162,30 @@ def test_a_job_that_is_created_again_replaces_the_old_one_and_goes_on_from_its_c
 def test_the_new_code_of_a_task_is_taken_by_a_new_job(ip: Shell) -> None:
     ip.run("%stream create Count --config inputs")
     ip.run("%stream step")
-    said = ip.run("%%streamtask Count\nseen = []\ndef process(envelope, collector, coordinator):\n    seen.append(envelope.message * 2)\n")
-    assert said.splitlines()[1] == "the job Count goes on with the code of before; %stream create Count takes the new one"
+    said = ip.run(
+        "%%streamtask Count\nseen = []\ndef process(envelope, collector, coordinator):\n    "
+        "seen.append(envelope.message * 2)\n"
+    )
+    assert (
+        said.splitlines()[1]
+        == "the job Count still runs the old code; %stream swap Count gives it the new one"
+    )
     ip.run("%stream create Count")
     ip.run("%stream step 10")
     assert sorted(ip.names["seen"]) == ["bb", "cc", "dd"]
 
 
 def test_streams_are_attached_before_the_start(ip_empty: Shell) -> None:
-    ip_empty.run("%%streamtask Count\nseen = []\ndef process(envelope, collector, coordinator):\n    seen.append(str(envelope.ssp))\n")
-    ip_empty.run("%%streamconfig c\nsystems.mem.samza.factory=memory\nsystems.mem.samza.offset.default=oldest\n")
-    assert "has no inputs yet: %stream attach Count SYSTEM.STREAM" in ip_empty.run("%stream create Count --config c")
+    ip_empty.run(
+        "%%streamtask Count\nseen = []\ndef process(envelope, collector, coordinator):\n    "
+        "seen.append(str(envelope.ssp))\n"
+    )
+    ip_empty.run(
+        "%%streamconfig c\nsystems.mem.samza.factory=memory\nsystems.mem.samza.offset.default=oldest\n"
+    )
+    assert "has no inputs yet: %stream attach Count SYSTEM.STREAM" in ip_empty.run(
+        "%stream create Count --config c"
+    )
     with pytest.raises(MagicError, match="Count has no inputs: %stream attach Count SYSTEM.STREAM"):
         ip_empty.run("%stream step")
     ip_empty.run("%stream streams create mem.a mem.b")
@@ -169,11 +201,18 @@ def test_inputs_change_under_a_started_job_which_goes_on_from_its_checkpoint(ip:
     ip.run("%stream step 3")
     ip.run("%stream streams create mem.more --partitions 2")
     ip.run("%stream send mem.more extra --partition 0")
-    assert ip.run("%stream attach mem.more") == "Count reads mem.clicks, mem.more; it has committed and goes on with them"
+    assert (
+        ip.run("%stream attach mem.more")
+        == "Count reads mem.clicks, mem.more; it has committed and goes on with them\n"
+        "mem.more begins at mem.more.0@0, mem.more.1@0: no checkpoint knows it"
+    )
     ip.run("%stream step 10")
     assert sorted(seen(ip)) == ["d", "extra"]
     assert ip.run("%stream detach mem.clicks").startswith("Count reads mem.more; it has committed")
-    assert {str(each.ssp) for each in ip.magics.bench.jobs["Count"].snapshot().partitions} == {"mem.more.0", "mem.more.1"}
+    assert {str(each.ssp) for each in ip.magics.bench.jobs["Count"].snapshot().partitions} == {
+        "mem.more.0",
+        "mem.more.1",
+    }
 
 
 def test_a_job_that_ran_freely_runs_on_with_its_new_inputs(ip: Shell) -> None:
@@ -241,9 +280,14 @@ def test_messages_are_json_text_or_taken_from_variables(ip: Shell, line: str, me
 def test_a_dataframe_is_sent_row_by_row_with_its_keys(ip: Shell) -> None:
     ip.names["frame"] = pandas.DataFrame({"origin": ["ORD", "JFK"], "delay": [3, None]})
     ip.run("%stream streams create log.flights --partitions 3")
-    assert ip.run("%stream send log.flights --from frame --key-field origin") == "sent 2 messages to log.flights"
+    assert (
+        ip.run("%stream send log.flights --from frame --key-field origin") == "sent 2 messages to log.flights"
+    )
     ip.run("found = get_ipython().run_line_magic('stream', 'peek log.flights')")
-    assert sorted((each["key"], each["message"]["delay"]) for each in ip.names["found"]) == [("JFK", None), ("ORD", 3.0)]
+    assert sorted((each["key"], each["message"]["delay"]) for each in ip.names["found"]) == [
+        ("JFK", None),
+        ("ORD", 3.0),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -268,7 +312,11 @@ def test_what_cannot_be_sent_is_told(ip: Shell, line: str, right: str) -> None:
 
 def test_peek_takes_evenly_from_the_partitions_and_moves_nothing(ip: Shell) -> None:
     once = ip.run("%stream peek mem.clicks --limit 2")
-    assert once.splitlines() == ["partition  offset  key  message", "        0       0  -    a", "        1       0  -    b"]
+    assert once.splitlines() == [
+        "partition  offset  key  message",
+        "        0       0  -    a",
+        "        1       0  -    b",
+    ]
     assert ip.run("%stream peek mem.clicks --limit 2") == once
     assert [each["message"] for each in ip.value] == ["a", "b"]
     ip.run("%stream peek mem.clicks --partition 1 --from 1")
@@ -286,9 +334,14 @@ def test_an_empty_stream_says_so(ip: Shell) -> None:
 
 def test_a_peek_beyond_the_end_says_where_that_is(ip: Shell) -> None:
     assert ip.run("%stream peek mem.clicks --from 2") == "mem.clicks ends at 2"
-    with pytest.raises(StreambenchError, match=r"5 is beyond the end of all partitions, which is .*: partition 0 at 2, 1 at 2"):
+    with pytest.raises(
+        StreambenchError,
+        match=r"5 is beyond the end of all partitions, which is .*: partition 0 at 2, 1 at 2",
+    ):
         ip.run("%stream peek mem.clicks --from 5")
-    with pytest.raises(StreambenchError, match=r"mem.clicks.1: 5 is outside of what it holds: 0 to 2 \(the next\)"):
+    with pytest.raises(
+        StreambenchError, match=r"mem.clicks.1: 5 is outside of what it holds: 0 to 2 \(the next\)"
+    ):
         ip.run("%stream peek mem.clicks --from 5 --partition 1")
     with pytest.raises(StreambenchError, match="'noon' is no offset of it"):
         ip.run("%stream peek mem.clicks --from noon")
@@ -297,7 +350,10 @@ def test_a_peek_beyond_the_end_says_where_that_is(ip: Shell) -> None:
 def test_sending_the_name_of_a_variable_as_a_word_is_noticed(ip: Shell) -> None:
     ip.run("messages = ['x', 'y']\nword = 'z'")
     said = ip.run("%stream send mem.clicks messages").splitlines()
-    assert said[1] == "that was the word 'messages'; the messages of the variable messages are sent with --from messages"
+    assert (
+        said[1]
+        == "that was the word 'messages'; the messages of the variable messages are sent with --from messages"
+    )
     assert ip.run("%stream send mem.clicks word") == "sent 1 message to mem.clicks"
 
 
@@ -316,8 +372,13 @@ def test_streams_are_listed_with_their_offsets_and_folded_where_they_are_many(ip
         "mem.clicks          0       0       1         2",
         "mem.clicks          1       0       1         2",
     ]
-    assert ip.run("%stream streams create mem.wide --partitions 30") == "mem.wide is created, with 30 partitions"
-    assert ip.run("%stream streams create mem.wide --partitions 30") == "mem.wide is there already, with 30 partitions"
+    assert (
+        ip.run("%stream streams create mem.wide --partitions 30") == "mem.wide is created, with 30 partitions"
+    )
+    assert (
+        ip.run("%stream streams create mem.wide --partitions 30")
+        == "mem.wide is there already, with 30 partitions"
+    )
     assert ip.run("%stream streams mem").splitlines() == [
         "stream      partitions  messages",
         "mem.clicks           2         4",
@@ -355,7 +416,11 @@ def test_checkpoints_are_sorted_by_stream_and_partition_whatever_the_length_of_t
     assert [record["task"] for record in ip.value] == expected
     ip.run("%stream stop")
     ip.run("%stream checkpoints --history")
-    assert list(dict.fromkeys(record["task"] for record in ip.value)) == ["mem.many.9", "mem.many.10", "mem.z.0"]
+    assert list(dict.fromkeys(record["task"] for record in ip.value)) == [
+        "mem.many.9",
+        "mem.many.10",
+        "mem.z.0",
+    ]
 
 
 def test_a_failure_shows_the_users_own_frames_and_the_place(ip: Shell) -> None:
@@ -377,7 +442,10 @@ def test_after_a_failure_the_mended_task_goes_on_from_the_last_checkpoint(ip: Sh
     ip.run("%stream create Count --config inputs")
     ip.run("%stream send mem.clicks bad --partition 0")
     ip.fails("%stream step 10")
-    ip.run("%%streamtask Count\nseen = []\ndef process(envelope, collector, coordinator):\n    seen.append(envelope.message)\n")
+    ip.run(
+        "%%streamtask Count\nseen = []\ndef process(envelope, collector, coordinator):\n    "
+        "seen.append(envelope.message)\n"
+    )
     assert ip.run("%stream step 10").startswith("Count had failed; it goes on from its last checkpoint\n")
     assert sorted(ip.names["seen"]) == ["a", "b", "bad", "c", "d"]
 
@@ -396,13 +464,18 @@ def test_a_failure_in_the_background_is_raised_by_wait(ip: Shell) -> None:
         ("%stream nix", "there is no %stream nix; there is create, attach"),
         ("%stream step nix", "there is no job nix: %stream create nix --task TASK makes one"),
         ("%stream step", "there is no job yet: %stream create NAME --task TASK makes one"),
-        ("%stream step a b c", r"usage: %stream step \[\[NAME\] \[N\] \.\.\.\]|a job and a number of messages"),
+        (
+            "%stream step a b c",
+            r"usage: %stream step \[\[NAME\] \[N\] \.\.\.\]|a job and a number of messages",
+        ),
         ("%stream step 0", "'0' is not a number of 1 or more; usage: %stream step"),
         ("%stream step Count -1", "'-1' is not a number of 1 or more; usage: %stream step"),
         ("%stream create Nix", "there is no task Nix; there is Count: write one with %%streamtask Nix"),
-        ("%stream create Count --config nix", "there is no configuration nix; there is inputs: write one with %%streamconfig nix"),
+        (
+            "%stream create Count --config nix",
+            "there is no configuration nix; there is inputs: write one with %%streamconfig nix",
+        ),
         ("%stream create", "the following arguments are required: NAME; usage: %stream create"),
-        ("%stream run --until noon", "'noon'\\? Give caught-up"),
         ("%stream run --until caught-up --messages 5", "not allowed with"),
         ("%stream peek mem.clicks --limit 0", "'0' is not a number of 1 or more"),
         ("%stream help nix", "there is no %stream nix"),
@@ -475,3 +548,42 @@ def test_a_job_whose_name_is_set_to_nothing_is_not_given_that_of_the_notebook(ip
     ip.run("%%streamconfig nameless\njob.name=\nsystems.mem.samza.factory=memory\ntask.inputs=mem.clicks\n")
     with pytest.raises(ConfigError, match=r"^job\.name \(nameless:2\): is empty: "):
         ip.run("%stream create Count --config nameless")
+
+
+def test_where_nothing_was_sent_it_is_said_how_to_send(ip: Shell) -> None:
+    ip.run("%stream streams create mem.views --partitions 2")
+    ip.run("%stream create Count --config inputs --inputs mem.views")
+    remedy = "mem.views is empty; to send to it: %stream send mem.views MESSAGE"
+    assert ip.run("%stream step").splitlines() == [
+        "Count: nothing to read, it has caught up with its inputs",
+        f"Count: {remedy}",
+    ]
+    said = ip.run("%stream run --messages 1").splitlines()
+    assert said == [
+        "Count runs for 1 message",
+        f"Count has nothing to read yet: {remedy} (%stream pause Count stops it)",
+    ]
+    ip.run("%stream send mem.views 1")
+    assert "1 message processed" in ip.run("%stream wait")
+    assert ip.run("%stream step") == "Count: nothing to read, it has caught up with its inputs"
+
+
+def test_an_input_that_comes_back_says_where_it_begins(ip: Shell) -> None:
+    ip.run("%stream create Count --config inputs")
+    ip.run("%stream streams create mem.more")
+    ip.run("%stream attach Count mem.more")
+    ip.run("%stream send mem.more x")
+    ip.run("%stream step 10")
+    ip.run("%stream detach mem.more")
+    assert ip.run("%stream attach mem.more").splitlines()[1] == (
+        "mem.more begins at mem.more.0@1: behind its last checkpoint"
+    )
+
+
+def test_there_is_nothing_to_stop_or_to_pause_before_the_start_and_after_the_stop(ip: Shell) -> None:
+    ip.run("%stream create Count --config inputs")
+    assert ip.run("%stream stop") == "Count is not started: there is nothing to stop"
+    assert ip.run("%stream pause") == "Count is not started: there is nothing to pause"
+    ip.run("%stream step")
+    assert ip.run("%stream stop") == "Count is stopped, with everything committed"
+    assert ip.run("%stream stop") == "Count is stopped already"

@@ -14,14 +14,15 @@ _EVERY_S = 0.25
 
 
 @contextmanager
-def restore_shown(container: Container) -> Iterator[None]:
-    """Meanwhile, print how far the container's restore is, once that has taken two seconds; on one line, which is written over."""
+def show_restore_progress(container: Container) -> Iterator[None]:
+    """Meanwhile, print how far the container's restore is, once that has taken two seconds; on one line,
+    which is written over."""
     due = time.monotonic() + _PATIENCE_S
     width = 0
 
     def show() -> None:
         nonlocal due, width
-        progress, now = container.restoring, time.monotonic()
+        progress, now = container.status.restoring, time.monotonic()
         if progress is None or now < due:
             return
         due = now + _EVERY_S

@@ -1,0 +1,162 @@
+"""A job of the notebook as files that ``streambench run`` and ``deploy`` take: the task, its configuration,
+what it needs to be installed, and a test."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import javaproperties
+
+import streambench
+from streambench.config import Config, masked
+from streambench.errors import StreambenchError
+from streambench.model import SystemStream
+from streambench.references import is_reference
+from streambench.system.systems import known_key
+from streambench.testing import run_job
+from streambench_magics.errors import MagicError
+from streambench_magics.jobs import Job
+from streambench_magics.streams import peek
+from streambench_magics.task_source import imported, task_file
+
+TASK, CONFIG, NEEDS, TEST, CASE = (
+    "task.py",
+    "job.properties",
+    "requirements.txt",
+    "test_task.py",
+    "messages.json",
+)
+_MESSAGES = 20
+_OF_TESTS = ("task.", "stores.", "serializers.")
+_NOT_OF_TESTS = re.compile(r"task\.(class|inputs|checkpoint\..*)|stores\.[^.]+\.changelog")
+
+_TEST = '''\
+"""The task does with these messages of its inputs what it did when it was exported."""
+
+import json
+from pathlib import Path
+
+from streambench.system.systems import known_key
+from streambench.testing import run_job
+from task import {task}
+
+CASE = json.loads((Path(__file__).parent / "{case}").read_text())
+
+
+def test_the_task_does_with_these_messages_what_it_did():
+    inputs = {{
+        stream: {{int(number): [tuple(each) for each in messages] for number, messages in partitions.items()}}
+        for stream, partitions in CASE["inputs"].items()
+    }}
+    run = run_job({task}, CASE["config"], inputs)
+    assert len(run.processed) == CASE["processed"]
+    assert json.loads(json.dumps(run.outputs)) == CASE["outputs"]
+'''
+
+
+def export(job: Job, namespace: Mapping[str, Any], directory: Path) -> list[str]:
+    """Write the job into a directory, which is made where it is not there; the report, by line.
+
+    Raises MagicError where the task cannot be written to a file, or a file is there already: nothing is
+    written then."""
+    there = [name for name in (TASK, CONFIG, NEEDS, TEST, CASE) if (directory / name).exists()]
+    if there:
+        raise MagicError(
+            f"{directory} has {', '.join(there)} already; name another directory, or delete them"
+        )
+    source, task = task_file(job.task, job.task_name, namespace)
+    values, secrets = _config_values(job.config, directory)
+    values["task.class"] = f"{TASK}:{task}"
+    case, left_out = _case(job)
+    files = {TASK: source, CONFIG: javaproperties.dumps(values, timestamp=None), NEEDS: _requirements(source)}
+    if case is not None:
+        files[TEST] = _TEST.format(task=task, case=CASE)
+        files[CASE] = json.dumps(case, indent=1) + "\n"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (directory / name).write_text(text)
+    except OSError as error:
+        raise MagicError(f"{error.filename or directory} cannot be written: {error.strerror}") from None
+    report = [f"{directory} has {', '.join(files)}"]
+    if left_out:
+        report.append(f"no test was written: {left_out}")
+    report += [f"{CONFIG} takes {key} from the environment variable {name}" for key, name in secrets.items()]
+    report.append(
+        f"streambench run {directory / CONFIG} goes on from the checkpoints of {job.name}; stop it here first"
+    )
+    return report
+
+
+def _config_values(config: Config, directory: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """The configuration for a file in this directory, and the environment variables that stand in it for
+    secrets, by key."""
+    values, secrets = {}, {}
+    for key, value in config.items():
+        if not is_reference(value) and masked(key, value) != value:
+            secrets[key] = name = re.sub(r"\W", "_", key).upper()
+            value = f"${{env:{name}}}"
+        elif _is_path(config, key) and not Path(value).expanduser().is_absolute():
+            value = os.path.relpath(config.directory / value, directory)
+        values[key] = value
+    return values, secrets
+
+
+def _is_path(config: Config, key: str) -> bool:
+    known = known_key(config, key)
+    return known is not None and known.kind == "path"
+
+
+def _requirements(source: str) -> str:
+    """The packages that have to be installed, in the versions of here."""
+    distributions = metadata.packages_distributions()
+    lines = {f"streambench=={streambench.__version__}"}
+    for module in imported(source):
+        for name in distributions.get(module, ()):
+            if name != "streambench":
+                lines.add(f"{name}=={metadata.version(name)}")
+    return "\n".join(sorted(lines)) + "\n"
+
+
+def _case(job: Job) -> tuple[dict[str, Any] | None, str]:
+    """Some messages of the inputs, and what the task does with them; else why there are none."""
+    try:
+        inputs = _messages(job)
+    except StreambenchError as error:
+        return None, str(error)
+    if not inputs:
+        return None, "the inputs are empty"
+    config = {
+        key: value
+        for key, value in job.config.items()
+        if key.startswith(_OF_TESTS) and not _NOT_OF_TESTS.fullmatch(key) and masked(key, value) == value
+    }
+    try:
+        run = run_job(job.task, config, inputs)
+    except StreambenchError as error:
+        return None, f"the task fails at these messages: {error}"
+    case = {"config": config, "inputs": inputs, "processed": len(run.processed), "outputs": run.outputs}
+    try:
+        text = json.dumps(case, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        return None, f"its messages cannot be written as JSON ({error})"
+    return json.loads(text), ""
+
+
+def _messages(job: Job) -> dict[str, dict[int, list[tuple[Any, Any]]]]:
+    found: dict[str, dict[int, list[tuple[Any, Any]]]] = {}
+    for stream in job.inputs:
+        for row in peek(
+            job.config, SystemStream.parse(stream), limit=_MESSAGES, partition=None, begin="oldest"
+        ):
+            if "reason" in row:
+                raise MagicError(f"{stream} has a message that cannot be read: {row['reason']}")
+            of_stream = found.setdefault(stream, {})
+            of_stream.setdefault(row["partition"], []).append((row["key"], row["message"]))
+    return found

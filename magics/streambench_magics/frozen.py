@@ -1,0 +1,116 @@
+"""A panel where nothing is live: a table of HTML, and text.
+
+It is read in JupyterLab, VS Code, exported pages and on GitHub, which leaves no style: what the colours say,
+letters and block characters say too.
+"""
+
+from __future__ import annotations
+
+from html import escape
+
+from msgspec.structs import replace
+
+from streambench.debug.names import middle_cut
+from streambench.debug.view import rows, snapshot_table
+from streambench_magics.figures import figure, filled, label, offset, place_of
+from streambench_magics.panel_state import PanelState
+from streambench_magics.strip import COLOURS, colour_number
+from streambench_magics.tables import as_text, message_text
+
+_STATE_COLOURS = {"running": "#2e7d32", "paused": "#b26a00", "failed": "#c62828"}
+_CELL = "padding:1px 8px 1px 0;white-space:nowrap"
+_NAME = 46
+_BAR = 20
+_CHOICES = 60
+_DIM = "color:#6a737d"
+_COLUMNS = (
+    ("partition", "left"),
+    ("oldest · position · newest", "left"),
+    ("position", "right"),
+    ("lag", "right"),
+    ("checkpoint", "right"),
+    ("status", "left"),
+)
+
+_OUTPUT = ".jp-OutputArea-child"
+_HIDING = (
+    # Without its model JupyterLab puts an error in the widget's place.
+    f"{_OUTPUT}:has(+ {_OUTPUT} .sb-stand-in):not(:has(.sb-root)),"
+    f"{_OUTPUT}:has(.sb-root) + {_OUTPUT}:has(.sb-stand-in){{display:none}}"
+)
+
+
+def table_html(frame: PanelState, note: str = "") -> str:
+    """The table: elements and inline styles are all that untrusted notebooks and most viewers let through."""
+    head = "".join(f'<th style="{_CELL};text-align:{side}">{name}</th>' for name, side in _COLUMNS)
+    state = f"{_STATE_COLOURS.get(frame.state, '#6a737d')};font-weight:bold"
+    body = "".join(_row(frame, number) for number in range(len(rows(frame.snapshot))))
+    return (
+        f'<div><div><b>{escape(frame.name)}</b> <span style="color:{state}">{frame.state}</span> '
+        f"{escape(frame.why)}</div><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        + _choices(frame)
+        + "".join(f'<div style="{_DIM}">{escape(line)}</div>' for line in frame.others())
+        + (f"<pre>{escape(frame.message.text)}</pre>" if frame.message is not None else "")
+        + (f'<div style="{_DIM}">{escape(note)}</div>' if note else "")
+        + "</div>"
+    )
+
+
+def hidden_table_html(frame: PanelState, model_id: str, note: str) -> str:
+    """The table of a live panel: in JupyterLab only one of the two is to be seen, the widget if it is there.
+    Elsewhere the widget itself hides the table that has its id."""
+    table = table_html(frame, note)
+    return f'<div class="sb-stand-in" data-panel="{model_id}"><style>{_HIDING}</style>{table}</div>'
+
+
+def text(frame: PanelState) -> str:
+    """The text of a terminal, and of a notebook where nothing else can be shown."""
+    return as_text(snapshot_table(replace(frame.snapshot, job=frame.name, reason=frame.why)))
+
+
+def _row(frame: PanelState, number: int) -> str:
+    row = rows(frame.snapshot)[number]
+    colour = COLOURS[colour_number(frame, row.stream, row.partition)]
+    position, _ = filled(frame.snapshot, row)
+    name = label(frame, row)
+    values = (
+        f'<span style="color:{colour}">&#9632;</span> {escape(middle_cut(name, _NAME))}',
+        "" if position is None else f'<span style="color:{colour}">{_bar(position)}</span>',
+        escape(offset(row.position)),
+        figure(row.lag),
+        escape(offset(row.checkpointed)),
+        escape(frame.status(row)),
+    )
+    cells = "".join(
+        f'<td style="{_CELL if side == "right" or at < 2 else _CELL.replace("nowrap", "normal")};'
+        f'text-align:{side}">{value}</td>'
+        for at, ((_, side), value) in enumerate(zip(_COLUMNS, values, strict=True))
+    )
+    return f"<tr>{cells}</tr>"
+
+
+def _bar(percent: float) -> str:
+    full = round(percent * _BAR / 100)
+    return "━" * full + "┄" * (_BAR - full)
+
+
+def _choices(frame: PanelState) -> str:
+    """The last choices, a letter for each stream (or partition), with a bar after each commit; and the last
+    one in words."""
+    choices = frame.snapshot.choices
+    if not choices:
+        return ""
+    legend: dict[str, str] = {}
+    letters = []
+    for choice in choices[-_CHOICES:]:
+        whose = str(choice.ssp if frame.one_stream else choice.ssp.system_stream)
+        letter = legend.setdefault(whose, chr(ord("A") + len(legend) % 26))
+        letters.append(letter + ("|" if choice.number in frame.commits else ""))
+    meant = ", ".join(f"{letter} {middle_cut(name, _NAME)}" for name, letter in list(legend.items())[:8])
+    last = choices[-1]
+    key = "" if last.key is None else f" key {message_text(last.key, 60)}"
+    said = f"message {last.number:,}: {place_of(last)}{key}{f': {last.rule}' if last.rule else ''}"
+    return (
+        f'<div><code>{"".join(letters)}</code> <span style="{_DIM}">{escape(meant)}'
+        f"{', | a commit' if frame.commits else ''}</span></div><div>{escape(said)}</div>"
+    )

@@ -1,0 +1,51 @@
+"""The base of sub-commands that work on jobs: the jobs, their panels, and errors as a notebook shows them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from IPython.core.interactiveshell import InteractiveShell
+
+from streambench.errors import StreambenchError, TaskError
+from streambench.job.failure import user_frames
+from streambench_magics.errors import interrupted, task_failed
+from streambench_magics.jobs import Job, Workbench, telling
+from streambench_magics.panel import Panel, show, static
+from streambench_magics.panel_state import static_view
+from streambench_magics.status_messages import say
+
+STOPPED = "stopped"
+"""The note on the panel of a job that was stopped."""
+
+
+class JobCommands:
+    """The workbench of one IPython shell, with the panels that are shown. ``_panels``: by job."""
+
+    shell: InteractiveShell
+    bench: Workbench
+    _panels: dict[str, Panel]
+
+    def _close_panel(self, name: str, note: str) -> None:
+        panel = self._panels.pop(name, None)
+        if panel is not None:
+            panel.close(note)
+            if panel.reloaded and note == STOPPED:
+                show(static(static_view(panel.job), note))
+
+    @contextlib.contextmanager
+    def _running(self, job: Job) -> Iterator[None]:
+        """Show a failure, or where the task was when it was interrupted, with the user's own frames alone;
+        show what is waited for."""
+        try:
+            with telling(say):
+                yield
+        except TaskError as error:
+            raise task_failed(self.shell, error, job.name, is_whole=job.alive) from error.__cause__
+        except StreambenchError as error:
+            # A serde or a chooser of the user's, in a cell.
+            if (frames := user_frames(error)) and frames not in getattr(error, "__notes__", []):
+                error.add_note(frames)
+            raise
+        except KeyboardInterrupt as error:
+            raise interrupted(self.shell, error, job.name, job.state) from None

@@ -1,0 +1,51 @@
+"""``%stream step --pdb``: the debugger at the first line of the task's callback."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from IPython.core.debugger import Pdb
+
+from streambench.container.observer import ContainerObserver, Given
+
+_STEPPED = ("process", "process_batch", "window", "end_of_stream")
+
+
+class _TaskPdb(Pdb):
+    """A debugger that leaves out the frames of streambench, and whose ``quit`` lets the task go on: to end it
+    in the middle of a message would fail the job."""
+
+    def __init__(self) -> None:
+        super().__init__(skip=["streambench", "streambench.*", "streambench_magics.*"])
+        self.has_quit = False
+
+    def do_quit(self, arg: str) -> Any:
+        self.has_quit = True
+        return self.do_continue(arg)
+
+    do_q = do_exit = do_quit
+    do_EOF = do_quit
+
+
+class PdbObserver(ContainerObserver):
+    """Begins to debug at each callback of a task, until the user quits."""
+
+    def __init__(self) -> None:
+        self._pdb = _TaskPdb()
+
+    def callback_begun(self, task: str, callback: str, given: Given) -> None:
+        if callback in _STEPPED and not self._pdb.has_quit:
+            self._pdb.reset()
+            self._pdb.set_step()
+            sys.settrace(self._pdb.trace_dispatch)
+
+    def callback_ended(self, task: str, callback: str, given: Given) -> None:
+        sys.settrace(None)
+
+    def callback_raised(self, task: str, callback: str, given: Given, error: BaseException) -> None:
+        sys.settrace(None)
+
+    def end(self) -> None:
+        """Debug no longer."""
+        sys.settrace(None)

@@ -1,0 +1,201 @@
+"""A frame as HTML for the live panel; its style sheet is panel.css, and panel.js draws its canvases."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import NamedTuple
+
+from streambench.container.observe.snapshot import Choice
+from streambench.debug.names import head_and_tail
+from streambench.debug.view import Row, counted
+from streambench_magics.figures import bytes_text, figure, filled, label, offset, place_of, short, short_place
+from streambench_magics.panel_state import PanelState
+from streambench_magics.strip import colour_number, partitions_in, sparkline, strip
+from streambench_magics.tables import message_text
+from streambench_magics.tabs import tabs_html
+
+_PLAIN = ("waiting", "empty", "chosen")
+
+
+class Button(NamedTuple):
+    """``command``: what it puts on the queue. ``magic`` does the same. It can be pressed in these
+    ``states``."""
+
+    command: str
+    label: str
+    magic: str
+    states: frozenset[str]
+
+
+_STILL = frozenset({"new", "paused", "stopped", "failed"})
+
+BUTTONS = (
+    Button("back", "◀ back", "%stream back", frozenset({"paused", "past"})),
+    Button("step", "step ▶", "%stream step", _STILL | {"past"}),
+    Button("step 10", "step 10", "%stream step 10", _STILL | {"past"}),
+    Button("run", "run ▶▶", "%stream run", _STILL),
+    Button("pause", "pause", "%stream pause", frozenset({"running", "busy"})),
+    Button("commit", "commit", "%stream commit", frozenset({"paused", "running"})),
+)
+"""The buttons of a panel."""
+
+ABORT = Button("give up", "abort", "%stream stop --now", frozenset({"busy"}))
+LIVE = Button("live", "live ▶|", "%stream live", frozenset({"past"}))
+"""In the place of commit while a task is busy with one message for long, and in the past."""
+
+
+def panel_html(frame: PanelState) -> str:
+    """The live panel."""
+    state, why = frame.state, escape(frame.why)
+    last = {"busy": ABORT, "past": LIVE}.get(state, BUTTONS[-1])
+    buttons = "".join(_button(each, frame) for each in (*BUTTONS[:-1], last))
+    behind = "yes" if frame.behind else ""
+    return (
+        f'<div class="sb-panel" data-state="{state}">'
+        f'<div class="sb-bar"><b>{escape(frame.name)}</b><span class="sb-pill sb-{state}">{state}</span>'
+        f'<span class="sb-why-still" title="{why}">{why}</span>'
+        f'<span class="sb-buttons">{buttons}</span></div>'
+        f'<div class="sb-time"><span class="sb-dim">choices</span>{strip(frame)}'
+        f'<span class="sb-num">{_message_number(frame)}</span></div>'
+        f'<div class="sb-grid"><div><h4>Inputs</h4><div class="sb-rows">{_inputs(frame)}</div></div>'
+        f"<div><h4>Why this one</h4>{_why_this_one(frame)}</div></div>{tabs_html(frame)}"
+        f'<div class="sb-foot"><span>{_covers(frame)}</span><span class="sb-grow"></span>'
+        f'<span class="sb-notice">{escape(frame.notice)}</span><span class="sb-age" '
+        f'data-behind="{behind}"></span></div></div>'
+    )
+
+
+def _button(button: Button, frame: PanelState) -> str:
+    main = ' class="sb-main"' if button.command == "step" else ""
+    standing = frame.standing
+    is_off = frame.state not in button.states or (
+        button.command == "back"
+        and (standing is None or standing.oldest is None or standing.position <= standing.oldest)
+    )
+    return (
+        f'<button type="button"{main} data-do="{button.command}" title="{button.magic}"'
+        f"{' disabled' if is_off else ''}>{button.label}</button>"
+    )
+
+
+def _message_number(frame: PanelState) -> str:
+    number = frame.snapshot.processed
+    rate = "" if frame.rate is None else f' <span class="sb-dim">· {short(frame.rate)}/s</span>'
+    line = sparkline(frame.rates, 0, "messages per second") if frame.rate is not None else ""
+    said = f"message {number:,}" if number else '<span class="sb-dim">no message yet</span>'
+    return f"{said}{rate}{line}"
+
+
+def _inputs(frame: PanelState) -> str:
+    if not frame.rows:
+        return '<span class="sb-dim">no inputs are open</span>'
+    columns = {
+        "name": [f"■ {label(frame, row)}" for row in frame.rows],
+        "position": ["position", *(offset(row.position) for row in frame.rows)],
+        "lag": ["lag", *(figure(row.lag) for row in frame.rows)],
+        "rate": ["rate/s", *(short(row.rate) for row in frame.rows)],
+        "tag": [frame.status(row) for row in frame.rows],
+    }
+    widths = ";".join(f"--{name}:{max(map(len, texts))}ch" for name, texts in columns.items())
+    cols = "".join(
+        f'<col class="sb-col-{name}">' for name in ("name", "bar", "position", "lag", "rate", "tag")
+    )
+    figures = "".join(f'<th class="r sb-{name}">{name}</th>' for name in ("position", "lag"))
+    head = (
+        "<tr><th>partition</th><th>oldest · position · newest</th>"
+        f'{figures}<th class="r sb-rate">rate/s</th><th></th></tr>'
+    )
+    body = "".join(_input(frame, row) for row in frame.rows)
+    return f'<table style="{widths}"><colgroup>{cols}</colgroup>{head}{body}</table>'
+
+
+def _input(frame: PanelState, row: Row) -> str:
+    status, colour = frame.status(row), colour_number(frame, row.stream, row.partition)
+    held = bool(status) and not row.folded and row.turn is None and status not in _PLAIN
+    kind = "sb-won" if status.startswith("chose") else "sb-held" if held or status == "empty" else ""
+    tag = "sb-tag sb-gate" if held else "sb-tag"
+    said = f'<span class="{tag}" title="{escape(status)}">{escape(status)}</span>' if status else ""
+    places = (
+        f"oldest {offset(row.oldest)} · position {offset(row.position)} · upcoming {offset(row.upcoming)}"
+    )
+    title = f"{label(frame, row)}: {places} · {row.waiting:,} in memory"
+    bar = partitions_in(frame, row.stream, colour) if row.folded else _bar(frame, row, colour)
+    return (
+        f'<tr class="{kind}" title="{escape(title)}"><td>{_name(frame, row, colour)}</td><td>{bar}</td>'
+        f'<td class="r sb-num sb-position">{escape(offset(row.position))}</td>'
+        f'<td class="r sb-num sb-lag">{figure(row.lag)}</td>'
+        f'<td class="r sb-num sb-rate sb-dim">{short(row.rate)}</td>'
+        f"<td>{said}</td></tr>"
+    )
+
+
+def _name(frame: PanelState, row: Row, colour: int) -> str:
+    head, tail = map(escape, head_and_tail(label(frame, row)))
+    name = f'<span class="sb-head">{head}</span><span class="sb-tail">{tail}</span>'
+    if row.folded:
+        mark = "▾" if row.stream in frame.opened else "▸"
+        return (
+            f'<a role="button" tabindex="0" class="sb-name" data-do="open {escape(str(row.stream))}">'
+            f'<span class="sb-square sb-t{colour}">{mark}</span>{name}</a>'
+        )
+    return f'<span class="sb-name"><span class="sb-square sb-t{colour}">■</span>{name}</span>'
+
+
+def _bar(frame: PanelState, row: Row, colour: int) -> str:
+    position, checkpoint = filled(frame.snapshot, row)
+    bar = ""
+    if position is not None:
+        bar = f'<s class="sb-c{colour}" style="width:{position:.1f}%"></s>'
+        if checkpoint is not None:
+            said = escape(offset(row.checkpointed))
+            bar += f'<em style="left:{checkpoint:.1f}%" title="checkpoint: {said}"></em>'
+        if 0 < position < 100:
+            bar += f'<q style="left:{position:.1f}%"></q>'
+    return f'<div class="sb-lane">{bar}</div>'
+
+
+def _why_this_one(frame: PanelState) -> str:
+    others = "".join(f"<div>{escape(line)}</div>" for line in frame.others())
+    choice = frame.choice
+    envelope = None if frame.standing is None else frame.standing.message
+    if choice is None and envelope is not None and frame.snapshot.processed:
+        # In the past, further back than the choices that are remembered.
+        choice = Choice(frame.snapshot.processed, envelope.ssp, envelope.offset, envelope.key)
+    if choice is None:
+        says = "Nothing was chosen yet: step chooses one message, and says here which rule decided."
+        return f'<div class="sb-why sb-dim">{says}{others}</div>'
+    key = ""
+    if choice.key is not None:
+        said = escape(message_text(choice.key, 60))
+        key = f' <span class="sb-dim">key</span> <span class="sb-num">{said}</span>'
+    rule = (
+        escape(choice.rule)
+        or '<span class="sb-dim">at full speed no reasons are recorded: step to see them</span>'
+    )
+    message = ""
+    if frame.message is not None:
+        message = f'<div class="sb-msg">{escape(frame.message.text)}</div>' + (
+            f'<div class="sb-dim sb-size">{bytes_text(frame.message.size)} as text</div>'
+            if frame.message.size > 100
+            else ""
+        )
+    return (
+        f'<div class="sb-why"><b title="{escape(place_of(choice))}">'
+        f"{escape(short_place(frame, choice))}</b>{key}<div>{rule}</div>"
+        f'<div class="sb-dim">{others}</div></div>{message}'
+    )
+
+
+def _covers(frame: PanelState) -> str:
+    shown, number = len(frame.snapshot.choices), (frame.live or frame.snapshot).processed
+    partitions = counted(len(frame.snapshot.partitions), "partition")
+    covered = f"the last {shown} of {number:,} choices" if number > shown else "all choices"
+    standing = frame.standing
+    if standing is None or standing.oldest is None:
+        return f"{covered} · {partitions}"
+    reach = (
+        f"{standing.oldest:,} to {standing.latest:,}"
+        if standing.oldest
+        else f"all {standing.latest:,} messages"
+    )
+    return f"history: {reach}, {bytes_text(standing.history_bytes)} · {covered} · {partitions}"

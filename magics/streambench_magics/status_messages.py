@@ -1,0 +1,55 @@
+"""Lines that sub-commands print about a job and its streams."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+
+from streambench.checkpoint.pending import PendingOutputs
+from streambench.container.outputs.dead_letters import ErrorCounts
+from streambench_magics.jobs import Job
+from streambench_magics.panel import show
+
+
+@contextlib.contextmanager
+def status_line(text: str) -> Iterator[Callable[[str], None]]:
+    """A line of output, followed by the progress for as long as it lasts; at the end the line stands
+    alone."""
+    handle = show({"text/plain": text}, display_id=True)
+    shown = text
+
+    def update(news: str) -> None:
+        nonlocal shown
+        if f"{text}: {news}" != shown:
+            shown = f"{text}: {news}"
+            handle.update({"text/plain": shown}, raw=True)
+
+    try:
+        yield update
+    finally:
+        if shown != text:
+            handle.update({"text/plain": text}, raw=True)
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+def warn_of_pending(found: Iterable[PendingOutputs]) -> None:
+    """Warn of what is committed and may not be in its streams yet."""
+    for each in found:
+        print(f"warning: {each}")
+
+
+def print_ignored(counts: ErrorCounts) -> None:
+    """Print the failures that were ignored, by class, each with the place of its first."""
+    for line in counts.details():
+        print(f"  {line}")
+
+
+def say_if_busy(job: Job) -> None:
+    if job.busy_at:
+        say(
+            f"{job.name} has been busy with one message for {job.busy_at}: this is how it was before. "
+            f"%stream stop --now {job.name} gives the message up"
+        )

@@ -1,0 +1,186 @@
+"""The sub-commands of ``%stream`` that read and write streams, without a job: send, peek and streams."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from argparse import Namespace
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from IPython.core.interactiveshell import InteractiveShell
+
+from streambench.checkpoint.pending import pending_for
+from streambench.container.observe.snapshot import lag_between
+from streambench.debug.view import counted
+from streambench.errors import StreamSystemError, UnknownStreamError
+from streambench.model import SystemStream
+from streambench.serde.streams import StreamSerdes
+from streambench.system.listing import listing
+from streambench.system.systems import Systems
+from streambench_magics.commands import PARSERS
+from streambench_magics.errors import MagicError
+from streambench_magics.jobs import Workbench
+from streambench_magics.status_messages import warn_of_pending
+from streambench_magics.streams import is_confirmed, messages_in, partitions_of, peek, send, takes_tables
+from streambench_magics.tables import Records
+
+_FOLD_ABOVE = 24
+_PATIENCE_S = 15.0
+_TEXT_SERDES = ("string", None)
+
+
+class StreamCommands:
+    """Methods of the magics, one per sub-command."""
+
+    shell: InteractiveShell
+    bench: Workbench
+
+    def _send(self, args: Namespace) -> None:
+        stream = SystemStream.parse(args.stream)
+        config = self.bench.config_with(stream.system, args.config)
+        if (args.message is None) == (args.source is None):
+            raise MagicError(f"give one message, or --from a variable; {PARSERS['send'].usage_line()}")
+        if args.key is not None and args.key_field is not None:
+            raise MagicError("give --key or --key-field, not both")
+        key_serde = config.text(config.stream_key(stream.system, stream.stream, "samza.key.serde"))
+        key = args.key if key_serde in _TEXT_SERDES else _json_or_text(args.key)
+        value = _json_or_text(args.message) if args.source is None else self._value(args.source)
+        StreamSerdes(config)
+        with self._known_stream(stream):
+            split = args.source or args.key_field
+            whole = args.key_field is None and takes_tables(config, stream)
+            pairs = messages_in(value, key, args.key_field, whole_tables=whole) if split else [(key, value)]
+            number = send(config, stream, pairs, args.partition)
+        note = "" if is_confirmed(config, stream) else "; nothing confirms that it arrived"
+        print(f"sent {counted(number, 'message')} to {stream}{note}")
+        if args.source is None and _is_variable(self.shell.user_ns, args.message):
+            print(
+                f"that was the word '{args.message}'; the messages of the variable {args.message} are sent "
+                f"with --from {args.message}"
+            )
+
+    def _peek(self, args: Namespace) -> Records:
+        stream = SystemStream.parse(args.stream)
+        config = self.bench.config_with(stream.system, args.config)
+        with self._known_stream(stream):
+            found = peek(config, stream, limit=args.limit, partition=args.partition, begin=args.begin)
+        warn_of_pending(pending_for(config, [stream]))
+        return Records(
+            [
+                "partition",
+                "offset",
+                "key",
+                "message",
+                *(["reason"] if any("reason" in each for each in found) else []),
+            ],
+            found,
+            right=["partition", "offset"],
+            note=""
+            if found
+            else f"{stream} is empty there"
+            if args.begin in ("oldest", "newest")
+            else f"{stream} ends at {args.begin}",
+        )
+
+    def _streams(self, args: Namespace) -> Records | None:
+        if args.what[:1] == ["create"]:
+            self._create_streams(args)
+            return None
+        if args.partitions is not None:
+            raise MagicError("--partitions goes with create: %stream streams create STREAM --partitions N")
+        records: list[dict[str, Any]] = []
+        problems: list[str] = []
+        for what in args.what or self._systems():
+            config = self.bench.config_with(what.partition(".")[0], args.config)
+            if "." in what:
+                with self._known_stream(stream := SystemStream.parse(what)):
+                    records += partitions_of(config, [stream])
+                warn_of_pending(pending_for(config, [stream]))
+                continue
+            found = listing(config, [what], patience_s=_PATIENCE_S)
+            problems += map(str, found.problems)
+            try:
+                records += partitions_of(config, found.streams, all_there=False)
+            except StreamSystemError as error:
+                problems.append(str(error))
+            warn_of_pending(pending_for(config, found.streams))
+        for problem in problems:
+            print(problem)
+        if len(records) > _FOLD_ABOVE:
+            return _folded(records)
+        figures = ["partition", "oldest", "newest", "upcoming"]
+        return Records(
+            ["stream", *figures],
+            records,
+            right=figures,
+            note="" if records or problems else "there are no streams",
+        )
+
+    def _create_streams(self, args: Namespace) -> None:
+        names = args.what[1:]
+        if not names:
+            raise MagicError("which stream? %stream streams create STREAM --partitions N")
+        for name in names:
+            stream = SystemStream.parse(name)
+            systems = Systems(self.bench.config_with(stream.system, args.config))
+            try:
+                made = systems.create(stream, args.partitions)
+                number = len(systems.metadata([stream])[stream])
+            finally:
+                systems.close()
+            print(
+                f"{stream} {'is created' if made else 'is there already'}, with "
+                f"{counted(number, 'partition')}"
+            )
+
+    def _systems(self) -> list[str]:
+        """The systems of the nearest configuration."""
+        return self.bench.all_configs()[0].names_below("systems.")
+
+    def _value(self, expression: str) -> Any:
+        try:
+            return eval(expression, self.shell.user_ns)
+        except Exception as error:
+            raise MagicError(f"--from {expression}: {type(error).__name__}: {error}") from None
+
+    @contextlib.contextmanager
+    def _known_stream(self, stream: SystemStream) -> Iterator[None]:
+        try:
+            yield
+        except UnknownStreamError as error:
+            raise MagicError(f"{error}. %stream streams create {stream} --partitions N makes it") from None
+
+
+def _is_variable(names: Mapping[str, Any], word: str | None) -> bool:
+    """True where a message that is sent as a word is the name of messages."""
+    value = names.get(word or "")
+    return isinstance(value, (list, tuple, dict)) or hasattr(value, "columns")
+
+
+def _json_or_text(text: str | None) -> Any:
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _folded(records: list[dict[str, Any]]) -> Records:
+    streams: dict[str, list[dict[str, Any]]] = {}
+    for record in records:
+        streams.setdefault(record["stream"], []).append(record)
+    lines = [
+        {
+            "stream": stream,
+            "partitions": len(parts),
+            "messages": sum(
+                lag_between(part["oldest"], part["upcoming"]) or 0
+                for part in parts
+                if part["oldest"] is not None
+            ),
+        }
+        for stream, parts in streams.items()
+    ]
+    return Records(["stream", "partitions", "messages"], lines, right=["partitions", "messages"])

@@ -1,0 +1,241 @@
+"""The sub-commands of ``%stream`` that move a job in time or exchange its code."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from typing import Any
+
+from streambench.container.outputs.transactional_outbox import is_exactly_once
+from streambench.debug.effect_lines import effect_lines
+from streambench.debug.events import Change, changed_text
+from streambench.debug.hot_swap import Swap
+from streambench.debug.session import Session
+from streambench.debug.view import counted
+from streambench_magics.commands import PARSERS
+from streambench_magics.errors import MagicError
+from streambench_magics.job_commands import JobCommands
+from streambench_magics.jobs import Job
+from streambench_magics.tables import Records, message_text
+
+_MOST_CHANGES = 1_000
+_SHORT = 60
+_LINE = 300
+
+
+class TimeCommands(JobCommands):
+    """Methods of the magics, one per sub-command."""
+
+    def _back(self, args: Namespace) -> None:
+        job, number = self._job_and_number(args.what, "back")
+        session = still_session(job)
+        before = session.position
+        with self._running(job):
+            if args.until is not None:
+                session.back_until(args.until)
+            else:
+                session.back(number)
+        if session.position == before:
+            print(
+                f"{job.name}: there is no message before {before:,} at which {args.until} held"
+                if args.until is not None
+                else f"{job.name}: the history begins at {before:,}"
+            )
+        print_position(job, session)
+
+    def _forward(self, args: Namespace) -> None:
+        job, number = self._job_and_number(args.what, "forward")
+        session = still_session(job)
+        with self._running(job):
+            session.forward(number)
+        print_position(job, session)
+
+    def _goto(self, args: Namespace) -> None:
+        *names, where = args.what
+        job = self.bench.job(_one_name(names, "goto"))
+        session = still_session(job)
+        figures = where.replace(",", "").replace("_", "")
+        with self._running(job):
+            session.goto(int(figures) if figures.isdecimal() else where)
+        print_position(job, session)
+
+    def _live(self, args: Namespace) -> None:
+        job = self.bench.job(args.name)
+        session = still_session(job)
+        if session.live:
+            print(f"{job.name} is live, at {session.position:,}")
+            return
+        with self._running(job):
+            session.go_live()
+        print_position(job, session)
+
+    def _adopt(self, args: Namespace) -> None:
+        job = self.bench.job(args.name)
+        session = still_session(job)
+        with self._running(job):
+            session.adopt()
+        what_follows = (
+            "the next commit shows its outputs and makes it durable"
+            if is_exactly_once(job.config)
+            else "its outputs are sent, and the next commit makes it durable"
+        )
+        print(f"{job.name} has adopted the branch; {what_follows}")
+        print_position(job, session)
+
+    def _swap(self, args: Namespace) -> None:
+        job = self.bench.job(args.name)
+        if not args.undo:
+            self._swap_job(job, args)
+            return
+        session = swappable_session(job)
+        with self._running(job):
+            undone = session.undo()
+        print(
+            f"{job.name} has the code of before again, with the state of now"
+            if undone
+            else f"{job.name}: there is no swap to take back"
+        )
+
+    def _swap_all(self, args: Namespace) -> None:
+        """Swap the code of all live jobs of a task."""
+        jobs = [job for job in self.bench.jobs.values() if job.task_name == args.name and job.alive]
+        for job in jobs:
+            self._swap_job(job, args)
+        if not jobs:
+            print(f"no job of {args.name} is live: the next start of one takes this code")
+
+    def _swap_job(self, job: Job, args: Namespace) -> None:
+        session = swappable_session(job)
+        has_history = session.history is not None and not session.branched
+        with self._running(job):
+            swap = session.swap(job.task, init=args.init, replay=args.replay if has_history else None)
+        if swap.replayed:
+            print(swap_text(swap))
+        kept = "attributes made again by init()" if args.init else "state kept"
+        where = (
+            f"{job.name}: a branch begins at {swap.position:,}"
+            if session.branched
+            else f"{job.name}: live now"
+        )
+        print(f"{where}, {kept}; %stream swap --undo takes it back")
+
+    def _changed(self, args: Namespace) -> Records:
+        if len(args.what) < 2:
+            raise MagicError(f"which store, and which key? {PARSERS['changed'].usage_line()}")
+        *names, store, key = args.what
+        job = self.bench.job(_one_name(names, "changed"))
+        session = seen_session(job)
+        text_key = job.config.text(f"stores.{store}.key.serde") in ("string", None)
+        with self._running(job):
+            changes = session.changes(store, key if text_key else _json(key))
+        records = [
+            {
+                "#": each.position,
+                "message": f"{each.ssp}@{each.offset}" if each.ssp is not None else "",
+                "before -> after": change_text(each),
+                "": f"%stream goto {each.position}",
+            }
+            for each in reversed(changes[-_MOST_CHANGES:])
+        ]
+        note = "" if records else f"{store}[{key}] has not changed up to {session.position:,}"
+        return Records(
+            ["#", "message", "before -> after", ""], records, right=["#"], note=note, source=changes
+        )
+
+    def _job_and_number(self, what: list[str], command: str) -> tuple[Job, int]:
+        names, number = list(what), "1"
+        if names and names[-1].replace(",", "").isdecimal():
+            number = names.pop().replace(",", "")
+        if int(number) < 1:
+            raise MagicError(f"'{number}' is not a number of 1 or more; {PARSERS[command].usage_line()}")
+        return self.bench.job(_one_name(names, command)), int(number)
+
+
+def still_session(job: Job) -> Session:
+    """The session of a job, which is paused where it runs. Raises MagicError where it is not started."""
+    session = seen_session(job)
+    if not job.alive:
+        raise MagicError(
+            f"{job.name} is {job.state}, and its stores are closed: %stream outputs and %stream changed show "
+            f"what led to that, %stream step starts it again"
+        )
+    return session
+
+
+def seen_session(job: Job) -> Session:
+    """The session of a job, which may be closed, and is paused where it runs. Raises MagicError where the job
+    has not started."""
+    session = job.session
+    if session is None:
+        raise MagicError(f"{job.name} is {job.state}: it has no history; %stream step begins one")
+    if session.running:
+        job.pause()
+    return session
+
+
+def swappable_session(job: Job) -> Session:
+    """The session of a live job, which may run. Raises MagicError where it has not started."""
+    session = job.session
+    if session is None or not job.alive:
+        raise MagicError(f"{job.name} is {job.state}: its next start takes the code of now")
+    return session
+
+
+def swap_text(swap: Swap) -> str:
+    """The differences of two versions of a task over replayed messages, in words."""
+    replayed = f"replayed the last {counted(swap.replayed, 'message')} through both"
+    if swap.first is None:
+        return f"{replayed}: all alike"
+    return (
+        f"{replayed}: {swap.alike:,} alike, {len(swap.changed):,} differ; first at "
+        f"{message_text(str(swap.first), _LINE)}"
+    )
+
+
+def print_position(job: Job, session: Session) -> None:
+    """Print where a job stands, with the message there and what it did."""
+    position, latest = session.position, session.latest
+    if session.live:
+        print(f"{job.name} is live, at {position:,}")
+    else:
+        branch = " in a branch: its outputs are held" if session.branched else ""
+        print(
+            f"{job.name} is at {position:,} of {latest:,}, in the past{branch} "
+            f"(%stream live returns to {latest:,})"
+        )
+    for line in position_lines(session):
+        print(line)
+
+
+def position_lines(session: Session) -> list[str]:
+    """The message at the position of a session, its changes of state, and its outputs."""
+    position, message = session.position, session.last_message
+    if not position or message is None:
+        return []
+    key = "" if message.key is None else f"  key {message_text(message.key, _SHORT)}"
+    lines = [f"{position:>6,}  {message.ssp}@{message.offset}{key}"]
+    if session.history is None:
+        return lines
+    return lines + effect_lines(session.last, _short)
+
+
+def change_text(change: Change) -> str:
+    """A change in words: of two records, the fields that differ."""
+    return changed_text(change.before, change.after, _short)
+
+
+def _short(value: Any) -> str:
+    return message_text(value, _SHORT)
+
+
+def _one_name(names: list[str], command: str) -> str | None:
+    if len(names) > 1:
+        raise MagicError(f"one job, at most; {PARSERS[command].usage_line()}")
+    return names[0] if names else None
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -1,0 +1,132 @@
+"""``%stream export``: a job of the notebook as files, which need no notebook."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from streambench.config import Config
+from streambench_magics.errors import MagicError
+from tests.magics.conftest import Shell
+
+BEFORE = """\
+import math
+from decimal import Decimal as Number
+LIMIT = 100
+
+def late(message):
+    return Number(message["delay"]) > LIMIT and math.isfinite(message["delay"])
+"""
+
+DELAYS = """%%streamtask delays
+import streambench as sb
+
+class Delays(sb.StreamTask):
+    def init(self, context):
+        self.airports = context.store("airports")
+
+    def process(self, envelope, collector, coordinator):
+        self.airports.put(envelope.key, self.airports.get(envelope.key, 0) + 1)
+        if late(envelope.message):
+            collector.send("log.late", {"airport": envelope.key, "n": self.airports.get(envelope.key)})
+"""
+
+FUNCTIONS = """%%streamtask delays
+def init(context):
+    context.store("airports").put("begun", 1)
+
+def process(envelope, collector, coordinator, context):
+    if late(envelope.message):
+        collector.send("log.late", {"airport": envelope.key})
+"""
+
+CONFIG = """%%streamconfig settings
+systems.log.samza.factory=log
+systems.log.path=data
+systems.log.samza.key.serde=string
+systems.log.samza.msg.serde=json
+systems.log.samza.offset.default=oldest
+systems.hook.samza.factory=webhook
+systems.hook.port=0
+systems.hook.token=brunhilde
+stores.airports.factory=memory
+stores.airports.changelog=log.airports-changelog
+stores.airports.key.serde=string
+stores.airports.msg.serde=json
+task.checkpoint.system=log
+"""
+
+
+@pytest.fixture
+def job(ip_empty: Shell) -> Shell:
+    ip_empty.run(CONFIG)
+    ip_empty.run("%stream streams create log.flights --partitions 2 --config settings")
+    ip_empty.run("flights = [{'a': a, 'delay': d} for a, d in [('ORD', 120), ('ORD', 5), ('JFK', 300)]]")
+    ip_empty.run("%stream send log.flights --from flights --key-field a --config settings")
+    ip_empty.run(BEFORE)
+    return ip_empty
+
+
+def create(shell: Shell, cell: str) -> None:
+    shell.run(cell)
+    shell.run("%stream create delays --config settings --inputs log.flights")
+
+
+def command(directory: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=directory, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("cell", [DELAYS, FUNCTIONS], ids=["class", "functions"])
+def test_what_is_exported_runs_by_command_and_passes_its_test(
+    job: Shell, cell: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(job, cell)
+    report = job.run("%stream export sent/away")
+    directory = Path("sent/away").resolve()
+    assert "sent/away has task.py, job.properties, requirements.txt, test_task.py, messages.json" in report
+    assert "1 passed" in command(directory, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_task.py")
+    monkeypatch.setenv("SYSTEMS_HOOK_TOKEN", "brunhilde")
+    command(directory, "-m", "streambench", "run", "job.properties", "--until", "caught-up")
+    job.run("%stream peek log.late --config settings")
+    assert {row["message"]["airport"] for row in job.value} == {"ORD", "JFK"}
+
+
+def test_secrets_are_not_exported(job: Shell) -> None:
+    create(job, DELAYS)
+    report = job.run("%stream export away")
+    assert "systems.hook.token from the environment variable SYSTEMS_HOOK_TOKEN" in report
+    assert not any("brunhilde" in each.read_text() for each in Path("away").iterdir())
+    assert Config.from_file("away/job.properties")["systems.hook.token"] == "${env:SYSTEMS_HOOK_TOKEN}"
+
+
+def test_an_object_that_no_file_can_hold_is_named(job: Shell) -> None:
+    job.run("LIMIT = Number(100)")
+    create(job, DELAYS)
+    with pytest.raises(MagicError, match=r"uses LIMIT of the notebook \(Decimal\).* in its init\(\)"):
+        job.run("%stream export away")
+    assert not Path("away").exists()
+
+
+def test_files_that_are_there_stay_as_they_are(job: Shell) -> None:
+    create(job, DELAYS)
+    Path("away").mkdir()
+    Path("away/task.py").write_text("mine")
+    with pytest.raises(MagicError, match=r"away has task\.py already"):
+        job.run("%stream export away")
+    assert [each.name for each in Path("away").iterdir()] == ["task.py"]
+    assert Path("away/task.py").read_text() == "mine"
+
+
+def test_without_messages_there_is_no_test_and_that_is_said(job: Shell) -> None:
+    job.run("%stream streams create log.empty --config settings")
+    job.run(DELAYS)
+    job.run("%stream create delays --config settings --inputs log.empty")
+    assert "no test was written: the inputs are empty" in job.run("%stream export away")
+    assert not Path("away/test_task.py").exists()

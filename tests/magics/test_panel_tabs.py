@@ -1,0 +1,151 @@
+"""The lower half of the panel and its way through time, without a browser."""
+
+from __future__ import annotations
+
+from html import unescape
+
+import pytest
+
+from streambench_magics.panel import Panel
+from streambench_magics.panel_state import PanelState, PanelStateReader
+from streambench_magics.render import panel_html
+from tests.magics.conftest import Shell
+
+CONFIG = """%%streamconfig counted
+systems.mem.samza.factory=memory
+systems.mem.samza.offset.default=oldest
+task.inputs=mem.clicks
+stores.seen.factory=memory
+stores.seen.key.serde=string
+stores.seen.msg.serde=json
+"""
+
+TASK = """%%streamtask counted
+class Counted:
+    def init(self, context):
+        self.seen = context.store("seen")
+
+    def process(self, envelope, collector, coordinator):
+        before = self.seen.get(envelope.key) or {"n": 0, "name": envelope.key}
+        self.seen.put(envelope.key, {**before, "n": before["n"] + 1})
+        if before["n"]:
+            collector.send("mem.again", {"n": before["n"]}, key=envelope.key)
+"""
+
+
+@pytest.fixture
+def counted(ip_empty: Shell) -> Shell:
+    """A shell with the job counted, which has processed x, y, x; z is left."""
+    ip = ip_empty
+    ip.run(CONFIG)
+    ip.run(TASK)
+    ip.run("%stream streams create mem.clicks mem.again")
+    for key in ("x", "y", "x", "z"):
+        ip.run(f"%stream send mem.clicks 1 --key {key}")
+    ip.run("%stream create counted --config counted")
+    ip.run("%stream step 3")
+    return ip
+
+
+def frame_of(ip: Shell, search: str = "") -> PanelState:
+    reader = PanelStateReader(ip.magics.bench.job("counted"))
+    reader.standing.search = search
+    return reader.take()
+
+
+def page(html: str, name: str) -> str:
+    return unescape(html.split(f'data-page="{name}">')[1].split('<div class="sb-page"')[0])
+
+
+def test_the_state_tab_has_what_the_message_changed_and_the_entries(counted: Shell) -> None:
+    html = panel_html(frame_of(counted))
+    assert ">State · 1 changed<" in html
+    state = page(html, "state")
+    assert '<td class="sb-num sb-before">{"n": 1}</td><td class="sb-num sb-after">{"n": 2}</td>' in state
+    assert '{"n": 2, "name": "x"}' in state
+    assert '{"n": 1, "name": "y"}' in state
+
+
+def test_entries_are_searched_by_key(counted: Shell) -> None:
+    state = page(panel_html(frame_of(counted, "Y")), "state")
+    assert '{"n": 1, "name": "y"}' in state
+    assert '"name": "x"' not in state
+
+
+def test_the_outputs_tab_has_the_last_outputs_the_new_ones_marked(counted: Shell) -> None:
+    html = panel_html(frame_of(counted))
+    assert ">Outputs · 1 new<" in html
+    assert page(html, "outputs").count("<tr class=sb-won>") == 1
+    assert "mem.again.0" in page(html, "outputs")
+    counted.run("%stream step")
+    html = panel_html(frame_of(counted))
+    assert ">Outputs<" in html
+    assert "<tr class=sb-won>" not in page(html, "outputs")
+
+
+def test_in_the_past_everything_is_that_of_then(counted: Shell) -> None:
+    counted.run("%stream back")
+    frame = frame_of(counted)
+    html = panel_html(frame)
+    assert (frame.state, frame.why) == ("past", "at message 2 of 3")
+    assert frame.rows[0].position == "2"
+    assert frame.choice is not None and frame.choice.key == "y"
+    assert 'data-at="1"' in html
+    assert '{"n": 2' not in page(html, "state")
+    assert 'title="%stream run" disabled' in html
+    assert 'data-do="live" title="%stream live">' in html
+    counted.run("%stream live")
+    assert frame_of(counted).state == "paused"
+
+
+def test_the_buttons_go_back_to_a_choice_of_the_strip_and_live(counted: Shell) -> None:
+    job = counted.magics.bench.job("counted")
+    panel = Panel(job)
+    for command, position in (("back", 2), ("goto 1", 1), ("step", 2), ("live", 3), ("goto 3", 3)):
+        panel._do(command)
+        assert job.session.position == position
+    assert job.session.live
+
+
+def test_a_step_that_does_nothing_says_why(counted: Shell) -> None:
+    panel = Panel(counted.magics.bench.job("counted"))
+    panel._do("step 10")
+    assert panel._notice == ""
+    panel._do("step")
+    assert panel._notice == "nothing to read: it has caught up with its inputs"
+    counted.run("%stream stop")
+    counted.run("%stream send mem.clicks 1 --key x")
+    panel._do("step")
+    assert panel._notice == "it had stopped, and went on from its last checkpoint"
+
+
+def test_the_checkpoints_tab_lists_the_commits_it_has_seen(counted: Shell) -> None:
+    reader = PanelStateReader(counted.magics.bench.job("counted"))
+    assert "no commit since the job started" in panel_html(reader.take())
+    counted.run("%stream commit")
+    counted.run("%stream step")
+    listed = page(panel_html(reader.take()), "checkpoints")
+    assert listed.count("<time data-at=") == 1
+    assert '<td class="r sb-num">3</td><td class="r sb-num">1</td>' in listed
+
+
+def test_a_large_state_is_not_read_whole_for_the_panel(counted: Shell) -> None:
+    store = counted.magics.bench.job("counted").session.container.tasks[0].stores["seen"]
+    read = []
+    engine = store.engine
+
+    def counting(begin: bytes | None, end: bytes | None) -> object:
+        for each in engine_range(begin, end):
+            read.append(each)
+            yield each
+
+    counted.run(
+        "many = [{'k': str(n)} for n in range(500)]\n%stream send mem.clicks --from many --key-field k"
+    )
+    counted.run("%stream step 500")
+    engine_range, engine.range = engine.range, counting  # type: ignore[method-assign]
+    try:
+        assert "there are more: search for a key" in panel_html(frame_of(counted))
+    finally:
+        del engine.range
+    assert len(read) < 100

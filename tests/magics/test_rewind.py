@@ -1,0 +1,85 @@
+"""``%stream rewind``: going back to a commit, a message or the beginning, from the notebook."""
+
+from __future__ import annotations
+
+import pytest
+
+from streambench.errors import CheckpointError, ConfigError
+from tests.magics.conftest import Shell
+
+CONFIG = """%%streamconfig kept
+systems.log.samza.factory=log
+systems.log.path=data
+systems.log.samza.msg.serde=json
+systems.log.samza.offset.default=oldest
+stores.sum.factory=memory
+stores.sum.changelog=log.sum-changelog
+stores.sum.key.serde=string
+stores.sum.msg.serde=json
+task.checkpoint.system=log
+task.commit.ms=0
+"""
+
+TASK = """%%streamtask Sum
+class Sum:
+    def init(self, context):
+        self.sum = context.store("sum")
+
+    def process(self, envelope, collector, coordinator):
+        self.sum.put("all", self.sum.get("all", 0) + envelope.message)
+"""
+
+
+@pytest.fixture
+def summed(ip_empty: Shell) -> Shell:
+    """A job of ten messages, paused after eight, with commits after two and six."""
+    for cell in (
+        CONFIG,
+        "%stream streams create log.numbers --config kept",
+        "numbers = list(range(10))",
+        "%stream send log.numbers --from numbers --config kept",
+        TASK,
+        "%stream create Sum --config kept --inputs log.numbers",
+        "%stream step 2",
+        "%stream commit",
+        "%stream step 4",
+        "%stream commit",
+        "%stream step 2",
+    ):
+        ip_empty.run(cell)
+    return ip_empty
+
+
+def state(shell: Shell) -> int:
+    shell.run("%stream state sum --key all")
+    return int(shell.value[0]["value"])
+
+
+def test_a_job_goes_back_to_a_commit_with_its_stores(summed: Shell) -> None:
+    summed.run("%stream checkpoints --history")
+    first = next(row["commit"] for row in summed.value if row["checkpoint"] == "1")
+    said = summed.run(f"%stream rewind Sum {first}")
+    assert "Sum is stopped, with everything committed" in said
+    assert "Partition 0: goes on with log.numbers.0 at 2" in said
+    summed.run("%stream step")
+    assert state(summed) == 0 + 1 + 2
+
+
+def test_a_job_goes_back_to_the_beginning_with_empty_stores(summed: Shell) -> None:
+    assert "Partition 0: goes on with log.numbers.0 at 0" in summed.run("%stream rewind oldest")
+    summed.run("%stream step 10")
+    assert state(summed) == sum(range(10))
+
+
+def test_a_job_goes_back_to_a_message_and_says_that_its_stores_stay(summed: Shell) -> None:
+    assert "warning: the stores stay as they are (sum)" in summed.run("%stream rewind log.numbers.0@7")
+    summed.run("%stream step")
+    assert state(summed) == sum(range(8)) + 7
+
+
+def test_what_is_no_place_is_refused_before_the_job_is_stopped(summed: Shell) -> None:
+    with pytest.raises(ConfigError, match="'somewhere' is no place to go back to"):
+        summed.run("%stream rewind somewhere")
+    with pytest.raises(CheckpointError, match="there is no commit 99"):
+        summed.run("%stream rewind 99.1")
+    assert summed.magics.bench.job("Sum").state == "paused"

@@ -1,0 +1,137 @@
+"""``%stream back``, ``forward``, ``goto``, ``live`` and ``changed``."""
+
+from __future__ import annotations
+
+import pytest
+
+from streambench.errors import ContainerStateError
+from streambench_magics.errors import MagicError
+from tests.magics.conftest import Shell
+
+TASK = """%%streamtask Tally
+def init(context):
+    context.user.seen = 0
+
+def process(envelope, collector, coordinator, context):
+    context.user.seen += 1
+    counts = context.store("counts")
+    found = counts.get(envelope.message) or {"n": 0, "late": 1}
+    counts.put(envelope.message, {"n": found["n"] + 1, "late": 1})
+    collector.send("mem.seen", {"seen": context.user.seen}, key="all")
+"""
+
+CONFIG = """%%streamconfig tallied
+systems.mem.samza.factory=memory
+systems.mem.samza.offset.default=oldest
+task.inputs=mem.words
+stores.counts.factory=memory
+stores.counts.key.serde=string
+stores.counts.msg.serde=json
+stores.counts.changelog=none
+"""
+
+
+@pytest.fixture
+def tally(ip_empty: Shell) -> Shell:
+    """A shell with the job ``Tally``, which has processed five words."""
+    ip_empty.run(TASK)
+    ip_empty.run(CONFIG)
+    ip_empty.run("%stream streams create mem.words --partitions 1")
+    ip_empty.run('%stream send mem.words --from ["a", "b", "a", "c", "a", "b"]')
+    ip_empty.run("%stream create Tally --config tallied")
+    ip_empty.run("%stream step 5")
+    return ip_empty
+
+
+def test_back_shows_the_message_with_what_it_did(tally: Shell) -> None:
+    assert tally.run("%stream back 2").splitlines() == [
+        "Tally is at 3 of 5, in the past (%stream live returns to 5)",
+        "     3  mem.words.0@2",
+        "        counts[a]  n 1 -> 2",
+        '        -> mem.seen  {"seen": 3}',
+    ]
+
+
+def test_forward_ends_live_at_the_newest_position(tally: Shell) -> None:
+    tally.run("%stream back 2")
+    assert tally.run("%stream forward").startswith("Tally is at 4 of 5")
+    assert tally.run("%stream forward 7").startswith("Tally is live, at 5\n     5  mem.words.0@4")
+
+
+def test_goto_takes_a_position_or_a_message(tally: Shell) -> None:
+    assert tally.run("%stream goto 1").startswith("Tally is at 1 of 5")
+    assert tally.run("%stream goto Tally mem.words.0@3").startswith("Tally is at 4 of 5")
+    assert "not in the history, which reaches from 0 to 5" in tally.fails("%stream goto 9")
+
+
+def test_back_until_a_condition_held(tally: Shell) -> None:
+    shown = tally.run("""%stream back --until "store['a']['n'] == 1" """)
+    assert shown.startswith("Tally is at 2 of 5")
+    assert tally.run("%stream back --until \"message == 'z'\"").startswith(
+        "Tally: there is no message before 2 at which message == 'z' held"
+    )
+
+
+def test_a_step_in_the_past_follows_what_was_recorded(tally: Shell) -> None:
+    tally.run("%stream goto 0")
+    assert tally.run("%stream step").startswith("Tally is at 1 of 5")
+    with pytest.raises(ContainerStateError, match="%stream live"):
+        tally.run("%stream commit")
+    assert tally.run("%stream live").startswith("Tally is live, at 5")
+    assert tally.run("%stream step").startswith("     6  mem.words.0@5")
+
+
+def test_changed_lists_the_changes_of_a_key(tally: Shell) -> None:
+    assert tally.run("%stream changed counts a").splitlines() == [
+        "#  message        before -> after",
+        "5  mem.words.0@4  n 2 -> 3                  %stream goto 5",
+        "3  mem.words.0@2  n 1 -> 2                  %stream goto 3",
+        '1  mem.words.0@0  - -> {"n": 1, "late": 1}  %stream goto 1',
+    ]
+    assert tally.run("%stream changed counts z") == "counts[z] has not changed up to 5"
+
+
+def test_a_job_that_has_not_started_has_no_history(tally: Shell) -> None:
+    tally.run("%stream create Tally")
+    with pytest.raises(MagicError, match="it has no history; %stream step begins one"):
+        tally.run("%stream back")
+
+
+def test_a_cell_swaps_the_code_of_a_live_job(tally: Shell) -> None:
+    other = TASK.replace("Tally\n", "Tally --swap\n", 1).replace('"late": 1})', '"late": 2})')
+    assert tally.run(other).splitlines() == [
+        "Tally is a task",
+        "replayed the last 5 messages through both: 0 alike, 5 differ; first at 1: counts[a] late 1 -> 2",
+        "Tally: live now, state kept; %stream swap --undo takes it back",
+    ]
+    assert tally.run("%stream step").startswith("     6  mem.words.0@5")
+    assert (
+        tally.run("%stream changed counts b")
+        .splitlines()[1]
+        .startswith("6  mem.words.0@5  n 1 -> 2, late 1 -> 2")
+    )
+    assert tally.run("%stream swap --undo") == "Tally has the code of before again, with the state of now"
+    assert tally.run("%stream swap --undo") == "Tally: there is no swap to take back"
+
+
+def test_code_swapped_in_the_past_begins_a_branch(tally: Shell) -> None:
+    tally.run(TASK.replace('"n"] + 1', '"n"] + 10'))
+    tally.run("%stream goto 2")
+    assert tally.run("%stream swap --replay 0") == (
+        "Tally: a branch begins at 2, state kept; %stream swap --undo takes it back"
+    )
+    assert tally.run("%stream step").splitlines() == [
+        "Tally is at 3 of 5, in the past in a branch: its outputs are held (%stream live returns to 5)",
+        "     3  mem.words.0@2",
+        "        counts[a]  n 1 -> 11",
+        '        -> mem.seen  {"seen": 3}  held until the commit',
+    ]
+    assert "outputs of the messages after 2 are out already" in tally.fails("%stream adopt")
+    assert tally.run("%stream live").startswith("Tally is live, at 5")
+
+
+def test_a_swap_of_a_task_without_a_live_job_says_so(tally: Shell) -> None:
+    tally.run("%stream stop")
+    assert tally.run(TASK.replace("Tally\n", "Tally --swap\n", 1)).endswith(
+        "no job of Tally is live: the next start of one takes this code"
+    )
