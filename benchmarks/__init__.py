@@ -1,1 +1,1 @@
-"""Every figure that is told of streambench's speed, measured in one run: ``python -m benchmarks``."""
+"""Every figure that is given for streambench's speed, measured in one run: ``python -m benchmarks``."""

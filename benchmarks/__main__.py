@@ -1,9 +1,12 @@
-"""``python -m benchmarks``: measure, and print all figures with their aims."""
+"""``python -m benchmarks`` (in a wheel, ``streambench_benchmarks``): measure, and print all figures with
+their aims."""
 
 from __future__ import annotations
 
 import importlib
+import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,46 +14,90 @@ import orjson
 import typer
 from rich.console import Console
 
-from benchmarks.report import Figure, as_json, table
+from streambench.errors import MissingExtraError, StreambenchError
+
+from .report import Figure, as_json, table
 
 _PARTS = (
-    "container", "batches", "metrics", "partitions", "log", "network", "webhook", "commit", "latency", "stores", "kafka", "spark", "amqp",
-)  # fmt: skip
+    "container",
+    "batches",
+    "metrics",
+    "history",
+    "partitions",
+    "log",
+    "network",
+    "webhook",
+    "commit",
+    "latency",
+    "stores",
+    "kafka",
+    "spark",
+    "amqp",
+)
 _MODULES = {"spark": "on_spark"}
 
 
 def main(
-    parts: Annotated[list[str] | None, typer.Argument(help=f"What to measure: {', '.join(_PARTS)}. Default: all of it.")] = None,
+    parts: Annotated[
+        list[str] | None, typer.Argument(help=f"What to measure: {', '.join(_PARTS)}. Default: all of it.")
+    ] = None,
     messages: Annotated[int, typer.Option(min=12_000, help="How many messages each run has.")] = 500_000,
     rounds: Annotated[int, typer.Option(min=1, help="How often each is run; the best counts.")] = 5,
-    full: Annotated[bool, typer.Option("--full", help="Latency: let the stream grow to 1 GB, not only to 10 MB.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Latency: let the stream grow to 1 GB, not only to 10 MB.")
+    ] = False,
     json: Annotated[Path | None, typer.Option(help="Write the figures to this file, too.")] = None,
 ) -> None:
-    """Measure streambench against bare Python on this machine, as ratios of runs that take turns in one process."""
+    """Measure streambench against bare Python on this machine, as ratios of runs that take turns in one
+    process."""
     unknown = [part for part in parts or [] if part not in _PARTS]
     if unknown:
         raise typer.BadParameter(f"there is no {unknown[0]}; there are {', '.join(_PARTS)}")
-    modules = {part: _module(part) for part in parts or _PARTS}
     console = Console()
     figures: list[Figure] = []
+    modules = {part: _module(part) for part in parts} if parts else dict(_installed(console))
     for part, module in modules.items():
-        with tempfile.TemporaryDirectory(prefix="streambench-bench-") as directory, console.status(f"measuring: {part}"):
+        with (
+            tempfile.TemporaryDirectory(prefix="streambench-bench-") as directory,
+            console.status(f"measuring: {part}"),
+        ):
             options = {"full": full} if part == "latency" else {}
-            figures.extend(module.measure(messages, rounds, Path(directory), **options))
+            try:
+                figures.extend(module.measure(messages, rounds, Path(directory), **options))
+            except StreambenchError as error:
+                if parts:
+                    raise
+                console.print(f"{part} is not measured: {error}", markup=False)
     console.print(table(figures))
     if json is not None:
         json.write_bytes(orjson.dumps(as_json(figures), option=orjson.OPT_INDENT_2))
 
 
+def _installed(console: Console) -> Iterator[tuple[str, Any]]:
+    """All parts whose packages are installed; which are left out is told."""
+    for part in _PARTS:
+        try:
+            yield part, _module(part)
+        except typer.BadParameter as error:
+            console.print(f"not measured: {error}", markup=False)
+
+
 def _module(part: str) -> Any:
-    """Imported when it is asked for: what one part needs and is not installed concerns nobody who wants another."""
+    """Imported when it is asked for: what one part needs and is not installed concerns nobody who wants
+    another."""
     try:
-        return importlib.import_module(f"benchmarks.{_MODULES.get(part, part)}")
+        return importlib.import_module(f".{_MODULES.get(part, part)}", __package__)
     except ModuleNotFoundError as error:
-        raise typer.BadParameter(f"{part} needs {error.name}, which is not installed: pip install -e '.[all,test]'") from None
+        what = f"{part} needs {error.name}, which is not installed: pip install 'streambench[all]' psutil"
+        raise typer.BadParameter(what) from None
+    except MissingExtraError as error:
+        raise typer.BadParameter(f"{part}: {error}") from None
 
 
 if __name__ == "__main__":
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(main)
-    app(prog_name="python -m benchmarks")
+    try:
+        app(prog_name="streambench bench")
+    except StreambenchError as problem:
+        sys.exit(f"error: {problem}")

@@ -1,7 +1,8 @@
-"""AMQP against bare pika loops of the same guarantees, on a real RabbitMQ: messages of 100 bytes, persistent, quorum queues.
+"""AMQP against bare pika loops of the same guarantees, on a real RabbitMQ: messages of 100 bytes, persistent,
+quorum queues.
 
-The bare loops are as good as pika allows: asynchronous, with many messages on their way, and acknowledgements of many at once. In
--> task -> out acknowledges a message once the broker has confirmed what was made of it.
+The bare loops are as good as pika allows: asynchronous, with many messages on their way, and acknowledgements
+of many at once. In -> task -> out acknowledges a message once the broker has confirmed what was made of it.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from typing import Any
 import pika
 
 import streambench as sb
-from benchmarks.report import Figure
 from streambench.metrics.registry import MetricsRegistry
 from streambench.system.systems import Systems
-from streambench.testing.rabbitmq import RabbitServer
+from streambench.testing.brokers.rabbitmq import RabbitServer, find_server
+
+from .report import Figure
 
 _PREFETCH = 10_000
 _ACKNOWLEDGED_AT_ONCE = 500
@@ -30,8 +32,7 @@ _FIND = Path(__file__).parent.parent / "tools" / "rabbitmq.sh"
 def measure(count: int, rounds: int, directory: Path) -> Iterator[Figure]:
     """Messages per second of the best round, and what part of the bare loop's that is."""
     count //= _SHARE
-    found = subprocess.run([_FIND, "get"], capture_output=True, text=True, check=True)
-    server = RabbitServer(found.stdout.strip(), directory / "rabbitmq")
+    server = RabbitServer(_program(), directory / "rabbitmq")
     server.start()
     try:
         bench = _Bench(server, count, directory)
@@ -41,14 +42,35 @@ def measure(count: int, rounds: int, directory: Path) -> Iterator[Figure]:
                 best[name] = max(best.get(name, 0.0), getattr(bench, name)())
     finally:
         server.stop()
-    yield Figure("AMQP: consumer alone", best["consume"], "messages/s", note=f"bare pika {best['bare_consume']:,.0f}")
-    yield Figure("AMQP: consumer alone, of a bare pika loop", best["consume"] / best["bare_consume"], "x", aim=0.9)
-    yield Figure("AMQP: in -> task -> out", best["pipe"], "messages/s", note=f"bare pika {best['bare_pipe']:,.0f}")
-    yield Figure("AMQP: in -> task -> out, of a bare pika loop", best["pipe"] / best["bare_pipe"], "x", aim=0.7)
+    yield Figure(
+        "AMQP: consumer alone", best["consume"], "messages/s", note=f"bare pika {best['bare_consume']:,.0f}"
+    )
+    yield Figure(
+        "AMQP: consumer alone, of a bare pika loop", best["consume"] / best["bare_consume"], "x", aim=0.9
+    )
+    yield Figure(
+        "AMQP: in -> task -> out", best["pipe"], "messages/s", note=f"bare pika {best['bare_pipe']:,.0f}"
+    )
+    yield Figure(
+        "AMQP: in -> task -> out, of a bare pika loop", best["pipe"] / best["bare_pipe"], "x", aim=0.7
+    )
+
+
+def _program() -> str:
+    """The installed RabbitMQ; in a checkout, else the one that is unpacked there. Raises StreambenchError
+    where there is none."""
+    if not _FIND.is_file():
+        return find_server()
+    return subprocess.run([_FIND, "get"], capture_output=True, text=True, check=True).stdout.strip()
 
 
 class _Forward(sb.StreamTask):
-    def process(self, envelope: sb.IncomingMessageEnvelope, collector: sb.MessageCollector, coordinator: sb.TaskCoordinator) -> None:
+    def process(
+        self,
+        envelope: sb.IncomingMessageEnvelope,
+        collector: sb.MessageCollector,
+        coordinator: sb.TaskCoordinator,
+    ) -> None:
         collector.send(sb.OutgoingMessageEnvelope(_OUT, envelope.message))
 
 

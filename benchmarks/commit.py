@@ -1,4 +1,5 @@
-"""How long a commit takes, log to log: 120 messages of JSON since the last one, state with a changelog, 12 partitions of outputs."""
+"""Time of a commit, log to log: 120 messages of JSON since the last one, state with a changelog, 12
+partitions of outputs."""
 
 from __future__ import annotations
 
@@ -9,11 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import streambench as sb
-from benchmarks.container import IN, fill_log
-from benchmarks.data import PARTITIONS, messages
-from benchmarks.report import Figure
-from benchmarks.tasks import OUT
 from streambench.container.container import Container
+
+from .container import IN, fill_log
+from .data import PARTITIONS, messages
+from .report import Figure
+from .tasks import OUT
 
 _MESSAGES = 120
 _COMMITS = 200
@@ -25,7 +27,10 @@ class _Counts(sb.StreamTask):
         self.counts = context.store("counts")
 
     def process(
-        self, envelope: sb.IncomingMessageEnvelope, collector: sb.MessageCollector, coordinator: sb.TaskCoordinator
+        self,
+        envelope: sb.IncomingMessageEnvelope,
+        collector: sb.MessageCollector,
+        coordinator: sb.TaskCoordinator,
     ) -> None:
         user = envelope.message["user"]
         count = 1 + (self.counts.get(user) or 0)
@@ -51,12 +56,19 @@ def _commits(guarantee: str, path: Path) -> list[float]:
     streams = {f"systems.bench.streams.{name}.partitions": PARTITIONS for name in ("in", "out")}
     config = sb.Config(
         {
-            **streams, "job.name": "bench", "task.inputs": str(IN), "task.processing.guarantee": guarantee, "task.commit.ms": -1,
-            "stores.counts.factory": "memory", "systems.bench.samza.factory": "log", "systems.bench.path": path,
-            "systems.bench.samza.offset.default": "oldest", "systems.bench.samza.msg.serde": "json",
+            **streams,
+            "job.name": "bench",
+            "task.inputs": str(IN),
+            "task.processing.guarantee": guarantee,
+            "task.commit.ms": -1,
+            "stores.counts.factory": "memory",
+            "systems.bench.samza.factory": "log",
+            "systems.bench.path": path,
+            "systems.bench.samza.offset.default": "oldest",
+            "systems.bench.samza.msg.serde": "json",
             "systems.bench.samza.key.serde": "string",
         }
-    )  # fmt: skip
+    )
     fill_log(config, messages(_MESSAGES * (_COMMITS + 50)).partitions)
     container = Container(config, _Counts)
     container.start()

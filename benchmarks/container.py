@@ -1,4 +1,5 @@
-"""The container against bare Python loops over the same messages, in one process, interleaved, by the CPU time of the best round."""
+"""The container against bare Python loops over the same messages, in one process, interleaved, by the CPU
+time of the best round."""
 
 from __future__ import annotations
 
@@ -11,14 +12,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import streambench as sb
-from benchmarks.data import PARTITIONS, messages
-from benchmarks.report import Figure
-from benchmarks.tasks import OUT, Empty, JsonCount, PassThrough, bare_json_count, bare_pass_through
 from streambench.container.container import Container
 from streambench.metrics.registry import MetricsRegistry
 from streambench.system.log import LogSystemFactory
 from streambench.system.memory import memory_streams
 from streambench.system.systems import Systems
+
+from .data import PARTITIONS, messages
+from .report import Figure
+from .tasks import OUT, Empty, JsonCount, PassThrough, bare_json_count, bare_pass_through
 
 IN = sb.SystemStream("bench", "in")
 
@@ -43,19 +45,39 @@ def measure(count: int, rounds: int, directory: Path) -> Iterator[Figure]:
     bare_count, bare_pass = best["bare count"], best["bare pass"]
     yield Figure("bare loop, JSON count", bare_count, "ns a message")
     yield Figure(
-        "container's own cost / bare JSON count", best["empty"] / bare_count, "x", aim=1.2, below=True, note=f"{best['empty']:.0f} ns"
+        "container's own cost / bare JSON count",
+        best["empty"] / bare_count,
+        "x",
+        aim=1.2,
+        below=True,
+        note=f"{best['empty']:.0f} ns",
     )
-    yield Figure("JSON count in memory / bare", bare_count / best["count"], "x", aim=0.40, note=f"{best['count']:.0f} ns")
     yield Figure(
-        "JSON count log to log, checkpoints on / bare", bare_count / best["log count"], "x", aim=0.35, note=f"{best['log count']:.0f} ns"
+        "JSON count in memory / bare",
+        bare_count / best["count"],
+        "x",
+        aim=0.40,
+        note=f"{best['count']:.0f} ns",
     )
     yield Figure(
-        "pass-through in memory / bare", bare_pass / best["pass"], "x", aim=0.13, note=f"{best['pass']:.0f} ns, bare {bare_pass:.0f}"
+        "JSON count log to log, checkpoints on / bare",
+        bare_count / best["log count"],
+        "x",
+        aim=0.35,
+        note=f"{best['log count']:.0f} ns",
+    )
+    yield Figure(
+        "pass-through in memory / bare",
+        bare_pass / best["pass"],
+        "x",
+        aim=0.13,
+        note=f"{best['pass']:.0f} ns, bare {bare_pass:.0f}",
     )
 
 
 def in_turns(runs: Mapping[str, Callable[[], float]], rounds: int, count: int) -> dict[str, float]:
-    """Nanoseconds per message of the best round of each, where one after the other has its turn in each round."""
+    """Nanoseconds per message of the best round of each, where one after the other has its turn in each
+    round."""
     best: dict[str, float] = {}
     for _ in range(rounds):
         for name, run in runs.items():
@@ -88,9 +110,18 @@ def _log_to_log(partitions: list[list[bytes]], count: int, directory: Path) -> f
 
 
 def log_job(path: Path) -> sb.Config:
-    """A job from log to log: a commit every second, an fsync with each, as one does that may not lose anything."""
+    """A job from log to log: a commit every second, an fsync with each, as one does that may not lose
+    anything."""
     streams = {f"systems.bench.streams.{name}.partitions": PARTITIONS for name in ("in", "out")}
-    return sb.Config({**_JOB, **streams, "systems.bench.samza.factory": "log", "systems.bench.path": path, "task.commit.ms": 1000})
+    return sb.Config(
+        {
+            **_JOB,
+            **streams,
+            "systems.bench.samza.factory": "log",
+            "systems.bench.path": path,
+            "task.commit.ms": 1000,
+        }
+    )
 
 
 def fill_log(config: sb.Config, partitions: list[list[bytes]], stream: sb.SystemStream = IN) -> None:
@@ -125,7 +156,8 @@ def run_job(config: sb.Config, task: type[sb.StreamTask], count: int) -> float:
 
 @contextmanager
 def _no_collector() -> Iterator[None]:
-    """A full collection walks all messages of the benchmark itself, at moments that have nothing to do with what is measured."""
+    """A full collection walks all messages of the benchmark itself, at moments that have nothing to do with
+    what is measured."""
     gc.collect()
     gc.freeze()
     try:

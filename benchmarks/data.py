@@ -1,4 +1,5 @@
-"""The messages that everything is measured with: JSON of about 60 bytes, 10,000 users, 12 partitions by user."""
+"""The messages that everything is measured with: JSON of about 60 bytes, 10,000 users, 12 partitions by
+user."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ def messages(count: int) -> Messages:
     partitions: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
     for _ in range(count):
         user = f"user{chance.randrange(10_000)}"
-        message = orjson.dumps({"user": user, "n": chance.randrange(10), "pad": "x" * chance.randrange(20, 30)})
+        message = orjson.dumps(
+            {"user": user, "n": chance.randrange(10), "pad": "x" * chance.randrange(20, 30)}
+        )
         message = b"%b" % message
         made.append(message)
         partitions[zlib.crc32(user.encode()) % PARTITIONS].append(message)

@@ -1,8 +1,9 @@
-"""Kafka: the container and its consumer against bare loops over kafka-python, on a broker of its own, one run after the other.
+"""Kafka: the container and its consumer against bare loops over kafka-python, on a broker of its own, one run
+after the other.
 
-What counts is messages per second: the broker works in another process, so that the client is what bounds it. Both sides pass messages on
-unchanged, to the partition that they came from, and make sure once a second of what they have sent. Both have the same settings: those that
-streambench has by default.
+What counts is messages per second: the broker works in another process, so that the client is what bounds it.
+Both sides pass messages on unchanged, to the partition that they came from, and make sure once a second of
+what they have sent. Both have the same settings: those that streambench has by default.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import streambench as sb
-from benchmarks.data import PARTITIONS, messages
-from benchmarks.report import Figure
-from benchmarks.tasks import OUT
 from streambench.container.container import Container
 from streambench.metrics.registry import MetricsRegistry
 from streambench.system.systems import Systems
+
+from .data import PARTITIONS, messages
+from .report import Figure
+from .tasks import OUT
 
 IN = sb.SystemStream(OUT.system, "in")
 _PART = 5  # of the messages that the other benchmarks take: a client of Kafka does less in a second
@@ -32,13 +34,20 @@ _runs = itertools.count()
 class SamePartition(sb.StreamTask):
     """Sends on what it gets, to the partition with the number that it came from."""
 
-    def process(self, envelope: sb.IncomingMessageEnvelope, collector: sb.MessageCollector, coordinator: sb.TaskCoordinator) -> None:
-        collector.send(sb.OutgoingMessageEnvelope(OUT, envelope.message, envelope.key, partition=envelope.ssp.partition))
+    def process(
+        self,
+        envelope: sb.IncomingMessageEnvelope,
+        collector: sb.MessageCollector,
+        coordinator: sb.TaskCoordinator,
+    ) -> None:
+        collector.send(
+            sb.OutgoingMessageEnvelope(OUT, envelope.message, envelope.key, partition=envelope.ssp.partition)
+        )
 
 
 def measure(count: int, rounds: int, directory: Path) -> Iterator[Figure]:
     """The ratios of container and bare loop, consumer and bare consumer."""
-    from streambench.system.kafka.nodes import KafkaNodes
+    from streambench.testing.brokers.kafka import KafkaNodes
 
     nodes = KafkaNodes(directory, owned=True)
     servers = nodes.start(1, 0).servers
@@ -46,11 +55,14 @@ def measure(count: int, rounds: int, directory: Path) -> Iterator[Figure]:
         number = count // _PART
         config = sb.Config(
             {
-                "task.inputs": str(IN), "job.default.system": IN.system, "task.commit.ms": int(_SECOND * 1000),
-                f"systems.{IN.system}.samza.factory": "kafka", f"systems.{IN.system}.bootstrap.servers": servers,
+                "task.inputs": str(IN),
+                "job.default.system": IN.system,
+                "task.commit.ms": int(_SECOND * 1000),
+                f"systems.{IN.system}.samza.factory": "kafka",
+                f"systems.{IN.system}.bootstrap.servers": servers,
                 f"systems.{IN.system}.samza.offset.default": "oldest",
             }
-        )  # fmt: skip
+        )
         _fill(config, messages(number).partitions)
         once = config.with_values({"task.processing.guarantee": "exactly-once"})
         rates = _in_turns(
@@ -68,10 +80,27 @@ def measure(count: int, rounds: int, directory: Path) -> Iterator[Figure]:
         nodes.stop()
     bare, bare_consumer = rates["bare"], rates["bare consumer"]
     yield Figure("Kafka: bare kafka-python loop, in to out", bare, "messages/s")
-    yield Figure("Kafka in to out, checkpoints on / bare loop", rates["container"] / bare, "x", aim=0.7, note=_note(rates["container"]))
-    yield Figure("Kafka in to out, exactly once / bare loop", rates["exactly once"] / bare, "x", note=_note(rates["exactly once"]))
+    yield Figure(
+        "Kafka in to out, checkpoints on / bare loop",
+        rates["container"] / bare,
+        "x",
+        aim=0.7,
+        note=_note(rates["container"]),
+    )
+    yield Figure(
+        "Kafka in to out, exactly once / bare loop",
+        rates["exactly once"] / bare,
+        "x",
+        note=_note(rates["exactly once"]),
+    )
     yield Figure("Kafka: bare kafka-python consumer", bare_consumer, "messages/s")
-    yield Figure("Kafka consumer / bare consumer", rates["consumer"] / bare_consumer, "x", aim=0.9, note=_note(rates["consumer"]))
+    yield Figure(
+        "Kafka consumer / bare consumer",
+        rates["consumer"] / bare_consumer,
+        "x",
+        aim=0.9,
+        note=_note(rates["consumer"]),
+    )
 
 
 def _note(rate: float) -> str:
@@ -137,9 +166,13 @@ def _new_consumer(servers: str) -> Any:
     from kafka import KafkaConsumer, TopicPartition
 
     consumer = KafkaConsumer(
-        bootstrap_servers=servers.split(","), group_id=None, enable_auto_commit=False, auto_offset_reset="none", max_poll_records=_AT_ONCE,
+        bootstrap_servers=servers.split(","),
+        group_id=None,
+        enable_auto_commit=False,
+        auto_offset_reset="none",
+        max_poll_records=_AT_ONCE,
         isolation_level="read_committed",
-    )  # fmt: skip
+    )
     partitions = [TopicPartition(IN.stream, number) for number in range(PARTITIONS)]
     consumer.assign(partitions)
     for partition in partitions:
@@ -166,8 +199,12 @@ def _bare_loop(servers: str, count: int) -> float:
     from streambench.system.kafka.settings import Settings
 
     consumer = _new_consumer(servers)
-    ours = Settings.from_config(OUT.system, sb.Config({f"systems.{OUT.system}.bootstrap.servers": servers})).producer
-    settings = {name: ours[name] for name in ("batch_size", "linger_ms", "max_request_size", "retry_backoff_ms")}
+    ours = Settings.from_config(
+        OUT.system, sb.Config({f"systems.{OUT.system}.bootstrap.servers": servers})
+    ).producer
+    settings = {
+        name: ours[name] for name in ("batch_size", "linger_ms", "max_request_size", "retry_backoff_ms")
+    }
     producer = KafkaProducer(bootstrap_servers=servers.split(","), acks="all", **settings)
     producer.partitions_for(OUT.stream)
     read = 0

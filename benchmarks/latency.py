@@ -1,7 +1,9 @@
-"""How long a message takes from its send in one process to its task in another, while the stream between them grows.
+"""Time of a message from its send in one process to its task in another, while the stream between them
+grows.
 
-A producer in a process of its own fills a log up to a size, waits until the container has come after, and then sends messages one by
-one, a few milliseconds apart. What is measured includes the sleep of an idle event loop (task.max.idle.ms).
+A producer in a process of its own fills a log up to a size, waits until the container has come after, and
+then sends messages one by one, a few milliseconds apart. What is measured includes the sleep of an idle event
+loop (task.max.idle.ms).
 """
 
 from __future__ import annotations
@@ -14,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import streambench as sb
-from benchmarks.report import Figure
 from streambench.container.container import Container
 from streambench.metrics.registry import Histogram, MetricsRegistry
 from streambench.system.log import LogSystemFactory
 from streambench.system.systems import Systems
+
+from .report import Figure
 
 _IN = sb.SystemStream("log", "in")
 _MB = 1_000_000
@@ -34,10 +37,15 @@ _TIMED, _FULL_SO_FAR, _SENT = b"t", b"u", b"s"
 def measure(count: int, rounds: int, directory: Path, *, full: bool = False) -> Iterator[Figure]:
     """The median and the 99th percentile at each size, and their growth from the first to the last."""
     sizes = _FULL if full else _SIZES
-    config = sb.Config({
-        "task.inputs": str(_IN), "systems.log.samza.factory": "log", "systems.log.path": directory / "latency",
-        "systems.log.samza.offset.default": "oldest", "task.commit.ms": 1000,
-    })  # fmt: skip
+    config = sb.Config(
+        {
+            "task.inputs": str(_IN),
+            "systems.log.samza.factory": "log",
+            "systems.log.path": directory / "latency",
+            "systems.log.samza.offset.default": "oldest",
+            "task.commit.ms": 1000,
+        }
+    )
     systems = Systems(config)
     systems.create(_IN, 1)
     systems.close()
@@ -50,11 +58,21 @@ def measure(count: int, rounds: int, directory: Path, *, full: bool = False) -> 
     producer.join()
     for size, (p50, p99) in zip(sizes, measured, strict=True):
         yield Figure(f"log: from send to process, {size:,} MB in the stream, median", p50, "ms")
-        yield Figure(f"log: from send to process, {size:,} MB in the stream, 99%", p99, "ms", aim=50, below=True)
-    yield Figure(f"log: median latency at {sizes[-1]:,} MB / at {sizes[0]} MB", measured[-1][0] / measured[0][0], "x", aim=1.5, below=True)
+        yield Figure(
+            f"log: from send to process, {size:,} MB in the stream, 99%", p99, "ms", aim=50, below=True
+        )
+    yield Figure(
+        f"log: median latency at {sizes[-1]:,} MB / at {sizes[0]} MB",
+        measured[-1][0] / measured[0][0],
+        "x",
+        aim=1.5,
+        below=True,
+    )
 
 
-def _follow(config: sb.Config, sizes: tuple[int, ...], producer: Connection[Any, Any]) -> list[tuple[float, float]]:
+def _follow(
+    config: sb.Config, sizes: tuple[int, ...], producer: Connection[Any, Any]
+) -> list[tuple[float, float]]:
     """Median and 99th percentile, in milliseconds, at each size."""
     measured: list[tuple[float, float]] = []
 
@@ -62,7 +80,12 @@ def _follow(config: sb.Config, sizes: tuple[int, ...], producer: Connection[Any,
         def init(self, context: sb.TaskContext) -> None:
             self.latencies = Histogram()
 
-        def process(self, envelope: sb.IncomingMessageEnvelope, collector: sb.MessageCollector, coordinator: sb.TaskCoordinator) -> None:
+        def process(
+            self,
+            envelope: sb.IncomingMessageEnvelope,
+            collector: sb.MessageCollector,
+            coordinator: sb.TaskCoordinator,
+        ) -> None:
             message = envelope.message
             if message.startswith(_TIMED):
                 self.latencies.update(time.monotonic_ns() - int(message[1:]))

@@ -1,4 +1,5 @@
-"""The log by itself: appending in batches, reading as Arrow batches and as envelopes; messages of 100 bytes, 12 partitions."""
+"""The log by itself: appending in batches, reading as Arrow batches and as envelopes; messages of 100 bytes,
+12 partitions."""
 
 from __future__ import annotations
 
@@ -8,11 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import streambench as sb
-from benchmarks.container import IN, fill_log
-from benchmarks.data import PARTITIONS
-from benchmarks.report import Figure
 from streambench.metrics.registry import MetricsRegistry
 from streambench.system.log import LogSystemFactory
+
+from .container import IN, fill_log
+from .data import PARTITIONS
+from .report import Figure
 
 _AT_ONCE = 1000
 

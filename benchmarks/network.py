@@ -1,8 +1,9 @@
-"""TCP against bare loops over sockets that do the same, by the CPU time of this process; whoever sends and whoever takes the output is
-another one.
+"""TCP against bare loops over sockets that do the same, by the CPU time of this process; the sender and
+the receiver of the output run in another one.
 
-The bare loops take connections, split what comes into lines, and tell the sender at the end how many they took. One is written with
-sockets, one with asyncio (a coroutine that awaits each line, which is how one would begin).
+The bare loops take connections, split what comes into lines, and report to the sender at the end how many
+they took. One is written with sockets, one with asyncio (a coroutine that awaits each line, which is how one
+would begin).
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ from typing import Any
 import orjson
 
 import streambench as sb
-from benchmarks.container import in_turns
-from benchmarks.data import messages
-from benchmarks.report import Figure
-from benchmarks.tasks import SKIPPED, JsonCount
 from streambench.container.container import Container
 from streambench.metrics.registry import MetricsRegistry
 from streambench.system.net import TcpSystemFactory
+
+from .container import in_turns
+from .data import messages
+from .report import Figure
+from .tasks import SKIPPED, JsonCount
 
 _HOST = "127.0.0.1"
 _SSP = sb.SystemStreamPartition("bench", "in", 0)
@@ -58,7 +60,10 @@ def measure(count: int, rounds: int, directory: Path) -> Iterator[Figure]:
     ours.send(None)
     peer.join()
     for what, job, aim in (("consumer alone", "consumer", 0.9), ("in -> task -> out", "job", 0.7)):
-        sockets, coroutine = f"{'bare' if job == 'job' else 'bare consumer'}", f"{'asyncio' if job == 'job' else 'asyncio consumer'}"
+        sockets, coroutine = (
+            f"{'bare' if job == 'job' else 'bare consumer'}",
+            f"{'asyncio' if job == 'job' else 'asyncio consumer'}",
+        )
         note = f"{best[job]:.0f} ns, bare {best[sockets]:.0f}, asyncio {best[coroutine]:.0f}"
         yield Figure(f"tcp: {what} / bare asyncio loop", best[coroutine] / best[job], "x", aim=aim, note=note)
         yield Figure(f"tcp: {what} / bare socket loop", best[sockets] / best[job], "x")
@@ -90,7 +95,9 @@ def _job(count: int, directory: Path, peer: Connection[Any, Any], sink: int) -> 
 
 
 def _consumer(count: int, peer: Connection[Any, Any]) -> float:
-    consumer = TcpSystemFactory().get_consumer("bench", sb.Config({"systems.bench.streams.in.listen": f"{_HOST}:0"}), MetricsRegistry())
+    consumer = TcpSystemFactory().get_consumer(
+        "bench", sb.Config({"systems.bench.streams.in.listen": f"{_HOST}:0"}), MetricsRegistry()
+    )
     consumer.register(_SSP, "0")
     consumer.start()
     peer.send(consumer.addresses[_SSP].port)
@@ -109,7 +116,10 @@ def _consumer(count: int, peer: Connection[Any, Any]) -> float:
 
 
 def _bare(
-    loop: Callable[[socket.socket, Handle | None, int], None], count: int, peer: Connection[Any, Any], sink: int | None
+    loop: Callable[[socket.socket, Handle | None, int], None],
+    count: int,
+    peer: Connection[Any, Any],
+    sink: int | None,
 ) -> float:
     """Seconds of CPU for a loop that takes what is sent, and with a ``sink`` does what JsonCount does."""
     with socket.create_server((_HOST, 0)) as server:
@@ -197,7 +207,8 @@ def _asyncio(server: socket.socket, handle: Handle | None, count: int) -> None:
 
 
 def _peer(count: int, pipe: Connection[Any, Any]) -> None:
-    """Sends all messages to each port that it is told, says how many were acknowledged, and acknowledges what is sent to it."""
+    """Sends all messages to each port that it gets, says how many were acknowledged, and acknowledges what
+    is sent to it."""
     data = b"\n".join(messages(count).all) + b"\n"
     sink = socket.create_server((_HOST, 0))
     threading.Thread(target=_take_all, args=(sink,), daemon=True).start()

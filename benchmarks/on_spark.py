@@ -1,4 +1,5 @@
-"""A deployment on Spark against a ``mapInArrow`` written by hand that does the same work on the same messages, in the same session."""
+"""A deployment on Spark against a ``mapInArrow`` written by hand that does the same work on the same
+messages, in the same session."""
 
 from __future__ import annotations
 
@@ -12,10 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import streambench as sb
-from benchmarks.container import IN, fill_log
-from benchmarks.data import PARTITIONS, messages
-from benchmarks.report import Figure
-from benchmarks.tasks import SKIPPED, JsonCount
+
+from .container import IN, fill_log
+from .data import PARTITIONS, messages
+from .report import Figure
+from .tasks import SKIPPED, JsonCount
 
 _TASKS = 2
 
@@ -30,10 +32,15 @@ def measure(count: int, rounds: int, directory: Path) -> Iterator[Figure]:
     streams = {f"systems.bench.streams.{name}.partitions": PARTITIONS for name in ("in", "out")}
     config = sb.Config(
         {
-            "job.name": "bench", "task.inputs": str(IN), "job.container.count": _TASKS, "systems.bench.samza.factory": "log",
-            "systems.bench.path": path, "systems.bench.samza.offset.default": "oldest", **streams,
+            "job.name": "bench",
+            "task.inputs": str(IN),
+            "job.container.count": _TASKS,
+            "systems.bench.samza.factory": "log",
+            "systems.bench.path": path,
+            "systems.bench.samza.offset.default": "oldest",
+            **streams,
         }
-    )  # fmt: skip
+    )
     _write_parquet(partitions, directory / "in")
     best = {"hand": float("inf"), "deploy": float("inf")}
     held = lease(None, f"local[{_TASKS}]", config)
@@ -57,11 +64,14 @@ def _write_parquet(partitions: list[list[bytes]], directory: Path) -> None:
     """The messages as Spark likes them: a file for each partition, so that each user is in one of them."""
     directory.mkdir(exist_ok=True)
     for number, of_partition in enumerate(partitions):
-        pq.write_table(pa.table({"value": pa.array(of_partition, pa.binary())}), directory / f"{number}.parquet")
+        pq.write_table(
+            pa.table({"value": pa.array(of_partition, pa.binary())}), directory / f"{number}.parquet"
+        )
 
 
 def _by_hand(spark: Any, source: Path, target: Path) -> float:
-    """What one writes without streambench: read with Spark, count in Python, write with Spark. It knows no offsets and keeps no state."""
+    """The program one writes without streambench: read with Spark, count in Python, write with Spark. It
+    knows no offsets and keeps no state."""
 
     def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import orjson
@@ -79,5 +89,7 @@ def _by_hand(spark: Any, source: Path, target: Path) -> float:
             yield pyarrow.record_batch([pyarrow.array(out, pyarrow.binary())], names=["value"])
 
     began = time.perf_counter()
-    spark.read.parquet(str(source)).mapInArrow(count, "value binary").write.mode("overwrite").parquet(str(target))
+    spark.read.parquet(str(source)).mapInArrow(count, "value binary").write.mode("overwrite").parquet(
+        str(target)
+    )
     return time.perf_counter() - began

@@ -1,4 +1,4 @@
-"""What a benchmark found, and how it is shown."""
+"""Results of a benchmark, and their table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 
 from rich.table import Table
 
-from streambench.container import loop
+from streambench.container import event_loop as loop
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Figure:
 
     @property
     def reached(self) -> bool | None:
-        """Whether the aim is reached; None without one."""
+        """True where the aim is reached; None without one."""
         if self.aim is None:
             return None
         return self.value <= self.aim if self.below else self.value >= self.aim

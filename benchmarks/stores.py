@@ -1,4 +1,5 @@
-"""How fast stores are, as a task uses them: a counter per key, got and put, in memory and in RocksDB; and how fast they are restored."""
+"""Speed of stores, as a task uses them: a counter per key, got and put, in memory and in RocksDB; and how
+fast they are restored."""
 
 from __future__ import annotations
 
@@ -8,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import streambench as sb
-from benchmarks.report import Figure
 from streambench.system.systems import Systems
+
+from .report import Figure
 
 _IN = sb.SystemStream("log", "in")
 _HOT, _MANY = 500, 50_000
@@ -20,7 +22,12 @@ _VALUE = "x" * 100
 class Idle(sb.StreamTask):
     """A task that does nothing: its store is used from outside."""
 
-    def process(self, envelope: sb.IncomingMessageEnvelope, collector: sb.MessageCollector, coordinator: sb.TaskCoordinator) -> None:
+    def process(
+        self,
+        envelope: sb.IncomingMessageEnvelope,
+        collector: sb.MessageCollector,
+        coordinator: sb.TaskCoordinator,
+    ) -> None:
         pass
 
 
@@ -33,7 +40,10 @@ def measure(count: int, rounds: int, directory: Path) -> Iterator[Figure]:
         "rocksdb, no cache": {"stores.s.factory": "rocksdb", "stores.s.object.cache.size": 0},
     }
     for name, kind in kinds.items():
-        for changelog, values in (("no changelog", {**kind, "stores.s.changelog": "none"}), ("changelog", kind)):
+        for changelog, values in (
+            ("no changelog", {**kind, "stores.s.changelog": "none"}),
+            ("changelog", kind),
+        ):
             for keys in (_HOT, _MANY):
                 rate = max(_count(directory, values, keys, count // 5) for _ in range(rounds))
                 yield Figure(f"store: {name}, {changelog}, {keys:,} keys", rate / 1e3, "k get+put/s")
@@ -74,7 +84,9 @@ def _count(directory: Path, values: dict[str, object], keys: int, count: int) ->
     return count / seconds
 
 
-def _restore(directory: Path, values: dict[str, object], name: str, count: int, rounds: int) -> Iterator[Figure]:
+def _restore(
+    directory: Path, values: dict[str, object], name: str, count: int, rounds: int
+) -> Iterator[Figure]:
     path = directory / "stores"
     container = _started(path, values)
     store = container.tasks[0].context.store("s")
@@ -87,7 +99,12 @@ def _restore(directory: Path, values: dict[str, object], name: str, count: int, 
         shutil.rmtree(path / "_jobs" / "bench-1" / "stores", ignore_errors=True)
         best = min(best, _start_seconds(path, values))
         again = min(again, _start_seconds(path, values))
-    yield Figure(f"restore: {name}, from the changelog", megabytes / best, "MB/s", note=f"{count:,} entries in {best:.2f} s")
+    yield Figure(
+        f"restore: {name}, from the changelog",
+        megabytes / best,
+        "MB/s",
+        note=f"{count:,} entries in {best:.2f} s",
+    )
     if name != "memory":
         yield Figure(f"restore: {name}, files of the last commit", again, "s", note=f"{count:,} entries")
     shutil.rmtree(path)

@@ -20,14 +20,24 @@ OUT = sb.SystemStream("bench", "out")
 class Empty(sb.StreamTask):
     """Does nothing: what remains is the container's own cost."""
 
-    def process(self, envelope: sb.IncomingMessageEnvelope, collector: sb.MessageCollector, coordinator: sb.TaskCoordinator) -> None:
+    def process(
+        self,
+        envelope: sb.IncomingMessageEnvelope,
+        collector: sb.MessageCollector,
+        coordinator: sb.TaskCoordinator,
+    ) -> None:
         pass
 
 
 class PassThrough(sb.StreamTask):
     """Sends on what it gets."""
 
-    def process(self, envelope: sb.IncomingMessageEnvelope, collector: sb.MessageCollector, coordinator: sb.TaskCoordinator) -> None:
+    def process(
+        self,
+        envelope: sb.IncomingMessageEnvelope,
+        collector: sb.MessageCollector,
+        coordinator: sb.TaskCoordinator,
+    ) -> None:
         collector.send(sb.OutgoingMessageEnvelope(OUT, envelope.message, envelope.key))
 
 
@@ -37,17 +47,24 @@ class JsonCount(sb.StreamTask):
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
 
-    def process(self, envelope: sb.IncomingMessageEnvelope, collector: sb.MessageCollector, coordinator: sb.TaskCoordinator) -> None:
+    def process(
+        self,
+        envelope: sb.IncomingMessageEnvelope,
+        collector: sb.MessageCollector,
+        coordinator: sb.TaskCoordinator,
+    ) -> None:
         row = orjson.loads(envelope.message)
         if row["n"] == SKIPPED:
             return
         user = row["user"]
         count = self.counts[user] = self.counts.get(user, 0) + 1
-        collector.send(sb.OutgoingMessageEnvelope(OUT, orjson.dumps({"user": user, "count": count}), user.encode()))
+        collector.send(
+            sb.OutgoingMessageEnvelope(OUT, orjson.dumps({"user": user, "count": count}), user.encode())
+        )
 
 
 class _FileSink:
-    """Where the bare loops put their output: a file, a thousand messages at a time."""
+    """Output of the bare loops: a file, a thousand messages at a time."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("wb", buffering=0)

@@ -1,8 +1,8 @@
-"""A webhook against a bare uvicorn and starlette application that takes the same requests, by the CPU time of this process; whoever posts
-is another one, over many connections.
+"""A webhook against a bare uvicorn and starlette application that takes the same requests, by the CPU time of
+this process; the sender is another one, over many connections.
 
-The bare application reads the body, looks whether it is JSON, and answers: it keeps nothing, so that there is nothing it would have to wait
-for.
+The bare application reads the body, looks whether it is JSON, and answers: it keeps nothing, so that there is
+nothing it would have to wait for.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 import streambench as sb
-from benchmarks.container import in_turns
-from benchmarks.report import Figure
 from streambench.container.container import Container
 from streambench.metrics.registry import MetricsRegistry
 from streambench.system.webhook.consumer import WebhookConsumer
 from streambench.system.webhook.settings import WebhookSettings
+
+from .container import in_turns
+from .report import Figure
 
 _HOST = "127.0.0.1"
 _SSP = sb.SystemStreamPartition("bench", "in", 0)
@@ -56,10 +57,16 @@ def measure(count: int, rounds: int, directory: Path) -> Iterator[Figure]:
     best = in_turns(runs, rounds, count)
     ours.send(None)
     peer.join()
-    kinds = (("consumer", "consumer alone"), ("job", "in a job, durable by its commit"), ("landed", "in a job, landed"))
+    kinds = (
+        ("consumer", "consumer alone"),
+        ("job", "in a job, durable by its commit"),
+        ("landed", "in a job, landed"),
+    )
     for job, what in kinds:
         note = f"{best[job] / 1000:.0f} us a request, bare {best['bare'] / 1000:.0f}"
-        yield Figure(f"webhook: {what} / bare uvicorn and starlette", best["bare"] / best[job], "x", note=note)
+        yield Figure(
+            f"webhook: {what} / bare uvicorn and starlette", best["bare"] / best[job], "x", note=note
+        )
 
 
 def _config(directory: Path, more: dict[str, Any]) -> sb.Config:
@@ -71,7 +78,9 @@ def _config(directory: Path, more: dict[str, Any]) -> sb.Config:
     })  # fmt: skip
 
 
-def _process(envelope: sb.IncomingMessageEnvelope, collector: sb.MessageCollector, coordinator: sb.TaskCoordinator) -> None:
+def _process(
+    envelope: sb.IncomingMessageEnvelope, collector: sb.MessageCollector, coordinator: sb.TaskCoordinator
+) -> None:
     pass
 
 
@@ -122,7 +131,16 @@ def _bare(peer: Connection[Any, Any]) -> float:
         return JSONResponse({"messages": 1})
 
     app = Starlette(routes=[Route("/in", take, methods=["POST"])])
-    config = uvicorn.Config(app, port=0, lifespan="off", ws="none", http="h11", loop="asyncio", access_log=False, log_level="error")
+    config = uvicorn.Config(
+        app,
+        port=0,
+        lifespan="off",
+        ws="none",
+        http="h11",
+        loop="asyncio",
+        access_log=False,
+        log_level="error",
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -138,14 +156,17 @@ def _bare(peer: Connection[Any, Any]) -> float:
 
 
 def _peer(count: int, bench: Connection[Any, Any]) -> None:
-    """Another process: posts to each port that it is told of."""
+    """Another process: posts to each port that it gets."""
     while (port := bench.recv()) is not None:
         bench.send(asyncio.run(_post(count, port)))
 
 
 async def _post(count: int, port: int) -> int:
     body = orjson.dumps({"n": 12345, "user": "user 17", "what": "x" * 80})
-    request = b"POST /in HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+    request = (
+        b"POST /in HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
+        % (len(body), body)
+    )
     left = iter(range(count))
 
     async def connection() -> int:
