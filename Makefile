@@ -9,6 +9,8 @@ WORKERS ?= $(shell $(PY) -c 'import os; print(min(os.cpu_count() or 1, 8) + 1)' 
 # uv brings its own certificates; behind a proxy that has its own, only the system's work.
 export UV_SYSTEM_CERTS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Hundreds of processes import the same modules: each would compile them anew.
+unexport PYTHONDONTWRITEBYTECODE
 # Spark's workers use this environment, whatever is first on PATH.
 export PYSPARK_PYTHON := $(CURDIR)/$(V)/bin/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(V)/bin/python
@@ -16,14 +18,14 @@ export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(V)/bin/python
 NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb))
 # Checks of the promised names that are kept beside the checkout, where they are.
 CONTRACT := $(wildcard ../shared/contract)
-# The user's own IPython and Jupyter settings must not decide about a test.
-PYTEST := IPYTHONDIR=$(CURDIR)/.tools/ipython JUPYTER_CONFIG_DIR=$(CURDIR)/.tools/jupyter JUPYTER_RUNTIME_DIR=$(CURDIR)/.tools/jupyter/runtime \
+# The user's own IPython and Jupyter settings must not decide about a test. Where make is killed, the tests end.
+PYTEST := STREAMBENCH_TEST_MAKE=$$PPID IPYTHONDIR=$(CURDIR)/.tools/ipython JUPYTER_CONFIG_DIR=$(CURDIR)/.tools/jupyter JUPYTER_RUNTIME_DIR=$(CURDIR)/.tools/jupyter/runtime \
 	$(V)/bin/python -m pytest -c pyproject.toml --rootdir . -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout=120 --nbval-sanitize-with=notebooks/sanitize.cfg
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup browser kafka rabbitmq prerequisites lint test soak bench compiled plain demo lab clean
+.PHONY: help setup browser kafka rabbitmq prerequisites lint check test soak bench compiled plain demo lab clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -56,7 +58,7 @@ browser:  ## a headless Chromium: the installed one, else unpacked into .tools
 	@tools/browser.sh get >/dev/null || [ "$${CI:-}" != true ]
 
 kafka: setup  ## the jars of Apache Kafka: those of KAFKA_HOME, else fetched once with Maven
-	@$(V)/bin/python -c 'from streambench.system.kafka.jars import jars; jars(print)' || [ "$${CI:-}" != true ]
+	@$(V)/bin/python -c 'from streambench.testing.brokers.kafka_jars import jars; jars(print)' || [ "$${CI:-}" != true ]
 
 rabbitmq:  ## a RabbitMQ: the installed one, else Debian's, unpacked into .tools
 	@tools/rabbitmq.sh get >/dev/null || [ "$${CI:-}" != true ]
@@ -69,18 +71,21 @@ lint: setup  ## ruff, mypy --strict, direction of imports
 	$(V)/bin/mypy
 	$(V)/bin/lint-imports --no-cache
 
+check: lint  ## the fast loop: lint, and the tests that need no server, browser or JVM
+	$(PYTEST) --quick tests $(CONTRACT) $(ARGS)
+
 test: prerequisites setup browser kafka rabbitmq lint  ## everything: lint, tests, notebooks, browser
 	$(PYTEST) $(NBVAL) tests $(NOTEBOOKS) $(CONTRACT) $(ARGS)
 
 soak: prerequisites setup browser kafka rabbitmq  ## the same tests with larger figures
-	SOAK=1 $(PYTEST) --timeout=3600 tests $(ARGS)
+	SOAK=1 $(PYTEST) --timeout=3600 -o faulthandler_timeout=14400 tests $(ARGS)
 
 bench: setup  ## the figures of the README
 	$(V)/bin/python -m benchmarks $(ARGS)
 
 compiled: setup  ## compile the hot modules in place (a C compiler is needed); edits to them then take another "make compiled"
 	STREAMBENCH_COMPILE=1 $(V)/bin/python setup.py -q build_ext --inplace
-	$(V)/bin/python -c 'from streambench.container import loop; print("compiled:", loop.__file__)'
+	$(V)/bin/python -c 'from streambench.container import event_loop; print("compiled:", event_loop.__file__)'
 
 plain:  ## remove what "make compiled" made: plain Python again, which does the same
 	find streambench -name '*.so' -delete

@@ -13,39 +13,59 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from streambench import redaction
 from streambench.config import Config
 from streambench.errors import StreambenchError
 from tests.order import Scheduling, rank
-from tests.surroundings import CI, SOAK, missing
+from tests.progress import progress, pytest_timeout_set_timer  # noqa: F401 (a fixture and a hook)
+from tests.quick import forbid_when_quick, pytest_addoption, select_quick  # noqa: F401 (an option)
+from tests.reaper import (  # noqa: F401 (hooks)
+    pytest_configure,
+    pytest_keyboard_interrupt,
+    pytest_testnodeready,
+    pytest_unconfigure,
+)
+from tests.surroundings import CI, SOAK, keep_temporary_files_in_memory, missing
 
 if TYPE_CHECKING:
-    from streambench.system.kafka.nodes import Adjust, KafkaNodes
-    from streambench.testing.rabbitmq import RabbitServer
+    from streambench.testing.brokers.kafka import Adjust, KafkaNodes
+    from streambench.testing.brokers.rabbitmq import RabbitServer
 
-# A shell starts what it puts into the background deaf to Ctrl-C; the tests of Ctrl-C, and the processes they start, must hear it.
+# A shell starts what it puts into the background deaf to Ctrl-C; the tests of Ctrl-C, and the processes they
+# start, must hear it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+keep_temporary_files_in_memory()
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
 # No deadline: how long one example takes says nothing on a machine that does other things at the same time.
-settings.register_profile("default", max_examples=50, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "default", max_examples=50, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.register_profile("soak", settings.get_profile("default"), max_examples=5_000)
 settings.load_profile("soak" if SOAK else "default")
 
 
+@pytest.fixture(autouse=True)
+def no_secrets_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one test's configuration calls a secret may be a plain word in the next."""
+    monkeypatch.setattr(redaction, "_known", set())
+    monkeypatch.setattr(redaction, "_pattern", None)
+
+
 @pytest.fixture(scope="session")
-def shared_data() -> Path:
-    """The folder with the real streams (flights, weather, a web log). It is kept beside the checkout, not in it."""
-    folder = Path(os.environ.get("STREAMBENCH_SHARED_DATA") or CHECKOUT.parent / "shared" / "data")
-    if not folder.is_dir():
-        missing(f"the folder of real streams ({folder})", remedy="set STREAMBENCH_SHARED_DATA to where it is")
-    return folder
+def real_streams() -> Path:
+    """The folder of real streams: flights, airports, weather, a web log. Its README names sources and
+    licences."""
+    return CHECKOUT / "tests" / "data" / "streams"
 
 
 @pytest.fixture(scope="session")
 def spark_installed() -> None:
-    """What every test with a real Spark needs."""
+    """Everything that a test with a real Spark needs."""
+    forbid_when_quick("Spark")
     for needed in ("pyspark", "pandas", "grpc"):
         if find_spec(needed) is None:
             missing(f"pyspark[connect] with pandas ({needed})", remedy="make setup")
@@ -73,24 +93,28 @@ KAFKA_DOORS = 6
 
 @pytest.fixture(scope="session")
 def kafka_doors() -> list[tuple[int, int]]:
-    """Further ways to the Kafka of the tests, each as two ports: one that it listens on, and one that it sends those to who come there, on
-    which somebody may stand between them and it."""
+    """Further ways to the Kafka of the tests, each as two ports: one that it listens on, and one that it
+    sends those to who come there, on which somebody may stand between them and it."""
     kafka_here()
-    from streambench.system.kafka.nodes import free_ports
+    from streambench.testing.brokers.kafka import free_ports
 
     ports = free_ports(2 * KAFKA_DOORS + 2, set())[2:]  # the node takes the first two
     return list(zip(ports[:KAFKA_DOORS], ports[KAFKA_DOORS:], strict=True))
 
 
 @pytest.fixture(scope="session")
-def kafka(tmp_path_factory: pytest.TempPathFactory, kafka_doors: list[tuple[int, int]]) -> Iterator[KafkaNodes]:
+def kafka(
+    tmp_path_factory: pytest.TempPathFactory, kafka_doors: list[tuple[int, int]]
+) -> Iterator[KafkaNodes]:
     """A real Kafka of one node. It ends with the session, however that ends."""
 
     def add_doors(number: int, settings: dict[str, object]) -> None:
         protocols = "listener.security.protocol.map"
         for at, (inside, outside) in enumerate(kafka_doors):
             settings["listeners"] = f"{settings['listeners']},DOOR{at}://127.0.0.1:{inside}"
-            settings["advertised.listeners"] = f"{settings['advertised.listeners']},DOOR{at}://127.0.0.1:{outside}"
+            settings["advertised.listeners"] = (
+                f"{settings['advertised.listeners']},DOOR{at}://127.0.0.1:{outside}"
+            )
             settings[protocols] = f"{settings[protocols]},DOOR{at}:PLAINTEXT"
             settings[f"listener.name.door{at}.num.network.threads"] = 1
 
@@ -101,10 +125,11 @@ def kafka(tmp_path_factory: pytest.TempPathFactory, kafka_doors: list[tuple[int,
 
 
 def kafka_here() -> None:
-    """What every test with a real Kafka needs."""
+    """Require everything that a test with a real Kafka needs."""
+    forbid_when_quick("Kafka")
     if find_spec("kafka") is None:
         missing("kafka-python", remedy="make setup")
-    from streambench.system.kafka.jars import jars, java
+    from streambench.testing.brokers.kafka_jars import jars, java
 
     try:
         java(), jars(print)
@@ -115,7 +140,7 @@ def kafka_here() -> None:
 def kafka_nodes(directory: Path, adjust: Adjust | None = None) -> KafkaNodes:
     """A Kafka that is not started yet, if this machine can have one. ``adjust``: see KafkaNodes."""
     kafka_here()
-    from streambench.system.kafka.nodes import KafkaNodes
+    from streambench.testing.brokers.kafka import KafkaNodes
 
     return KafkaNodes(directory, owned=True, adjust=adjust)
 
@@ -130,10 +155,11 @@ def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitServer]
 
 
 def rabbitmq_here() -> None:
-    """What every test with a real RabbitMQ needs."""
+    """Require everything that a test with a real RabbitMQ needs."""
+    forbid_when_quick("RabbitMQ")
     if find_spec("pika") is None:
         missing("pika", remedy="make setup")
-    from streambench.testing.rabbitmq import find_server
+    from streambench.testing.brokers.rabbitmq import find_server
 
     try:
         find_server()
@@ -144,7 +170,7 @@ def rabbitmq_here() -> None:
 def rabbit_server(directory: Path) -> RabbitServer:
     """A RabbitMQ that is not started yet, if this machine can have one."""
     rabbitmq_here()
-    from streambench.testing.rabbitmq import RabbitServer
+    from streambench.testing.brokers.rabbitmq import RabbitServer
 
     return RabbitServer.installed(directory)
 
@@ -157,10 +183,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling |
     return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The long tests come first.
 
-    The cells of notebooks, which nbval runs, are skipped as tests are; under ``CI=true`` they fail by themselves."""
+    The cells of notebooks, which nbval runs, are skipped as tests are; under ``CI=true`` they fail by
+    themselves."""
+    select_quick(config, items)
     items.sort(key=rank)
     for name, need in NEEDS_OF_NOTEBOOKS.items():
         cells = [item for item in items if item.path.name == f"{name}.ipynb"]

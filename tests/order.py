@@ -1,6 +1,8 @@
-"""How several workers share the tests: by files, so that what a module sets up is set up once, and by more or less where that saves time.
+"""How several workers share the tests: by files, so that what a module sets up is set up once, and by more or
+less where that saves time.
 
-The files that take longest come first: at the end all workers shall be at short ones, and none be left alone with a long one.
+The files that take longest come first: at the end all workers shall be at short ones, and none be left alone
+with a long one.
 """
 
 from __future__ import annotations
@@ -71,7 +73,9 @@ class Scheduling(LoadFileScheduling):
     def _split_scope(self, nodeid: str) -> str:
         if nodeid.startswith(APART):
             return nodeid
-        return next((group[0] for group in TOGETHER if nodeid.startswith(group)), super()._split_scope(nodeid))
+        return next(
+            (group[0] for group in TOGETHER if nodeid.startswith(group)), super()._split_scope(nodeid)
+        )
 
 
 def rank(item: pytest.Item) -> int:

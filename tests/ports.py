@@ -5,7 +5,8 @@ from __future__ import annotations
 import secrets
 import socket
 
-# Below those that the system gives to outgoing connections, of which one could take a port between the search and its use.
+# Below those that the system gives to outgoing connections, of which one could take a port between the search
+# and its use.
 _FIRST, _BEHIND_LAST = 20_000, 32_000
 
 
@@ -21,7 +22,9 @@ def free_ports(count: int, kind: str = "tcp") -> int:
         held: list[socket.socket] = []
         try:
             for number in range(first, first + count):
-                sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM if kind == "tcp" else socket.SOCK_DGRAM)
+                sock = socket.socket(
+                    socket.AF_INET, socket.SOCK_STREAM if kind == "tcp" else socket.SOCK_DGRAM
+                )
                 held.append(sock)
                 sock.bind(("127.0.0.1", number))
             return first

@@ -1,12 +1,14 @@
 """What the machine that runs the tests has to offer, and what follows when it lacks something.
 
-A part that is missing is told together with the command that brings it. On a developer's machine the test is then skipped;
-under ``CI=true`` it fails, because a green run there says that everything was seen.
+A part that is missing is told together with the command that brings it. On a developer's machine the test is
+then skipped; under ``CI=true`` it fails, because a green run there says that everything was seen.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -15,6 +17,16 @@ CI = os.environ.get("CI") == "true"
 
 #: ``SOAK=1`` (``make soak``) runs the same tests with larger figures: more examples, more messages, more time.
 SOAK = os.environ.get("SOAK") == "1"
+
+_MEMORY = Path("/dev/shm")
+_MEMORY_NEEDED = 8 << 30
+
+
+def keep_temporary_files_in_memory() -> None:
+    """Have ``tmp_path`` lie in memory where there is enough of it: a disk answers thousands of small fsyncs
+    late, and what a kill leaves behind is the same. Under SOAK=1 everything is on the disk."""
+    if not SOAK and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free >= _MEMORY_NEEDED:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
 
 
 def missing(what: str, *, remedy: str) -> NoReturn:

@@ -23,7 +23,15 @@ from streambench.serde.typed import MsgspecSerde
 
 P0 = SystemStreamPartition("log", "in", 0)
 HEADERS = pa.map_(pa.string(), pa.binary())
-SCHEMA = pa.schema([("offset", pa.int64()), ("timestamp", pa.int64()), ("key", pa.binary()), ("value", pa.binary()), ("headers", HEADERS)])
+SCHEMA = pa.schema(
+    [
+        ("offset", pa.int64()),
+        ("timestamp", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", HEADERS),
+    ]
+)
 
 ROWS = st.lists(
     st.tuples(
@@ -46,14 +54,22 @@ def arrow(rows: list[tuple[Any, ...]], start: int = 0) -> ArrowChunk:
     timestamps, keys, messages, headers = (list(column) for column in zip(*rows, strict=True))
     named = [None if each is None else list(each.items()) for each in headers]
     columns = [list(range(start, start + len(rows))), timestamps, keys, messages, named]
-    return ArrowChunk(P0, pa.record_batch([pa.array(each, field.type) for each, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA))
+    return ArrowChunk(
+        P0,
+        pa.record_batch(
+            [pa.array(each, field.type) for each, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
+        ),
+    )
 
 
 @given(ROWS, st.sets(st.integers(1, 5)), st.lists(st.booleans(), min_size=6, max_size=6))
-def test_however_it_was_read_and_cut_it_is_the_same(rows: list[tuple[Any, ...]], cuts: set[int], as_arrow: list[bool]) -> None:
+def test_however_it_was_read_and_cut_it_is_the_same(
+    rows: list[tuple[Any, ...]], cuts: set[int], as_arrow: list[bool]
+) -> None:
     edges = [0, *sorted(cut for cut in cuts if cut < len(rows)), len(rows)]
     pieces: list[Messages] = [
-        (arrow if as_arrow[at] else lists)(rows[start:stop], start) for at, (start, stop) in enumerate(zip(edges, edges[1:], strict=False))
+        (arrow if as_arrow[at] else lists)(rows[start:stop], start)
+        for at, (start, stop) in enumerate(zip(edges, edges[1:], strict=False))
     ]
     batch, whole = MessageBatch(pieces), MessageBatch([lists(rows)])
     assert list(batch) == list(whole)
@@ -72,10 +88,18 @@ def test_what_a_log_gives_in_one_piece_is_not_copied() -> None:
 
 
 def test_columns_name_the_serdes_that_read_them() -> None:
-    batch = MessageBatch([arrow([(None, b"k", b"1", None)]), lists([(None, b"k", b"2", None)], 1)], serdes=(None, "json"))
+    batch = MessageBatch(
+        [arrow([(None, b"k", b"1", None)]), lists([(None, b"k", b"2", None)], 1)], serdes=(None, "json")
+    )
     for each in (batch, batch.part(0, 1)):
         noted = {field.name: field.metadata for field in each.to_arrow().schema}
-        assert noted == {"offset": None, "timestamp": None, "key": None, "message": {b"streambench.serde": b"json"}, "headers": None}
+        assert noted == {
+            "offset": None,
+            "timestamp": None,
+            "key": None,
+            "message": {b"streambench.serde": b"json"},
+            "headers": None,
+        }
 
 
 def test_offsets_that_are_no_numbers_are_text() -> None:
@@ -85,7 +109,12 @@ def test_offsets_that_are_no_numbers_are_text() -> None:
 
 
 def json_batch(*messages: Any, **options: Any) -> MessageBatch:
-    return MessageBatch([lists([(at, b"k%d" % at, message, None) for at, message in enumerate(messages)])], None, JsonSerde(), **options)
+    return MessageBatch(
+        [lists([(at, b"k%d" % at, message, None) for at, message in enumerate(messages)])],
+        None,
+        JsonSerde(),
+        **options,
+    )
 
 
 SCALARS = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=4)
@@ -95,7 +124,12 @@ TIMES = st.sampled_from(["2024-01-01", "2024-01-01 10:00:00", "2024-01-01T10:00:
 @given(st.data())
 def test_a_table_holds_what_the_serde_would_give(data: st.DataObject) -> None:
     """Of each field the values of one type, as a table needs it; some fields are missing in some messages."""
-    kinds = {"i": st.integers(-(2**63), 2**63 - 1), "s": st.text(max_size=5) | TIMES, "b": st.booleans(), "l": st.lists(TIMES, max_size=2)}
+    kinds = {
+        "i": st.integers(-(2**63), 2**63 - 1),
+        "s": st.text(max_size=5) | TIMES,
+        "b": st.booleans(),
+        "l": st.lists(TIMES, max_size=2),
+    }
     nested = st.fixed_dictionaries({}, optional={"t": TIMES, "n": st.integers(0, 9)})
     objects = st.fixed_dictionaries({}, optional={**kinds, "o": nested, "é": st.none() | st.text(max_size=2)})
     messages = data.draw(st.lists(st.none() | objects, min_size=1, max_size=6))
@@ -113,7 +147,21 @@ def bare(value: Any) -> Any:
     return value
 
 
-PIECES = [b'{"a":', b"1}", b"{}", b"}", b"{", b'{"a":{}', b'{"a":1}\n', b' {"a":2}', b"", b"{}{}", b'{"a":"}', b"\xff", b'{"a":"\xff"}']
+PIECES = [
+    b'{"a":',
+    b"1}",
+    b"{}",
+    b"}",
+    b"{",
+    b'{"a":{}',
+    b'{"a":1}\n',
+    b' {"a":2}',
+    b"",
+    b"{}{}",
+    b'{"a":"}',
+    b"\xff",
+    b'{"a":"\xff"}',
+]
 
 
 @given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=4))
@@ -125,7 +173,10 @@ def test_no_message_of_a_table_runs_into_the_next_or_counts_twice(messages: list
             json_batch(*messages).table()
     else:
         rows = json_batch(*messages).table("offset").to_pylist()
-        assert rows == [{"offset": at} | dict.fromkeys(rows[0].keys() - {"offset"}) | each for at, each in enumerate(decoded)]
+        assert rows == [
+            {"offset": at} | dict.fromkeys(rows[0].keys() - {"offset"}) | each
+            for at, each in enumerate(decoded)
+        ]
 
 
 @pytest.mark.parametrize("text", [b'{"a":NaN}', b'{"a":[1.5,-Infinity]}', b'{"a":1,"b": Inf}'])
@@ -139,6 +190,36 @@ def test_text_may_speak_of_what_is_no_number() -> None:
     assert json_batch(b'{"a":"NaN, Inf"}', b'{"a":", NaN"}').table()["a"].to_pylist() == ["NaN, Inf", ", NaN"]
 
 
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        (b'{"a":1.5}', pa.int64()),
+        (b'{"a":[1,1.5]}', pa.list_(pa.int8())),
+        (b'{"a":{"b":-0.5}}', pa.struct([("b", pa.uint8())])),
+    ],
+)
+def test_no_fraction_is_cut_off_for_a_schema(message: bytes, kind: pa.DataType) -> None:
+    with pytest.raises(SerdeError, match="they do not fit the schema"):
+        json_batch(message).table(schema=pa.schema([("a", kind)]))
+
+
+@pytest.mark.parametrize("text", ["1e400", '"\\ud800"', "01", "-01", ".5", "5.", "+5", "0x10", "tru", "[1,]", '"\n"', "/**/1", "-0",
+                                  "12345678901234567890123", '{"x":1,"x":2}'])  # fmt: skip
+def test_a_table_takes_and_gives_what_the_serde_does(text: str) -> None:
+    batch = json_batch(f'{{"a":{text}}}'.encode())
+    try:
+        messages = batch.messages()
+    except SerdeError as error:
+        with pytest.raises(SerdeError, match="cannot decode this message"):
+            json_batch(f'{{"a":{text}}}'.encode()).table()
+        assert "cannot decode" in str(error)
+        return
+    try:
+        assert batch.table().to_pylist() == messages
+    except SerdeError as error:
+        assert "give table() a schema" in str(error) and "12345678901234567890123" in text
+
+
 @pytest.mark.parametrize("values", [[2**63], [2**53 + 1, 1.5], [{"deep": [2**64 - 1]}]])
 def test_no_whole_number_is_rounded_without_a_word(values: list[Any]) -> None:
     with pytest.raises(SerdeError, match="give table\\(\\) a schema"):
@@ -148,7 +229,10 @@ def test_no_whole_number_is_rounded_without_a_word(values: list[Any]) -> None:
 def test_a_schema_says_which_fields_with_which_types() -> None:
     schema = pa.schema([("n", pa.float64()), ("gone", pa.string())])
     for messages in ([b'{"n":1,"x":2}', None], [b'{"n":1,"x":2}', b"null"]):
-        assert json_batch(*messages).table(schema=schema).to_pydict() == {"n": [1.0, None], "gone": [None, None]}
+        assert json_batch(*messages).table(schema=schema).to_pydict() == {
+            "n": [1.0, None],
+            "gone": [None, None],
+        }
 
 
 def test_values_that_are_not_of_one_type_make_no_table() -> None:
@@ -169,7 +253,9 @@ def test_columns_beside_the_fields_lack_what_was_left_out() -> None:
     batch = json_batch(b'{"n":1}', b"{", b'{"n":3}', undecodable=lambda raw, error: None)
     assert batch.table("key").to_pydict() == {"key": [b"k0", b"k2"], "n": [1, 3]}
     assert (len(batch), batch.to_arrow().num_rows) == (3, 3)
-    assert json_batch(b"{", b"[", undecodable=lambda raw, error: None).table("offset", "key").to_pylist() == []
+    assert (
+        json_batch(b"{", b"[", undecodable=lambda raw, error: None).table("offset", "key").to_pylist() == []
+    )
 
 
 def test_messages_without_fields_are_rows_all_the_same() -> None:
@@ -192,7 +278,11 @@ class Part:
 
 def test_messages_of_a_type_have_its_fields() -> None:
     serde = MsgspecSerde(msgspec.json, Reading)
-    messages = [b'{"sensor":"a","at":"2024-01-01T10:00:00Z"}', None, b'{"sensor":"b","parts":[{"value":1.5}]}']
+    messages = [
+        b'{"sensor":"a","at":"2024-01-01T10:00:00Z"}',
+        None,
+        b'{"sensor":"b","parts":[{"value":1.5}]}',
+    ]
     table = MessageBatch([lists([(None, None, message, None) for message in messages])], None, serde).table()
     assert table.to_pylist() == [
         {"sensor": "a", "at": dt.datetime(2024, 1, 1, 10, tzinfo=dt.UTC), "parts": []},
@@ -215,7 +305,9 @@ def test_keys_and_messages_are_decoded_each_by_its_serde() -> None:
 def test_what_cannot_be_decoded_names_its_place_and_what_stands_before_it_is_given() -> None:
     batch = json_batch(b"1", b"{", b"3")
     seen = []
-    with pytest.raises(SerdeError, match=r"log\.in\.0@1, key b'k1': cannot decode this message: JSONDecodeError"):
+    with pytest.raises(
+        SerdeError, match=r"log\.in\.0@1, key b'k1': cannot decode this message: JSONDecodeError"
+    ):
         for envelope in batch:
             seen.append(envelope.message)
     assert seen == [1]
@@ -252,7 +344,9 @@ def test_a_batch_to_try_a_task_out_with() -> None:
 
 
 def test_objects_that_make_no_column_can_still_be_gone_over() -> None:
-    batch = MessageBatch.of([IncomingMessageEnvelope(P0, "0", None, {"n": 1}), IncomingMessageEnvelope(P0, "1", None, "text")])
+    batch = MessageBatch.of(
+        [IncomingMessageEnvelope(P0, "0", None, {"n": 1}), IncomingMessageEnvelope(P0, "1", None, "text")]
+    )
     with pytest.raises(SerdeError, match="go over the batch one by one"):
         batch.to_arrow()
     assert batch.messages() == [{"n": 1}, "text"]

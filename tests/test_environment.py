@@ -1,4 +1,5 @@
-"""environment.yml is for conda and cannot be run everywhere, so that it could go stale unseen: it is held to pyproject.toml here."""
+"""environment.yml is for conda and cannot be run everywhere, so that it could go stale unseen: it is held to
+pyproject.toml here."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ def conda() -> dict[str, Any]:
 
 def conda_packages(conda: dict[str, Any]) -> dict[str, str]:
     """What conda itself installs: name -> version."""
-    found = (re.fullmatch(r"([a-z0-9-]+)(.*)", line) for line in conda["dependencies"] if isinstance(line, str))
+    found = (
+        re.fullmatch(r"([a-z0-9-]+)(.*)", line) for line in conda["dependencies"] if isinstance(line, str)
+    )
     return {match[1]: match[2] for match in found if match}
 
 
@@ -55,7 +58,9 @@ def test_conda_brings_what_pip_cannot(conda: dict[str, Any]) -> None:
     assert conda_packages(conda) == {"python": ">=3.11", "openjdk": "=17", "maven": "", "pip": ""}
 
 
-def test_pip_installs_this_checkout_and_every_version_stands_in_pyproject_alone(project: dict[str, Any], conda: dict[str, Any]) -> None:
+def test_pip_installs_this_checkout_and_every_version_stands_in_pyproject_alone(
+    project: dict[str, Any], conda: dict[str, Any]
+) -> None:
     (line,) = pip_lines(conda)
     match = re.fullmatch(r"-e \.\[([a-z,]+)\]", line)
     assert match, f"{line!r}: versions belong into pyproject.toml"

@@ -24,10 +24,13 @@ def test_what_is_compiled_is_there() -> None:
 
 
 def test_nothing_inherits_from_what_is_compiled_and_that_holds_no_structs() -> None:
-    """A class of plain Python cannot inherit from a compiled one; and mypyc passes over the arguments of a Struct's definition."""
+    """A class of plain Python cannot inherit from a compiled one; and mypyc passes over the arguments of a
+    Struct's definition."""
     compiled = {each.name for path in hot() for each in classes(path)}
     assert compiled
     for path in [*CHECKOUT.glob("streambench/**/*.py"), *CHECKOUT.glob("magics/**/*.py")]:
         for each in classes(path):
             assert compiled.isdisjoint(map(ast.unparse, each.bases)), f"{path}: {each.name}"
-    assert [each.name for path in hot() for each in classes(path) if "Struct" in map(ast.unparse, each.bases)] == []
+    assert [
+        each.name for path in hot() for each in classes(path) if "Struct" in map(ast.unparse, each.bases)
+    ] == []

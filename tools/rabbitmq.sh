@@ -2,7 +2,7 @@
 # rabbitmq.sh find   prints the path of a rabbitmq-server that tests can start; exit 1 where there is none
 # rabbitmq.sh get    the same, and unpacks Debian's into .tools/rabbitmq where there is none
 #
-# STREAMBENCH_RABBITMQ names another one. This looks where streambench.testing.rabbitmq does, before there is a Python to ask. The
+# STREAMBENCH_RABBITMQ names another one. This looks where streambench.testing.brokers.rabbitmq does, before there is a Python to ask. The
 # package is unpacked, not installed: installing it would start a service on all addresses of this machine.
 set -eu
 

@@ -1,10 +1,13 @@
-"""A job that has everything which a crash could get wrong: two inputs, windows, a store with a changelog, commits that tasks ask for.
+"""A job that has everything which a crash could get wrong: two inputs, windows, a store with a changelog,
+commits that tasks ask for.
 
-Its outputs do not depend on the order in which inputs take turns, nor on when windows are: each user is counted, from 1 on, and the
-numbers of each input partition are summed in threes. So whatever happened on the way can be compared with an undisturbed run.
+Its outputs do not depend on the order in which inputs take turns, nor on when windows are: each user is
+counted, from 1 on, and the numbers of each input partition are summed in threes. So whatever happened on the
+way can be compared with an undisturbed run.
 
-As a program, ``python -m tests.faults.job`` reads lines of JSON, ``[directory, guarantee, step]``. For each of them it forks a process that
-runs the job and dies of a SIGKILL at that step, and prints its exit code: what is killed is a process, but has not to import everything.
+As a program, ``python -m tests.faults.job`` reads lines of JSON, ``[directory, guarantee, step]``. For each
+of them it forks a process that runs the job and dies of a SIGKILL at that step, and prints its exit code:
+what is killed is a process, but has not to import everything.
 """
 
 from __future__ import annotations
@@ -18,13 +21,14 @@ from typing import Any
 import msgspec
 import orjson
 
-from streambench.checkpoint.choice import checkpoint_manager
+from streambench.checkpoint.factory import checkpoint_manager
 from streambench.config import Config
 from streambench.container.container import Container
 from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream
 from streambench.system.log import open_log
 from streambench.task import MessageCollector, StreamTask, TaskContext, TaskCoordinator
 from streambench.testing import ManualClock
+from streambench.testing.calls import CallObserver
 from tests.faults.steps import Steps, kill_9
 
 COUNTS, SUMS = SystemStream("log", "counts"), SystemStream("log", "sums")
@@ -32,6 +36,7 @@ INPUTS = ("clicks", "views")
 PARTITIONS = 2
 _GROUP = 2
 _WINDOW_MS = 30
+LEASE_MS = 30_000
 
 
 def task(clock: ManualClock) -> type[StreamTask]:
@@ -42,7 +47,9 @@ def task(clock: ManualClock) -> type[StreamTask]:
             self.state = context.store("state")
             self.name = context.task_name
 
-        def process(self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        def process(
+            self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+        ) -> None:
             user, number = envelope.message["user"], envelope.message["n"]
             count = 1 + (self.state.get(user) or 0)
             self.state.put(user, count)
@@ -69,13 +76,22 @@ def task(clock: ManualClock) -> type[StreamTask]:
 def config(directory: Path, guarantee: str) -> Config:
     return Config(
         {
-            "job.name": "sums", "task.inputs": [f"log.{name}" for name in INPUTS], "task.processing.guarantee": guarantee,
-            "task.window.ms": _WINDOW_MS, "task.commit.ms": 50, "task.checkpoint.history": 2, "stores.state.factory": "memory",
-            "systems.log.samza.factory": "log", "systems.log.path": directory, "systems.log.samza.offset.default": "oldest",
-            "systems.log.samza.msg.serde": "json", "systems.log.samza.key.serde": "string",
+            "job.name": "sums",
+            "task.inputs": [f"log.{name}" for name in INPUTS],
+            "task.processing.guarantee": guarantee,
+            "task.window.ms": _WINDOW_MS,
+            "task.commit.ms": 50,
+            "task.checkpoint.history": 2,
+            "stores.state.factory": "memory",
+            "systems.log.samza.factory": "log",
+            "systems.log.path": directory,
+            "systems.log.samza.offset.default": "oldest",
+            "systems.log.samza.msg.serde": "json",
+            "systems.log.samza.key.serde": "string",
             "systems.log.streams.counts.partitions": 2,
+            "systems.log.lock.lease.ms": LEASE_MS,
         }
-    )  # fmt: skip
+    )
 
 
 def prepare(directory: Path, messages: int) -> None:
@@ -91,7 +107,9 @@ def prepare(directory: Path, messages: int) -> None:
 def run(directory: Path, guarantee: str, steps: Steps) -> None:
     """Run the job to the end of its inputs and of its windows."""
     clock = ManualClock()
-    container = Container(config(directory, guarantee), task(clock), clock=clock, observer=steps.event)
+    container = Container(
+        config(directory, guarantee), task(clock), clock=clock, observer=CallObserver(steps.event)
+    )
     try:
         with steps:
             container.start()
@@ -104,7 +122,8 @@ def run(directory: Path, guarantee: str, steps: Steps) -> None:
 
 
 class Found(msgspec.Struct):
-    """What a run left: per stream, partition and key the messages in order; the state and the offsets as of the last checkpoints."""
+    """What a run left: per stream, partition and key the messages in order; the state and the offsets as of
+    the last checkpoints."""
 
     outputs: dict[tuple[str, int, str], list[Any]]
     state: dict[str, Any]
@@ -115,9 +134,13 @@ def found(directory: Path, guarantee: str) -> Found:
     outputs: dict[tuple[str, int, str], list[Any]] = {}
     with open_log(directory) as streams:
         for stream in (COUNTS, SUMS):
-            for partition in range(streams.stream(stream.stream).partitions if stream.stream in streams.streams() else 0):
+            for partition in range(
+                streams.stream(stream.stream).partitions if stream.stream in streams.streams() else 0
+            ):
                 for key, message in _rows(streams.partition(stream.stream, partition)):
-                    outputs.setdefault((stream.stream, partition, key), []).append(orjson.loads(message or b"null"))
+                    outputs.setdefault((stream.stream, partition, key), []).append(
+                        orjson.loads(message or b"null")
+                    )
         manager = checkpoint_manager(config(directory, guarantee), "sums-1")
         last = manager.read_last()
         state: dict[str, Any] = {}
@@ -128,17 +151,23 @@ def found(directory: Path, guarantee: str) -> Found:
                     state.pop(f"{name} {key}", None)
                 else:
                     state[f"{name} {key}"] = orjson.loads(value)
-    return Found(outputs, state, {str(ssp): offset for each in last.values() for ssp, offset in each.offsets.items()})
+    return Found(
+        outputs, state, {str(ssp): offset for each in last.values() for ssp, offset in each.offsets.items()}
+    )
 
 
 def _rows(partition: Any, end: int | None = None) -> list[tuple[str, bytes | None]]:
     rows = [row for batch in partition.read(0) for row in batch.to_pylist()]
-    return [((row["key"] or b"").decode(), row["value"]) for row in rows if end is None or row["offset"] < end]
+    return [
+        ((row["key"] or b"").decode(), row["value"]) for row in rows if end is None or row["offset"] < end
+    ]
 
 
 def missing(there: Mapping[Any, list[Any]], expected: Mapping[Any, list[Any]]) -> dict[Any, list[Any]]:
     """Per key, what should be there and is not."""
-    lost = {key: [each for each in wanted if each not in there.get(key, [])] for key, wanted in expected.items()}
+    lost = {
+        key: [each for each in wanted if each not in there.get(key, [])] for key, wanted in expected.items()
+    }
     return {key: each for key, each in lost.items() if each}
 
 

@@ -1,8 +1,10 @@
-"""Steps: everything by which a process changes a disk, and everything a container tells its observer, counted one by one.
+"""Steps: everything by which a process changes a disk, and everything a container tells its observer, counted
+one by one.
 
-At a chosen step the process dies: the step does not happen, or (a write) half of it does, and nothing happens after it. In this process a
-death is an exception that no ``except Exception`` holds up, after which every further step dies as well, so that nothing can be cleaned up;
-in a process of its own it may be a real SIGKILL.
+At a chosen step the process dies: the step does not happen, or (a write) half of it does, and nothing happens
+after it. In this process a death is an exception that no ``except Exception`` holds up, after which every
+further step dies as well, so that nothing can be cleaned up; in a process of its own it may be a real
+SIGKILL.
 """
 
 from __future__ import annotations
@@ -27,13 +29,16 @@ def kill_9() -> None:
 
 
 class Steps:
-    """Within a ``with`` block, the functions of ``os`` that change a disk are counted, and the process dies at one of them.
+    """Within a ``with`` block, the functions of ``os`` that change a disk are counted, and the process dies
+    at one of them.
 
-    ``at``: the number of the deadly step, counted from 1; None: nobody dies. ``torn``: half of a deadly write happens. ``die``: what
-    death is. ``names`` tells the steps so far.
+    ``at``: the number of the deadly step, counted from 1; None: nobody dies. ``torn``: half of a deadly write
+    happens. ``die``: what death is. ``names`` tells the steps so far.
     """
 
-    def __init__(self, at: int | None = None, *, torn: bool = False, die: Callable[[], object] | None = None) -> None:
+    def __init__(
+        self, at: int | None = None, *, torn: bool = False, die: Callable[[], object] | None = None
+    ) -> None:
         self.names: list[str] = []
         self._at = at
         self._torn = torn
@@ -46,7 +51,9 @@ class Steps:
             setattr(os, name, self._guarded(name))
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for name, real in self._real.items():
             setattr(os, name, real)
 

@@ -1,4 +1,5 @@
-"""A crash at every step of a job in turn: what the next start makes of it equals an undisturbed run, or misses nothing of it."""
+"""A crash at every step of a job in turn: what the next start makes of it equals an undisturbed run, or
+misses nothing of it."""
 
 from __future__ import annotations
 
@@ -64,7 +65,9 @@ class Campaign:
         else:
             assert not missing(there.outputs, self.undisturbed.outputs), what
             assert (there.state, there.offsets) == (self.undisturbed.state, self.undisturbed.offsets), what
-        kept = [path for path in self.directory.rglob("_jobs/**/*.json") if not path.read_bytes().endswith(b"}\n")]
+        kept = [
+            path for path in self.directory.rglob("_jobs/**/*.json") if not path.read_bytes().endswith(b"}\n")
+        ]
         assert not kept, f"{what}: effects that were applied are not kept"
 
 
@@ -75,27 +78,34 @@ def campaign(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 def test_the_job_does_all_that_a_crash_could_get_wrong(campaign: Campaign) -> None:
     steps = Counter(campaign.steps)
-    assert min(steps[name] for name in ("init", "process", "window", "send", "commit", "link", "fsync", "pwrite")) > 1
+    assert (
+        min(
+            steps[name] for name in ("init", "process", "window", "send", "commit", "link", "fsync", "pwrite")
+        )
+        > 1
+    )
     assert len(campaign.undisturbed.outputs) == 8
     assert set(campaign.undisturbed.offsets.values()) == {str(MESSAGES - 1)}
     if campaign.guarantee == "exactly-once":
         assert steps["ftruncate"] > 1
 
 
-def test_a_crash_at_every_step(campaign: Campaign) -> None:
+def test_a_crash_at_every_step(campaign: Campaign, progress: Callable[[], None]) -> None:
     # What is at least once has fewer ways to go wrong: there, every third step is enough for each day.
     every = 3 if campaign.guarantee == "at-least-once" and not SOAK else 1
     for at, name in list(enumerate(campaign.steps, start=1))[::every]:
         for torn in (False, True) if name in ("write", "pwrite") else (False,):
+            progress()
             campaign.begin()
             assert campaign.dies(at, torn=torn)
             campaign.goes_on(f"died at step {at} ({name}{', torn' if torn else ''})")
 
 
-def test_one_crash_after_another(campaign: Campaign) -> None:
+def test_one_crash_after_another(campaign: Campaign, progress: Callable[[], None]) -> None:
     """Whoever starts after a crash dies as well, again and again, at steps that chance chooses."""
     chance = random.Random(7)
     for _ in range(200 if SOAK else 5):
+        progress()
         campaign.begin()
         deaths = []
         while len(deaths) < 20:
@@ -105,11 +115,15 @@ def test_one_crash_after_another(campaign: Campaign) -> None:
         campaign.goes_on(f"died at steps {deaths}")
 
 
-def test_a_crash_after_which_the_guarantee_is_another(campaign: Campaign) -> None:
-    """The last commit of a run that was exactly once is finished by one that is not, and the other way round."""
+def test_a_crash_after_which_the_guarantee_is_another(
+    campaign: Campaign, progress: Callable[[], None]
+) -> None:
+    """The last commit of a run that was exactly once is finished by one that is not, and the other way round.
+    """
     chance = random.Random(8)
     other = GUARANTEES[1 - GUARANTEES.index(campaign.guarantee)]
     for _ in range(300 if SOAK else 10):
+        progress()
         campaign.begin()
         first, second = (chance.randrange(1, len(campaign.steps)) for _ in range(2))
         campaign.dies(first)
@@ -118,14 +132,17 @@ def test_a_crash_after_which_the_guarantee_is_another(campaign: Campaign) -> Non
         there = found(campaign.directory, campaign.guarantee)
         what = f"died at {first}, then ({other}) at {second}"
         assert not missing(there.outputs, campaign.undisturbed.outputs), what
-        assert (there.state, there.offsets) == (campaign.undisturbed.state, campaign.undisturbed.offsets), what
+        assert (there.state, there.offsets) == (campaign.undisturbed.state, campaign.undisturbed.offsets), (
+            what
+        )
 
 
-def test_a_real_kill_9(campaign: Campaign) -> None:
+def test_a_real_kill_9(campaign: Campaign, progress: Callable[[], None]) -> None:
     steps = range(1, len(campaign.steps) + 1)
     chosen = steps if SOAK else random.Random(9).sample(steps, 2)
     with _processes() as killed:
         for at in chosen:
+            progress()
             campaign.begin()
             assert killed(campaign, at) == -signal.SIGKILL
             campaign.goes_on(f"killed at step {at}")
@@ -136,8 +153,11 @@ def _processes() -> Iterator[Callable[[Campaign, int], int]]:
     """Gives what runs the job of a campaign in a process that dies at a step, and returns its exit code."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.faults.job"],
-        cwd=CHECKOUT, env={**os.environ, "PYTHONPATH": str(CHECKOUT)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    )  # fmt: skip
+        cwd=CHECKOUT,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
     assert process.stdin is not None and process.stdout is not None
 
     def killed(campaign: Campaign, at: int) -> int:

@@ -1,4 +1,5 @@
-"""A job with a thousand connections, among them some that mean harm: the others are served, and memory stays bounded."""
+"""A job with a thousand connections, among them some that mean harm: the others are served, and memory stays
+bounded."""
 
 from __future__ import annotations
 
@@ -53,7 +54,9 @@ class Copies:
 
 
 def framed(message: bytes) -> bytes:
-    return EnvelopeFraming(SystemStream("t", "in"), 1 << 30).frame(OutgoingMessageEnvelope(SystemStream("t", "in"), message), None, message)
+    return EnvelopeFraming(SystemStream("t", "in"), 1 << 30).frame(
+        OutgoingMessageEnvelope(SystemStream("t", "in"), message), None, message
+    )
 
 
 @contextmanager
@@ -65,7 +68,9 @@ def job(directory: Path) -> Iterator[tuple[psutil.Process, int]]:
     command = [sys.executable, "-m", "streambench", "run", "job.properties", "--quiet"]
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
     with (directory / "errors.txt").open("wb") as errors:
-        process = subprocess.Popen(command, cwd=directory, env=environment, stdout=subprocess.DEVNULL, stderr=errors)
+        process = subprocess.Popen(
+            command, cwd=directory, env=environment, stdout=subprocess.DEVNULL, stderr=errors
+        )
     try:
         yield psutil.Process(process.pid), port
         assert process.poll() is None, (directory / "errors.txt").read_text()
@@ -118,7 +123,9 @@ def test_a_thousand_are_served_and_those_that_mean_harm_do_none(tmp_path: Path) 
         served(good[1:], 1)
         most = process.memory_info().rss
 
-        unfinished, oversized, malformed, silent = ([connected(port) for _ in range(HARMFUL)] for _ in range(4))
+        unfinished, oversized, malformed, silent = (
+            [connected(port) for _ in range(HARMFUL)] for _ in range(4)
+        )
         for sock in unfinished:
             sent(sock, framed(bytes(MOST - 100))[:-1])
         for sock in oversized:
@@ -148,7 +155,8 @@ def test_a_thousand_are_served_and_those_that_mean_harm_do_none(tmp_path: Path) 
         for sock in (*good, *oversized, *malformed, *silent, big):
             sock.close()
         most = max(most, process.memory_info().rss)
-    # A little for each connection, as much as is allowed for what is unfinished, and what Python keeps for itself.
+    # A little for each connection, as much as is allowed for what is unfinished, and what Python keeps for
+    # itself.
     allowed = UNFINISHED + HARMFUL * 33_000 + (GOOD + 4 * HARMFUL) * 6_000 + 50_000_000
     assert most - before < allowed < HARMFUL * MOST, (before, most)
     assert "Traceback" not in (tmp_path / "errors.txt").read_text()

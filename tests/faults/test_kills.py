@@ -1,4 +1,5 @@
-"""Real container processes under load are killed again and again, at moments that chance chooses: nothing is missing, nothing double."""
+"""Real container processes under load are killed again and again, at moments that chance chooses: nothing is
+missing, nothing double."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import random
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,8 @@ systems.log.streams.out.partitions=3
 
 
 class Sender:
-    """Appends messages to the input without a pause: of each user the numbers 0, 1, 2..., in a partition of his own choice."""
+    """Appends messages to the input without a pause: of each user the numbers 0, 1, 2..., in a partition of
+    his own choice."""
 
     def __init__(self, directory: Path) -> None:
         self.numbers = [0] * USERS
@@ -103,15 +105,22 @@ class Runs:
         return [sys.executable, "-m", "streambench", "run", "job.properties", "--quiet", *options]
 
     def surroundings(self) -> dict[str, Any]:
-        return {"cwd": self._directory, "env": {**os.environ, "PYTHONPATH": str(CHECKOUT)}, "stderr": self._errors}
+        return {
+            "cwd": self._directory,
+            "env": {**os.environ, "PYTHONPATH": str(CHECKOUT)},
+            "stderr": self._errors,
+        }
 
     def kill_one(self) -> None:
-        """Let the job do a little (or nothing), and kill a container, or the process that started them, or all of them."""
+        """Let the job do a little (or nothing), and kill a container, or the process that started them, or
+        all of them."""
         process = self._running()
         victims = self._chance.choice(("container", "starter", "all"))
         if not self._progress(process, self._chance.choice((0, 1, 5, 50, 200))):
             return
-        children = [each for each in psutil.Process(process.pid).children() if each.status() != psutil.STATUS_ZOMBIE]
+        children = [
+            each for each in psutil.Process(process.pid).children() if each.status() != psutil.STATUS_ZOMBIE
+        ]
         if victims == "container":
             targets = [each.pid for each in self._chance.sample(children, min(1, len(children)))]
         else:
@@ -129,7 +138,9 @@ class Runs:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-        subprocess.run(self.command("--until", "caught-up"), **self.surroundings(), stdout=subprocess.DEVNULL, check=True)
+        subprocess.run(
+            self.command("--until", "caught-up"), **self.surroundings(), stdout=subprocess.DEVNULL, check=True
+        )
         self._errors.close()
 
     def _running(self) -> subprocess.Popen[bytes]:
@@ -168,16 +179,19 @@ def outputs(directory: Path) -> dict[str, list[list[int]]]:
     return found
 
 
-@pytest.mark.timeout(14_400 if SOAK else 600)
 @pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
-def test_a_job_whose_processes_are_killed_all_the_time(tmp_path: Path, guarantee: str) -> None:
+def test_a_job_whose_processes_are_killed_all_the_time(
+    tmp_path: Path, guarantee: str, progress: Callable[[], None]
+) -> None:
     (tmp_path / "task.py").write_text(TASK)
     (tmp_path / "job.properties").write_text(PROPERTIES.format(guarantee=guarantee))
     sender = Sender(tmp_path / "streams")
     runs = Runs(tmp_path, random.Random(11))
     with sender.sending():
         while len(runs.kills) < KILLS:
+            progress()
             runs.kill_one()
+    progress()
     runs.finish()
 
     errors = (tmp_path / "errors.txt").read_text()

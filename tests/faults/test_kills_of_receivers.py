@@ -1,5 +1,5 @@
-"""A job that receives over TCP is killed again and again, at moments that chance chooses: whoever sends until it is acknowledged loses
-nothing."""
+"""A job that receives over TCP is killed again and again, at moments that chance chooses: whoever sends until
+it is acknowledged loses nothing."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ class Sender:
     def __init__(self, port: int) -> None:
         self.safe = 0
         self.registry = MetricsRegistry()
-        settings = config(streams__lines__connect=str(port), streams__lines__partitions=2, connect__timeout__ms=60_000)
+        settings = config(
+            streams__lines__connect=str(port), streams__lines__partitions=2, connect__timeout__ms=60_000
+        )
         self._producer = TcpSystemFactory().get_producer("t", settings, self.registry)
         self._stopping = threading.Event()
         self._moved = threading.Condition()
@@ -72,7 +74,9 @@ class Sender:
             while not self._stopping.is_set():
                 for _ in range(chance.choice((1, 10, 500, 3000))):
                     for partition in range(2):
-                        self._producer.send("s", OutgoingMessageEnvelope(STREAM, b"%d" % next_one, partition=partition))
+                        self._producer.send(
+                            "s", OutgoingMessageEnvelope(STREAM, b"%d" % next_one, partition=partition)
+                        )
                     next_one += 1
                 self._producer.flush("s")
                 with self._moved:
@@ -109,7 +113,9 @@ def test_what_is_sent_until_it_is_acknowledged_is_never_lost(tmp_path: Path, mor
 
     def started() -> subprocess.Popen[bytes]:
         environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
-        return subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=errors)
+        return subprocess.Popen(
+            command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=errors
+        )
 
     sender = Sender(port)
     with sender.sending():
@@ -147,7 +153,9 @@ def _killed_in_the_end(start: Callable[[], subprocess.Popen[bytes]]) -> Iterator
 def _outputs(directory: Path) -> list[list[int]]:
     with open_log(directory / "streams") as streams:
         batches = [streams.partition("out", number).cursor(0).read(1 << 30) for number in range(2)]
-        return [[int(value) for batch in each for value in batch.column("value").to_pylist()] for each in batches]
+        return [
+            [int(value) for batch in each for value in batch.column("value").to_pylist()] for each in batches
+        ]
 
 
 def _wait_until(condition: Callable[[], object]) -> None:

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 import streambench as sb
-from streambench.container.writer import writing
+from streambench.container.outputs.direct_writer import writing
 from streambench.system.systems import Systems
 from tests.job.project import Project
 from tests.surroundings import SOAK
@@ -30,7 +30,8 @@ from streambench.system.api import SystemAdmin, SystemConsumer, SystemFactory
 
 
 class Slow(sb.StreamTask):
-    # After every message (or every few of them) it says so in the pipe "reached" and waits until somebody writes to the pipe "gate".
+    # After every message (or every few of them) it says so in the pipe "reached" and waits until somebody
+    # writes to the pipe "gate".
     def init(self, context):
         self.reached, self.gate = os.open("reached", os.O_WRONLY), os.open("gate", os.O_RDONLY)
         self.seen = 0
@@ -100,7 +101,9 @@ def fill(config: sb.Config) -> None:
     systems.create(stream, 1)
     message = b"x" * SIZE
     with writing(systems, stream, 1, "test") as writer:
-        writer.send((sb.OutgoingMessageEnvelope(stream, message) for _ in range(MESSAGES)), flush_every=100_000)
+        writer.send(
+            (sb.OutgoingMessageEnvelope(stream, message) for _ in range(MESSAGES)), flush_every=100_000
+        )
     systems.close()
 
 
@@ -126,8 +129,15 @@ def test_the_memory_of_a_slow_task_stays_flat_whatever_waits(project: Project, s
             job.communicate()
     settled = sizes[len(sizes) // 5]
     if SOAK:
-        print(f"\n{system}: {len(sizes)} looks while {AT_ONCE * len(sizes):,} of {MESSAGES:,} messages were processed: ", end="")
-        print(f"{settled >> 20} MiB after a fifth of the time, {max(sizes) >> 20} MiB at most, {sizes[-1] >> 20} MiB at the end")
+        print(
+            f"\n{system}: {len(sizes)} looks while {AT_ONCE * len(sizes):,} of {MESSAGES:,} messages were "
+            "processed: ",
+            end="",
+        )
+        print(
+            f"{settled >> 20} MiB after a fifth of the time, {max(sizes) >> 20} MiB at most, "
+            f"{sizes[-1] >> 20} MiB at the end"
+        )
     assert max(sizes) - settled < GROWTH
     # What waits is several times as much as what may be added.
     assert (MESSAGES - AT_ONCE * len(sizes)) * SIZE > 2 * GROWTH

@@ -1,4 +1,5 @@
-"""A holder that is thought dead and is not: it loses the race for the next record, and what it has committed is there once."""
+"""A holder that is thought dead and is not: it loses the race for the next record, and what it has committed
+is there once."""
 
 from __future__ import annotations
 
@@ -14,9 +15,9 @@ from subprocess import TimeoutExpired
 import pytest
 
 from streambench.checkpoint.api import Checkpoint
-from streambench.checkpoint.choice import checkpoint_manager
-from streambench.checkpoint.effects import Applier, Effects
+from streambench.checkpoint.factory import checkpoint_manager
 from streambench.checkpoint.journal import JournalCheckpointManager
+from streambench.checkpoint.pending_writes import PendingWrites, PendingWritesApplier
 from streambench.config import Config
 from streambench.errors import CheckpointError, ConfigError, ReplacedError
 from streambench.metrics.registry import MetricsRegistry
@@ -39,7 +40,9 @@ def config(tmp_path: Path) -> Config:
 
 def outputs(config: Config) -> list[bytes]:
     with open_log(config["systems.log.path"]) as streams:
-        return [value for batch in streams.partition("out", 0).read(0) for value in batch["value"].to_pylist()]
+        return [
+            value for batch in streams.partition("out", 0).read(0) for value in batch["value"].to_pylist()
+        ]
 
 
 class Holder:
@@ -48,9 +51,11 @@ class Holder:
     def __init__(self, config: Config, generation: int, container: int = 0, *, apply: bool = True) -> None:
         self.manager = checkpoint_manager(config, "job-1")
         assert isinstance(self.manager, JournalCheckpointManager)
-        self.waiting: list[Effects] = []
+        self.waiting: list[PendingWrites] = []
         self._producer = Systems(config).producer("log", MetricsRegistry())
-        self.applier = Applier(self._producer_of) if apply else _Sleeping(self._producer_of, self.waiting)
+        self.applier = (
+            PendingWritesApplier(self._producer_of) if apply else _Sleeping(self._producer_of, self.waiting)
+        )
         self.manager.claim(generation, container, now_ms=0)
 
     def commit(self, *values: bytes, task: str = "a") -> None:
@@ -60,18 +65,18 @@ class Holder:
     def wake(self) -> None:
         """Apply at last what was committed."""
         for effects in self.waiting:
-            Applier(self._producer_of).apply(effects)
+            PendingWritesApplier(self._producer_of).apply(effects)
 
     def _producer_of(self, system: str) -> SystemProducer:
         return self._producer
 
 
-class _Sleeping(Applier):
-    def __init__(self, producer_of: object, waiting: list[Effects]) -> None:
+class _Sleeping(PendingWritesApplier):
+    def __init__(self, producer_of: object, waiting: list[PendingWrites]) -> None:
         super().__init__(producer_of)  # type: ignore[arg-type]
         self._waiting = waiting
 
-    def apply(self, effects: Effects) -> None:
+    def apply(self, effects: PendingWrites) -> None:
         self._waiting.append(effects)
         raise TimeoutError("asleep")
 
@@ -92,7 +97,9 @@ def asleep(config: Config, generation: int, *values: bytes, container: int = 0, 
     return holder
 
 
-def test_what_was_committed_and_not_applied_is_applied_by_the_next_holder_and_only_once(config: Config) -> None:
+def test_what_was_committed_and_not_applied_is_applied_by_the_next_holder_and_only_once(
+    config: Config,
+) -> None:
     zombie = asleep(config, opened(config, {0: ["a"]}), b"1", b"2")
     assert outputs(config) == []
     holder = Holder(config, 1)
@@ -105,7 +112,10 @@ def test_what_was_committed_and_not_applied_is_applied_by_the_next_holder_and_on
 
 def test_a_new_start_with_other_containers_finishes_what_all_the_old_ones_left(config: Config) -> None:
     generation = opened(config, {0: ["a"], 1: ["b"], 2: ["c"]})
-    zombies = [asleep(config, generation, task.encode(), container=number, task=task) for number, task in enumerate("abc")]
+    zombies = [
+        asleep(config, generation, task.encode(), container=number, task=task)
+        for number, task in enumerate("abc")
+    ]
     generation = opened(config, {0: ["a", "b", "c"]})
     assert sorted(outputs(config)) == [b"a", b"b", b"c"]
     Holder(config, generation).commit(b"d")
@@ -124,7 +134,10 @@ def test_a_rewind_finishes_the_last_commit_first(config: Config) -> None:
 def test_a_zombie_that_did_not_commit_in_time_does_not_commit_at_all(config: Config) -> None:
     zombie = Holder(config, opened(config, {0: ["a"]}))
     Holder(config, 1)
-    with pytest.raises(ReplacedError, match=r"container 0: the container was started again .* and goes on there; this one must stop"):
+    with pytest.raises(
+        ReplacedError,
+        match=r"container 0: the container was started again .* and goes on there; this one must stop",
+    ):
         zombie.commit(b"1")
     assert outputs(config) == []
 
@@ -137,7 +150,9 @@ def test_a_zombie_can_tell_before_it_commits(config: Config) -> None:
         zombie.manager.check()
 
 
-def test_who_takes_over_from_the_living_says_so_and_from_the_dead_does_not(config: Config, caplog: pytest.LogCaptureFixture) -> None:
+def test_who_takes_over_from_the_living_says_so_and_from_the_dead_does_not(
+    config: Config, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.WARNING)
     first = Holder(config, opened(config, {0: ["a"]}))
     first.commit(b"1")
@@ -150,12 +165,17 @@ def test_who_takes_over_from_the_living_says_so_and_from_the_dead_does_not(confi
     assert caplog.text == ""
 
 
-def test_effects_that_are_damaged_are_told_of_and_can_be_done_without(config: Config, caplog: pytest.LogCaptureFixture) -> None:
+def test_effects_that_are_damaged_are_told_of_and_can_be_done_without(
+    config: Config, caplog: pytest.LogCaptureFixture
+) -> None:
     asleep(config, opened(config, {0: ["a"]}), b"1")
     record = max(Path(config["systems.log.path"]).glob("_jobs/job-1/g1/c0/*.json"))
     data = record.read_bytes()
     record.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-    with pytest.raises(CheckpointError, match=rf"{record}, the last commit of a, holds outputs .* does not match its checksum") as raised:
+    with pytest.raises(
+        CheckpointError,
+        match=rf"{record}, the last commit of a, holds outputs .* does not match its checksum",
+    ) as raised:
         opened(config, {0: ["a"]})
     assert "rewind these tasks" in str(raised.value)
     manager = checkpoint_manager(config, "job-1")
@@ -167,7 +187,10 @@ def test_effects_that_are_damaged_are_told_of_and_can_be_done_without(config: Co
 def test_outputs_whose_stream_is_gone_say_what_to_do(config: Config) -> None:
     asleep(config, opened(config, {0: ["a"]}), b"1")
     shutil.rmtree(Path(config["systems.log.path"]) / "out")
-    with pytest.raises(CheckpointError, match=r"cannot be written to their streams: there is no stream log\.out .* start again; or rewind"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"cannot be written to their streams: there is no stream log\.out .* start again; or rewind",
+    ):
         opened(config, {0: ["a"]})
     with open_log(config["systems.log.path"]) as streams:
         streams.create("out")
@@ -177,7 +200,9 @@ def test_outputs_whose_stream_is_gone_say_what_to_do(config: Config) -> None:
 
 def test_outputs_for_a_system_that_is_no_longer_configured_say_which(config: Config, tmp_path: Path) -> None:
     asleep(config, opened(config, {0: ["a"]}), b"1")
-    renamed = Config({"job.name": "job", "systems.other.samza.factory": "log", "systems.other.path": tmp_path})
+    renamed = Config(
+        {"job.name": "job", "systems.other.samza.factory": "log", "systems.other.path": tmp_path}
+    )
     with pytest.raises(CheckpointError, match="there is no system 'log'") as raised:
         opened(renamed, {0: ["a"]})
     assert isinstance(raised.value.__cause__, ConfigError)
@@ -192,7 +217,9 @@ def test_the_journal_does_not_grow_with_what_passes_through_it(config: Config) -
     assert all(path.read_bytes().count(b"\n") == 1 for path in kept)
 
 
-def test_a_process_that_was_only_asleep_stops_when_it_wakes_and_everything_is_there_once(tmp_path: Path) -> None:
+def test_a_process_that_was_only_asleep_stops_when_it_wakes_and_everything_is_there_once(
+    tmp_path: Path,
+) -> None:
     project = Project(tmp_path)
     project.configure({"task.processing.guarantee": "exactly-once", "task.commit.ms": 20})
     project.fill(10)
@@ -216,7 +243,9 @@ def test_a_process_that_was_only_asleep_stops_when_it_wakes_and_everything_is_th
     assert project.outputs() == list(range(1, 21))
 
 
-def test_who_was_idle_stops_soon_when_it_is_started_elsewhere_and_does_not_take_itself_back(tmp_path: Path) -> None:
+def test_who_was_idle_stops_soon_when_it_is_started_elsewhere_and_does_not_take_itself_back(
+    tmp_path: Path,
+) -> None:
     project = Project(tmp_path)
     project.configure({"job.container.count": 2})
     project.fill(0)

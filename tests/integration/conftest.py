@@ -57,12 +57,17 @@ class Workplace:
     def start(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
         command = [sys.executable, "-m", "streambench", *arguments]
-        return subprocess.run(command, cwd=self.directory, env=environment, capture_output=True, text=True, check=False)
+        return subprocess.run(
+            command, cwd=self.directory, env=environment, capture_output=True, text=True, check=False
+        )
 
     def read(self, stream: str) -> dict[int, list[tuple[str | None, Any]]]:
         """Per partition, the keys and messages of a stream of the log."""
         return {
-            partition: [(None if each.key is None else each.key.decode(), each.message and json.loads(each.message)) for each in envelopes]
+            partition: [
+                (None if each.key is None else each.key.decode(), each.message and json.loads(each.message))
+                for each in envelopes
+            ]
             for partition, envelopes in self.raw(stream).items()
         }
 
@@ -82,7 +87,10 @@ class Workplace:
 
     def last(self, stream: str) -> dict[int, dict[str, Any]]:
         """Per partition, the last message of each key: what is in a store whose changelog this is."""
-        return {partition: {str(key): value for key, value in rows} for partition, rows in self.read(stream).items()}
+        return {
+            partition: {str(key): value for key, value in rows}
+            for partition, rows in self.read(stream).items()
+        }
 
     def checkpoints(self) -> dict[str, dict[str, str]]:
         """Per task and partition, the last offset that is committed."""

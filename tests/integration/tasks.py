@@ -1,4 +1,5 @@
-"""The tasks of these tests. They are copied beside the configuration of a job and loaded from there, as somebody's own would be."""
+"""The tasks of these tests. They are copied beside the configuration of a job and loaded from there, as
+a user's own would be."""
 
 from __future__ import annotations
 
@@ -12,12 +13,14 @@ ARRIVALS = sb.SystemStream("log", "arrivals")
 ZONES = sb.SystemStream("log", "zones")
 
 _REQUEST = re.compile(
-    r'(?P<host>\S+) \S+ \S+ \[(?P<day>[^:]+):(?P<hour>\d\d)[^\]]*\] "\S+ (?P<path>\S+) [^"]*" (?P<status>\d{3}) (?P<bytes>\d+|-)'
+    r'(?P<host>\S+) \S+ \S+ \[(?P<day>[^:]+):(?P<hour>\d\d)[^\]]*\] "\S+ (?P<path>\S+) [^"]*" '
+    r"(?P<status>\d{3}) (?P<bytes>\d+|-)"
 )
 
 
 class Weather(sb.StreamTask):
-    """Per airport and month: how many hours were reported, how many of them with a temperature, and the sum of these."""
+    """Per airport and month: how many hours were reported, how many of them with a temperature, and the sum
+    of these."""
 
     def init(self, context: sb.TaskContext) -> None:
         self.months = context.store("months")
@@ -45,7 +48,9 @@ class WebLog(sb.StreamTask):
         if found is None:
             raise ValueError("this is no request")
         hits, size = self.paths.get(found["path"]) or (0, 0)
-        self.paths.put(found["path"], (hits + 1, size + (0 if found["bytes"] == "-" else int(found["bytes"]))))
+        self.paths.put(
+            found["path"], (hits + 1, size + (0 if found["bytes"] == "-" else int(found["bytes"])))
+        )
         hour, status = f"{found['day']} {found['hour']}", f"{found['status'][0]}xx"
         counts = self.hours.get(hour) or {}
         counts[status] = counts.get(status, 0) + 1
@@ -64,11 +69,14 @@ class Zones(sb.StreamTask):
             self.zones[message["faa"]] = message["tzone"]
         else:
             zone = self.zones.get(message["origin"], "unknown")
-            collector.send(sb.OutgoingMessageEnvelope(ZONES, {"zone": zone, "delay": message["delay"]}, key=zone))
+            collector.send(
+                sb.OutgoingMessageEnvelope(ZONES, {"zone": zone, "delay": message["delay"]}, key=zone)
+            )
 
 
 class Delays(sb.StreamTask):
-    """Keeps the delays of each airport; sends how it stands, into the partition it came from, and on to the place where the flight goes."""
+    """Keeps the delays of each airport; sends how it stands, into the partition it came from, and on to the
+    place where the flight goes."""
 
     def init(self, context: sb.TaskContext) -> None:
         self.airports = context.store("airports")

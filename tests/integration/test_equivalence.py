@@ -1,4 +1,5 @@
-"""One task class, unchanged, in a test, in a notebook, on the command line and on Spark: the same outputs, state and checkpoints."""
+"""One task class, unchanged, in a test, in a notebook, on the command line and on Spark: the same outputs,
+state and checkpoints."""
 
 from __future__ import annotations
 
@@ -33,10 +34,11 @@ Rows = Mapping[int, list[tuple[Any, Any]]]
 
 
 class Outcome:
-    """What a job leaves behind, as far as it may not depend on who ran it.
+    """Results of a job that must not depend on its runner.
 
-    The order in one output partition is decided by the input alone where one task writes to it; where several do, the order of each of
-    them is. A changelog's last values are the state; how many there are depends on when commits were.
+    The order in one output partition is decided by the input alone where one task writes to it; where several
+    do, the order of each of them is. A changelog's last values are the state; how many there are depends on
+    when commits were.
     """
 
     def __init__(self, delays: Rows, arrivals: Rows, changelog: Rows, checkpoints: Any) -> None:
@@ -45,7 +47,9 @@ class Outcome:
         for partition, rows in arrivals.items():
             for key, message in rows:
                 self.arrivals[partition, message["from"]].append((key, message))
-        self.state = {partition: {key: list(value) for key, value in rows} for partition, rows in changelog.items()}
+        self.state = {
+            partition: {key: list(value) for key, value in rows} for partition, rows in changelog.items()
+        }
         self.checkpoints = checkpoints
 
 
@@ -54,23 +58,35 @@ def filled(place: Workplace) -> Workplace:
     """A job and its input: flights by airport."""
     import gzip
 
-    lines = gzip.decompress((CHECKOUT / "notebooks" / "data" / "flights.jsonl.gz").read_bytes()).splitlines(keepends=True)
+    lines = gzip.decompress((CHECKOUT / "notebooks" / "data" / "flights.jsonl.gz").read_bytes()).splitlines(
+        keepends=True
+    )
     (place.directory / "flights.jsonl").write_bytes(b"".join(lines[:FLIGHTS]))
     place.configure(JOB)
     place.command("streams", "create", "log.flights", "--partitions", str(PARTITIONS), "-c", "job.properties")
-    place.command("send", "log.flights", "--input", "flights.jsonl", "--key-field", "origin", "-c", "job.properties")
+    place.command(
+        "send", "log.flights", "--input", "flights.jsonl", "--key-field", "origin", "-c", "job.properties"
+    )
     return place
 
 
 def outcome(place: Workplace) -> Outcome:
-    return Outcome(*(place.read(f"log.{stream}") for stream in ("delays", "arrivals", "airports")), place.checkpoints())
+    return Outcome(
+        *(place.read(f"log.{stream}") for stream in ("delays", "arrivals", "airports")), place.checkpoints()
+    )
 
 
 def in_memory(place: Workplace) -> Outcome:
     """By run_job, on what was sent, with the same properties but for where the streams are."""
-    config = {key: value for key, value in place.config.items() if key not in ("systems.log.samza.factory", "systems.log.path")}
+    config = {
+        key: value
+        for key, value in place.config.items()
+        if key not in ("systems.log.samza.factory", "systems.log.path")
+    }
     run = run_job(tasks.Delays, config, {"log.flights": place.read("log.flights")})
-    return Outcome(*(run.outputs[f"log.{stream}"] for stream in ("delays", "arrivals", "airports")), run.checkpoints)
+    return Outcome(
+        *(run.outputs[f"log.{stream}"] for stream in ("delays", "arrivals", "airports")), run.checkpoints
+    )
 
 
 def by_steps(place: Workplace, shell: Shell) -> None:
@@ -90,7 +106,9 @@ def by_command(place: Workplace, shell: Shell) -> None:
 
 def by_command_in_parts(place: Workplace, shell: Shell) -> None:
     place.command("run", "job.properties", "--messages", "1234")
-    (place.directory / "job.properties").write_text((place.directory / "job.properties").read_text() + "job.container.count=2\n")
+    (place.directory / "job.properties").write_text(
+        (place.directory / "job.properties").read_text() + "job.container.count=2\n"
+    )
     place.command("run", "job.properties", "--until", "caught-up")
 
 
@@ -111,7 +129,10 @@ WAYS = [by_steps, by_command, by_command_in_parts, on_spark, from_the_notebook_t
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_the_same_task_does_the_same_everywhere(
-    filled: Workplace, way: Callable[[Workplace, Shell], None], ip_empty: Shell, request: pytest.FixtureRequest
+    filled: Workplace,
+    way: Callable[[Workplace, Shell], None],
+    ip_empty: Shell,
+    request: pytest.FixtureRequest,
 ) -> None:
     if "spark" in way.__name__:
         request.getfixturevalue("spark")

@@ -1,4 +1,5 @@
-"""Listing, sending, looking, running, checkpoints and the tab key, for streams of every kind of system: in the shell and in a notebook."""
+"""Listing, sending, looking, running, checkpoints and the tab key, for streams of every kind of system: in
+the shell and in a notebook."""
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ OUTSIDE = (OSError, httpx.HTTPError)
 
 
 class Kind(Struct, frozen=True):
-    """One kind of system, as ``x`` with one stream. ``settings``: below ``systems.x.``. ``arrive``: has the messages sent by somebody
-    outside, which may fail while nobody listens; None where they are sent by streambench."""
+    """One kind of system, as ``x`` with one stream. ``settings``: below ``systems.x.``. ``arrive``: sends the
+    messages from outside, which may fail without a listener; None where streambench sends them."""
 
     settings: dict[str, Any]
     stream: str
@@ -52,12 +53,18 @@ def _plain(factory: str, **settings: str) -> Make:
 
 
 def _kafka(request: pytest.FixtureRequest, _: Path, name: str) -> Kind:
-    return Kind({"samza.factory": "kafka", "bootstrap.servers": request.getfixturevalue("kafka").cluster.servers}, f"x.{name}")
+    return Kind(
+        {"samza.factory": "kafka", "bootstrap.servers": request.getfixturevalue("kafka").cluster.servers},
+        f"x.{name}",
+    )
 
 
 def _amqp(kind: str) -> Make:
     def make(request: pytest.FixtureRequest, _: Path, name: str) -> Kind:
-        return Kind({"samza.factory": "amqp", "url": request.getfixturevalue("rabbitmq").url, "queue.type": kind}, f"x.{name}")
+        return Kind(
+            {"samza.factory": "amqp", "url": request.getfixturevalue("rabbitmq").url, "queue.type": kind},
+            f"x.{name}",
+        )
 
     return make
 
@@ -99,10 +106,18 @@ def _landed(request: pytest.FixtureRequest, directory: Path, name: str) -> Kind:
 
 
 KINDS: dict[str, Make] = {
-    "memory": _plain("memory"), "file": _plain("file", path="HERE/files"), "log": _plain("log", path="HERE/x"), "kafka": _kafka,
-    "amqp-queue": _amqp("quorum"), "amqp-stream": _amqp("stream"), "tcp": _tcp, "udp": _udp, "webhook": _webhook, "landed": _landed,
+    "memory": _plain("memory"),
+    "file": _plain("file", path="HERE/files"),
+    "log": _plain("log", path="HERE/x"),
+    "kafka": _kafka,
+    "amqp-queue": _amqp("quorum"),
+    "amqp-stream": _amqp("stream"),
+    "tcp": _tcp,
+    "udp": _udp,
+    "webhook": _webhook,
+    "landed": _landed,
     "plug-in": _plain("tests.system.listed.Numbered"),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(params=KINDS)
@@ -124,7 +139,9 @@ def test_the_command_line_works_with_it(project: Project, kind: Kind) -> None:
         project.ok("streams", "create", kind.stream, "-c", "job.properties")
     assert kind.stream in {row["stream"] for row in project.rows("streams", "list")}
     # A completion waits for no broker for long: on a slow machine the key is pressed again.
-    assert [kind.stream] in (project.completes(f"streambench peek -c job.properties {kind.stream[:4]}") for _ in range(10))
+    assert [kind.stream] in (
+        project.completes(f"streambench peek -c job.properties {kind.stream[:4]}") for _ in range(10)
+    )
     if kind.arrive is None:
         project.ok("send", kind.stream, "-c", "job.properties", stdin=LINES)
         assert [row["message"] for row in project.rows("peek", kind.stream)] == MESSAGES
@@ -140,7 +157,9 @@ def test_the_command_line_works_with_it(project: Project, kind: Kind) -> None:
         if kind.is_looked_into:
             assert [row["message"] for row in project.rows("peek", kind.stream, "--limit", "3")] == MESSAGES
         else:
-            assert "'x' keeps nothing that could be looked at" in project.fails("peek", kind.stream, "-c", "job.properties")
+            assert "'x' keeps nothing that could be looked at" in project.fails(
+                "peek", kind.stream, "-c", "job.properties"
+            )
     assert project.outputs() == [1, 2, 3]
     (row,) = project.rows("checkpoints")
     assert row["stream"] == kind.stream and row["processed"] is not None
@@ -164,7 +183,7 @@ def test_a_notebook_works_with_it(ip: Shell, kind: Kind) -> None:
         ip.run("%stream wait it")
     else:
         ip.run("%stream run it")
-        _as_soon_as_somebody_listens(kind.arrive)
+        _once_it_listens(kind.arrive)
     (task,) = ip.magics.bench.jobs["it"].session.container.tasks
     while len(task.task.seen) < 3:
         assert ip.magics.bench.jobs["it"].alive
@@ -181,7 +200,7 @@ def test_a_notebook_works_with_it(ip: Shell, kind: Kind) -> None:
     assert [row["partition"] for row in ip.value] == [f"{kind.stream}.0"]
 
 
-def _as_soon_as_somebody_listens(arrive: Callable[[], None]) -> None:
+def _once_it_listens(arrive: Callable[[], None]) -> None:
     """A receiver that lands has a thread of its own, which begins after the job."""
     while True:
         try:
@@ -195,12 +214,15 @@ def silent() -> Iterator[dict[str, Any]]:
     """A broker that is reached, and never answers; beside it a system that is well."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield {
-            "systems.k.samza.factory": "kafka", "systems.k.bootstrap.servers": f"127.0.0.1:{listening.getsockname()[1]}",
+            "systems.k.samza.factory": "kafka",
+            "systems.k.bootstrap.servers": f"127.0.0.1:{listening.getsockname()[1]}",
             "task.inputs": "log.numbers",
-        }  # fmt: skip
+        }
 
 
-def test_a_broker_that_does_not_answer_hides_nothing_of_the_others(project: Project, silent: dict[str, Any]) -> None:
+def test_a_broker_that_does_not_answer_hides_nothing_of_the_others(
+    project: Project, silent: dict[str, Any]
+) -> None:
     project.configure(silent)
     project.fill(2)
     done = project.run("streams", "list", "-c", "job.properties")

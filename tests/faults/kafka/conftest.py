@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from streambench.system.kafka.nodes import KafkaNodes
+from streambench.testing.brokers.kafka import KafkaNodes
 from tests.faults.kafka.proxy import FaultProxy
 from tests.faults.kafka.table import Broker
 

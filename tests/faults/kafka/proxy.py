@@ -1,7 +1,8 @@
-"""A proxy that stands between the clients of a Kafka broker and the broker, and does to their requests and answers what networks do.
+"""A proxy that stands between the clients of a Kafka broker and the broker, and does to their requests and
+answers what networks do.
 
-The broker advertises the proxy's port, so that all of a client's connections come through here. One ``Fault`` at a time is planned: it says
-which requests it is for, and what happens to them.
+The broker advertises the proxy's port, so that all of a client's connections come through here. One ``Fault``
+at a time is planned: it says which requests it is for, and what happens to them.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ What = Literal[
 class Fault:
     """What happens to requests of one kind.
 
-    The first ``skip`` that fit pass, the next ``times`` are hit; where ``seconds`` are given to "error" or "no answer", so is every one
-    that comes within that time of the first. ``of``: only requests that hold these bytes (the name of a topic, say).
+    The first ``skip`` that fit pass, the next ``times`` are hit; where ``seconds`` are given to "error" or
+    "no answer", so is every one that comes within that time of the first. ``of``: only requests that hold
+    these bytes (the name of a topic, say).
     """
 
     api: int
@@ -244,12 +246,21 @@ def _refusal(request: bytes, version: int, number: int, code: int) -> bytes:
     asked = ProduceRequest.decode(memoryview(request), version=version, header=True)
     of_topic = ProduceResponse.TopicProduceResponse
     of_partition = of_topic.PartitionProduceResponse
-    nothing = {"base_offset": -1, "log_append_time_ms": -1, "log_start_offset": -1, "record_errors": [], "error_message": None}
+    nothing = {
+        "base_offset": -1,
+        "log_append_time_ms": -1,
+        "log_start_offset": -1,
+        "record_errors": [],
+        "error_message": None,
+    }
     answer = ProduceResponse(
         responses=[
             of_topic(
                 name=topic.name,
-                partition_responses=[of_partition(index=each.index, error_code=code, **nothing) for each in topic.partition_data],
+                partition_responses=[
+                    of_partition(index=each.index, error_code=code, **nothing)
+                    for each in topic.partition_data
+                ],
             )
             for topic in asked.topic_data
         ],

@@ -1,4 +1,5 @@
-"""A job that copies a topic through a broker that may be harmed, started again each time it fails; and what is in its output then."""
+"""A job that copies a topic through a broker that may be harmed, started again each time it fails; and what
+is in its output then."""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ from dataclasses import dataclass
 import streambench as sb
 from streambench.errors import StreambenchError
 from streambench.system.kafka.admin import KafkaAdmin
-from streambench.system.kafka.nodes import KafkaNodes
 from streambench.system.kafka.settings import Settings
 from streambench.system.systems import Systems
+from streambench.testing.brokers.kafka import KafkaNodes
 from tests.faults.kafka.proxy import Fault, FaultProxy
 from tests.system.kafka.cluster import config, new_stream, sent
 
@@ -54,27 +55,42 @@ class Trial:
         self.direct = Systems(config(broker.nodes))
         self.direct.admin("k").create(self.input, PARTITIONS)
         self.make_output()
-        wanted = [(part, b"%d" % number, b"%d" % number) for number in range(MESSAGES) for part in range(PARTITIONS)]
+        wanted = [
+            (part, b"%d" % number, b"%d" % number) for number in range(MESSAGES) for part in range(PARTITIONS)
+        ]
         sent(self.direct, self.input, wanted)
-        system = {"samza.offset.default": "oldest", "bootstrap.servers": self._proxy.address, "samza.factory": "kafka"}
-        # Small batches make several requests of each commit: some are acknowledged already when a fault hits the next.
-        quick = {"producer.batch.size": 200, "producer.linger.ms": 0, "producer.request.timeout.ms": 1000, "patience.ms": 3000}
+        system = {
+            "samza.offset.default": "oldest",
+            "bootstrap.servers": self._proxy.address,
+            "samza.factory": "kafka",
+        }
+        # Small batches make several requests of each commit: some are acknowledged already when a fault hits
+        # the next.
+        quick = {
+            "producer.batch.size": 200,
+            "producer.linger.ms": 0,
+            "producer.request.timeout.ms": 1000,
+            "patience.ms": 3000,
+        }
         system.update({key: str(value) for key, value in quick.items()})
         system.update({key.replace("__", "."): str(value) for key, value in more.items()})
         self.config = sb.Config(
             {
-                "job.name": f"copy-{uuid.uuid4().hex[:8]}", "task.inputs": str(self.input), "job.default.system": "k",
-                "task.processing.guarantee": guarantee, "task.commit.ms": -1,
+                "job.name": f"copy-{uuid.uuid4().hex[:8]}",
+                "task.inputs": str(self.input),
+                "job.default.system": "k",
+                "task.processing.guarantee": guarantee,
+                "task.commit.ms": -1,
                 **{f"systems.k.{key}": value for key, value in system.items()},
             }
-        )  # fmt: skip
+        )
 
     def make_output(self) -> None:
         self.direct.admin("k").create(self.output, PARTITIONS)
 
     def run(self, fault: Fault, meanwhile: Callable[[Trial], None] | None = None) -> None:
-        """Run the job to the end of its input, however many times it takes. ``meanwhile`` is called when the fault is reached first, and
-        what was hit goes on when it has returned."""
+        """Run the job to the end of its input, however many times it takes. ``meanwhile`` is called when the
+        fault is reached first, and what was hit goes on when it has returned."""
         self.fault = fault
         self._proxy.plan(fault)
         self._job = job = threading.Thread(target=self._attempts, daemon=True)
@@ -109,9 +125,16 @@ class Trial:
                 self.number = 0
 
             def process(
-                self, envelope: sb.IncomingMessageEnvelope, collector: sb.MessageCollector, coordinator: sb.TaskCoordinator
+                self,
+                envelope: sb.IncomingMessageEnvelope,
+                collector: sb.MessageCollector,
+                coordinator: sb.TaskCoordinator,
             ) -> None:
-                collector.send(sb.OutgoingMessageEnvelope(output, envelope.message, envelope.key, partition=envelope.ssp.partition))
+                collector.send(
+                    sb.OutgoingMessageEnvelope(
+                        output, envelope.message, envelope.key, partition=envelope.ssp.partition
+                    )
+                )
                 self.number += 1
                 if self.number % COMMIT_EVERY == 0:
                     coordinator.commit(sb.RequestScope.CURRENT_TASK)
@@ -146,10 +169,16 @@ def committed(servers: str, topic: str, partitions: int, patience_s: float = 60.
 
     consumer = Consumer(
         {
-            "bootstrap.servers": servers, "log_level": 0, "group.id": "reader", "fetch.wait.max.ms": 20, "enable.auto.commit": False,
-            "isolation.level": "read_committed", "enable.partition.eof": True, "auto.offset.reset": "error",
+            "bootstrap.servers": servers,
+            "log_level": 0,
+            "group.id": "reader",
+            "fetch.wait.max.ms": 20,
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
         }
-    )  # fmt: skip
+    )
     found: dict[int, list[bytes]] = {number: [] for number in range(partitions)}
     ended: set[int] = set()
     try:

@@ -1,5 +1,5 @@
-"""A job from Kafka to Kafka, whose process and whose brokers are killed again and again, at moments that chance chooses; and three nodes of
-which one has just gone, or does not lead any more."""
+"""A job from Kafka to Kafka, whose process and whose brokers are killed again and again, at moments that
+chance chooses; and three nodes of which one has just gone, or does not lead any more."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from kafka import errors as kafka_errors
 
 import streambench as sb
 from streambench.system.kafka.clients import LookUps
-from streambench.system.kafka.nodes import KafkaNodes
 from streambench.system.kafka.settings import Settings
 from streambench.system.systems import Systems
+from streambench.testing.brokers.kafka import KafkaNodes
 from tests.conftest import CHECKOUT, kafka_nodes
 from tests.faults.kafka.table import committed
 from tests.surroundings import SOAK
@@ -72,7 +72,14 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaNodes]:
 class Campaign:
     """A job that is killed, and brokers that are."""
 
-    def __init__(self, nodes: KafkaNodes, directory: Path, guarantee: str, chance: random.Random) -> None:
+    def __init__(
+        self,
+        nodes: KafkaNodes,
+        directory: Path,
+        guarantee: str,
+        chance: random.Random,
+        progress: Callable[[], None],
+    ) -> None:
         from confluent_kafka import Producer
         from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -82,6 +89,7 @@ class Campaign:
         self.ended = 0
         """How often the job ended by itself: not what killed brokers should do to it."""
         self.expected: dict[int, list[bytes]] = {number: [] for number in range(PARTITIONS)}
+        self._progress = progress
         self._nodes = nodes
         self._directory = directory
         self._chance = chance
@@ -89,11 +97,15 @@ class Campaign:
         job = f"job-{uuid.uuid4().hex[:8]}"
         self.input, self.output = f"{job}-in", f"{job}-out"
         (directory / "task.py").write_text(TASK)
-        (directory / "job.properties").write_text(PROPERTIES.format(job=job, guarantee=guarantee, servers=self.servers))
+        (directory / "job.properties").write_text(
+            PROPERTIES.format(job=job, guarantee=guarantee, servers=self.servers)
+        )
         self._said = (directory / "said.txt").open("ab")
         client = {"bootstrap.servers": self.servers, "log_level": 0}
         self._admin = AdminClient(client)
-        for made in self._admin.create_topics([NewTopic(name, PARTITIONS, 3) for name in (self.input, self.output)]).values():
+        for made in self._admin.create_topics(
+            [NewTopic(name, PARTITIONS, 3) for name in (self.input, self.output)]
+        ).values():
             made.result()
         self._ends = [0] * PARTITIONS
         self._producer = Producer({**client, "enable.idempotence": True, "linger.ms": 5})
@@ -151,7 +163,8 @@ class Campaign:
         return self._process
 
     def _send_and_wait(self, part: int) -> None:
-        """Until the job has come some way with what is sent now; or for a moment, whatever it does then: it may just have been started."""
+        """Until the job has come some way with what is sent now; or for a moment, whatever it does then: it
+        may just have been started."""
         if self._chance.random() < 0.3:
             self._send(part)
             with suppress(subprocess.TimeoutExpired):
@@ -163,10 +176,12 @@ class Campaign:
         """Send messages, and wait until the job has come some way with them."""
         goal = self._written() + self._chance.randrange(1, part)
         self._send(part)
-        self._until(lambda: self._running() is not None and self._written() >= goal, f"the output to come to {goal}")
+        self._until(
+            lambda: self._running() is not None and self._written() >= goal, f"the output to come to {goal}"
+        )
 
     def _came_to_the_end(self) -> int:
-        """The exit code of a run over all that is left, however long that takes while something comes of it."""
+        """The exit code of a run over all that is left, however long, while something comes of it."""
         process, written = self._running("--until", "caught-up"), -1
         while True:
             try:
@@ -187,21 +202,25 @@ class Campaign:
         """Kill a broker that matters; bring it back when the job has gone on without it."""
         self._until(self._complete, "all copies to be there")
         self._go_on(part)
-        victim, what = (self._controller(), "controller") if self._chance.random() < 0.5 else (self._leader(), "leader")
+        victim, what = (
+            (self._controller(), "controller") if self._chance.random() < 0.5 else (self._leader(), "leader")
+        )
         self._nodes.kill(victim)
         self.kills.append(f"{what} {victim}")
         self._go_on(part)
         self._nodes.start_node(victim)
 
     def _written(self) -> int:
-        """How many offsets of the output are taken: more than messages, as what is taken back and the ends of transactions count, too."""
+        """How many offsets of the output are taken: more than messages, as what is taken back and the ends of
+        transactions count, too."""
         from confluent_kafka import KafkaException, TopicPartition
 
         try:
             for at in range(PARTITIONS):
                 self._ends[at] = self._looking.get_watermark_offsets(TopicPartition(self.output, at), 1)[1]
         except KafkaException:
-            # Of those whose broker has been killed: what it was before. The client may never find their new leader.
+            # Of those whose broker has been killed: what it was before. The client may never find their new
+            # leader.
             self._looking.close()
             self._looking = self._new_look()
         return sum(self._ends)
@@ -229,8 +248,12 @@ class Campaign:
             admin.close()
 
     def _until(self, is_so: Callable[[], bool], what: str) -> None:
-        end = time.monotonic() + PATIENCE_S
+        end, before = time.monotonic() + PATIENCE_S, -1
         while not is_so():
+            written = self._written()
+            if written != before:
+                end, before = time.monotonic() + PATIENCE_S, written
+                self._progress()
             if time.monotonic() > end:
                 self._fail_of(what)
             time.sleep(0.05)
@@ -273,10 +296,13 @@ def test_where_a_partition_ends_is_known_though_another_broker_leads_it_now(thre
 GUARANTEES = ["exactly-once", *(["at-least-once"] if SOAK else [])]
 
 
-@pytest.mark.timeout(7200 if SOAK else 300)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_everything_arrives_though_processes_and_brokers_are_killed(three: KafkaNodes, tmp_path: Path, guarantee: str) -> None:
-    campaign = Campaign(three, tmp_path, guarantee, random.Random(os.environ.get("SEED", "7")))
+def test_everything_arrives_though_processes_and_brokers_are_killed(
+    three: KafkaNodes, tmp_path: Path, guarantee: str, progress: Callable[[], None]
+) -> None:
+    chance = random.Random(os.environ.get("SEED", "7"))
+    campaign = Campaign(three, tmp_path, guarantee, chance, progress)
     began = time.monotonic()
     try:
         campaign.run()
@@ -288,13 +314,16 @@ def test_everything_arrives_though_processes_and_brokers_are_killed(three: Kafka
     said = campaign.said()
     stalls = said.count("acknowledged nothing") + said.count("it is written again")
     print(
-        f"{guarantee}: {MESSAGES} messages in, {count} out, {seconds:.0f} s, ended by itself {campaign.ended} times, "
+        f"{guarantee}: {MESSAGES} messages in, {count} out, {seconds:.0f} s, ended by itself "
+        f"{campaign.ended} times, "
         f"stalled {stalls} times, doubted {said.count('it is not certain')} commits; {campaign.kills}"
     )
     if guarantee == "exactly-once":
         assert found == campaign.expected, said
     else:
-        assert {part: set(each) for part, each in found.items()} == {part: set(each) for part, each in campaign.expected.items()}
+        assert {part: set(each) for part, each in found.items()} == {
+            part: set(each) for part, each in campaign.expected.items()
+        }
     assert "Traceback" not in said
     assert campaign.ended == 0, said
 
@@ -305,14 +334,18 @@ def test_a_job_starts_though_a_broker_has_died_a_moment_ago(three: KafkaNodes, g
     from kafka import KafkaAdminClient
 
     assert three.cluster is not None
-    settings = config(three, samza__offset__default="oldest").with_values({"task.processing.guarantee": guarantee})
+    settings = config(three, samza__offset__default="oldest").with_values(
+        {"task.processing.guarantee": guarantee}
+    )
     systems, into, out = Systems(settings), new_stream(), new_stream()
     for stream in (into, out):
         systems.admin("k").create(stream, 3)
     sent(systems, into, [(number % 3, None, b"%d" % number) for number in range(300)])
     job = settings.with_values({"job.name": into.stream, "task.inputs": str(into), "job.default.system": "k"})
 
-    def copy(envelope: sb.IncomingMessageEnvelope, collector: sb.MessageCollector, coordinator: sb.TaskCoordinator) -> None:
+    def copy(
+        envelope: sb.IncomingMessageEnvelope, collector: sb.MessageCollector, coordinator: sb.TaskCoordinator
+    ) -> None:
         collector.send(sb.OutgoingMessageEnvelope(out, envelope.message, partition=envelope.ssp.partition))
 
     admin = KafkaAdminClient(bootstrap_servers=three.cluster.servers.split(","))

@@ -1,0 +1,61 @@
+"""The quick selection: tests that need no server, no browser and no JVM.
+
+``pytest --quick`` (``make check``) runs them. A test is left out by the fixtures that it asks for, by its
+parameters (one of which may be the name of such a fixture), or by its folder. A selected test that starts a
+server all the same fails, so that this list stays true.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+#: Fixtures that start a server, a browser or a JVM, or ask for an installed one.
+SERVERS = frozenset({"browser", "kafka", "kafka_doors", "lab", "rabbitmq", "spark", "spark_installed"})
+
+#: Folders and files whose tests start servers by themselves, or use the whole product and take long.
+ELSEWHERE = (
+    "tests/browser/",
+    "tests/faults/",
+    "tests/integration/",
+    "tests/magics/test_deploy.py",
+    "tests/spark/",
+    "tests/system/amqp/test_kills.py",
+    "tests/testing/brokers/test_kafka.py",
+    "tests/system/kafka/test_secured.py",
+    "tests/system/landing/test_faults.py",
+    "tests/system/webhook/test_kills.py",
+    "tests/testing/brokers/test_rabbitmq.py",
+)
+
+#: Whether this run is the quick one.
+_quick = False
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="only tests that need no server, browser or JVM")
+
+
+def select_quick(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect, under ``--quick``, every test that the selection leaves out."""
+    global _quick
+    _quick = bool(config.getoption("quick"))
+    if not _quick:
+        return
+    left_out = [item for item in items if not is_quick(item)]
+    items[:] = [item for item in items if is_quick(item)]
+    config.hook.pytest_deselected(items=left_out)
+
+
+def is_quick(item: pytest.Item) -> bool:
+    """Return whether the quick selection has this test."""
+    if item.nodeid.startswith(ELSEWHERE):
+        return False
+    parameters = getattr(getattr(item, "callspec", None), "params", {}).values()
+    kinds = {each.partition("-")[0] for each in parameters if isinstance(each, str)}
+    return SERVERS.isdisjoint(kinds | set(getattr(item, "fixturenames", ())))
+
+
+def forbid_when_quick(server: str) -> None:
+    """Fail a test of the quick selection that needs a server after all."""
+    if _quick:
+        pytest.fail(f"this test needs {server}: tests/quick.py must leave it out of --quick", pytrace=False)

@@ -1,0 +1,32 @@
+"""docs/architecture.md beside the code that it describes."""
+
+from __future__ import annotations
+
+import re
+
+from tests.architecture import CHECKOUT, CONTAINER, PAGE, folders, parts, reachable, reduced, replaced
+
+REMEDY = "run: python -m tests.architecture --write"
+
+
+def test_the_diagram_and_the_tables_are_those_of_the_code() -> None:
+    page = PAGE.read_text()
+    assert page == replaced(page), f"{REMEDY}\n\n{parts()['imports']}"
+
+
+def test_every_folder_of_the_container_is_a_heading() -> None:
+    headings = re.findall(r"^### `container/(\w+)/`", PAGE.read_text(), re.MULTILINE)
+    assert sorted(headings) == folders()
+
+
+def test_every_file_that_the_page_names_is_there() -> None:
+    names = re.findall(r"`((?:streambench|magics|tests|docs|container)/[\w/.]+)`", PAGE.read_text())
+    roots = (CHECKOUT, CONTAINER.parent)
+    assert names
+    assert [name for name in names if not any((root / name).exists() for root in roots)] == []
+
+
+def test_the_diagram_leaves_out_only_what_it_implies() -> None:
+    graph = {("a", "b"), ("b", "c"), ("a", "c"), ("d", "a")}
+    assert reduced(graph) == [("a", "b"), ("b", "c"), ("d", "a")]
+    assert all(reachable(*edge, set(reduced(graph))) for edge in graph)
