@@ -19,6 +19,9 @@ from streambench.clock import Clock
 from streambench.model import IncomingMessageEnvelope, SystemStream
 from streambench.system.copying import are_immutable
 
+WRITE_FIELDS = 5
+"""The entries of ``Trace.traced`` for each write to a store."""
+
 EventKind = Literal["window", "end_of_stream", "commit", "ignored"]
 
 
@@ -31,13 +34,14 @@ class Input(Protocol):
 
 class TraceEvent(NamedTuple):
     """A callback without a message of its own, or a commit, of some tasks, after ``position`` messages.
-    ``sent``: the number of outputs that the trace held then."""
+    ``sent``, ``written``: the numbers of outputs and of writes to stores that the trace held then."""
 
     position: int
     kind: EventKind
     tasks: tuple[str, ...]
     now_ms: int
     sent: int = 0
+    written: int = 0
 
 
 class Sent(Struct, gc=False):
@@ -112,7 +116,10 @@ class Trace:
     def note_event(self, kind: EventKind, tasks: Sequence[str], now_ms: int) -> None:
         """Note a callback without a message, or a commit."""
         if self.active:
-            self.events.append(TraceEvent(self.position, kind, tuple(tasks), now_ms, len(self.sent)))
+            written = len(self.traced) // WRITE_FIELDS
+            self.events.append(
+                TraceEvent(self.position, kind, tuple(tasks), now_ms, len(self.sent), written)
+            )
 
     def number(self, task: str, store: str) -> int:
         """The number of a new store."""

@@ -41,11 +41,13 @@ class Block:
 
     ``order``: the partitions of its messages, by their places. ``numbers``: per partition, the messages
     chosen before it. ``offsets``: per task its offsets, and where it begins later than its partition.
-    ``keyless``: per stream, the messages without a key sent before it."""
+    ``keyless``: per stream, the messages without a key sent before it. ``first_output``, ``first_write``: the
+    numbers of its first output and of its first write to a store, counted from the start; the ``sent`` and
+    ``written`` of its events are such numbers, too."""
 
     __slots__ = (
-        "events", "factory", "keyless", "memory", "now_ms", "numbers", "offsets", "order", "outputs", "size",
-        "start", "ticks", "writes",
+        "events", "factory", "first_output", "first_write", "keyless", "memory", "now_ms", "numbers",
+        "offsets", "order", "outputs", "size", "start", "ticks", "writes",
     )  # fmt: skip
 
     def __init__(
@@ -54,8 +56,11 @@ class Block:
         container: Container,
         numbers: Sequence[int],
         keyless: dict[SystemStream, int],
+        first_output: int = 0,
+        first_write: int = 0,
     ) -> None:
         self.start = start
+        self.first_output, self.first_write = first_output, first_write
         self.factory = container.factory
         self.now_ms = container.status.clock.now_ms()
         self.numbers = array("q", numbers)
@@ -96,6 +101,7 @@ class History:
         self._numbers: list[int] = []
         self._keyless: dict[SystemStream, int] = {}
         self._last_commit = 0
+        self._sent = self._written = 0
         self._pending: list[Sent] = []
         self._next_ns = 0
         self._took_ns = 0
@@ -188,7 +194,12 @@ class History:
         block.ticks += [
             (at if isinstance(at, int) else where.get(id(at), base), now) for at, now in trace.ticks
         ]
-        block.events.extend(trace.events)
+        block.events.extend(
+            event._replace(sent=self._sent + event.sent, written=self._written + event.written)
+            for event in trace.events
+        )
+        self._sent = block.first_output + len(block.outputs)
+        self._written = block.first_write + len(block.writes)
         block.size += size
         trace.clear()
 
@@ -355,7 +366,11 @@ class History:
 
     def _add_block(self) -> None:
         began = time.perf_counter_ns()
-        self.blocks.append(Block(self.trace.position, self.container, self._numbers, self._keyless))
+        self.blocks.append(
+            Block(
+                self.trace.position, self.container, self._numbers, self._keyless, self._sent, self._written
+            )
+        )  # fmt: skip
         ended = time.perf_counter_ns()
         self._next_ns = ended + max(_SHORTEST_NS, (ended - began) * _COPY_SHARE)
         while len(self.blocks) > 1 and self.size > self.limit:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from functools import partial
-from itertools import chain
 from typing import Any
 
 from streambench.container.burst import BurstPlanner, BurstRunner
@@ -27,13 +26,14 @@ from streambench.container.outputs.collected import Collected
 from streambench.container.outputs.dead_letters import DeadLetters
 from streambench.container.progress import LoopProgress
 from streambench.container.tasks.task_handles import Collector, Context, Coordinator
-from streambench.container.tasks.task_instance import TaskInstance
+from streambench.container.tasks.task_instance import TaskInstance, task_object
 from streambench.container.timers import Timers, Windows
 from streambench.container.trace import Sent, TraceEvent
 from streambench.debug.attributes import empty_object
 from streambench.debug.exchange import exchange
 from streambench.debug.history import Block, History
 from streambench.debug.recorded_inputs import RecordedConsumer
+from streambench.debug.script import Script, recorded_script
 from streambench.debug.scripted import HeldOutputs, ScriptedChooser, ScriptedClock
 from streambench.debug.writes import StoreWrite, Values
 from streambench.metrics.registry import MetricsRegistry
@@ -41,6 +41,7 @@ from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.serde.streams import StreamSerdes
 from streambench.store.engine import StoreEngine
 from streambench.store.expiry import ExpiringEngine
+from streambench.store.memory import MemoryEngine
 from streambench.store.overlay import OverlayEngine
 from streambench.store.task_store import TaskStore
 from streambench.store.traced import TracedEngine
@@ -53,8 +54,12 @@ class Replica:
 
     ``writes`` and ``outputs`` are those since the begin of the block."""
 
-    def __init__(self, history: History, block: Block, factory: Any = None) -> None:
-        """``factory``: the code, where it is to be another than it was."""
+    def __init__(
+        self, history: History, block: Block, factory: Any = None, script: Script | None = None
+    ) -> None:
+        """``factory``: the code, where it is to be another than it was. ``script``: its begin and what it
+        repeats, where that is not what was recorded from the block on."""
+        script = script or recorded_script(history, block)
         self.history = history
         self.block = block
         self.factory = block.factory if factory is None else factory
@@ -67,20 +72,14 @@ class Replica:
         self._collected: Collected = []
         self._requests: list[Coordinator] = []
         self._metrics = MetricsRegistry()
-        blocks = history.since(block)
-        self._events: deque[TraceEvent] = deque(
-            event for each in blocks for event in each.events if event.kind != "commit"
-        )
-        ticks = ((at, now) for each in blocks for at, now in ((each.start, each.now_ms), *each.ticks))
-        self._ticks: deque[tuple[int, int]] = deque(ticks)
-        self._now_ms = block.now_ms
-        ssps = history.inputs.ssps
-        order = (ssps[place] for place in chain.from_iterable(each.order for each in blocks))
-        self._chooser = ScriptedChooser(order, block.start)
+        self._events: deque[TraceEvent] = deque(script.events)
+        self._ticks: deque[tuple[int, int]] = deque(script.ticks)
+        self._now_ms = script.now_ms
+        self._chooser = ScriptedChooser(script.order, script.start)
         self.serdes = StreamSerdes(self._container.config)
-        self._held = HeldOutputs(self.serdes, lambda: self.position, block.keyless)
+        self._held = HeldOutputs(self.serdes, lambda: self.position, script.keyless)
         self._clock = ScriptedClock(self._read_clock)
-        self._loop = self._built(history.values_before(block))
+        self._loop = self._built(script)
 
     @property
     def active(self) -> bool:
@@ -160,11 +159,12 @@ class Replica:
             self._now_ms = self._ticks.popleft()[1]
         return self._now_ms
 
-    def _built(self, values: Values) -> EventLoop:
+    def _built(self, script: Script) -> EventLoop:
         config, status = self._container.config, self._container.status
         numbers = {name: number for number, name in enumerate(self.history.trace.stores)}
         for live in self._container.tasks:
-            self.tasks.append(self._task(live, values, numbers))
+            if live.name in script.offsets:
+                self.tasks.append(self._task(live, script, numbers))
         dead_letters = DeadLetters(config, status.systems, self._collected, self._metrics)
         failures = Failures(config, self._collected, dead_letters, self._metrics)
         lanes = self._lanes(keep=dead_letters.keeps_failed)
@@ -195,45 +195,47 @@ class Replica:
             ),
             choice_watch=ChoiceWatch(dead_letters, None, observation=Observation()),
         )  # fmt: skip
-        messages = self.history.inputs.since(self.block.numbers)
+        messages = self.history.inputs.since(script.numbers)
         for system in sorted({ssp.system for ssp in lanes}):
-            own = {ssp: each for ssp, each in messages.items() if ssp.system == system}
+            own = {ssp: each for ssp, each in messages.items() if ssp.system == system and ssp in lanes}
             consumers.add(system, RecordedConsumer(own), dict.fromkeys(own, ""), _FETCHED)
         multiplexer.start()
         return EventLoop(parts)
 
-    def _task(self, live: TaskInstance, values: Values, numbers: dict[tuple[str, str], int]) -> TaskInstance:
+    def _task(self, live: TaskInstance, script: Script, numbers: dict[tuple[str, str], int]) -> TaskInstance:
         stores = {
-            name: self._store(live, name, values[numbers[live.name, name]], numbers[live.name, name])
-            for name in live.stores
-        }
+            name: self._store(live, name, script, numbers[live.name, name]) for name in live.stores
+        }  # fmt: skip
         metrics = MetricsRegistry()
         context = Context(
             live.name, live.model.partitions, self._container.config, metrics, stores, self._context
         )
         task = TaskInstance(
-            live.model, empty_object(self.factory, context), context,
+            live.model, self._object(script, context), context,
             lambda task: Collector(task, self._collected, self._context),
             lambda task: Coordinator(task, self._requests, self._context),
             stores, metrics,
         )  # fmt: skip
-        self.block.memory[live.name].give(task)
+        if script.memory is not None:
+            script.memory[live.name].give(task)
         for each, was, (offset, skip_before) in zip(
-            task.subscriptions, live.subscriptions, self.block.offsets[live.name], strict=True
+            task.subscriptions, live.subscriptions, script.offsets[live.name], strict=True
         ):
             each.start, each.offset, each.skip_before = was.start, offset, skip_before
         return task
 
-    def _store(
-        self, live: TaskInstance, name: str, values: dict[bytes, bytes | None], number: int
-    ) -> TaskStore:
+    def _object(self, script: Script, context: Context) -> Any:
+        """The object of a task, to which its memory is given; a new one as after a start."""
+        if script.memory is None:
+            return task_object(self.factory, self._container.config, context)
+        return empty_object(self.factory, context)
+
+    def _store(self, live: TaskInstance, name: str, script: Script, number: int) -> TaskStore:
         definition = self._container.runtime.task_stores.definitions[name]
-        below = traced_engine(live.stores[name].engine).engine
-        engine: StoreEngine = TracedEngine(
-            OverlayEngine(below, values),
-            number,
-            self,
-        )
+        below, values = traced_engine(live.stores[name].engine).engine, script.values[number]
+        if definition.changelog is None and not script.keeps_all_stores:
+            below, values = MemoryEngine(), {}
+        engine: StoreEngine = TracedEngine(OverlayEngine(below, values), number, self)
         if definition.ttl_ms is not None:
             engine = ExpiringEngine(engine, definition.ttl_ms, self._clock.now_ms)
         store = TaskStore(
@@ -246,7 +248,8 @@ class Replica:
 
     def _lanes(self, *, keep: bool) -> dict[SystemStreamPartition, PartitionBuffer]:
         lanes: dict[SystemStreamPartition, PartitionBuffer] = {}
-        for ssp in self.history.inputs.ssps:
+        read = {each.ssp for task in self.tasks for each in task.subscriptions}
+        for ssp in filter(read.__contains__, self.history.inputs.ssps):
             lanes[ssp] = PartitionBuffer(ssp, "", _FETCHED)
             lanes[ssp].read_by(self.serdes)
             if keep:

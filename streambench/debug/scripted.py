@@ -19,7 +19,8 @@ from streambench.serde.streams import StreamSerdes
 class ScriptedChooser(MessageChooser):
     """Chooses in a recorded order. ``position``: that of the message chosen last, which is ``last``."""
 
-    def __init__(self, order: Iterator[SystemStreamPartition], position: int) -> None:
+    def __init__(self, order: Iterator[tuple[int, SystemStreamPartition]], position: int) -> None:
+        """``order``: the positions of the messages, each with its partition."""
         self.position = position
         self.last: IncomingMessageEnvelope | None = None
         self._order = order
@@ -29,13 +30,14 @@ class ScriptedChooser(MessageChooser):
         self._inside[envelope.ssp] = envelope
 
     def choose(self) -> IncomingMessageEnvelope | None:
-        ssp = next(self._order, None)
-        if ssp is None:
+        following = next(self._order, None)
+        if following is None:
             return None
+        position, ssp = following
         envelope = self._inside.pop(ssp, None)
         if envelope is None:
-            raise StreambenchError(f"the history has no message of {ssp} for position {self.position + 1}")
-        self.position += 1
+            raise StreambenchError(f"the history has no message of {ssp} for position {position}")
+        self.position = position
         self.last = envelope
         return envelope
 

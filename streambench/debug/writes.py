@@ -7,13 +7,13 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from streambench.container.trace import WRITE_FIELDS
+
 StoreWrite = tuple[int, int, bytes, bytes | None, bytes | None]
 """Position, number of the store, key, former value, new value."""
 
 Values = list[dict[bytes, bytes | None]]
 """Per store, by its number, values that differ from those of now."""
-
-_FIELDS = 5
 _PER_WRITE = 170
 
 
@@ -33,7 +33,7 @@ class Writes:
     def add(self, flat: list[Any], where: Mapping[int, int], base: int) -> None:
         """Add writes as a trace has them, one field behind the other. ``where``: the positions of messages by
         their identity, negative for those to be left out; ``base``: that of unknown ones."""
-        places = flat[0::_FIELDS]
+        places = flat[0::WRITE_FIELDS]
         positions = [
             at if type(at) is int else base if position is None else position
             for at, position in zip(places, map(where.get, map(id, places)), strict=True)
@@ -41,12 +41,12 @@ class Writes:
         if positions and min(positions) < 0:
             for number, at in enumerate(positions):
                 if at >= 0:
-                    self._extend([at], flat[number * _FIELDS + 1 : (number + 1) * _FIELDS])
+                    self._extend([at], flat[number * WRITE_FIELDS + 1 : (number + 1) * WRITE_FIELDS])
             return
         self._extend(positions, flat, skip=1)
 
     def _extend(self, positions: list[Any], flat: list[Any], *, skip: int = 0) -> None:
-        step = _FIELDS - 1 + skip
+        step = WRITE_FIELDS - 1 + skip
         formers = flat[skip + 2 :: step]
         self._positions.extend(positions)
         self._stores.extend(flat[skip::step])
@@ -72,8 +72,12 @@ class Writes:
 
     def undo(self, values: Values, after: int | None = None) -> None:
         """Put into ``values`` what was overwritten at positions after this one; None: all of it."""
-        first = 0 if after is None else bisect_right(self._positions, after)
-        stores, keys, formers = self._stores[first:], self._keys[first:], self._formers[first:]
+        self.undo_between(values, 0 if after is None else bisect_right(self._positions, after))
+
+    def undo_between(self, values: Values, first: int, to: int | None = None) -> None:
+        """Put into ``values`` what the writes from number ``first`` on, and before ``to``, have
+        overwritten."""
+        stores, keys, formers = self._stores[first:to], self._keys[first:to], self._formers[first:to]
         stores.reverse()
         keys.reverse()
         formers.reverse()

@@ -1,0 +1,60 @@
+"""The script of a replica: everything that it begins with and repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, count
+
+from msgspec import Struct
+
+from streambench.container.trace import TraceEvent
+from streambench.debug.attributes import TaskMemory
+from streambench.debug.history import Block, History
+from streambench.debug.writes import Values
+from streambench.model import SystemStream, SystemStreamPartition
+
+
+class Script(Struct, kw_only=True):
+    """The begin of a replica, and the recorded run from there on.
+
+    ``order``: the positions of the messages, each with its partition. ``numbers``: per partition, the
+    messages chosen before. ``offsets``: per task of the replica its offsets, and where it begins later than
+    its partition. ``memory``: of tasks; None where they are new, as after a start. ``values``: of stores,
+    where they differ from those of the container. ``keeps_all_stores``: False where stores without a
+    changelog are empty, as after a start."""
+
+    start: int
+    now_ms: int
+    order: Iterator[tuple[int, SystemStreamPartition]]
+    events: Sequence[TraceEvent]
+    ticks: Sequence[tuple[int, int]]
+    numbers: Sequence[int]
+    offsets: Mapping[str, Sequence[tuple[str | None, str | None]]]
+    keyless: Mapping[SystemStream, int]
+    values: Values
+    memory: Mapping[str, TaskMemory] | None = None
+    keeps_all_stores: bool = True
+
+
+def recorded_script(history: History, block: Block) -> Script:
+    """The recorded run from the begin of a block on."""
+    blocks = history.since(block)
+    ssps = history.inputs.ssps
+    places = chain.from_iterable(each.order for each in blocks)
+    return Script(
+        start=block.start,
+        now_ms=block.now_ms,
+        order=zip(count(block.start + 1), (ssps[place] for place in places), strict=False),
+        events=[event for each in blocks for event in each.events if event.kind != "commit"],
+        ticks=clock_ticks(blocks),
+        numbers=block.numbers,
+        offsets=block.offsets,
+        keyless=block.keyless,
+        values=history.values_before(block),
+        memory=block.memory,
+    )
+
+
+def clock_ticks(blocks: Sequence[Block]) -> list[tuple[int, int]]:
+    """The readings of the clock, each with the position from which it is valid."""
+    return [(at, now) for each in blocks for at, now in ((each.start, each.now_ms), *each.ticks)]
