@@ -9,6 +9,7 @@ from typing import Any
 
 from streambench.checkpoint.factory import checkpoint_manager
 from streambench.checkpoint.pending import pending_in
+from streambench.debug.panel_state import to_do_again
 from streambench.job.rewind import Rewind
 from streambench.planning.model import natural
 from streambench.planning.plan import job_name
@@ -17,7 +18,6 @@ from streambench_magics.commands import PARSERS
 from streambench_magics.errors import MagicError
 from streambench_magics.job_commands import JobCommands
 from streambench_magics.jobs import Job
-from streambench_magics.panel_state import to_do_again
 from streambench_magics.status_messages import say_if_busy, warn_of_pending
 from streambench_magics.tables import Records
 

@@ -12,6 +12,7 @@ from streambench.debug.breakpoints import Kind, Stopped
 from streambench.debug.conditions import Conditional, ConditionError
 from streambench.debug.effect_lines import effect_lines, summary_lines
 from streambench.debug.events import changed_text
+from streambench.debug.message_text import message_text
 from streambench.debug.session import Session
 from streambench.debug.view import counted
 from streambench.errors import StreambenchError
@@ -23,7 +24,7 @@ from streambench_magics.jobs import Job
 from streambench_magics.panel import show
 from streambench_magics.pdb_step import PdbObserver
 from streambench_magics.status_messages import say
-from streambench_magics.tables import Records, message_text
+from streambench_magics.tables import Records
 from streambench_magics.time_commands import print_position, seen_session, still_session
 
 _SHOWN_STEPS = 10

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from streambench.container.observe.snapshot import Choice, ContainerSnapshot
 from streambench.debug.names import middle_cut
-from streambench.debug.view import Row
+from streambench.debug.panel_state import PanelState
+from streambench.debug.rows import Row
 from streambench.model import SystemStream
-from streambench_magics.panel_state import PanelState
 
 NAME = 46
 """Characters of a name where it stands in a sentence."""

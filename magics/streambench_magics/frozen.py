@@ -10,12 +10,14 @@ from html import escape
 
 from msgspec.structs import replace
 
+from streambench.debug.message_text import message_text
 from streambench.debug.names import middle_cut
-from streambench.debug.view import rows, snapshot_table
+from streambench.debug.panel_state import PanelState
+from streambench.debug.rows import rows
+from streambench.debug.view import snapshot_table
 from streambench_magics.figures import figure, filled, label, offset, place_of
-from streambench_magics.panel_state import PanelState
 from streambench_magics.strip import COLOURS, colour_number
-from streambench_magics.tables import as_text, message_text
+from streambench_magics.tables import as_text
 
 _STATE_COLOURS = {"running": "#2e7d32", "paused": "#b26a00", "failed": "#c62828"}
 _CELL = "padding:1px 8px 1px 0;white-space:nowrap"

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from IPython.core.interactiveshell import InteractiveShell
 
+from streambench.debug.panel_state import static_view
 from streambench.errors import StreambenchError, TaskError
 from streambench.job.failure import user_frames
 from streambench_magics.errors import interrupted, task_failed
 from streambench_magics.jobs import Job, Workbench, telling
 from streambench_magics.panel import Panel, show, static
-from streambench_magics.panel_state import static_view
 from streambench_magics.status_messages import say
 
 STOPPED = "stopped"

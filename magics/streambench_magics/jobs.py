@@ -321,16 +321,6 @@ class Job:
             return Container.from_config(self.config, self.task).snapshot()
         return replace(self.session.snapshot(timeout), state=self.session.state)
 
-    def last_message(self, snapshot: ContainerSnapshot) -> Any:
-        """The message of the last choice in a snapshot, None where it is not known any more."""
-        if self.session is None or not snapshot.choices:
-            return None
-        last = snapshot.choices[-1]
-        for envelope in reversed(tuple(self.session.container.choices)):
-            if envelope.offset == last.offset and envelope.ssp == last.ssp:
-                return envelope.message
-        return None
-
     def _stand_still(self, session: Session) -> None:
         """Pause it, and show what is waited for where its task takes its time."""
         if not session.pause(_patience(session)):

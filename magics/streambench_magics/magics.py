@@ -18,6 +18,7 @@ from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_
 
 from streambench.config import masked
 from streambench.container.observe.snapshot import PartitionSnapshot
+from streambench.debug.panel_state import static_view, status_text
 from streambench.debug.view import counted
 from streambench.errors import StreambenchError, UnknownStreamError
 from streambench.model import SystemStream
@@ -31,7 +32,6 @@ from streambench_magics.export import export
 from streambench_magics.job_commands import STOPPED
 from streambench_magics.jobs import Job, Workbench, parsed_config
 from streambench_magics.panel import Panel, show, static
-from streambench_magics.panel_state import static_view, status_text
 from streambench_magics.status_messages import print_ignored, say_if_busy, status_line
 from streambench_magics.stream_commands import StreamCommands
 from streambench_magics.tables import Records

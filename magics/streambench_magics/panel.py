@@ -20,11 +20,11 @@ from typing import Any
 
 from IPython import display as ipython
 
+from streambench.debug.panel_state import PanelState, PanelStateReader, static_view
 from streambench.errors import StreambenchError
 from streambench.model import SystemStream
 from streambench_magics.frozen import hidden_table_html, table_html, text
 from streambench_magics.jobs import Job
-from streambench_magics.panel_state import PanelState, PanelStateReader, static_view
 from streambench_magics.render import ABORT, BUTTONS, LIVE, panel_html
 
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from html import escape
 
 from streambench.container.observe.snapshot import PartitionSnapshot
+from streambench.debug.message_text import message_text
+from streambench.debug.panel_state import PanelState
 from streambench.model import SystemStream
 from streambench_magics.figures import place_of
-from streambench_magics.panel_state import PanelState
-from streambench_magics.tables import message_text
 
 COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2", "#d4a017", "#9c755f", "#e377a2")
 """The colours of the streams, and of the partitions where there is one stream."""

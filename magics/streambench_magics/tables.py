@@ -3,16 +3,15 @@ on with them."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, RenderableType
 
-from streambench.debug.names import end_cut, middle_cut, visible
-from streambench.serde.plain import plain
+from streambench.debug.message_text import message_text
+from streambench.debug.names import end_cut, middle_cut
 
 WIDTH = 120
 """Columns of the text form; fixed, so that a notebook says the same wherever it is run."""
@@ -20,7 +19,6 @@ WIDTH = 120
 _NAMES = frozenset({"task", "partition", "stream", "job"})
 _LEAST_NAME = 24
 _LEAST_TEXT = 12
-_ONE_LINE = 60
 
 
 class Records(Sequence[Mapping[str, Any]]):
@@ -100,46 +98,6 @@ class Records(Sequence[Mapping[str, Any]]):
 def cell_text(value: Any) -> str:
     """A value in a cell of a table."""
     return "-" if value is None else value if isinstance(value, str) else message_text(value, 100)
-
-
-class MessageText(NamedTuple):
-    """A message to be read, and its ``size`` in bytes, as the text that it is here."""
-
-    text: str
-    size: int
-
-
-def message_text(value: Any, limit: int = 1000) -> str:
-    """A key or message in a readable form, on one line if it has none; cut at ``limit`` characters, with the
-    number of those left out."""
-    return end_cut(_written(value), limit)
-
-
-def message_block(value: Any, limit: int = 4000) -> MessageText:
-    """A message in a readable form of several lines: JSON is indented."""
-    flat = _written(value)
-    laid_out = _written(value, indent=2) if len(flat) > _ONE_LINE else flat
-    left_out = len(laid_out) - limit
-    if left_out > 0:
-        laid_out = f"{laid_out[:limit]}…\n({left_out:,} more characters)"
-    return MessageText(laid_out, len(flat.encode(errors="replace")))
-
-
-def _written(value: Any, indent: int | None = None) -> str:
-    if isinstance(value, bytes):
-        try:
-            text = value.decode()
-        except UnicodeDecodeError:
-            text = repr(value)
-    elif isinstance(value, str):
-        text = value
-    else:
-        try:
-            text = json.dumps(value, ensure_ascii=False, indent=indent)
-        except (TypeError, ValueError, RecursionError):
-            shown = plain(value)
-            text = shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False, indent=indent)
-    return visible(text)
 
 
 def _cut(cell: str, width: int, *, name: bool) -> str:

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 from streambench.container.observe.snapshot import PartitionSnapshot
 from streambench.debug.events import Change
+from streambench.debug.message_text import message_text
 from streambench.debug.names import middle_cut
+from streambench.debug.panel_state import PanelState, to_do_again
+from streambench.debug.standing import Standing
 from streambench.debug.view import counted
 from streambench_magics.figures import NAME, figure, short
-from streambench_magics.panel_state import PanelState, to_do_again
-from streambench_magics.standing import Standing
 from streambench_magics.strip import sparkline
-from streambench_magics.tables import message_text
 
 _MOST_TASKS = 40
 _MOST_KINDS = 3

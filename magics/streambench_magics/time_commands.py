@@ -10,13 +10,14 @@ from streambench.container.outputs.transactional_outbox import is_exactly_once
 from streambench.debug.effect_lines import effect_lines
 from streambench.debug.events import Change, changed_text
 from streambench.debug.hot_swap import Swap
+from streambench.debug.message_text import message_text
 from streambench.debug.session import Session
 from streambench.debug.view import counted
 from streambench_magics.commands import PARSERS
 from streambench_magics.errors import MagicError
 from streambench_magics.job_commands import JobCommands
 from streambench_magics.jobs import Job
-from streambench_magics.tables import Records, message_text
+from streambench_magics.tables import Records
 
 _MOST_CHANGES = 1_000
 _SHORT = 60

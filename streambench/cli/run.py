@@ -16,7 +16,8 @@ from msgspec import structs
 
 from streambench.cli.job import JobArgument, JobOption, JsonOption, read_job
 from streambench.cli.output import print_error, print_json, say, tell_after
-from streambench.debug.view import Rates, counted, headline, snapshot_table
+from streambench.debug.rates import Rates
+from streambench.debug.view import counted, headline, snapshot_table
 from streambench.debug.waiting import WaitingHint
 from streambench.errors import StreambenchError
 from streambench.job.failure import user_frames

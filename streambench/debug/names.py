@@ -1,4 +1,4 @@
-"""Names and texts in little room: the partition stays readable, and nothing invisible goes to a screen."""
+"""Names, texts and figures in little room: partitions stay readable, nothing invisible goes to a screen."""
 
 from __future__ import annotations
 
@@ -37,6 +37,11 @@ def end_cut(text: str, width: int) -> str:
         return text
     kept = max(1, width - len(f"… +{len(text):,}"))
     return f"{text[:kept]}… +{len(text) - kept:,}"
+
+
+def figure(value: float | None) -> str:
+    """A whole number with separators; a dash for None."""
+    return "-" if value is None else f"{value:,.0f}"
 
 
 def visible(text: str) -> str:

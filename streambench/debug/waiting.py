@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from streambench.config import Config
-from streambench.debug.view import all_of, counted
+from streambench.debug.rates import all_of
+from streambench.debug.view import counted
 from streambench.model import SystemStream
 
 if TYPE_CHECKING:
     from streambench.container.observe.snapshot import ContainerSnapshot, PartitionSnapshot
-    from streambench.debug.view import Snapshots
+    from streambench.debug.rates import Snapshots
 
 _AFTER_S = 2.0
 _MOST_STREAMS = 3

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from ipywidgets.widgets import widget as widgets
 
+from streambench.debug.panel_state import PanelStateReader
 from streambench.debug.session import Session
 from streambench.errors import StreambenchError
 from streambench_magics.panel import WIDGET_VIEW, Panel
-from streambench_magics.panel_state import PanelStateReader
 from streambench_magics.render import panel_html
 from tests.magics.conftest import Shell
 

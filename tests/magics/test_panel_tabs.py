@@ -6,8 +6,8 @@ from html import unescape
 
 import pytest
 
+from streambench.debug.panel_state import PanelState, PanelStateReader
 from streambench_magics.panel import Panel
-from streambench_magics.panel_state import PanelState, PanelStateReader
 from streambench_magics.render import panel_html
 from tests.magics.conftest import Shell
 

@@ -6,25 +6,45 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 
 from streambench.chooser.explanation import Candidate, closed
 from streambench.container.observe.snapshot import Choice, ContainerSnapshot, PartitionSnapshot
+from streambench.debug.message_text import MessageText, message_block
 from streambench.debug.names import middle_cut
-from streambench.debug.view import Rates, Row, rows
+from streambench.debug.rates import Rates
+from streambench.debug.rows import Row, rows
+from streambench.debug.session import Session
+from streambench.debug.standing import Standing, StandingReader, in_the_past
 from streambench.errors import StreambenchError
 from streambench.model import SystemStream, SystemStreamPartition
-from streambench_magics.jobs import Job
-from streambench_magics.standing import Standing, StandingReader, in_the_past
-from streambench_magics.tables import MessageText, message_block
 
 _MOST_ROWS = 100_000
 _MOST_COMMITS = 30
 _NAME = 32
 _POINTS = 120
 """Points of the figures over time."""
+
+
+class ShownJob(Protocol):
+    """The job that a panel shows: a session that is made when it is first needed, and may be followed by
+    another one."""
+
+    name: str
+    session: Session | None
+
+    @property
+    def state(self) -> str:
+        """new, paused, running, stopped or failed."""
+
+    @property
+    def busy_at(self) -> str:
+        """The message that its task has been busy with for long, and where; else empty."""
+
+    def snapshot(self) -> ContainerSnapshot:
+        """A snapshot of it, in the state of its session."""
 
 
 class Commit(Struct, frozen=True):
@@ -136,7 +156,7 @@ class PanelState(Struct, frozen=True, dict=True):
 class PanelStateReader:
     """Takes snapshots of one job. Used by one thread."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: ShownJob) -> None:
         self.job = job
         self.opened: set[SystemStream] = set()
         self.standing = StandingReader()
@@ -221,7 +241,7 @@ class PanelStateReader:
         ]
 
 
-def static_view(job: Job) -> PanelState:
+def static_view(job: ShownJob) -> PanelState:
     """A snapshot of a job on its own: without rates, so that it is the same whenever the job is in the same
     state."""
     return PanelStateReader(job).take()
@@ -266,9 +286,15 @@ def _past(standing: Standing) -> str:
     return f"{branch}at message {standing.position:,} of {standing.latest:,}"
 
 
-def _message(job: Job, snapshot: ContainerSnapshot) -> MessageText | None:
-    message = job.last_message(snapshot)
-    return None if message is None else _as_block(message)
+def _message(job: ShownJob, snapshot: ContainerSnapshot) -> MessageText | None:
+    """The message of the last choice; None where it is not known any more."""
+    if job.session is None or not snapshot.choices:
+        return None
+    last = snapshot.choices[-1]
+    for envelope in reversed(tuple(job.session.container.choices)):
+        if envelope.offset == last.offset and envelope.ssp == last.ssp:
+            return None if envelope.message is None else _as_block(envelope.message)
+    return None
 
 
 def _laid_out(envelope: Any) -> MessageText | None:
