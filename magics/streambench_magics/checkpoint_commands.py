@@ -88,10 +88,11 @@ class CheckpointCommands(JobCommands):
             raise MagicError(f"a job and a place, at most; {PARSERS['rewind'].usage_line()}")
         with self._planned(job, args.what[-1], _unsaid):
             pass  # what is no place is refused before anything is stopped
-        if job.alive:
-            with self._running(job):
-                job.pause()
-                job.stop()
+        was_alive = job.alive
+        with self._running(job):
+            job.pause()
+            job.stop()
+        if was_alive:
             self._close_panel(job.name, "stopped, and rewound")
             print(f"{job.name} is stopped, with everything committed")
         with self._planned(job, args.what[-1], _warn) as rewind:

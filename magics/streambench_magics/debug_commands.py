@@ -25,7 +25,7 @@ from streambench_magics.panel import show
 from streambench_magics.pdb_step import PdbObserver
 from streambench_magics.status_messages import say
 from streambench_magics.tables import Records
-from streambench_magics.time_commands import print_position, seen_session, still_session
+from streambench_magics.time_commands import print_position, seen_session
 
 _SHOWN_STEPS = 10
 _SHOWN_ENTRIES = 100
@@ -43,7 +43,7 @@ class DebugCommands(JobCommands):
         name, number = name_and_number(args.what, PARSERS["step"])
         job = self.bench.job(name)
         session = job.session
-        if session is not None and job.alive and not session.live:
+        if session is not None and not session.live:
             with self._running(job):
                 session.step(number, until=args.until)
             print_position(job, session)
@@ -160,7 +160,7 @@ class DebugCommands(JobCommands):
 
     def _state(self, args: Namespace) -> Records:
         job = self.bench.job(args.job)
-        session = still_session(job)
+        session = seen_session(job)
         with self._running(job):
             records = _changed_entries(session, args) if args.changed else _entries(session, args)
         several = len({each["task"] for each in records}) > 1

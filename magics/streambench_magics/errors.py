@@ -72,16 +72,19 @@ def cell_error(shell: InteractiveShell, error: Exception) -> TaskCellError:
     return TaskCellError(text, lines)
 
 
-def task_failed(shell: InteractiveShell, error: TaskError, job: str, *, is_whole: bool = False) -> TaskFailed:
+def task_failed(
+    shell: InteractiveShell, error: TaskError, job: str, *, is_whole: bool = False, goes_on: bool = False
+) -> TaskFailed:
     """The error to raise, from the cause of ``error``, where a task failed. ``is_whole``: that was on a copy
-    of the job, or with code that it has not taken."""
+    of the job, or with code that it has not taken. ``goes_on``: the job can go on at the message."""
     lines = shown(shell, error.__cause__) if error.__cause__ is not None else []
     remedy = (
         f"{job} itself is as it was. Mend the task and run its cell; %stream swap --undo and %stream live go "
         "back to what was before."
         if is_whole
         else f"{job} has failed; nothing since its last checkpoint is committed. "
-        f"Mend the task, run its cell, and %stream step {job}."
+        f"Mend the task, run its cell, and %stream step {job}"
+        + (": it goes on at this message, with the state of before." if goes_on else ".")
     )
     failed = TaskFailed(error, [*lines, f"TaskError: {error}", remedy])
     # A debugger opens at the innermost frame: that of the user's code, with its envelope.

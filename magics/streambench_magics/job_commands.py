@@ -41,7 +41,9 @@ class JobCommands:
             with telling(say):
                 yield
         except TaskError as error:
-            raise task_failed(self.shell, error, job.name, is_whole=job.alive) from error.__cause__
+            goes_on = job.session is not None and job.session.can_resume
+            failed = task_failed(self.shell, error, job.name, is_whole=job.alive, goes_on=goes_on)
+            raise failed from error.__cause__
         except StreambenchError as error:
             # A serde or a chooser of the user's, in a cell.
             if (frames := user_frames(error)) and frames not in getattr(error, "__notes__", []):

@@ -142,6 +142,10 @@ class Job:
         with self._lock:
             if self.alive:
                 return False
+            if self.session is not None and self.session.can_resume:
+                if self.task is not None and self.task is not self.session.container.factory:
+                    self.session.swap(self.task)
+                return True
             again = self.session is not None
             if not self._inputs and not self.config.names("task.broadcast.inputs"):
                 raise MagicError(f"{self.name} has no inputs: %stream attach {self.name} SYSTEM.STREAM")
@@ -269,7 +273,7 @@ class Job:
         """Commit and release the streams; nothing where it is not started."""
         with self._lock:
             session = self.session
-        if session is not None and self.alive:
+        if session is not None and (self.alive or session.can_resume):
             self._stand_still(session)
             session.stop()
         self._changed()
@@ -296,8 +300,7 @@ class Job:
                 systems.metadata(stream for stream in streams if str(stream) not in former)
         finally:
             systems.close()
-        if self.alive:
-            self.stop()
+        self.stop()
         self._inputs = inputs
         if was not in ("paused", "running"):
             return False

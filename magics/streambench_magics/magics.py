@@ -286,10 +286,11 @@ class StreamMagics(CheckpointCommands, StreamCommands, DebugCommands, TimeComman
         job = self.bench.job(args.name)
         deploy = importlib.import_module("streambench.spark").deploy
         likely_master = importlib.import_module("streambench.spark.session").likely_master
-        if job.alive:
-            with self._running(job):
-                job.pause()
-                job.stop()
+        was_alive = job.alive
+        with self._running(job):
+            job.pause()
+            job.stop()
+        if was_alive:
             self._close_panel(job.name, "stopped, and deployed on Spark")
             print(f"{job.name} is stopped here, with everything committed")
         master = masked("master", args.master or likely_master(job.config))
@@ -371,9 +372,11 @@ class StreamMagics(CheckpointCommands, StreamCommands, DebugCommands, TimeComman
         )
 
     def _start(self, job: Job) -> None:
-        before = job.state
+        before, session = job.state, job.session
+        failed = session.message if session is not None and session.can_resume else None
         if job.start():
-            print(f"{job.name} had {before}; it goes on from its last checkpoint")
+            where = "from its last checkpoint" if failed is None else f"at {failed.ssp}@{failed.offset}"
+            print(f"{job.name} had {before}; it goes on {where}")
 
     def _job_and_streams(self, names: list[str]) -> tuple[Job, list[str]]:
         name = names[0] if names[0] in self.bench.jobs or "." not in names[0] else None

@@ -29,7 +29,7 @@ class TimeCommands(JobCommands):
 
     def _back(self, args: Namespace) -> None:
         job, number = self._job_and_number(args.what, "back")
-        session = still_session(job)
+        session = seen_session(job)
         before = session.position
         with self._running(job):
             if args.until is not None:
@@ -46,7 +46,7 @@ class TimeCommands(JobCommands):
 
     def _forward(self, args: Namespace) -> None:
         job, number = self._job_and_number(args.what, "forward")
-        session = still_session(job)
+        session = seen_session(job)
         with self._running(job):
             session.forward(number)
         print_position(job, session)
@@ -54,7 +54,7 @@ class TimeCommands(JobCommands):
     def _goto(self, args: Namespace) -> None:
         *names, where = args.what
         job = self.bench.job(_one_name(names, "goto"))
-        session = still_session(job)
+        session = seen_session(job)
         figures = where.replace(",", "").replace("_", "")
         with self._running(job):
             session.goto(int(figures) if figures.isdecimal() else where)
@@ -62,9 +62,9 @@ class TimeCommands(JobCommands):
 
     def _live(self, args: Namespace) -> None:
         job = self.bench.job(args.name)
-        session = still_session(job)
+        session = seen_session(job)
         if session.live:
-            print(f"{job.name} is live, at {session.position:,}")
+            print_position(job, session)
             return
         with self._running(job):
             session.go_live()
@@ -72,7 +72,7 @@ class TimeCommands(JobCommands):
 
     def _adopt(self, args: Namespace) -> None:
         job = self.bench.job(args.name)
-        session = still_session(job)
+        session = seen_session(job)
         with self._running(job):
             session.adopt()
         what_follows = (
@@ -99,7 +99,12 @@ class TimeCommands(JobCommands):
 
     def _swap_all(self, args: Namespace) -> None:
         """Swap the code of all live jobs of a task."""
-        jobs = [job for job in self.bench.jobs.values() if job.task_name == args.name and job.alive]
+        jobs = [
+            job
+            for job in self.bench.jobs.values()
+            if job.task_name == args.name
+            and (job.alive or (job.session is not None and job.session.can_resume))
+        ]
         for job in jobs:
             self._swap_job(job, args)
         if not jobs:
@@ -152,17 +157,6 @@ class TimeCommands(JobCommands):
         return self.bench.job(_one_name(names, command)), int(number)
 
 
-def still_session(job: Job) -> Session:
-    """The session of a job, which is paused where it runs. Raises MagicError where it is not started."""
-    session = seen_session(job)
-    if not job.alive:
-        raise MagicError(
-            f"{job.name} is {job.state}, and its stores are closed: %stream outputs and %stream changed show "
-            f"what led to that, %stream step starts it again"
-        )
-    return session
-
-
 def seen_session(job: Job) -> Session:
     """The session of a job, which may be closed, and is paused where it runs. Raises MagicError where the job
     has not started."""
@@ -175,9 +169,10 @@ def seen_session(job: Job) -> Session:
 
 
 def swappable_session(job: Job) -> Session:
-    """The session of a live job, which may run. Raises MagicError where it has not started."""
+    """The session of a job that can take other code: it may run, have failed at a message, or stand in the
+    past. Raises MagicError for others."""
     session = job.session
-    if session is None or not job.alive:
+    if session is None or not (job.alive or session.can_resume or not session.live):
         raise MagicError(f"{job.name} is {job.state}: its next start takes the code of now")
     return session
 
@@ -197,7 +192,7 @@ def print_position(job: Job, session: Session) -> None:
     """Print where a job stands, with the message there and what it did."""
     position, latest = session.position, session.latest
     if session.live:
-        print(f"{job.name} is live, at {position:,}")
+        print(f"{job.name} {'is live' if job.alive else f'has {job.state}'}, at {position:,}")
     else:
         branch = " in a branch: its outputs are held" if session.branched else ""
         print(

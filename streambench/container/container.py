@@ -22,6 +22,7 @@ from streambench.config import Config
 from streambench.container.assembly import Given, begin, build
 from streambench.container.commit import warn_of_uncommitted
 from streambench.container.event_loop import EventLoop
+from streambench.container.failure_hold import FailureHold
 from streambench.container.inputs.consumers import Command
 from streambench.container.loop_context import LoopContext
 from streambench.container.observe.capture import keep_last_snapshot, take_snapshot
@@ -104,14 +105,12 @@ class Container:
         self.is_stopping = False
         """True during the last commit."""
         self._given = Given(
-            model=model,
-            generation=generation,
-            checkpoints=checkpoints,
-            ends=dict(ends or {}),
+            model=model, generation=generation, checkpoints=checkpoints, ends=dict(ends or {})
         )
         self._resources = Resources(self.status)
         self._resources.checkpoints = checkpoints
         self._context = LoopContext()
+        self.failure_hold = FailureHold(self.status, self._context, self._close_failed)
         self._runtime: Runtime | None = None
         self._runs = 0
         self._is_advancing = self._abandoned = self._is_in_block = False
@@ -156,6 +155,7 @@ class Container:
                 f"this container is {self.state}; it can be started only once: make a new one"
             )
         self._context.take()
+        self.failure_hold.end_former()
         try:
             self._start()
         except BaseException as error:
@@ -184,9 +184,8 @@ class Container:
             return self._advance(lambda: self._loop.run(limit=until), one_by_one=one_by_one)
         if callable(until):
             return self._run_until(until, one_by_one=one_by_one)
-        raise ConfigError(
-            f"run until {until!r}? Give 'caught-up', a number of messages, a function, or nothing"
-        )
+        what = "Give 'caught-up', a number of messages, a function, or nothing"
+        raise ConfigError(f"run until {until!r}? {what}")
 
     def commit(self) -> None:
         """Commit all tasks now. Between two messages: a task asks its coordinator. Raises
@@ -228,6 +227,7 @@ class Container:
             self._resources.release(lambda: None)
             self.status.state = "stopped"
         if self.state != "running":
+            self.failure_hold.end()
             return
         self._check_still()
         self._context.take()
@@ -267,6 +267,7 @@ class Container:
             self.status.state, self.status.reason = "failed", "abandoned"
         if self.has_begun:
             self._loop.paused = True
+        self.failure_hold.forget()
         self._resources.release(lambda: None)
 
     def snapshot(self) -> ContainerSnapshot:
@@ -357,11 +358,9 @@ class Container:
     @property
     def windows_left(self) -> WindowsLeft:
         """The messages that no window() has followed yet."""
-        return (
-            self._loop.timers.windows.left(self.status.progress.processed)
-            if self.has_begun
-            else WindowsLeft()
-        )
+        if not self.has_begun:
+            return WindowsLeft()
+        return self._loop.timers.windows.left(self.status.progress.processed)
 
     @property
     def busy_s(self) -> float:
@@ -568,8 +567,8 @@ class Container:
         raise error
 
     def _fail(self, error: BaseException) -> None:
-        """Close without a commit. What closing raises is only logged: the failure that led here is what the
-        caller must see."""
+        """Close without a commit, or stay open for ``failure_hold``. What closing raises is only logged: the
+        failure that led here is what the caller must see."""
         if self._abandoned:
             return
         keep_last_snapshot(self.status)
@@ -577,6 +576,10 @@ class Container:
         self.status.reason = str(error) or type(error).__name__
         if self.has_begun:
             self._loop.paused = True
+        if not self.failure_hold.begin(error):
+            self._close_failed()
+
+    def _close_failed(self) -> None:
         self._resources.report_final()
         try:
             self._resources.release(self._close_tasks, finish_pending=True)

@@ -230,6 +230,15 @@ class EventLoop:
         left = None if limit is None else limit - done
         return done + self.run(limit=left, until=until, stop_at_head=stop_at_head)
 
+    def hold_unfinished(self, envelope: IncomingMessageEnvelope) -> None:
+        """Have the next run begin with the message at which an exception ended the last one. ``envelope``:
+        that message, as it was read."""
+        progress = self.progress
+        progress.held, progress.unfinished, progress.unfinished_count = envelope, None, 0
+        progress.last_chosen = None  # the chooser gets its next message when it was processed
+        for asked in list(self._requests):
+            asked.forget()
+
     def _take_resumed(self) -> IncomingMessageEnvelope | None:
         resumed, self._resumed = self._resumed, None
         return resumed

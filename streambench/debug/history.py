@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from array import array
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from streambench.debug.recorded_inputs import RecordedInputs
 from streambench.debug.writes import StoreWrite, Values, Writes
 from streambench.errors import ContainerStateError, SerdeError
 from streambench.serde.streams import decoded
+from streambench.store.traced import traced_engine
 
 if TYPE_CHECKING:
     from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
@@ -108,6 +109,7 @@ class History:
         self._is_due = False
         self._earlier: list[Sent] = []
         self._known: tuple[Block, Values] | None = None
+        self._unfinished: dict[int, dict[bytes, bytes | None]] = {}
         container.trace(self.trace)
 
     def begin(self) -> None:
@@ -116,6 +118,20 @@ class History:
         self._numbers = [0] * len(self._inputs.ssps)
         self._add_block()
         self.trace.on_check = self._on_check
+
+    @property
+    def has_begun(self) -> bool:
+        """True once the container has started."""
+        return bool(self.blocks)
+
+    @property
+    def is_kept(self) -> bool:
+        """True where the stores can be looked at: they are open, or their last entries were kept."""
+        return all(
+            traced_engine(store.engine).is_kept
+            for task in self.container.tasks
+            for store in task.stores.values()
+        )
 
     @property
     def latest(self) -> int:
@@ -180,6 +196,7 @@ class History:
             self._numbers[place] += count
         if trace.traced:
             self._known = None
+            self._note_unfinished(where)
         former = block.writes.size
         block.writes.add(trace.traced, where, base)
         size = 8 * len(order) + block.writes.size - former
@@ -258,7 +275,9 @@ class History:
         self.read()
         known = self._known
         if known is None or known[0] is not block:
-            found: Values = [{} for _ in self.trace.stores]
+            found: Values = [
+                dict(self._unfinished.get(number, {})) for number in range(len(self.trace.stores))
+            ]
             for later in reversed(self.blocks):
                 if later is block:
                     break
@@ -270,6 +289,27 @@ class History:
         """The blocks from this one on."""
         blocks = list(self.blocks)
         return blocks[blocks.index(first) :]
+
+    def failed_message(self) -> IncomingMessageEnvelope:
+        """The message at which the container failed, as it was read."""
+        self.read()
+        failed = self.container.status.progress.unfinished
+        assert failed is not None
+        place = self.inputs.places[failed.ssp]
+        return self._decoded(self.inputs.copy(place, self._numbers[place]))
+
+    def take_back_unfinished(self) -> None:
+        """Take back what the message at which the container failed has written to stores."""
+        self.read()
+        unfinished, self._unfinished, self._known = self._unfinished, {}, None
+        tasks = {task.name: task for task in self.container.tasks}
+        self.trace.active = False
+        try:
+            for number, formers in unfinished.items():
+                task, store = self.trace.stores[number]
+                tasks[task].stores[store].overwrite(formers)
+        finally:
+            self.trace.active = True
 
     def place_of(self, position: int) -> tuple[SystemStreamPartition, str] | None:
         """The partition and offset of the message at a position; None where it is not known any more."""
@@ -285,7 +325,9 @@ class History:
         if found is None:
             return None
         place, number = found
-        raw = self.inputs.message(place, number)
+        return self._decoded(self.inputs.message(place, number))
+
+    def _decoded(self, raw: IncomingMessageEnvelope) -> IncomingMessageEnvelope:
         lane = self.container.runtime.multiplexer.partitions[raw.ssp]
         message = decoded(raw, lane.key_serde, lane.message_serde)
         return raw if isinstance(message, SerdeError) else message
@@ -354,15 +396,29 @@ class History:
         if self.container.runtime.outbox.whole:
             self._pending += trace.sent[committed:]
 
+    @property
+    def _has_failed(self) -> bool:
+        return self.container.state == "failed"
+
     def _drop_unfinished(self) -> list[int]:
         """Drop the message at which the container failed; its identity."""
         chosen = self.trace.chosen
-        if self.container.state != "failed":
+        if not self._has_failed:
             return []
         done = max(0, self.container.processed - self.trace.base)
         unfinished = [id(envelope) for envelope in chosen[done:]]
         del chosen[done:]
         return unfinished
+
+    def _note_unfinished(self, where: Mapping[int, int]) -> None:
+        """Note what the message at which the container failed has overwritten in stores."""
+        if not self._has_failed:
+            return
+        traced = self.trace.traced
+        fields = (traced[field::5] for field in range(4))
+        for at, store, key, former in zip(*fields, strict=True):
+            if where.get(id(at), 0) < 0:
+                self._unfinished.setdefault(store, {}).setdefault(key, former)
 
     def _add_block(self) -> None:
         began = time.perf_counter_ns()

@@ -77,6 +77,8 @@ class HotSwap(TimeTravel):
         new code begins a branch. Nothing is exchanged where the new code cannot be used. Raises ConfigError,
         TaskError, ContainerStateError."""
         check_task(task)
+        if self._past is None:
+            self._resume()
         swap = Swap(self.position)
         if replay:
             swap = self._between(lambda: self._replayed(task, replay, init=init))

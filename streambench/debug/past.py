@@ -13,11 +13,12 @@ from streambench.container.outputs.transactional_outbox import TransactionalOutb
 from streambench.container.trace import Sent
 from streambench.debug.attributes import TaskMemory, empty_object
 from streambench.debug.history import History, is_turn
-from streambench.debug.replica import Replica, traced_engine
+from streambench.debug.replica import Replica
 from streambench.errors import ContainerStateError, UnknownStreamError
 from streambench.model import OutgoingMessageEnvelope
 from streambench.serde.streams import readable
 from streambench.store.overlay import OverlayEngine
+from streambench.store.traced import traced_engine
 
 log = logging.getLogger(__name__)
 
@@ -298,6 +299,25 @@ def _position(sent: Sent) -> int:
     """The position of an output that the history has read."""
     assert isinstance(sent.at, int)
     return sent.at
+
+
+def resume(history: History) -> None:
+    """Have a container stand again before the message at which it failed: as if its task had not seen it.
+
+    Raises ContainerStateError where the container is closed, and what tasks raise when they run again, which
+    closes it."""
+    container = history.container
+    message = history.failed_message()
+
+    def bring_back() -> None:
+        replica = Past(history).at(history.latest)
+        history.take_back_unfinished()
+        for task, mine in zip(container.tasks, replica.tasks, strict=True):
+            TaskMemory(mine).give(task)
+            for each, was in zip(task.subscriptions, mine.subscriptions, strict=True):
+                each.offset, each.skip_before = was.offset, was.skip_before
+
+    container.failure_hold.resume(container.runtime, message, bring_back)
 
 
 def find_back(

@@ -52,9 +52,16 @@ class RecordedPartition:
 
     def message(self, number: int) -> IncomingMessageEnvelope:
         """The message of a number, as it was read."""
+        return self._part(number).envelopes()[0]
+
+    def copy(self, number: int) -> IncomingMessageEnvelope:
+        """The same, for a task, which may change it."""
+        return _copied(self._part(number)).envelopes()[0]
+
+    def _part(self, number: int) -> Messages:
         at = bisect_right(self._starts, number) - 1
         within = number - self._starts[at]
-        return self._chunks[at].part(within, within + 1).envelopes()[0]
+        return self._chunks[at].part(within, within + 1)
 
     def offset(self, number: int) -> str:
         """The offset of the message of a number."""
@@ -130,6 +137,10 @@ class RecordedInputs:
     def message(self, place: int, number: int) -> IncomingMessageEnvelope:
         """A message of a partition by its number, as it was read."""
         return self._partitions[place].message(number)
+
+    def copy(self, place: int, number: int) -> IncomingMessageEnvelope:
+        """The same, for a task, which may change it."""
+        return self._partitions[place].copy(number)
 
     def offset(self, place: int, number: int) -> str:
         """The offset of a message of a partition."""

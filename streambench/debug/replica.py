@@ -44,7 +44,7 @@ from streambench.store.expiry import ExpiringEngine
 from streambench.store.memory import MemoryEngine
 from streambench.store.overlay import OverlayEngine
 from streambench.store.task_store import TaskStore
-from streambench.store.traced import TracedEngine
+from streambench.store.traced import TracedEngine, traced_engine
 
 _FETCHED = 1_000
 
@@ -264,10 +264,3 @@ class Replica:
 
     def _compare(self, system: str, offset: str, other: str) -> int | None:
         return self._container.status.systems.admin(system).compare(offset, other)
-
-
-def traced_engine(engine: StoreEngine) -> TracedEngine:
-    """The traced layer of an engine, which holds entries as they are written."""
-    found = engine.below if isinstance(engine, ExpiringEngine) else engine
-    assert isinstance(found, TracedEngine), "the store is not traced"
-    return found

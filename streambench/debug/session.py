@@ -43,9 +43,9 @@ class Session(HotSwap):
     """Drives one container. All methods may be called from any thread.
 
     States: ``new`` until ``start``; ``paused`` when nothing moves; ``running`` while its thread drives the
-    container; ``stopped`` and ``failed`` for good. ``error`` is what the container failed with; ``problem``
-    what ended the last ``run`` without failing the container: a condition could not be evaluated, a function
-    that was to say how long raised, or a task did in its ``close``.
+    container; ``stopped`` for good; ``failed``, for good unless ``can_resume``. ``error`` is what the
+    container failed with; ``problem`` what ended the last ``run`` without failing the container: a condition
+    could not be evaluated, a function that was to say how long raised, or a task did in its ``close``.
     """
 
     def __init__(
@@ -135,6 +135,7 @@ class Session(HotSwap):
         for a debugger. Raises ContainerStateError while running, ConditionError, and what the task raises."""
         if not self.live:
             return self._step_in_past(n, until)
+        self._resume()
         advance = self._conditional(None if until is None else Condition(until, self._namespace))
         call = partial(advance, lambda: self.container.step(n))
         if here or self._driver == threading.get_ident():
@@ -150,6 +151,7 @@ class Session(HotSwap):
         self._check_still()
         self._require_live("run()")
         condition = self._condition_of(until)
+        self._resume()
         plain: Until = None if condition is not None else until  # type: ignore[assignment]
         run = self.container.run
         one_by_one = condition is not None or self._breakpoints.has("message")

@@ -13,7 +13,7 @@ from streambench.debug.effects import Effects, net
 from streambench.debug.events import Cause, Change, Output, Outputs, PositionDiff
 from streambench.debug.history import DEFAULT_MB, History
 from streambench.debug.moment import Moment
-from streambench.debug.past import Past, find_back
+from streambench.debug.past import Past, find_back, resume
 from streambench.debug.replica import Replica
 from streambench.debug.writes import StoreWrite
 from streambench.errors import ContainerStateError, StreambenchError
@@ -33,6 +33,7 @@ class TimeTravel:
 
     container: Container
     name: str
+    error: BaseException | None
     _namespace: Mapping[str, Any] | None
 
     def _begin_history(self, history: int | bool | None) -> None:
@@ -47,7 +48,9 @@ class TimeTravel:
             self._no_history = "its task takes batches (process_batch), and a batch has no position inside"
         elif limit:
             self.history = History(self.container, limit)
+            self.container.failure_hold.is_wanted = True
         self._past: Past | None = None
+        self._closed: Replica | None = None
         self._former: list[tuple[Any, list[tuple[Any, dict[str, Any]]] | None]] = []
 
     # What the session does on the thread that drives the container, or while none does.
@@ -73,6 +76,17 @@ class TimeTravel:
     def live(self) -> bool:
         """False while it stands in the past."""
         return self._past is None
+
+    @property
+    def can_resume(self) -> bool:
+        """True where the task failed at a message, and ``step``, ``run`` and ``swap`` go on there, with the
+        state that it had before. ``stop`` closes the container."""
+        return self.container.failure_hold.is_held
+
+    def _resume(self) -> None:
+        if self.can_resume:
+            self._drive(lambda: resume(self._history()))
+            self._closed = self.error = None
 
     @property
     def branched(self) -> bool:
@@ -143,11 +157,15 @@ class TimeTravel:
     def attributes(self) -> dict[str, dict[str, Any]]:
         """The attributes of the tasks' objects at the position, by task and name; those of ``context.user``
         stand below it."""
-        return self._look(lambda tasks: {task.name: memory_of(task) for task in tasks})
+        return self._look(
+            lambda tasks: {task.name: memory_of(task) for task in tasks}, at_stores=False
+        )
 
     def offsets(self) -> dict[str, dict[SystemStreamPartition, str]]:
         """Per task and partition, the last offset processed at the position."""
-        return self._look(lambda tasks: {task.name: task.offsets() for task in tasks})
+        return self._look(
+            lambda tasks: {task.name: task.offsets() for task in tasks}, at_stores=False
+        )
 
     def outputs(self, since: int = 0) -> list[Output]:
         """The outputs of the messages after ``since`` and up to the position. In a branch those of the branch
@@ -156,9 +174,9 @@ class TimeTravel:
 
     @property
     def message(self) -> IncomingMessageEnvelope | None:
-        """The message at which it stands: the one before which it stopped, else the one processed last at the
-        position; None at the start, and where it is not known."""
-        held = self.container.held
+        """The message at which it stands: the one before which it stopped or at which its task failed, else
+        the one processed last at the position; None at the start, and where it is not known."""
+        held = self.container.held or self.container.status.progress.unfinished
         return held if held is not None and self.live else self.last_message
 
     @property
@@ -229,13 +247,20 @@ class TimeTravel:
         return self.history
 
     def _living_history(self) -> History:
-        """The history, to move in. Raises ContainerStateError, too, where the container is closed."""
+        """The history, to move in, also of a container that is closed. Raises ContainerStateError where it
+        has not begun, or its stores cannot be looked at any more."""
         history = self._history()
         state = self.container.state
-        if state != "running":
-            hint = "start() it first" if state == "new" else "its stores are closed; start it again"
-            raise ContainerStateError(f"{self.name} is {state}, and cannot move in its history: {hint}")
-        return history
+        if history.has_begun and (state == "running" or history.is_kept):
+            return history
+        hint = (
+            "start() it first"
+            if state == "new"
+            else "it failed before it had one"
+            if not history.has_begun
+            else "its stores are closed, and are too large to be kept in memory"
+        )
+        raise ContainerStateError(f"{self.name} is {state}, and cannot move in its history: {hint}")
 
     def _past_or_new(self) -> Past:
         return self._past or Past(self._living_history())
@@ -309,15 +334,28 @@ class TimeTravel:
         instance = None if envelope is None else instance_for(past.replica.tasks, envelope)
         return Moment(past.position, envelope, instance)
 
-    def _look(self, what: Callable[[Any], _T]) -> _T:
+    def _look(self, what: Callable[[Any], _T], *, at_stores: bool = True) -> _T:
+        """Look at the tasks at the position. ``at_stores``: at their stores, not only at their memory."""
+
         def look() -> _T:
-            past = self._past
-            if past is not None:
-                return what(past.replica.tasks)
-            self.container.require_running()
+            if self._past is not None:
+                return what(self._past.replica.tasks)
+            if not self.container.has_begun or self.history is None:
+                self.container.require_running()
+            if self.container.state != "running" and at_stores:
+                return what(self._closed_tasks())
             return what(self.container.tasks)
 
         return self._between(look)
+
+    def _closed_tasks(self) -> Sequence[TaskInstance]:
+        """Tasks with the last state of stores that are closed. No code of theirs runs for it."""
+        if self._closed is None:
+            history = self._living_history()
+            replica = Replica(history, history.block_at(history.latest))
+            replica.set_values(history.values_at(history.latest))
+            self._closed = replica
+        return self._closed.tasks
 
     def _message(self) -> IncomingMessageEnvelope | None:
         past = self._past
@@ -436,7 +474,7 @@ class TimeTravel:
         return Cause(position, message.ssp, message.offset, message.key, message.message, changes)
 
     def _message_at(self, position: int) -> IncomingMessageEnvelope | None:
-        if self.history is None or self.container.state != "running":
+        if self.history is None or not self.history.has_begun:
             return None
         return self.history.message_at(position)
 

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any, Protocol
 
 from streambench.store.engine import StoreEngine
+from streambench.store.expiry import ExpiringEngine
+from streambench.store.memory import MemoryEngine
+
+log = logging.getLogger(__name__)
+
+_MOST_KEPT = 128 << 20
+_KEPT_AT_ONCE = 10_000
 
 
 class WriteLog(Protocol):
@@ -23,10 +32,15 @@ class WriteLog(Protocol):
 
 class TracedEngine(StoreEngine):
     """Traces each write. It stands below the layer that knows the age of entries: what is traced can be
-    written back as it is."""
+    written back as it is.
+
+    ``engine``: the engine below, and after ``close`` a copy of its entries in memory. ``is_kept``: false
+    where they were too large for that, more than 128 MB."""
 
     def __init__(self, engine: StoreEngine, number: int, log: WriteLog) -> None:
         self.engine = engine
+        self.is_kept = True
+        self._is_open = True
         self._log = log
         self._number = number
         below, remove, extend, get, at = engine.put, engine.delete, log.traced.extend, engine.get, log.at
@@ -94,10 +108,47 @@ class TracedEngine(StoreEngine):
         self.engine.clear()
 
     def close(self) -> None:
-        self.engine.close()
+        """Close the engine; its last entries stay to be looked at."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        open_engine = self.engine
+        self.engine = kept = MemoryEngine()
+        self.get = kept.get  # type: ignore[method-assign]
+        try:
+            self.is_kept = _copy(open_engine, kept)
+        except Exception:  # the engine may be what has failed
+            self.is_kept = False
+            log.debug("the entries of a closed store cannot be kept", exc_info=True)
+        finally:
+            open_engine.close()
 
     def mark(self, marker: bytes) -> None:
         self.engine.mark(marker)
 
     def marked(self) -> bytes | None:
         return self.engine.marked()
+
+
+def traced_engine(engine: StoreEngine) -> TracedEngine:
+    """The traced layer of an engine, which holds entries as they are written."""
+    found = engine.below if isinstance(engine, ExpiringEngine) else engine
+    assert isinstance(found, TracedEngine), "the store is not traced"
+    return found
+
+def _copy(engine: StoreEngine, to: StoreEngine) -> bool:
+    """Copy the entries of an engine; False where they are too large, and none is copied."""
+    size, entries = 0, engine.range(None, None)
+    try:
+        while some := list(islice(entries, _KEPT_AT_ONCE)):
+            keys, values = zip(*some, strict=True)
+            size += sum(map(len, keys)) + sum(map(len, values))
+            if size > _MOST_KEPT:
+                to.close()
+                return False
+            to.load(keys, values)
+    finally:
+        close = getattr(entries, "close", None)
+        if close is not None:
+            close()
+    return True

@@ -13,7 +13,7 @@ import streambench as sb
 from streambench.container.outputs.direct_writer import writing
 from streambench.debug.conditions import ConditionError
 from streambench.debug.session import Session
-from streambench.errors import ContainerStateError, TaskError
+from streambench.errors import ContainerStateError
 from streambench.model import SystemStreamPartition
 from tests.container.jobs import Bench, send
 from tests.container.stateful import with_systems
@@ -270,28 +270,6 @@ def test_in_the_past_nothing_of_the_container_can_be_moved() -> None:
         session.run()
     session.stop()
     assert session.state == "stopped"
-
-
-def test_a_closed_container_shows_its_outputs_and_changes_and_cannot_be_moved() -> None:
-    class Failing(Counter):
-        def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
-            super().process(envelope, collector, coordinator)
-            if self.seen == 5:
-                raise ValueError("the fifth")
-
-    session, _ = session_of(Failing, {"mem.in": {0: [{"key": "a"}] * 6}})
-    with pytest.raises(TaskError, match="the fifth"):
-        session.step(6)
-    assert session.position == 4
-    assert [each.position for each in session.outputs()] == [3]
-    assert [each.after for each in session.changes("n", "a")] == [1, 2, 3, 4]
-    with pytest.raises(ContainerStateError, match="is failed, and cannot move in its history"):
-        session.back()
-    stopped, _ = session_of()
-    stopped.step(3)
-    stopped.stop()
-    with pytest.raises(ContainerStateError, match="is stopped, and cannot move"):
-        stopped.back()
 
 
 def test_attributes_that_cannot_be_copied_are_named_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -438,18 +438,6 @@ def test_a_failure_shows_the_users_own_frames_and_the_place(ip: Shell) -> None:
         ip.run("%stream wait")
 
 
-def test_after_a_failure_the_mended_task_goes_on_from_the_last_checkpoint(ip: Shell) -> None:
-    ip.run("%stream create Count --config inputs")
-    ip.run("%stream send mem.clicks bad --partition 0")
-    ip.fails("%stream step 10")
-    ip.run(
-        "%%streamtask Count\nseen = []\ndef process(envelope, collector, coordinator):\n    "
-        "seen.append(envelope.message)\n"
-    )
-    assert ip.run("%stream step 10").startswith("Count had failed; it goes on from its last checkpoint\n")
-    assert sorted(ip.names["seen"]) == ["a", "b", "bad", "c", "d"]
-
-
 def test_a_failure_in_the_background_is_raised_by_wait(ip: Shell) -> None:
     ip.run("%stream create Count --config inputs")
     ip.run("%stream send mem.clicks bad --partition 0")

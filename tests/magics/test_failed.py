@@ -1,0 +1,34 @@
+"""``%stream`` after a task has failed: the job goes on at the message, or is closed."""
+
+from __future__ import annotations
+
+from tests.magics.conftest import Shell
+
+
+def test_after_a_failure_the_mended_task_goes_on_at_the_message(ip: Shell) -> None:
+    ip.run("%stream create Count --config inputs")
+    ip.run("%stream send mem.clicks bad --partition 0")
+    ip.fails("%stream step 10")
+    ip.run(
+        "%%streamtask Count\nseen = []\ndef process(envelope, collector, coordinator):\n    "
+        "seen.append(envelope.message)\n"
+    )
+    assert ip.run("%stream step 10").startswith("Count had failed; it goes on at mem.clicks.0@2\n")
+    assert ip.names["seen"] == ["bad"]
+
+
+def test_a_swap_after_a_failure_keeps_what_was_done(ip: Shell) -> None:
+    ip.run("%stream create Count --config inputs")
+    ip.run("%stream send mem.clicks bad --partition 0")
+    shown = ip.fails("%stream step 10")
+    assert "%stream step Count: it goes on at this message, with the state of before." in shown
+    ip.run(
+        "%%streamtask Count\nclass Count:\n    def process(self, envelope, collector, coordinator):\n"
+        "        self.seen.append(envelope.message.upper())\n"
+    )
+    assert "live now, state kept" in ip.run("%stream swap")
+    assert "5  mem.clicks.0@2" in ip.run("%stream step")
+    job = ip.run("%stream job") and ip.value
+    seen = [each["seen"] for each in job.session.attributes().values()]
+    assert sorted(sum(seen, [])) == ["BAD", "a", "b", "c", "d"]
+    assert ip.run("%stream stop") == "Count is stopped, with everything committed"
