@@ -1,16 +1,20 @@
 """Stepping, running and looking at a container."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from streambench.debug.crash import crash_everywhere
     from streambench.debug.session import Session
 
-__all__ = ["Session"]
+_HOMES = {"Session": "session", "crash_everywhere": "crash"}
+
+__all__ = ["Session", "crash_everywhere"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Session":  # it brings the container: what only counts messages does not wait for that
-        from streambench.debug.session import Session
-
-        return Session
-    raise AttributeError(f"module 'streambench.debug' has no attribute '{name}'")
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'streambench.debug' has no attribute '{name}'")
+    # Late: they bring the container, for which code that only counts messages does not wait.
+    return getattr(import_module(f"streambench.debug.{home}"), name)

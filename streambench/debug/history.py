@@ -285,6 +285,30 @@ class History:
             known = self._known = block, found
         return [dict(each) for each in known[1]]
 
+    def undo_writes(self, values: Values, first: int, to: int | None = None) -> None:
+        """Put into ``values`` what the writes from number ``first`` on, and before ``to``, have overwritten.
+        Numbers are those of events."""
+        for block in reversed(self.blocks):
+            start = block.first_write
+            if to is None or start < to:
+                block.writes.undo_between(values, max(0, first - start), None if to is None else to - start)
+            if start <= first:
+                break
+
+    def writes_from(self, first: int) -> Iterator[StoreWrite]:
+        """The writes to stores from a number on, in order."""
+        self.read()
+        for block in self.blocks:
+            if block.first_write + len(block.writes) > first:
+                yield from block.writes.part(max(0, first - block.first_write))
+
+    def outputs_from(self, first: int) -> Iterator[Sent]:
+        """The outputs from a number on, in order."""
+        self.read()
+        for block in self.blocks:
+            if block.first_output + len(block.outputs) > first:
+                yield from block.outputs[max(0, first - block.first_output) :]
+
     def since(self, first: Block) -> list[Block]:
         """The blocks from this one on."""
         blocks = list(self.blocks)

@@ -28,7 +28,7 @@ from streambench.container.progress import LoopProgress
 from streambench.container.tasks.task_handles import Collector, Context, Coordinator
 from streambench.container.tasks.task_instance import TaskInstance, task_object
 from streambench.container.timers import Timers, Windows
-from streambench.container.trace import Sent, TraceEvent
+from streambench.container.trace import WRITE_FIELDS, Sent, TraceEvent
 from streambench.debug.attributes import empty_object
 from streambench.debug.exchange import exchange
 from streambench.debug.history import Block, History
@@ -93,7 +93,12 @@ class Replica:
     @property
     def writes(self) -> list[StoreWrite]:
         """The writes to stores since the begin of the block."""
-        return list(zip(*(self.traced[field::5] for field in range(5)), strict=True))
+        return self.writes_from(0)
+
+    def writes_from(self, number: int) -> list[StoreWrite]:
+        """The writes to stores from a number on."""
+        traced = self.traced[number * WRITE_FIELDS :]
+        return list(zip(*(traced[field::WRITE_FIELDS] for field in range(WRITE_FIELDS)), strict=True))
 
     @property
     def position(self) -> int:

@@ -9,6 +9,8 @@ from streambench.container.container import Container
 from streambench.container.tasks.task_instance import TaskInstance
 from streambench.debug.attributes import TaskMemory, handles_of
 from streambench.debug.conditions import Condition, Conditional
+from streambench.debug.crash import Crash, crash_at, crash_steps
+from streambench.debug.crash_report import Report
 from streambench.debug.effects import Effects, net
 from streambench.debug.events import Cause, Change, Output, Outputs, PositionDiff
 from streambench.debug.history import DEFAULT_MB, History
@@ -239,6 +241,26 @@ class TimeTravel:
             )
 
         return self._drive(compare)
+
+    def crash(self, *, inside_commit: bool = False) -> Crash:
+        """Simulate ``kill -9`` at the position: what comes again from the last commit, which outputs are
+        there twice, and how state differs. Streams, stores and checkpoints stay as they are.
+
+        ``inside_commit``: before the commit at the position is done. Raises ContainerStateError."""
+        return self._drive(lambda: self._crash(inside_commit=inside_commit))
+
+    def crash_everywhere(self, progress: Callable[[int, int], object] = lambda done, total: None) -> Report:
+        """Simulate a crash after each position of the history, see ``streambench.debug.crash_everywhere``."""
+        return self._drive(lambda: crash_steps(self._living_history(), progress))
+
+    def _crash(self, *, inside_commit: bool) -> Crash:
+        history = self._living_history()
+        if self.branched:
+            raise ContainerStateError(
+                "a branch is never committed, and a crash would drop it: go_live() (%stream live) first, "
+                "or goto() a recorded position"
+            )
+        return crash_at(history, self.position, self._maker(), inside_commit=inside_commit)
 
     def _history(self) -> History:
         """The history, to look at. Raises ContainerStateError where there is none."""

@@ -65,6 +65,10 @@ class Writes:
         """The writes at positions after ``since``, and up to ``to``."""
         first = bisect_right(self._positions, since)
         last = len(self._positions) if to is None else bisect_right(self._positions, to)
+        return self.part(first, last)
+
+    def part(self, first: int, last: int | None = None) -> Iterator[StoreWrite]:
+        """The writes from number ``first`` on, and before ``last``."""
         return zip(
             self._positions[first:last], self._stores[first:last], self._keys[first:last],
             self._formers[first:last], self._values[first:last], strict=True,

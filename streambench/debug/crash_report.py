@@ -1,0 +1,115 @@
+"""The verdict of crashes after each step of a history."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+
+class CrashStep(Struct, frozen=True, kw_only=True):
+    """The verdict of a crash after the message at ``position``. ``inside_commit``: that of a crash before the
+    commit there is done.
+
+    When the messages since the last commit have come again: ``twice``, per stream the outputs that it holds
+    twice; ``new``, those that were not sent before; ``lost``, those that are missing. ``keys``: the number of
+    keys of stores that differ. ``error``: why the job cannot go on."""
+
+    position: int
+    inside_commit: bool = False
+    twice: Mapping[str, int] = {}
+    new: Mapping[str, int] = {}
+    lost: Mapping[str, int] = {}
+    keys: int = 0
+    error: str | None = None
+
+    @property
+    def safe(self) -> bool:
+        """True where streams and stores are in the end as without the crash."""
+        return not (self.twice or self.new or self.lost or self.keys or self.error)
+
+    @property
+    def extent(self) -> int:
+        """The number of outputs and keys that are not as without the crash."""
+        return sum(map(sum, (self.twice.values(), self.new.values(), self.lost.values()))) + self.keys
+
+    @classmethod
+    def merged(cls, steps: Sequence[CrashStep]) -> CrashStep:
+        """The verdict of the crashes of all tasks at one position: of those inside the commit and those after
+        it, the worse ones."""
+        by_point = [[each for each in steps if each.inside_commit is inside] for inside in (False, True)]
+        return max(
+            (cls._sum(each) for each in by_point if each),
+            key=lambda step: (step.error is not None, step.extent),
+        )
+
+    @classmethod
+    def _sum(cls, steps: Sequence[CrashStep]) -> CrashStep:
+        twice, new, lost = (
+            sum((Counter(each) for each in field), Counter())
+            for field in zip(*((each.twice, each.new, each.lost) for each in steps), strict=True)
+        )
+        return cls(
+            position=steps[0].position,
+            inside_commit=steps[0].inside_commit,
+            twice=twice,
+            new=new,
+            lost=lost,
+            keys=sum(each.keys for each in steps),
+            error=next((each.error for each in steps if each.error is not None), None),
+        )
+
+    def __str__(self) -> str:
+        """In words: ``After 412 log.late gets a message twice``."""
+        parts = [f"{stream} gets {_messages(count)} twice" for stream, count in self.twice.items()]
+        parts += [f"{stream} gets {_messages(count)} more" for stream, count in self.new.items()]
+        parts += [f"{stream} misses {_messages(count)}" for stream, count in self.lost.items()]
+        if self.keys:
+            parts.append(
+                f"{_counted(self.keys, 'key')} of stores {'differs' if self.keys == 1 else 'differ'}"
+            )
+        if self.error is not None:
+            parts.append(f"the job fails: {self.error}")
+        return f"After {self.position:,} {', '.join(parts) or 'nothing is lost or twice'}"
+
+
+class Report(Struct, frozen=True):
+    """The verdicts of the crashes after each position behind ``first``, and up to ``last``. ``unsafe``: those
+    that are not safe."""
+
+    first: int
+    last: int
+    guarantee: str
+    unsafe: tuple[CrashStep, ...] = ()
+
+    @property
+    def steps(self) -> int:
+        """The number of steps after which a crash was simulated."""
+        return self.last - self.first
+
+    @property
+    def safe(self) -> int:
+        """The number of steps after which a crash changes nothing in the end."""
+        return self.steps - len(self.unsafe)
+
+    def __str__(self) -> str:
+        """The verdict: ``1,000 steps: 999 safe. After 412 log.late gets a message twice (at-least-once)``."""
+        steps = _counted(self.steps, "step")
+        if not self.unsafe:
+            return f"{steps}: all safe ({self.guarantee})"
+        worst = max(self.unsafe, key=lambda step: step.extent)
+        also = "" if worst.extent == self.unsafe[0].extent else f". Most of all: {_decapitalized(str(worst))}"
+        return f"{steps}: {self.safe:,} safe. {self.unsafe[0]} ({self.guarantee}){also}"
+
+
+def _decapitalized(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+def _messages(count: int) -> str:
+    return "a message" if count == 1 else f"{count:,} messages"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun if count == 1 else noun + 's'}"
