@@ -1,5 +1,6 @@
-"""A job on Apache Spark: the same container, inside Spark tasks."""
+"""A job on Apache Spark: the same container, inside Spark tasks; and its streams as DataFrames."""
 
+from streambench.spark.dataframes import read, register
 from streambench.spark.deployment import deploy
 from streambench.spark.result import (
     DeployedContainer,
@@ -18,4 +19,6 @@ __all__ = [
     "DeployedContainer",
     "JobRunningError",
     "deploy",
+    "read",
+    "register",
 ]

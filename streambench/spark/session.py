@@ -107,7 +107,7 @@ def lease(spark: SparkSession | None, master: str | None, config: Config) -> Lea
     ``master`` names."""
     require()
     if spark is None:
-        spark = _active()
+        spark = active_session()
         if spark is not None:
             _check_same(master, _master(spark), f"there is an active Spark session on {_master(spark)}")
     if spark is None and _is_submitted():
@@ -144,7 +144,7 @@ def _refuse_speculation(spark: SparkSession, which: str) -> None:
 
 def likely_master(config: Config) -> str:
     """The master that a deployment uses if it names none; for displays, before anything is started."""
-    active = _active()
+    active = active_session()
     if active is not None:
         return _master(active)
     return "the master of spark-submit" if _is_submitted() else chosen_master(config)
@@ -169,7 +169,8 @@ def require() -> None:
         raise MissingExtraError("deploying on Spark", "spark")
 
 
-def _active() -> SparkSession | None:
+def active_session() -> SparkSession | None:
+    """The active session of this process; None where it has none."""
     if "pyspark.sql" not in sys.modules:
         return None
     from pyspark.errors import PySparkException

@@ -57,6 +57,24 @@ class Job:
         producer.stop()
         systems.close()
 
+    def write_objects(self, stream: str, objects: list[Any], partitions: int = 1) -> None:
+        """Create a stream and put objects into it as JSON, into each partition in turn."""
+        import msgspec
+
+        systems = Systems(self.config)
+        systems.create(SystemStream("log", stream), partitions)
+        producer = systems.producer("log", MetricsRegistry())
+        producer.register("test")
+        producer.start()
+        for at, each in enumerate(objects):
+            envelope = OutgoingMessageEnvelope(
+                SystemStream("log", stream), msgspec.json.encode(each), partition=at % partitions
+            )
+            producer.send("test", envelope)
+        producer.flush("test")
+        producer.stop()
+        systems.close()
+
     def read(self, stream: str = "out") -> dict[int, list[tuple[str | None, Any]]]:
         """Per partition, the keys and messages of a stream."""
         import msgspec

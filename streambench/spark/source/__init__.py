@@ -1,0 +1,1 @@
+"""Streams and stores as DataFrames: ``format("streambench")`` of Spark's Python data source API."""

@@ -1,0 +1,56 @@
+"""The data source itself: what Spark makes of ``format("streambench")`` and its options."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from streambench.spark.source.layout import StreamFormat, default_schema
+from streambench.spark.source.options import parse
+from streambench.spark.source.ranges import check_readable, has_numbers
+from streambench.spark.source.readers import BatchReader, StreamReader
+from streambench.system.systems import Systems
+
+NAME = "streambench"
+"""The name of the format."""
+
+
+class StreamDataSource(DataSource):
+    """A stream of any system that stores messages, as a DataFrame.
+
+    Spark makes one for each DataFrame, in a process of its own on the driver, and sends it to the tasks."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._options = parse(options)
+        self._has_default_schema = False
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> StructType:
+        options = self._options
+        stream = options.required_stream()
+        systems = Systems(options.config)
+        try:
+            check_readable(options.config, systems, stream)
+            numbers = has_numbers(systems, stream)
+        finally:
+            systems.close()
+        self._has_default_schema = True
+        return default_schema(StreamFormat(options.config, stream), numbers, options.columns)
+
+    def reader(self, schema: StructType) -> BatchReader:
+        return BatchReader(self._options, schema, self._metadata(schema))
+
+    def streamReader(self, schema: StructType) -> StreamReader:
+        return StreamReader(self._options, schema, self._metadata(schema))
+
+    def _metadata(self, schema: StructType) -> tuple[str, ...]:
+        """The columns that are no fields of the message."""
+        if self._has_default_schema:
+            return tuple(schema.names)
+        return self._options.columns or ()
