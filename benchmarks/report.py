@@ -35,7 +35,8 @@ def machine() -> str:
     """The machine in a line: figures mean nothing without it."""
     load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
     compiled = "yes" if loop.__file__.endswith(".so") else "no"
-    return f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.machine()}{load}; compiled: {compiled}"
+    machine = f"{os.cpu_count()} cores, {platform.machine()}{load}"
+    return f"Python {platform.python_version()}, {machine}; compiled: {compiled}"
 
 
 def table(figures: Sequence[Figure]) -> Table:

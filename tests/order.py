@@ -27,7 +27,8 @@ APART = (
     "tests/system/webhook/test_kills.py",
 )
 
-#: What takes longest comes first, and first of all what takes longest under SOAK=1. The others come after them, in no order.
+#: What takes longest comes first, and first of all what takes longest under SOAK=1. The others come after
+#: them, in no order.
 FIRST = (
     "tests/faults/test_kills.py",
     "tests/faults/kafka/test_campaign.py",

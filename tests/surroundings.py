@@ -15,7 +15,8 @@ import pytest
 
 CI = os.environ.get("CI") == "true"
 
-#: ``SOAK=1`` (``make soak``) runs the same tests with larger figures: more examples, more messages, more time.
+#: ``SOAK=1`` (``make soak``) runs the same tests with larger figures: more examples, more messages, more
+#: time.
 SOAK = os.environ.get("SOAK") == "1"
 
 _MEMORY = Path("/dev/shm")

@@ -203,7 +203,8 @@ def test_no_fraction_is_cut_off_for_a_schema(message: bytes, kind: pa.DataType) 
         json_batch(message).table(schema=pa.schema([("a", kind)]))
 
 
-@pytest.mark.parametrize("text", ["1e400", '"\\ud800"', "01", "-01", ".5", "5.", "+5", "0x10", "tru", "[1,]", '"\n"', "/**/1", "-0",
+@pytest.mark.parametrize("text", ["1e400", '"\\ud800"', "01", "-01", ".5", "5.", "+5", "0x10", "tru", "[1,]",
+                                  '"\n"', "/**/1", "-0",
                                   "12345678901234567890123", '{"x":1,"x":2}'])  # fmt: skip
 def test_a_table_takes_and_gives_what_the_serde_does(text: str) -> None:
     batch = json_batch(f'{{"a":{text}}}'.encode())

@@ -321,7 +321,10 @@ def test_an_unknown_key_is_an_error_with_a_suggestion(key: str, meant: str) -> N
 def test_a_mistyped_beginning_of_a_systems_own_key_is_an_error_where_there_is_such_a_system() -> None:
     log = {"systems.log.samza.factory": "log"}
     for name in ("path", "no.such.setting"):  # which ones there are, only the system itself knows
-        meant = rf"^system\.log\.{name}: is not a known key; did you mean one that begins with systems\.log\. instead\?$"
+        meant = (
+            rf"^system\.log\.{name}: is not a known key; did you mean one that begins with systems\.log\. "
+            rf"instead\?$"
+        )
         with pytest.raises(ConfigError, match=meant):
             Config({**log, f"system.log.{name}": "data"}).validate()
     Config({**log, "system.mine.path": "data", "tasks.size.limit": "1"}).validate()
@@ -330,7 +333,8 @@ def test_a_mistyped_beginning_of_a_systems_own_key_is_an_error_where_there_is_su
 @pytest.mark.parametrize(
     ("key", "least"),
     [
-        ("task.consumer.batch.size", 1), ("task.batch.messages", 1), ("task.checkpoint.history", 1), ("systems.s.samza.fetch.threshold", 1),
+        ("task.consumer.batch.size", 1), ("task.batch.messages", 1), ("task.checkpoint.history", 1),
+        ("systems.s.samza.fetch.threshold", 1),
         ("stores.s.ttl.ms", 0), ("stores.s.object.cache.size", 0), ("stores.s.write.batch.size", 1),
     ],
 )  # fmt: skip

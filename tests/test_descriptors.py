@@ -20,7 +20,8 @@ import streambench as sb
 
 class Same(sb.StreamTask):
     def process(self, envelope, collector, coordinator):
-        collector.send(sb.OutgoingMessageEnvelope(sb.SystemStream("log", "out"), envelope.message, partition=envelope.ssp.partition))
+        collector.send(sb.OutgoingMessageEnvelope(sb.SystemStream("log", "out"), envelope.message,
+                                                  partition=envelope.ssp.partition))
 """
 
 
@@ -50,7 +51,8 @@ def test_a_job_with_too_few_files_ends_with_one_line(tmp_path: Path, files: int)
             log.partition("in", number).append(None, [b"1"])
     (tmp_path / "task.py").write_text(TASK)
     (tmp_path / "job.properties").write_text(
-        "job.name=j\ntask.class=task.py:Same\ntask.inputs=log.in\nsystems.log.samza.factory=log\nsystems.log.path=streams\n"
+        "job.name=j\ntask.class=task.py:Same\ntask.inputs=log.in\nsystems.log.samza.factory=log\n"
+        "systems.log.path=streams\n"
         "systems.log.samza.offset.default=oldest\nsystems.log.streams.out.partitions=60\n"
     )
     command = (

@@ -29,6 +29,7 @@ WORDS = re.compile(
 MOST_PARAMETERS = 8
 MOST_BRANCHES = 20
 LONGEST_LINE = 110
+PRAGMA = re.compile(r"  # (type: ignore|noqa)\b.*")
 LONGEST_FILE = 600
 
 #: Inlined for speed, or closures that stand for an object: each call they avoid is paid with every message.
@@ -48,38 +49,6 @@ LEFT: dict[str, dict[str, int]] = {
         "streambench/container/tasks": 1,
         "streambench/job": 2,
         "streambench/store": 1,
-    },
-    "lines": {
-        "benchmarks": 1,
-        "magics/streambench_magics": 7,
-        "streambench/spark": 1,
-        "streambench/system/webhook": 1,
-        "streambench/testing/systems": 1,
-        "tests": 7,
-        "tests/browser": 5,
-        "tests/cli": 16,
-        "tests/container": 6,
-        "tests/container/inputs": 2,
-        "tests/container/observe": 1,
-        "tests/container/outputs": 3,
-        "tests/container/tasks": 1,
-        "tests/faults": 4,
-        "tests/faults/kafka": 2,
-        "tests/integration": 5,
-        "tests/job": 3,
-        "tests/magics": 13,
-        "tests/metrics": 1,
-        "tests/planning": 1,
-        "tests/serde": 29,
-        "tests/store": 4,
-        "tests/system": 2,
-        "tests/system/amqp": 3,
-        "tests/system/kafka": 5,
-        "tests/system/landing": 2,
-        "tests/system/net": 2,
-        "tests/system/pull": 2,
-        "tests/system/webhook": 1,
-        "tests/testing": 1,
     },
 }
 # left: end
@@ -173,7 +142,7 @@ def large_functions() -> Iterator[str]:
 def long_lines() -> Iterator[str]:
     for path in EVERYTHING:
         for number, line in lines(path):
-            if len(line) > LONGEST_LINE:
+            if len(PRAGMA.sub("", line)) > LONGEST_LINE:
                 yield place(path, number, f"{len(line)} characters")
 
 

@@ -117,9 +117,9 @@ def _time_commands(command: Callable[[str, str], Parser]) -> None:
     """The commands that move a job in time."""
     it = command(
         "back",
-        "Go one message back, or N: state, attributes, offsets and outputs are those of then. Streams, stores "
-        "and checkpoints stay as they are. The task runs again on a copy to get there: what it does besides, "
-        "with files, requests or globals, is done again.",
+        "Go one message back, or N: state, attributes, offsets and outputs are those of then. Streams, "
+        "stores and checkpoints stay as they are. The task runs again on a copy to get there: what it does "
+        "besides, with files, requests or globals, is done again.",
     )
     it.takes("what", metavar="[NAME] [N]", nargs="*", completes="jobs", help="the job, and how many messages")
     it.takes(
@@ -372,9 +372,9 @@ def _parsers() -> dict[str, Parser]:
     it.takes(
         "--now",
         action="store_true",
-        help="wait for no message that takes long: its task gets a KeyboardInterrupt, and nothing since the last checkpoint is committed. "
-        "What a task does that goes on all the same (time.sleep() ends only when it returns) has no effect "
-        "any more",
+        help="wait for no message that takes long: its task gets a KeyboardInterrupt, and nothing since the "
+        "last checkpoint is committed. What a task does that goes on all the same (time.sleep() ends only "
+        "when it returns) has no effect any more",
     )
     it = _job(
         command(
@@ -454,8 +454,9 @@ TASK = Parser(
     "Make a task of this cell: of its class with a process method, or of functions process, init, window, "
     "close.",
     epilog="""\
-Functions have no self. What belongs to one task (there is one per partition) they keep in its context, which each of them may take as
-its last parameter: process(envelope, collector, coordinator, context), window(collector, coordinator, context), close(context).
+Functions have no self. What belongs to one task (there is one per partition) they keep in its context, which
+each of them may take as its last parameter: process(envelope, collector, coordinator, context),
+window(collector, coordinator, context), close(context).
 
     def init(context):
         context.user.seen = 0

@@ -82,7 +82,8 @@ class Records(Sequence[Mapping[str, Any]]):
     def _repr_html_(self) -> str:
         def cell(tag: str, column: str, text: str) -> str:
             side = "right" if column in self.right else "left"
-            return f'<{tag} style="text-align:{side};white-space:nowrap;padding:1px 10px 1px 0">{escape(text)}</{tag}>'
+            style = f"text-align:{side};white-space:nowrap;padding:1px 10px 1px 0"
+            return f'<{tag} style="{style}">{escape(text)}</{tag}>'
 
         head = "".join(cell("th", column, column) for column in self.columns)
         body = "".join(

@@ -93,7 +93,8 @@ def _outputs(standing: Standing) -> Tab:
     rows = "".join(
         f"<tr{' class=sb-won' if each.position == standing.position else ''}>"
         f'<td class="r sb-num">{each.position:,}</td><td title="{escape(each.stream)}">'
-        f"{escape(middle_cut(each.stream, NAME))}{'' if each.partition is None else f'.{each.partition}'}</td>"
+        f"{escape(middle_cut(each.stream, NAME))}"
+        f"{'' if each.partition is None else f'.{each.partition}'}</td>"
         f'<td class="sb-num">{"" if each.key is None else _value(each.key)}</td>'
         f'<td class="sb-num sb-value">{_value(each.message)}</td>'
         f"<td>{'<span class=sb-tag>held until the commit</span>' if each.held else ''}</td></tr>"

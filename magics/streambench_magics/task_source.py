@@ -147,8 +147,8 @@ def _literal(name: str, value: Any) -> str:
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         pass
     raise MagicError(
-        f"the task uses {name} of the notebook ({type(value).__name__}), which cannot be written to a file: make it in "
-        "the cell of the task, or in its init()"
+        f"the task uses {name} of the notebook ({type(value).__name__}), which cannot be written to a file: "
+        "make it in the cell of the task, or in its init()"
     )
 
 

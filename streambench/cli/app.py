@@ -39,7 +39,7 @@ def _version(wanted: bool) -> None:
 
 
 # As other tools end in front of `head`, by SIGPIPE.
-_NOBODY_READS = 141
+_PIPE_CLOSED = 141
 # What typer exits with after a KeyboardInterrupt, as shells do.
 _INTERRUPTED = 130
 _COMMITTED = "what was committed stays committed"
@@ -61,13 +61,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         app(arguments, prog_name="streambench")
     except BrokenPipeError:
-        code: object = _NOBODY_READS
+        code: object = _PIPE_CLOSED
     except Exception as error:
         print_error(error)
         code = 1
     except SystemExit as end:
         # A broken pipe is 1 to click.
-        code = _NOBODY_READS if isinstance(end.__context__, BrokenPipeError) else end.code
+        code = _PIPE_CLOSED if isinstance(end.__context__, BrokenPipeError) else end.code
         interrupt = _interrupt_behind(end)
         if interrupt is not None:
             outcome, where = str(interrupt) or outcome, interrupted_at(interrupt)
@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # The reader of this output has gone. At its own end Python would try to write the rest once more, and
         # complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = _NOBODY_READS
+        code = _PIPE_CLOSED
     sys.exit(code if code is None or isinstance(code, (int, str)) else 1)
 
 

@@ -175,7 +175,8 @@ class JupyterLab:
                 stderr=subprocess.STDOUT,
                 env=self._environment(),
                 cwd=self.notebooks,
-                start_new_session=True,  # Ctrl-C in the terminal is for pytest, which then stops the server in order
+                start_new_session=True,
+                # Ctrl-C in the terminal is for pytest, which then stops the server in order
             )
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:

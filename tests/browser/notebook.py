@@ -10,7 +10,8 @@ from typing import Any
 from playwright.sync_api import Error as BrowserError
 from playwright.sync_api import Locator, Page, expect
 
-#: How long a condition may take, unless the caller says otherwise. Generous: a kernel that imports Spark's packages on a busy machine.
+#: How long a condition may take, unless the caller says otherwise. Generous: a kernel that imports Spark's
+#: packages on a busy machine.
 TIMEOUT_SECONDS = 60.0
 
 # The notebook that is in front, or null while JupyterLab is loading.
@@ -65,9 +66,11 @@ class Notebook:
     def __init__(self, page: Page, name: str, closed: Callable[[Notebook], None]) -> None:
         self.page = page
         self.name = name
-        #: What JavaScript threw, uncaught, since the page was loaded, with its stack: a panel's test wants it empty.
+        #: What JavaScript threw, uncaught, since the page was loaded, with its stack: a panel's test wants
+        #: it empty.
         self.page_errors: list[str] = []
-        #: What JupyterLab's core threw with nothing else on the stack: its own affair, but worth a look when a test fails.
+        #: What JupyterLab's core threw with nothing else on the stack: its own affair, but worth a look when
+        #: a test fails.
         self.lab_errors: list[str] = []
         self._closed = closed
         self._is_open = True

@@ -57,7 +57,8 @@ def test_what_a_page_throws_is_kept_and_what_jupyterlab_itself_throws_is_kept_ap
     notebook = lab.new("1 + 1")
     throw = """([name, place]) => {
         const error = new Error(name);
-        error.stack = `Error: ${name}\\n    at render (http://127.0.0.1:1/${place}.js:1:2)\\n    at new Promise (<anonymous>)`;
+        const frame = `render (http://127.0.0.1:1/${place}.js:1:2)`;
+        error.stack = `Error: ${name}\\n    at ${frame}\\n    at new Promise (<anonymous>)`;
         setTimeout(() => { throw error; });
     }"""
     for name, place in (("of a widget", "lab/extensions/widget"), ("of the core", "static/lab/jlab_core")):

@@ -33,7 +33,10 @@ def test_ctrl_c_while_it_starts_ends_it_without_a_traceback(module: str) -> None
 
 
 def test_it_begins_where_nothing_heavy_is_imported_yet(project: Project) -> None:
-    begun = "import sys, streambench.cli.entry; print([name for name in ('typer', 'rich', 'pyarrow') if name in sys.modules])"
+    begun = (
+        "import sys, streambench.cli.entry; print([name for name in ('typer', 'rich', 'pyarrow') if name in "
+        "sys.modules])"
+    )
     assert (
         subprocess.run([sys.executable, "-c", begun], capture_output=True, text=True, check=True).stdout
         == "[]\n"

@@ -73,7 +73,10 @@ def test_a_bad_line_among_followed_ones_says_how_many_were_sent(project: Project
 
 def test_a_task_that_ends_python_has_not_done_what_was_asked(project: Project) -> None:
     project.fill(1, partitions=1)
-    code = "import sys\nclass Ends:\n    def process(self, envelope, collector, coordinator):\n        sys.exit(0)\n"
+    code = (
+        "import sys\nclass Ends:\n    def process(self, envelope, collector, coordinator):\n        "
+        "sys.exit(0)\n"
+    )
     (project.directory / "ends.py").write_text(code)
     project.configure({"task.class": "ends.py:Ends"})
     done = project.run("run", "job.properties", "--until", "caught-up")
@@ -346,7 +349,10 @@ def test_ctrl_c_while_messages_are_read_says_that_nothing_was_sent(project: Proj
 
 def test_what_is_no_task_is_told_with_its_key(project: Project) -> None:
     project.fill(1)
-    code = "import abc\nLATE = 5\nclass Half(abc.ABC):\n    @abc.abstractmethod\n    def process(self, e, c, o): ...\n"
+    code = (
+        "import abc\nLATE = 5\nclass Half(abc.ABC):\n    @abc.abstractmethod\n    def process(self, e, c, "
+        "o): ...\n"
+    )
     (project.directory / "late.py").write_text(code)
     for name in ("LATE", "Half"):
         project.configure({"task.class": f"late.py:{name}"})

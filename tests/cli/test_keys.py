@@ -61,7 +61,10 @@ def test_keys_are_found_whatever_the_case_the_hyphens_and_the_blanks(project: Pr
 
 def test_a_missing_path_is_said_to_be_what_it_is_with_an_example(project: Project) -> None:
     project.configure({"systems.log.path": None})
-    missing = "systems.log.path: is missing (the directory that holds the streams, such as systems.log.path=streams)"
+    missing = (
+        "systems.log.path: is missing (the directory that holds the streams, such as "
+        "systems.log.path=streams)"
+    )
     assert missing in project.fails("streams", "list", "-c", "job.properties")
     project.configure({"systems.log.path": None, "systems.log.samza.factory": "file"})
     assert "such as systems.log.path=data)" in project.fails("run", "job.properties")

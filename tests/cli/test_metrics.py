@@ -91,7 +91,8 @@ def test_a_reporter_that_is_not_known_is_an_error_of_one_line(project: Project) 
     error = project.fails("run", "job.properties", "--until", "caught-up")
     assert (
         error
-        == "error: metrics.reporter.a.class (job.properties:10): there is no 'promtheus'; did you mean prometheus?"
+        == "error: metrics.reporter.a.class (job.properties:10): there is no 'promtheus'; did you mean "
+           "prometheus?"
     )
 
 

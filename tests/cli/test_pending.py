@@ -21,7 +21,9 @@ import streambench as sb
 
 class Forward(sb.StreamTask):
     def process(self, envelope, collector, coordinator):
-        collector.send(sb.OutgoingMessageEnvelope(sb.SystemStream("log", "out"), envelope.message, partition=0))
+        collector.send(
+            sb.OutgoingMessageEnvelope(sb.SystemStream("log", "out"), envelope.message, partition=0)
+        )
 """
 JOB = """
 job.name=forward

@@ -29,7 +29,9 @@ class Posts(sb.StreamTask):
     def process(self, envelope, collector, coordinator):
         self.store.put(envelope.key, envelope.message)
         collector.send(sb.OutgoingMessageEnvelope(sb.SystemStream("out", "alarms"), envelope.message))
-        collector.send(sb.OutgoingMessageEnvelope(sb.SystemStream("log", "up"), envelope.message, key=envelope.key))
+        collector.send(
+            sb.OutgoingMessageEnvelope(sb.SystemStream("log", "up"), envelope.message, key=envelope.key)
+        )
 """
 
 

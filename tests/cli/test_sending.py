@@ -82,10 +82,14 @@ def test_times_are_taken_from_a_field(project: Project) -> None:
 @pytest.mark.parametrize(
     ("line", "what"),
     [
-        ('{"mesage": 1}', "no field 'mesage'"), ('{"key": "a"}', "no message in this envelope"), ("[1]", "a JSON object with a message"),
-        ('{"message": 1, "partition": 7}', "has no partition 7"), ('{"message": 1, "partition": "0"}', "not a number from 0 on"),
-        ('{"message": 1, "headers": {"a": 1}}', "names and texts"), ('{"message_base64": "?"}', "is not base64"),
-        ('{"message": "x", "error": "broken"}', "could not be decoded"), ('{"message": 1, "timestamp": "x"}', "is no time"),
+        ('{"mesage": 1}', "no field 'mesage'"), ('{"key": "a"}', "no message in this envelope"),
+        ("[1]", "a JSON object with a message"),
+        ('{"message": 1, "partition": 7}', "has no partition 7"),
+        ('{"message": 1, "partition": "0"}', "not a number from 0 on"),
+        ('{"message": 1, "headers": {"a": 1}}', "names and texts"),
+        ('{"message_base64": "?"}', "is not base64"),
+        ('{"message": "x", "error": "broken"}', "could not be decoded"),
+        ('{"message": 1, "timestamp": "x"}', "is no time"),
     ],
 )  # fmt: skip
 def test_an_envelope_that_is_none_is_named_and_nothing_is_sent(
@@ -100,8 +104,10 @@ def test_an_envelope_that_is_none_is_named_and_nothing_is_sent(
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("--tombstone", "a", "--text"), ("--envelopes", "--key-field", "k"), ("--envelopes", "--header", "a=b"), ("--header", "a"),
-        ("--timestamp-field", "t", "--timestamp", "5"), ("--header", "a=1", "--header", "a=2"), ("--timestamp", "noon"),
+        ("--tombstone", "a", "--text"), ("--envelopes", "--key-field", "k"),
+        ("--envelopes", "--header", "a=b"), ("--header", "a"),
+        ("--timestamp-field", "t", "--timestamp", "5"), ("--header", "a=1", "--header", "a=2"),
+        ("--timestamp", "noon"),
     ],
 )  # fmt: skip
 def test_options_that_exclude_each_other_are_refused(project: Project, arguments: tuple[str, ...]) -> None:

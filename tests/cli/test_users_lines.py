@@ -127,11 +127,14 @@ def test_the_line_of_the_users_code_is_shown(project: Project, where: str) -> No
 @pytest.mark.parametrize(
     ("settings", "what"),
     [
-        ({"serializers.registry.mine.class": "avro", "serializers.registry.mine.schema": "no.avsc"}, "mine.schema (job.properties:"),
-        ({"serializers.registry.mine.class": "avro", "serializers.registry.mine.schema": '{"type": "recrd"}'}, "not an Avro schema"),
+        ({"serializers.registry.mine.class": "avro", "serializers.registry.mine.schema": "no.avsc"},
+         "mine.schema (job.properties:"),
+        ({"serializers.registry.mine.class": "avro", "serializers.registry.mine.schema": '{"type": "recrd"}'},
+         "not an Avro schema"),
         ({"serializers.registry.mine.class": "avor"}, "there is no 'avor'"),
         ({"serializers.registry.mien.class": "avro"}, "did you mean mien?"),
-        ({"serializers.registry.mine.class": "json", "serializers.registry.mine.tpye": "x"}, "did you mean serializers"),
+        ({"serializers.registry.mine.class": "json", "serializers.registry.mine.tpye": "x"},
+         "did you mean serializers"),
     ],
 )  # fmt: skip
 def test_wrong_serdes_are_told_in_one_line_without_a_traceback(

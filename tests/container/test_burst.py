@@ -424,7 +424,7 @@ def test_what_is_sent_on_as_it_came_is_kept_once() -> None:
 
 
 @pytest.mark.parametrize("reading", range(1, 9))
-def test_whenever_the_clock_is_interrupted_all_messages_but_the_one_at_hand_are_pictured_as_processed_or_waiting(
+def test_an_interrupted_clock_leaves_each_message_processed_or_waiting(
     reading: int,
 ) -> None:
     class Breaking(ManualClock):

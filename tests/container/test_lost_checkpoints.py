@@ -78,7 +78,8 @@ def test_state_of_which_no_checkpoint_knows_is_not_left_out_in_silence(
     [told] = [record.getMessage() for record in caplog.records]
     assert (
         told
-        == "Partition 0: no checkpoint knows of log.counts-1-s-changelog.0, which holds state; the store s begins empty"
+        == "Partition 0: no checkpoint knows of log.counts-1-s-changelog.0, which holds state; the store s "
+           "begins empty"
     )
 
 

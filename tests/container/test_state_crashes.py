@@ -150,7 +150,8 @@ import sys
 from pathlib import Path
 from tests.container.stateful import Job, held
 
-container = Job(Path(sys.argv[1]), {"stores.s.write.batch.size": 2, "task.processing.guarantee": sys.argv[2]}).container()
+container = Job(Path(sys.argv[1]), {"stores.s.write.batch.size": 2,
+                                    "task.processing.guarantee": sys.argv[2]}).container()
 container.run("caught-up")
 print("caught up", flush=True)
 sys.stdin.read()

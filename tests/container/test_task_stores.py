@@ -468,7 +468,8 @@ def test_changes_that_are_too_many_for_one_commit_are_told_with_task_store_and_k
 @pytest.mark.parametrize(
     ("key", "value", "why"),
     [
-        ("object.cache.size", 10, "the cache must hold a full batch"), ("object.cache.size", -1, "give 0 or more"),
+        ("object.cache.size", 10, "the cache must hold a full batch"),
+        ("object.cache.size", -1, "give 0 or more"),
         ("write.batch.size", 0, "give 1 or more"), ("container.cache.size.bytes", 1, "give 1048576"),
         ("rocksdb.ttl.ms", "soon", "not a whole number"),
     ],

@@ -22,8 +22,10 @@ GUARANTEES = ("at-least-once", "exactly-once")
 
 INTACT, EARLIER, ERROR = "intact", "earlier commit", "named error"
 
-#: What may come of a change to a file of a stream, of all outcomes that are right. The locks hold nothing, and what was forced to the disk
-#: is only known in addition; of the producers' files only the last is of use; a fence or a number to keep that is gone is written again.
+#: What may come of a change to a file of a stream, of all outcomes that are right. The locks hold nothing,
+#: and what was forced to the disk
+#: is only known in addition; of the producers' files only the last is of use; a fence or a number to keep
+#: that is gone is written again.
 OUTCOMES = {
     ("segment", "flip"): {
         INTACT,

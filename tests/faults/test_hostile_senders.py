@@ -49,7 +49,8 @@ import streambench as sb
 
 class Copies:
     def process(self, envelope, collector, coordinator):
-        collector.send(sb.OutgoingMessageEnvelope(sb.SystemStream("log", "out"), len(envelope.message).to_bytes(4, "big")))
+        collector.send(sb.OutgoingMessageEnvelope(sb.SystemStream("log", "out"),
+                                                  len(envelope.message).to_bytes(4, "big")))
 """
 
 

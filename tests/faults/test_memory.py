@@ -59,7 +59,8 @@ class Flood(SystemConsumer):
         count = wanted.get(self.ssp, 0)
         self.at += count
         return [
-            sb.IncomingMessageEnvelope(self.ssp, str(self.at - count + n), None, b"%0{SIZE}d" % n) for n in range(count)
+            sb.IncomingMessageEnvelope(self.ssp, str(self.at - count + n), None, b"%0{SIZE}d" % n)
+            for n in range(count)
         ]
 
 

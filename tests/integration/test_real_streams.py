@@ -106,7 +106,8 @@ def test_one_compressed_file_is_read_where_it_lies(
 ) -> None:
     config = place.configure(
         FILES
-        + f"systems.files.path={real_streams}\nsystems.files.samza.msg.serde=json\nsystems.files.key.field=origin\n"
+        + f"systems.files.path={real_streams}\nsystems.files.samza.msg.serde=json\n"
+          f"systems.files.key.field=origin\n"
         "task.class=tasks.py:Weather\ntask.inputs=files.weather\nstores.months.changelog=log.months\n"
     )
     # Stopped in the midst of the file, and gone on with by another container.
@@ -167,8 +168,10 @@ def test_a_web_log_in_which_some_lines_are_no_text(
     (folder / "1.log.gz").write_bytes(gzip.compress(b"\n".join([NOT_TEXT[1], *lines[4_000:]])))
     config = place.configure(
         FILES
-        + "systems.files.path=.\nsystems.files.samza.msg.serde=string\ntask.class=tasks.py:WebLog\ntask.inputs=files.weblog\n"
-        "stores.paths.changelog=log.paths\nstores.hours.changelog=log.hours\ntask.drop.deserialization.errors=true\n"
+        + "systems.files.path=.\nsystems.files.samza.msg.serde=string\ntask.class=tasks.py:WebLog\n"
+          "task.inputs=files.weblog\n"
+        "stores.paths.changelog=log.paths\nstores.hours.changelog=log.hours\n"
+        "task.drop.deserialization.errors=true\n"
     )
     # What cannot be decoded counts as processed: it is passed over.
     assert run(config, runner) == len(lines) + len(NOT_TEXT)
@@ -196,7 +199,8 @@ def test_a_line_that_is_no_text_stops_the_job_and_is_named(place: Workplace, rea
     (place.directory / "weblog.log").write_bytes(b"".join([*lines[:100], NOT_TEXT[0] + b"\n", *lines[100:]]))
     config = place.configure(
         FILES
-        + "systems.files.path=.\nsystems.files.samza.msg.serde=string\ntask.class=tasks.py:WebLog\ntask.inputs=files.weblog\n"
+        + "systems.files.path=.\nsystems.files.samza.msg.serde=string\ntask.class=tasks.py:WebLog\n"
+          "task.inputs=files.weblog\n"
         "stores.paths.changelog=log.paths\nstores.hours.changelog=log.hours\n"
     )
     with pytest.raises(sb.SerdeError, match=r"files\.weblog\.0"):
@@ -214,7 +218,8 @@ def test_flights_find_their_time_zone_in_a_table_that_is_read_first(
     flights = CHECKOUT / "notebooks" / "data" / "flights.jsonl.gz"
     config = place.configure(
         FILES
-        + f"systems.files.streams.airports.path={real_streams / 'airports.csv'}\nsystems.files.samza.msg.serde=json\n"
+        + f"systems.files.streams.airports.path={real_streams / 'airports.csv'}\n"
+          f"systems.files.samza.msg.serde=json\n"
         "systems.files.streams.airports.samza.bootstrap=true\n"
         "task.class=tasks.py:Zones\ntask.inputs=log.flights\ntask.broadcast.inputs=files.airports#0\n"
         "systems.log.streams.zones.partitions=3\n"

@@ -144,7 +144,8 @@ class Feeds(sb.StreamTask):
         n = envelope.message["n"]
         if n > 0:
             stream = envelope.ssp.system_stream
-            collector.send(sb.OutgoingMessageEnvelope(stream, {"n": n - 1}, partition=1 - envelope.ssp.partition))
+            collector.send(sb.OutgoingMessageEnvelope(stream, {"n": n - 1},
+                                                      partition=1 - envelope.ssp.partition))
 
 
 class FeedsAndDies(Feeds):

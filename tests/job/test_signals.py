@@ -19,7 +19,10 @@ AT_ONCE = "ended at once, since it could not be stopped; what was committed stay
 INT, TERM, HUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 
 # What the command line is started with where nobody is to wait for long.
-IMPATIENT = "from streambench.job import signals; signals._PATIENCE_S = 0.01; from streambench.cli.app import main; main()"
+IMPATIENT = (
+    "from streambench.job import signals; signals._PATIENCE_S = 0.01; from streambench.cli.app import main; "
+    "main()"
+)
 
 
 def heard(job: subprocess.Popen[str]) -> None:

@@ -17,7 +17,10 @@ from streambench.job.runner import ContainerRunner
 from streambench.job.watchdog import stuck_at
 from tests.job.project import Project
 
-SAYS = "did not stop within 100 ms (task.shutdown.ms): it hangs at log.numbers.1@3, key 'k7', in process (task.py:"
+SAYS = (
+    "did not stop within 100 ms (task.shutdown.ms): it hangs at log.numbers.1@3, key 'k7', in process "
+    "(task.py:"
+)
 HANGS = {"task.class": "task.py:Waits", "task.shutdown.ms": 100}
 
 

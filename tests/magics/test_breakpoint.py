@@ -24,7 +24,8 @@ LINE = 4
 
 SET_UP = """%load_ext streambench
 from streambench import Config
-config = Config({"systems.mem.samza.factory": "memory", "systems.mem.samza.offset.default": "oldest", "task.inputs": "mem.a"})
+config = Config({"systems.mem.samza.factory": "memory", "systems.mem.samza.offset.default": "oldest",
+                 "task.inputs": "mem.a"})
 %stream streams create mem.a --config config
 %stream send mem.a word --config config
 """

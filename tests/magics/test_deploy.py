@@ -22,7 +22,8 @@ def times(number):
     return factor * number
 
 def process(envelope, collector, coordinator):
-    collector.send(sb.OutgoingMessageEnvelope(sb.SystemStream("log", "doubled"), times(envelope.message), key=envelope.key))
+    collector.send(sb.OutgoingMessageEnvelope(sb.SystemStream("log", "doubled"), times(envelope.message),
+                                              key=envelope.key))
 """
 
 

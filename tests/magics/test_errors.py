@@ -8,12 +8,14 @@ from tests.magics.conftest import CONFIG, Shell
 
 TASKS = {
     "process": "    def process(self, envelope, collector, coordinator):\n        helper()\n",
-    "init": "    def init(self, context):\n        helper()\n    def process(self, envelope, collector, coordinator): pass\n",
+    "init": "    def init(self, context):\n        helper()\n    def process(self, envelope, collector, "
+            "coordinator): pass\n",
     "window": (
         "    def process(self, envelope, collector, coordinator): pass\n    def window(self, collector, "
         "coordinator):\n        helper()\n"
     ),
-    "a constructor": "    def __init__(self):\n        helper()\n    def process(self, envelope, collector, coordinator): pass\n",
+    "a constructor": "    def __init__(self):\n        helper()\n    def process(self, envelope, collector, "
+                     "coordinator): pass\n",
 }
 CLASSES = """
 import streambench as sb
@@ -50,7 +52,8 @@ def test_a_serde_of_a_cell_that_raises_is_shown_with_its_line(ip: Shell) -> None
     ip.run(CLASSES)
     ip.run(
         "%%streamconfig "
-        "odd\nsystems.mem.samza.factory=memory\nsystems.mem.samza.offset.default=oldest\ntask.inputs=mem.clicks\n"
+        "odd\nsystems.mem.samza.factory=memory\nsystems.mem.samza.offset.default=oldest\n"
+        "task.inputs=mem.clicks\n"
         "systems.mem.samza.msg.serde=bad\nserializers.registry.bad.class=__main__:BadSerde"
     )
     ip.run("%stream create odd --task Count --config odd")
@@ -64,7 +67,8 @@ def test_a_chooser_of_a_cell_that_cannot_be_made_is_shown_with_its_line(ip: Shel
     ip.run(CLASSES)
     ip.run(
         "%%streamconfig "
-        "odd\nsystems.mem.samza.factory=memory\ntask.inputs=mem.clicks\ntask.chooser.class=__main__:BadChooser"
+        "odd\nsystems.mem.samza.factory=memory\ntask.inputs=mem.clicks\n"
+        "task.chooser.class=__main__:BadChooser"
     )
     ip.run("%stream create odd --task Count --config odd")
     shown = ip.fails("%stream step odd")

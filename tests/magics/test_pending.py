@@ -18,7 +18,8 @@ def test_a_notebook_is_told_what_is_committed_and_not_visible_yet(ip: Shell, tmp
     )
     ip.run(
         "%%streamconfig "
-        f"once\nsystems.log.samza.factory=log\nsystems.log.path={tmp_path}\nsystems.log.samza.offset.default=oldest\n"
+        f"once\nsystems.log.samza.factory=log\nsystems.log.path={tmp_path}\n"
+        f"systems.log.samza.offset.default=oldest\n"
         "task.inputs=log.in\ntask.processing.guarantee=exactly-once\n"
     )
     ip.run("%stream streams create log.in log.out --config once")

@@ -309,7 +309,10 @@ def test_a_grouper_may_stand_in_a_file_beside_the_configuration(tmp_path: Path) 
         "from streambench.planning.groupers import Grouper\n\n\n"
         "class All(Grouper):\n    def group(self, partitions):\n        return {'all': sorted(partitions)}\n"
     )
-    text = "task.inputs=m.a\njob.systemstreampartition.grouper.factory=mine.py:All\ntask.broadcast.inputs=m.r#[0-1]\n"
+    text = (
+        "task.inputs=m.a\njob.systemstreampartition.grouper.factory=mine.py:All\n"
+        "task.broadcast.inputs=m.r#[0-1]\n"
+    )
     (tmp_path / "job.properties").write_text(text)
     model = plan(Config.from_file(tmp_path / "job.properties"), "job-1", partitions(a=2, r=2))
     assert tasks(model) == {"all": ["m.a.0", "m.a.1", "m.r.0", "m.r.1"]}

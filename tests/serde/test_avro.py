@@ -129,16 +129,22 @@ def test_the_header_of_confluent_is_written_and_wanted() -> None:
 @pytest.mark.parametrize(
     ("schema", "value"),
     [
-        ("int", 2**31), ("int", 3.5), ("long", 3.7), ("long", True), ("long", "3"), ("boolean", "x"), ("boolean", 1), ("double", True),
+        ("int", 2**31), ("int", 3.5), ("long", 3.7), ("long", True), ("long", "3"), ("boolean", "x"),
+        ("boolean", 1), ("double", True),
         ("double", "1.5"), (MEASURED, {"at": "nan"}), ("float", 1e39), ("float", None),
         ({"type": "array", "items": "int"}, [1, 2.5]), ({"type": "map", "values": "int"}, {"a": 2.5}),
-        ({"type": "long", "logicalType": "timestamp-millis"}, 3.7), (["null", "int"], 2**31), ("string", b"x"), ("bytes", "x"),
+        ({"type": "long", "logicalType": "timestamp-millis"}, 3.7), (["null", "int"], 2**31),
+        ("string", b"x"), ("bytes", "x"),
         (FLIGHT, {"id": 1, "carrier": "AA"}), (FLIGHT, {"id": 1, "carrier": "AA", "delay": None, "dleay": 5}),
-        (FLIGHT, {"id": 1.5, "carrier": "AA", "delay": None}), (FLIGHT, "text"), (CHAIN, {"next": {"next": 5}}),
-        ({"type": "enum", "name": "E", "symbols": ["A"]}, "B"), ("null", "lost"), (TEXTS, "abc"), (TEXTS, {"a": 1}), (TEXTS, iter("a")),
-        ({"type": "array", "items": "int"}, b"abc"), (["null", {"type": "array", "items": "int"}], b"abc"), (["null", "float"], 1e39),
+        (FLIGHT, {"id": 1.5, "carrier": "AA", "delay": None}), (FLIGHT, "text"),
+        (CHAIN, {"next": {"next": 5}}),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, "B"), ("null", "lost"), (TEXTS, "abc"),
+        (TEXTS, {"a": 1}), (TEXTS, iter("a")),
+        ({"type": "array", "items": "int"}, b"abc"), (["null", {"type": "array", "items": "int"}], b"abc"),
+        (["null", "float"], 1e39),
         (["null", MEASURED | {"fields": [{"name": "at", "type": "float"}]}], {"at": 1e39}),
-        ({"type": "array", "items": ["null", "float"]}, [None, 1e39]), (["null", {"type": "array", "items": ["float"]}], [1e39]),
+        ({"type": "array", "items": ["null", "float"]}, [None, 1e39]),
+        (["null", {"type": "array", "items": ["float"]}], [1e39]),
         (["null", {"type": "map", "values": "int"}], {"a": 2.5}),
     ],
 )  # fmt: skip
@@ -150,12 +156,15 @@ def test_what_does_not_fit_the_schema_is_refused_and_not_changed(schema: Any, va
 @pytest.mark.parametrize(
     ("schema", "value"),
     [
-        (["null", "double", "float"], 1e39), (["float", "double"], 1e300), (["null", "float", "double"], 1e300),
+        (["null", "double", "float"], 1e39), (["float", "double"], 1e300),
+        (["null", "float", "double"], 1e300),
         (["long", "float"], 2.5), (["null", "float"], math.inf), (["null", TEXTS], ["a"]),
-        (["null", TEXTS, "bytes"], b"abc"), ([MEASURED, {"type": "map", "values": "string"}], {"a": "b"}), (["null", FIXED], b"ab"),
+        (["null", TEXTS, "bytes"], b"abc"), ([MEASURED, {"type": "map", "values": "string"}], {"a": "b"}),
+        (["null", FIXED], b"ab"),
         ([MEASURED, {"type": "map", "values": "float"}], {"at": 2.5}),
         ({"type": "array", "items": [MEASURED, "null"]}, [None, {"at": 1.5}]),
-        ([FIXED, {"type": "array", "items": ["F", "string"]}], [b"ab", "c"]), (["null", TEXTS, LOGICAL["fields"][0]["type"]], NOON),
+        ([FIXED, {"type": "array", "items": ["F", "string"]}], [b"ab", "c"]),
+        (["null", TEXTS, LOGICAL["fields"][0]["type"]], NOON),
     ],
 )  # fmt: skip
 def test_what_fits_a_branch_of_a_union_comes_back(schema: Any, value: Any) -> None:

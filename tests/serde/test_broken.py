@@ -111,10 +111,13 @@ def test_the_messages_are_right_before_they_are_damaged(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("json", b"[" * 1_000_000), ("json", b'{"a":' * 1_000_000), ("msgpack", b"\x91" * 1_000_000), ("msgpack", b"\x81\x00" * 1_000_000),
-        ("msgpack", b"\xdd\xff\xff\xff\xff"), ("msgpack", b"\xc6\xff\xff\xff\xff"), ("chain", b"\2" * 1_000_000),
+        ("json", b"[" * 1_000_000), ("json", b'{"a":' * 1_000_000), ("msgpack", b"\x91" * 1_000_000),
+        ("msgpack", b"\x81\x00" * 1_000_000),
+        ("msgpack", b"\xdd\xff\xff\xff\xff"), ("msgpack", b"\xc6\xff\xff\xff\xff"),
+        ("chain", b"\2" * 1_000_000),
         ("flight", b"\2\xfe\xff\xff\xff\xff\xff\xff\xff\x7f"), ("flight", b"\xff" * 1_000),
-        ("flight", b"\0\0\0\xfe\xff\xff\xff\xff\xff\xff\xff\x7f"), ("logical", b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f\0\0\0"),
+        ("flight", b"\0\0\0\xfe\xff\xff\xff\xff\xff\xff\xff\x7f"),
+        ("logical", b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f\0\0\0"),
         ("arrow", b"\xff\xff\xff\xff\xff\xff\xff\x7f"), ("arrow", b"\xff\xff\xff\xff\0\0\0\0"),
     ],
 )  # fmt: skip

@@ -65,7 +65,8 @@ def test_the_bytes_are_those_of_samza(name: str, value: Any, encoded: bytes) -> 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("bytes", "text"), ("bytes", 5), ("string", 5), ("string", b"x"), ("json", {1: "a"}), ("json", object()), ("integer", 2**31),
+    [("bytes", "text"), ("bytes", 5), ("string", 5), ("string", b"x"), ("json", {1: "a"}), ("json", object()),
+     ("integer", 2**31),
      ("integer", 1.5), ("long", "1"), ("double", "1")],
 )  # fmt: skip
 def test_values_of_another_kind_are_refused(name: str, value: Any) -> None:

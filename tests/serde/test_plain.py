@@ -37,11 +37,14 @@ def nested(depth: int) -> list[Any]:
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
-        (b"a\xff", "a\\xff"), ("\ud800", "\\ud800"), (2**64, str(2**64)), (float("inf"), "inf"), (True, True), (Decimal("1.50"), "1.50"),
-        (dt.date(2026, 1, 2), "2026-01-02"), (UUID(int=1), "00000000-0000-0000-0000-000000000001"), ((1, {2}), [1, [2]]),
+        (b"a\xff", "a\\xff"), ("\ud800", "\\ud800"), (2**64, str(2**64)), (float("inf"), "inf"), (True, True),
+        (Decimal("1.50"), "1.50"),
+        (dt.date(2026, 1, 2), "2026-01-02"), (UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+        ((1, {2}), [1, [2]]),
         ({b"k": 1, 2: 3, None: 4}, {"k": 1, "2": 3, "None": 4}), (Click(b"a"), {"user": "a"}),
         (Place(dt.date(2026, 1, 2)), {"at": "2026-01-02"}),
-        (pa.table({"a": [1, 2]}), [{"a": 1}, {"a": 2}]), (pa.RecordBatch.from_pydict({"a": [b"x"]}), [{"a": "x"}]),
+        (pa.table({"a": [1, 2]}), [{"a": 1}, {"a": 2}]),
+        (pa.RecordBatch.from_pydict({"a": [b"x"]}), [{"a": "x"}]),
     ],
 )  # fmt: skip
 def test_everything_has_a_plain_form(value: Any, shown: Any) -> None:

@@ -237,7 +237,8 @@ def test_json_keeps_what_orjson_cuts_off(value: Any) -> None:
 
 @pytest.mark.parametrize(
     ("value", "place"),
-    [(math.nan, "no nan:"), ({"a": [None, -math.inf]}, r"no -inf \(at \['a'\]\[1\]\)"), ([None, Level.NONE], r"no nan \(at \[1\]"),
+    [(math.nan, "no nan:"), ({"a": [None, -math.inf]}, r"no -inf \(at \['a'\]\[1\]\)"),
+     ([None, Level.NONE], r"no nan \(at \[1\]"),
      ((1, Reading(math.inf), 2**70), r"no inf \(at \[1\]\['at'\]\)")],
 )  # fmt: skip
 def test_json_refuses_what_would_become_null_and_names_its_place(value: Any, place: str) -> None:
@@ -254,8 +255,10 @@ def test_null_and_text_that_speaks_of_it_are_no_reason_to_refuse() -> None:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("123456789012345678901", 123456789012345678901), ("[-9223372036854775809]", [-9223372036854775809]), ("-0", 0), ("-0.0", -0.0),
-     ("1e308", 1e308), ("18446744073709551616.0", 2.0**64), ('{"a":1,"a":2}', {"a": 2}), ("1.0", 1.0), ('"\\ud83d\\ude00"', "😀")],
+    [("123456789012345678901", 123456789012345678901), ("[-9223372036854775809]", [-9223372036854775809]),
+     ("-0", 0), ("-0.0", -0.0),
+     ("1e308", 1e308), ("18446744073709551616.0", 2.0**64), ('{"a":1,"a":2}', {"a": 2}), ("1.0", 1.0),
+     ('"\\ud83d\\ude00"', "😀")],
 )  # fmt: skip
 def test_json_text_is_read_exactly(text: str, value: Any) -> None:
     assert same(serde("json").from_bytes(text.encode()), value)
@@ -282,15 +285,26 @@ def test_json_text_that_has_no_value_is_refused(text: bytes) -> None:
         serde("json").from_bytes(text)
 
 
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-                    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8))  # fmt: skip
+FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | FLOATS | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+        max_leaves=8,
+    )
+)
 def test_json_text_is_read_as_python_reads_it(value: Any) -> None:
     text = json.dumps(value, ensure_ascii=False).encode()
     assert same(serde("json").from_bytes(text), json.loads(text))
 
 
-@pytest.mark.parametrize(("name", "value"), [("long", True), ("long", np.bool_(True)), ("integer", Decimal(1)), ("double", True),
-                                             ("double", 2**53 + 1), ("double", Decimal("0.1")), ("long", 1.0)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("long", True), ("long", np.bool_(True)), ("integer", Decimal(1)), ("double", True),
+     ("double", 2**53 + 1), ("double", Decimal("0.1")), ("long", 1.0)],
+)  # fmt: skip
 def test_numbers_that_would_come_back_as_others_are_refused(name: str, value: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
         serde(name).to_bytes(value)
@@ -308,11 +322,14 @@ NOON = dt.datetime(2026, 1, 2, 12, tzinfo=dt.UTC)
 
 @pytest.mark.parametrize(
     ("schema", "value"),
-    [(MILLIS, NOON.replace(microsecond=1)), (MILLIS, NOON.replace(tzinfo=None)), (["null", MILLIS], NOON.replace(microsecond=1)),
-     ({"type": "long", "logicalType": "local-timestamp-micros"}, NOON), ({"type": "int", "logicalType": "date"}, NOON),
+    [(MILLIS, NOON.replace(microsecond=1)), (MILLIS, NOON.replace(tzinfo=None)),
+     (["null", MILLIS], NOON.replace(microsecond=1)),
+     ({"type": "long", "logicalType": "local-timestamp-micros"}, NOON),
+     ({"type": "int", "logicalType": "date"}, NOON),
      ({"type": "int", "logicalType": "time-millis"}, dt.time(1, 2, 3, 4)),
      ({"type": "int", "logicalType": "time-millis"}, dt.time(1, tzinfo=dt.UTC)),
-     ({"type": "string", "logicalType": "uuid"}, "no uuid"), ("double", 2**53 + 1), (["null", "double"], 2**53 + 1), ("float", 2**24 + 1),
+     ({"type": "string", "logicalType": "uuid"}, "no uuid"), ("double", 2**53 + 1),
+     (["null", "double"], 2**53 + 1), ("float", 2**24 + 1),
      ("double", Decimal("0.1"))],
 )  # fmt: skip
 def test_avro_refuses_what_its_schema_has_no_place_for(schema: Any, value: Any) -> None:

@@ -125,7 +125,8 @@ class Mixed(msgspec.Struct):
 @pytest.mark.parametrize("kind", ["json", "msgpack"])
 @pytest.mark.parametrize(
     ("of", "value"),
-    [("Model", Model(User="a", at=dt.datetime(2026, 1, 2, tzinfo=dt.UTC), price=Decimal("1.10"))), ("Models", [Model(User="a")]),
+    [("Model", Model(User="a", at=dt.datetime(2026, 1, 2, tzinfo=dt.UTC), price=Decimal("1.10"))),
+     ("Models", [Model(User="a")]),
      ("Positive", Positive(1)), ("Either", Positive(2))],
 )  # fmt: skip
 def test_models_of_pydantic_come_back_equal(kind: str, of: str, value: Any) -> None:
@@ -143,7 +144,8 @@ def test_the_plain_dict_of_a_model_will_do(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["json", "msgpack"])
 @pytest.mark.parametrize(
     ("of", "wrong"),
-    [("Model", {"User": 5}), ("Model", {"User": ""}), ("Model", 5), ("Model", Model.model_construct(user=5)), ("Positive", {"n": 0}),
+    [("Model", {"User": 5}), ("Model", {"User": ""}), ("Model", 5), ("Model", Model.model_construct(user=5)),
+     ("Positive", {"n": 0}),
      ("Models", [{"at": 1}]), ("Hidden", Hidden(word=pydantic.SecretStr("geheim")))],
 )  # fmt: skip
 def test_what_is_no_model_is_not_written_and_told_in_one_line(kind: str, of: str, wrong: Any) -> None:

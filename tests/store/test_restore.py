@@ -83,7 +83,10 @@ def test_an_empty_changelog_is_an_empty_store() -> None:
 def test_a_changelog_that_lost_what_was_committed_is_an_error() -> None:
     changelog = Changelog()
     changelog.write([(b"a", b"1")])
-    what = r"mem\.counts-changelog\.0: the checkpoint goes up to offset 5 .* it ends at 1\. If stores\.counts\.changelog .*bring it.*rewind"
+    what = (
+        r"mem\.counts-changelog\.0: the checkpoint goes up to offset 5 .* it ends at 1\. If "
+        r"stores\.counts\.changelog .*bring it.*rewind"
+    )
     with pytest.raises(StoreError, match=what):
         run(changelog, MemoryEngine(), "5")
     with pytest.raises(StoreError, match="it is empty"):

@@ -72,8 +72,10 @@ def test_many_at_once() -> None:
 @pytest.mark.parametrize(
     "use",
     [
-        lambda counts: counts.get(None), lambda counts: counts.put(None, 1), lambda counts: counts.delete(None),
-        lambda counts: counts.range(None, "a"), lambda counts: counts.range("a", None), lambda counts: counts.get_all(["a", None]),
+        lambda counts: counts.get(None), lambda counts: counts.put(None, 1),
+        lambda counts: counts.delete(None),
+        lambda counts: counts.range(None, "a"), lambda counts: counts.range("a", None),
+        lambda counts: counts.get_all(["a", None]),
     ],
 )  # fmt: skip
 def test_none_is_no_key(use: Any) -> None:
@@ -159,7 +161,8 @@ def _in_a_thread(use: Any) -> BaseException | None:
 
 @pytest.mark.parametrize(
     "use",
-    [lambda counts: counts.get("a"), lambda counts: counts.put("a", 1), lambda counts: counts.delete("a"), lambda counts: counts.all(),
+    [lambda counts: counts.get("a"), lambda counts: counts.put("a", 1), lambda counts: counts.delete("a"),
+     lambda counts: counts.all(),
      lambda counts: counts.range("a", "b"), lambda counts: counts.flush()],
 )  # fmt: skip
 def test_another_thread_may_not_use_it(use: Any) -> None:

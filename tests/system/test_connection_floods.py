@@ -98,7 +98,10 @@ def post(kind: str, port: int, directory: Path) -> bool:
 def test_silent_connections_do_not_keep_honest_senders_out(tmp_path: Path, kind: str) -> None:
     port = free_port()
     if kind == "https":
-        command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
+        command = (
+            "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext "
+            "subjectAltName=DNS:localhost"
+        )
         made = subprocess.run(
             [*command.split(), "-keyout", "key.pem", "-out", "cert.pem"],
             cwd=tmp_path,

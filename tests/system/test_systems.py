@@ -106,7 +106,8 @@ def test_a_factory_that_is_none_is_an_error_that_names_the_key(factory: object, 
 def test_a_setting_that_a_kind_of_system_does_not_know_is_an_error_with_a_suggestion() -> None:
     with pytest.raises(
         ConfigError,
-        match=r"systems\.m\.timeuot\.ms: is not a setting of this kind of system; did you mean systems\.m\.timeout\.ms\?",
+        match=r"systems\.m\.timeuot\.ms: is not a setting of this kind of system; did you mean "
+              r"systems\.m\.timeout\.ms\?",
     ):
         of("m", Mine, **{"timeuot.ms": "5"}).factory("m")
     of("m", Mine, **{"timeout.ms": "5", "streams.a.partitions": "3", "samza.msg.serde": "json"}).factory("m")

@@ -1,5 +1,4 @@
-"""Inputs that are others than those of the checkpoint, under the same name; and those that only seem to be.
-"""
+"""Inputs of the checkpoint's name that were replaced since, and those that only seem to be."""
 
 from __future__ import annotations
 
@@ -334,7 +333,7 @@ def test_a_file_that_is_replaced_while_its_messages_are_processed_is_not_taken_f
 
 
 @pytest.mark.parametrize("is_replaced", [True, False])
-def test_a_file_that_has_grown_while_it_was_read_and_is_replaced_or_deleted_then_is_committed_as_the_one_that_was_read(
+def test_a_file_replaced_after_it_was_read_is_committed_as_the_one_read(
     is_replaced: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = job(tmp_path, "file", **{"systems.in.follow": "true"})

@@ -435,9 +435,7 @@ def test_a_start_beyond_the_end_is_an_error() -> None:
 # Broadcast inputs
 
 
-def test_a_task_skips_what_it_has_processed_of_a_broadcast_partition_that_another_reads_from_further_back() -> (
-    None
-):
+def test_a_task_skips_processed_messages_of_a_broadcast_read_further_back() -> None:
     seen = []
 
     class Seen(StreamTask):

@@ -385,7 +385,8 @@ def test_a_container_tells_what_it_passed_over() -> None:
     )
     assert (
         str(passed_over)
-        == "2 undecodable messages dead-lettered, 1 unserialisable output dead-lettered, 1 failure ignored (ValueError)"
+        == "2 undecodable messages dead-lettered, 1 unserialisable output dead-lettered, 1 failure ignored "
+           "(ValueError)"
     )
     container.stop()
     assert container.error_counts == passed_over

@@ -197,7 +197,8 @@ def test_a_system_that_is_not_defined_cannot_be_sent_to() -> None:
     try:
         with pytest.raises(
             ConfigError,
-            match=rf"Partition 0 cannot send to test-outbx\.out: there is no system .*; did you mean {system}\?.*{system}\.a\.0@0",
+            match=rf"Partition 0 cannot send to test-outbx\.out: there is no system .*; did you mean "
+                  rf"{system}\?.*{system}\.a\.0@0",
         ):
             container.run("caught-up")
     finally:

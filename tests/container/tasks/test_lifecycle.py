@@ -282,7 +282,8 @@ def test_a_listener_that_fails_before_keeps_the_message_from_the_task() -> None:
     error, run = failing("a fails before")
     assert (
         str(error)
-        == f"Partition 0 failed at mem.a.0@1, in before_process() of the listener a ({__name__}.Telling): ValueError: before"
+        == f"Partition 0 failed at mem.a.0@1, in before_process() of the listener a ({__name__}.Telling): "
+           f"ValueError: before"
     )
     assert told.count("process 0") == 1
     assert told[told.index("a.before_process 0", 9) + 1 :] == [

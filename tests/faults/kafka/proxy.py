@@ -26,7 +26,9 @@ What = Literal[
     "late",  # it reaches the broker ``seconds`` later
     "refuse",  # the broker cannot be reached at all for ``seconds``
     "hole",  # for ``seconds`` nothing passes any more, either way, on any connection, and none is closed
-    "dead",  # nothing passes any more, either way, on the connections that there are now, and none is ever closed; new ones are fine
+    "dead",
+    # nothing passes any more, either way, on the connections that there are now, and none is ever closed;
+    # new ones are fine
     "error",  # the broker never sees it; the answer is the error ``code`` (of Produce only)
     "wait",  # it waits until ``go_on`` is called
 ]

@@ -44,7 +44,8 @@ class Transform(sb.StreamTask):
         self.output = sb.SystemStream("k", context.config["test.output"])
 
     def process(self, envelope, collector, coordinator):
-        collector.send(sb.OutgoingMessageEnvelope(self.output, b"<%b>" % envelope.message, partition=envelope.ssp.partition))
+        collector.send(sb.OutgoingMessageEnvelope(self.output, b"<%b>" % envelope.message,
+                                                  partition=envelope.ssp.partition))
 """
 
 PROPERTIES = """\

@@ -46,7 +46,7 @@ OUT = sb.SystemStream("q", "out")
 
 class Forward(sb.StreamTask):
     def process(self, envelope, collector, coordinator):
-        again = {name: value for name, value in (envelope.headers or {}).items() if name in ("amqp.redelivered", "amqp.resent")}
+        again = {"amqp.redelivered", "amqp.resent"} & set(envelope.headers or {})
         headers = {"again": b"true"} if again else None
         collector.send(sb.OutgoingMessageEnvelope(OUT, envelope.message, headers=headers))
 """
@@ -215,7 +215,10 @@ def test_nothing_is_lost_when_containers_and_the_broker_are_killed_and_what_come
         int(each.message) for each in results if not {"again", "amqp.resent"} & set(each.headers or {})
     )
     twice = sum(copies.values()) - len(copies)
-    told = f"seed {seed}: {dict(campaign.kills)} killed, {MESSAGES:,} messages, {twice:,} results twice; {time.monotonic() - began:.0f} s"
+    told = (
+        f"seed {seed}: {dict(campaign.kills)} killed, {MESSAGES:,} messages, {twice:,} results twice; "
+        f"{time.monotonic() - began:.0f} s"
+    )
     print(told)
     assert sorted(copies) == list(range(MESSAGES)), told
     assert not {number: count for number, count in unmarked.items() if count > 1}, told

@@ -39,7 +39,8 @@ class Count:
     def process(self, envelope, collector, coordinator):
         count = (self.counts.get("n") or 0) + 1
         self.counts.put("n", count)
-        collector.send(OutgoingMessageEnvelope(self.output, envelope.message, b"%d" % count, partition=envelope.ssp.partition))
+        collector.send(OutgoingMessageEnvelope(self.output, envelope.message, b"%d" % count,
+                                               partition=envelope.ssp.partition))
 
     def window(self, collector, coordinator):
         Path(__file__).with_name("window").touch()

@@ -31,6 +31,7 @@ from tests.conftest import kafka_nodes
 from tests.surroundings import SOAK, missing
 from tests.system.kafka.cluster import all_of, new_stream, sent
 
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 USER, PASSWORD, STORE_PASSWORD = "alice", "alice's-Secret-7", "store-Secret-8"
 SECONDS = 20.0  # far more than it takes, far less than patience.ms
 
@@ -96,7 +97,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
                 "listener.name.secured.ssl.key.password": STORE_PASSWORD,
                 "listener.name.secured.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
                 "listener.name.secured.plain.sasl.jaas.config": f'{login} required user_{USER}="{PASSWORD}";',
-                "listener.name.secured.scram-sha-256.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required;",
+                "listener.name.secured.scram-sha-256.sasl.jaas.config": f"{SCRAM} required;",
             }
         )
 
@@ -133,7 +134,10 @@ def test_streams_are_made_written_and_read(secured: Secured) -> None:
 
 
 def test_the_settings_may_stand_under_the_producer_and_as_in_java(secured: Secured) -> None:
-    login = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="{USER}" password="{PASSWORD}";'
+    login = (
+        f'org.apache.kafka.common.security.plain.PlainLoginModule required username="{USER}" '
+        f'password="{PASSWORD}";'
+    )
     values = {key.replace(".consumer.", ".producer."): value for key, value in secured.config().items()}
     values = {key: value for key, value in values.items() if ".sasl.plain." not in key}
     systems, stream = Systems(Config({**values, "systems.k.producer.sasl.jaas.config": login})), new_stream()

@@ -329,8 +329,10 @@ def test_a_limit_that_could_not_be_asked_for_is_asked_for_again(
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"headers": {"a": None}}, {"headers": {"a": 5}}, {"headers": {"a": "text"}}, {"headers": {b"a": b"5"}},
-        {"headers": {"\ud800": b""}}, {"headers": [("a", b"5")]}, {"timestamp": "now"}, {"timestamp": 1.5}, {"timestamp": -5},
+        {"headers": {"a": None}}, {"headers": {"a": 5}}, {"headers": {"a": "text"}},
+        {"headers": {b"a": b"5"}},
+        {"headers": {"\ud800": b""}}, {"headers": [("a", b"5")]}, {"timestamp": "now"}, {"timestamp": 1.5},
+        {"timestamp": -5},
         {"timestamp": 2**70},
     ],
 )  # fmt: skip

@@ -161,7 +161,8 @@ def site(tmp_path: Path) -> Iterator[Site]:
 @pytest.mark.parametrize(
     ("step", "when"),
     [
-        ("receive", "behind"), ("append", "before"), ("append", "behind"), ("write", "before"), ("write", "behind"), ("flush", "before"),
+        ("receive", "behind"), ("append", "before"), ("append", "behind"), ("write", "before"),
+        ("write", "behind"), ("flush", "before"),
         ("flush", "behind"), ("acknowledge", "before"), ("acknowledge", "behind"),
     ],
 )  # fmt: skip

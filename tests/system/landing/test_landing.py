@@ -376,7 +376,8 @@ def test_a_source_that_fails_stops_the_job(tmp_path: Path, monkeypatch: pytest.M
 
 def test_only_log_need_be_said(tmp_path: Path) -> None:
     text = (
-        "task.inputs=q.orders\nsystems.q.samza.factory=tests.system.queued.QueueSystem\nsystems.q.samza.landing=log\n"
+        "task.inputs=q.orders\nsystems.q.samza.factory=tests.system.queued.QueueSystem\n"
+        "systems.q.samza.landing=log\n"
         "task.processing.guarantee=exactly-once\njob.name=short\n"
     )
     (tmp_path / "job.properties").write_text(text)

@@ -56,7 +56,8 @@ def test_frames_with_their_length_are_found_however_they_are_cut(
 @given(
     st.lists(
         st.tuples(
-            st.none() | st.binary(max_size=50), st.none() | st.binary(max_size=50), st.none() | st.integers(0, 1 << 60),
+            st.none() | st.binary(max_size=50), st.none() | st.binary(max_size=50),
+            st.none() | st.integers(0, 1 << 60),
             st.none() | st.dictionaries(st.text(max_size=5), st.binary(max_size=5), max_size=3),
         )
     ),

@@ -87,7 +87,8 @@ def shop(tmp_path: Path) -> Shop:
 @pytest.mark.parametrize("name", ["tables.py", "tables.properties", "tables_task.py"])
 def test_the_page_shows_the_files_as_they_are(name: str) -> None:
     assert (
-        f"`{name}`:\n\n```{'properties' if name.endswith('properties') else 'python'}\n{(EXAMPLES / name).read_text()}```\n"
+        f"`{name}`:\n\n```{'properties' if name.endswith('properties') else 'python'}\n"
+        f"{(EXAMPLES / name).read_text()}```\n"
         in PAGE
     )
 

@@ -1,5 +1,4 @@
-"""The consumer of a simple plug-in: what becomes of threads, queues and failures that its author never sees.
-"""
+"""The consumer of a simple plug-in: its threads, queues and failures, which its author never sees."""
 
 from __future__ import annotations
 
@@ -185,9 +184,7 @@ def test_the_consumer_is_made_for_the_offset_that_is_wanted() -> None:
     assert factory.offsets == {0: "b", 1: None}
 
 
-def test_behind_an_offset_that_says_nothing_the_consumer_is_made_there_and_its_first_message_passed_over() -> (
-    None
-):
+def test_behind_an_offset_that_says_nothing_the_first_message_is_skipped() -> None:
     factory = ScriptedFactory(messages("b", "c", "b"))
     assert [
         each.offset for each in drained(factory.reading(p0=factory.get_admin("sys", Config()).after("b")))

@@ -521,7 +521,10 @@ class TestConfiguration:
         assert WebhookSettings("hook", configured({"host": "localhost"})).endpoint(STREAM)
 
     def test_a_port_that_is_taken_is_told_with_its_key(self) -> None:
-        taken = r"systems.hook.port \(.*\): cannot listen on 127.0.0.1:\d+: address already in use; the job may run already"
+        taken = (
+            r"systems.hook.port \(.*\): cannot listen on 127.0.0.1:\d+: address already in use; the job may "
+            r"run already"
+        )
         with Listener() as listener, pytest.raises(ConfigError, match=taken):
             Listener({"port": listener.consumer.port, "listen.timeout.ms": 0}).__enter__()
 
