@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from streambench.checkpoint.api import Checkpoint, CheckpointManager
 from streambench.checkpoint.factory import checkpoint_manager
+from streambench.chooser.api import MessageChooser
 from streambench.container.burst import BurstPlanner, BurstRunner
 from streambench.container.commit import Commits
 from streambench.container.coordination import Coordination
@@ -71,6 +72,7 @@ class Given(Struct, frozen=True, kw_only=True):
     generation: int | None
     checkpoints: CheckpointManager | None
     ends: Mapping[SystemStreamPartition, str]
+    chooser: MessageChooser | None = None
 
 
 class _Handles(Struct, frozen=True, kw_only=True):
@@ -289,7 +291,7 @@ def _with_loop(
         for partition in partitions.values():
             partition.take_batches(longest, capacity(config, partition.ssp.system))
     inputs = sorted({ssp.system_stream for ssp in partitions})
-    chooser = chooser_of(config, inputs, metadata, systems, metrics, clock)
+    chooser = given.chooser or chooser_of(config, inputs, metadata, systems, metrics, clock)
     multiplexer = Multiplexer(status.consumers, chooser, partitions, compare=compare)
     read = all_inputs(config)
     consumers = {

@@ -16,6 +16,7 @@ from typing import Any, Literal, NoReturn, Self, TypeVar
 
 from streambench import imports as load
 from streambench.checkpoint.api import CheckpointManager
+from streambench.chooser.api import MessageChooser
 from streambench.chooser.failure import chooser_failure
 from streambench.clock import Clock, SystemClock
 from streambench.config import Config
@@ -69,20 +70,16 @@ class Container:
         config: Config | Mapping[str, Any] | str | Path,
         task: Any = None,
         *,
-        model: JobModel | None = None,
-        number: int = 0,
-        generation: int | None = None,
-        systems: Systems | None = None,
-        checkpoints: CheckpointManager | None = None,
-        clock: Clock | None = None,
-        ends: Mapping[SystemStreamPartition, str] | None = None,
-        observer: ContainerObserver | None = None,
+        model: JobModel | None = None, number: int = 0, generation: int | None = None,
+        systems: Systems | None = None, checkpoints: CheckpointManager | None = None,
+        clock: Clock | None = None, ends: Mapping[SystemStreamPartition, str] | None = None,
+        chooser: MessageChooser | None = None, observer: ContainerObserver | None = None,
         remember_choices: int = 0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """``config``: a Config, a mapping, or the path of a properties file. ``task``: a task class or
         process function, instead of ``task.class``. ``ends``: per input partition the first offset that is
-        not read any more. ``observer`` observes it from the start on; ``remember_choices``: how many of the
-        last choices a snapshot shows."""
+        not read any more. ``chooser`` stands in for the configured one. ``observer`` observes it from the
+        start on; ``remember_choices``: how many of the last choices a snapshot shows."""
         config = Config.of(config)
         config.validate()
         factory = (
@@ -105,8 +102,9 @@ class Container:
         self.is_stopping = False
         """True during the last commit."""
         self._given = Given(
-            model=model, generation=generation, checkpoints=checkpoints, ends=dict(ends or {})
-        )
+            model=model, generation=generation, checkpoints=checkpoints, ends=dict(ends or {}),
+            chooser=chooser,
+        )  # fmt: skip
         self._resources = Resources(self.status)
         self._resources.checkpoints = checkpoints
         self._context = LoopContext()

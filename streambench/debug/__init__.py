@@ -1,15 +1,16 @@
-"""Stepping, running and looking at a container."""
+"""Stepping, running and looking at a container; opening recordings of one."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from streambench.debug.crash import crash_everywhere
+    from streambench.debug.replay import open
     from streambench.debug.session import Session
 
-_HOMES = {"Session": "session", "crash_everywhere": "crash"}
+_HOMES = {"Session": "session", "crash_everywhere": "crash", "open": "replay"}
 
-__all__ = ["Session", "crash_everywhere"]
+__all__ = ["Session", "crash_everywhere", "open"]
 
 
 def __getattr__(name: str) -> Any:

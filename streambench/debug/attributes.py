@@ -19,16 +19,16 @@ _MISSING: Any = object()
 
 class TaskMemory:
     """A copy of what one task keeps in memory. ``attributes``: those of its object, ``user``: those of
-    ``context.user``. Handles of the task in it are those of the task that it was copied from.
+    ``context.user``. Handles of the task in it are those of the task that it was copied from (``handles``).
 
     ``shared``: the names of attributes that cannot be copied, with the reason. ``size``: of what was copied,
     in bytes, roughly."""
 
-    __slots__ = ("_handles", "attributes", "metrics", "shared", "size", "user")
+    __slots__ = ("attributes", "handles", "metrics", "shared", "size", "user")
 
     def __init__(self, task: TaskInstance) -> None:
-        self._handles = handles_of(task)
-        memo: dict[int, Any] = {id(each): each for each in self._handles}
+        self.handles = handles_of(task)
+        memo: dict[int, Any] = {id(each): each for each in self.handles}
         known = len(memo)
         self.shared: dict[str, str] = {}
         self.attributes = self._copies("", dict(attributes_of(task.task)), memo)
@@ -42,7 +42,7 @@ class TaskMemory:
         if "" not in self.user:
             set_user_values(task.context, {})
         memo: dict[int, Any] = {
-            id(mine): its for mine, its in zip(self._handles, handles_of(task), strict=True)
+            id(mine): its for mine, its in zip(self.handles, handles_of(task), strict=True)
         }
         for name in self.shared:  # also where it is part of another attribute
             of_user = name.removeprefix("context.user")

@@ -14,7 +14,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from streambench.container.container import Container
 from streambench.container.trace import Sent, Trace, TraceEvent
@@ -35,6 +35,18 @@ _SHORTEST_NS = 20_000_000
 _LONGEST_MESSAGES = 50_000
 _COPY_SHARE = 20
 """Copies of what tasks keep in memory take at most one part in so many of the time."""
+
+
+class Reader(Protocol):
+    """Gets what a history reads, to record it."""
+
+    def note(
+        self, order: Sequence[int], events: Sequence[TraceEvent], ticks: Sequence[tuple[int, int]]
+    ) -> None:
+        """Note messages, by the places of their partitions, events, and readings of the clock."""
+
+    def flush(self) -> None:
+        """Read the noted messages, some of which may be dropped after this."""
 
 
 class Block:
@@ -98,6 +110,7 @@ class History:
         self.blocks: deque[Block] = deque()
         self.trace = Trace()
         self.is_dropped = self.is_named = False
+        self.reader: Reader | None = None
         self._inputs: RecordedInputs | None = None
         self._numbers: list[int] = []
         self._keyless: dict[SystemStream, int] = {}
@@ -148,6 +161,12 @@ class History:
     def size(self) -> int:
         """The memory that it takes, in bytes, roughly."""
         return self.inputs.size + sum(each.size for each in self.blocks)
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """Per input partition, the messages chosen so far."""
+        self.read()
+        return self._numbers
 
     @property
     def pending(self) -> Sequence[Sent]:
@@ -208,15 +227,16 @@ class History:
             sent.at = position
             block.outputs.append(with_turn(sent, self._keyless))
             size += 250 + (len(sent.message) if isinstance(sent.message, bytes) else 300)
-        block.ticks += [
-            (at if isinstance(at, int) else where.get(id(at), base), now) for at, now in trace.ticks
-        ]
+        ticks = [(at if isinstance(at, int) else where.get(id(at), base), now) for at, now in trace.ticks]
+        block.ticks += ticks
         block.events.extend(
             event._replace(sent=self._sent + event.sent, written=self._written + event.written)
             for event in trace.events
         )
         self._sent = block.first_output + len(block.outputs)
         self._written = block.first_write + len(block.writes)
+        if self.reader is not None:
+            self.reader.note(order, trace.events, ticks)
         block.size += size
         trace.clear()
 
@@ -445,6 +465,8 @@ class History:
                 self._unfinished.setdefault(store, {}).setdefault(key, former)
 
     def _add_block(self) -> None:
+        if self.reader is not None:
+            self.reader.flush()
         began = time.perf_counter_ns()
         self.blocks.append(
             Block(

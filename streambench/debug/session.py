@@ -24,8 +24,8 @@ from streambench.debug.advance import Advance
 from streambench.debug.breakpoints import Breakpoint, Breakpoints, Kind, Stopped
 from streambench.debug.busy import Busy, busy_with
 from streambench.debug.conditions import Condition, Conditional, ConditionError
-from streambench.debug.hot_swap import HotSwap
 from streambench.debug.interrupt import GivenUp, forget_interrupt, interrupt_inside, settle_interrupts
+from streambench.debug.records import Records
 from streambench.errors import ContainerStateError, StreambenchError
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ _LOOK_AGAIN_S = 0.05
 _MOMENT_S = 2.0
 
 
-class Session(HotSwap):
+class Session(Records):
     """Drives one container. All methods may be called from any thread.
 
     States: ``new`` until ``start``; ``paused`` when nothing moves; ``running`` while its thread drives the
@@ -109,13 +109,16 @@ class Session(HotSwap):
         running, was stepped, or failed."""
         self._listeners.append(listener)
 
-    def start(self) -> None:
-        """Start the container. Raises what ``Container.start`` raises."""
+    def start(self, then: Callable[[], None] = lambda: None) -> None:
+        """Start the container; ``then`` is called before the first position is recorded. Raises what
+        ``Container.start`` raises."""
 
         def start() -> None:
             self.container.start()
+            then()
             if self.history is not None:
                 self.history.begin()
+                self._begin_record()
 
         self._drive(start)
 
@@ -381,6 +384,7 @@ class Session(HotSwap):
         done = advance()
         if self.history is not None and self.history.blocks:
             self.history.settle()
+            self._flush_record()
         if self.container.shut_down:
             self.container.stop()
         self._breakpoints.drop_spent()
@@ -409,9 +413,11 @@ class Session(HotSwap):
 
     def _noted(self, what: Callable[[], _T]) -> _T:
         """Do something that may fail the container, and remember what it failed with."""
+        failure: BaseException | None = None
         try:
             return what()
         except BaseException as error:
+            failure = error
             # Who gave it up knows, and waits for nothing of it.
             if (
                 self.container.state == "failed"
@@ -421,6 +427,9 @@ class Session(HotSwap):
             ):
                 self.error = error
             raise
+        finally:
+            if self.container.state in ("stopped", "failed"):
+                self._end_record(failure)
 
     def _check_still(self) -> None:
         if self.running:

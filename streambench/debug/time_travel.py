@@ -37,6 +37,8 @@ class TimeTravel:
     name: str
     error: BaseException | None
     _namespace: Mapping[str, Any] | None
+    _holds_all = False
+    """True where no output ever leaves the session."""
 
     def _begin_history(self, history: int | bool | None) -> None:
         """Prepare the history of a container that has not started. ``history``: its memory in MB; None or
@@ -422,7 +424,7 @@ class TimeTravel:
         return [
             output
             for at, sent in history.outputs(since, to)
-            for output in made.of(at, sent, held=id(sent) in pending)
+            for output in made.of(at, sent, held=self._holds_all or id(sent) in pending)
         ]
 
     def _maker(self) -> Outputs:

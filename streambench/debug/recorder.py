@@ -1,0 +1,207 @@
+"""The recorder of a session: writes what its history reads to a file, block by block."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, cast
+
+from streambench.chunk import ArrowChunk, Chunk, Messages
+from streambench.container.container import Container
+from streambench.container.trace import TraceEvent
+from streambench.debug.attributes import TaskMemory
+from streambench.debug.history import History
+from streambench.metrics.registry import Counter as MetricCounter
+from streambench.metrics.registry import Gauge, Timer
+from streambench.recording.failure_row import failure_row
+from streambench.recording.file import RecordingWriter, Row
+from streambench.recording.header import TaskStart, new_header, written
+from streambench.recording.recording import EVENTS, plain_row, value_columns
+from streambench.recording.values import packed
+from streambench.store.traced import traced_engine
+
+log = logging.getLogger(__name__)
+
+DEFAULT_MB = 1024
+_MB = 1 << 20
+_ROWS = 20_000
+
+_Message = tuple[str, Any, Any, int | None, Mapping[str, bytes] | None]
+
+
+class Recorder:
+    """Records a container from its present position on. To be used on the thread that drives it, or while
+    none does.
+
+    A file that cannot be written, or reaches its size, ends the recording with a warning, and not the job.
+    ``is_open``: it still records."""
+
+    def __init__(self, history: History, path: Path, limit_mb: int = DEFAULT_MB) -> None:
+        """Raises OSError where the file cannot be created."""
+        self.path = path
+        self.is_open = True
+        self._history = history
+        self._limit_mb = limit_mb
+        self._start = history.latest
+        self._numbers = list(history.numbers)
+        self._done = 0
+        self._order: list[int] = []
+        self._rows: list[Row] = []
+        container = history.container
+        header = new_header(
+            "recording", container.config, container.name, container.number, container.factory,
+            task_starts(container), now_ms=container.status.clock.now_ms(),
+        )  # fmt: skip
+        self._writer = RecordingWriter(path, written(header))
+        self._names = [str(ssp) for ssp in history.inputs.ssps]
+        self._try(self._write_state)
+
+    def note(
+        self, order: Sequence[int], events: Sequence[TraceEvent], ticks: Sequence[tuple[int, int]]
+    ) -> None:
+        """Note messages, by the places of their partitions, events, and readings of the clock."""
+        self._order.extend(order)
+        self._rows += [
+            plain_row(each.kind, each.position - self._start, list(each.tasks), timestamp=each.now_ms)
+            for each in events
+            if each.kind in EVENTS
+        ]
+        self._rows += [Row("clock", max(0, at - self._start), timestamp=now) for at, now in ticks]
+
+    def flush(self) -> None:
+        """Write what was noted since the last call."""
+        if self.is_open and (self._order or self._rows):
+            self._try(self._flush)
+
+    def close(self, error: BaseException | None = None) -> None:
+        """End the recording. ``error``: what the container failed with."""
+        if self.is_open:
+            self._try(lambda: self._end(error))
+            self.is_open = False
+
+    def _try(self, what: Callable[[], None]) -> None:
+        try:
+            what()
+        except OSError as error:
+            self.is_open = False
+            log.warning(
+                "%s: the recording %s ends after %d messages: %s; the job goes on",
+                self._history.container.name, self.path, self._done, error.strerror or error,
+            )  # fmt: skip
+
+    def _write_state(self) -> None:
+        """Write the stores and attributes of now."""
+        rows: list[Row] = []
+        for task in self._history.container.tasks:
+            rows += attribute_rows(TaskMemory(task), task.name)
+            for name, store in sorted(task.stores.items()):
+                for key, value in traced_engine(store.engine).engine.range(None, None):
+                    rows.append(Row("store", 0, task.name, name, key=key, message=value))
+                    if len(rows) >= _ROWS:
+                        self._writer.write(rows)
+                        rows = []
+        self._writer.write(rows)
+
+    def _flush(self) -> None:
+        order, rows = self._order, self._rows
+        self._order, self._rows = [], []
+        for start in range(0, len(order), _ROWS):
+            part = order[start : start + _ROWS]
+            self._write_messages(part, self._following(Counter(part)))
+        self._writer.write(rows)
+        if self._writer.size > self._limit_mb * _MB:
+            note = f"the recording ended at its size, {self._limit_mb} MB: record(path, mb=...) allows more"
+            self._rows.append(plain_row("note", self._done, note))
+            log.warning("%s: %s", self._history.container.name, note)
+            self._end(None)
+            self.is_open = False
+
+    def _end(self, error: BaseException | None) -> None:
+        if self._order:
+            self._flush()
+        if error is not None:
+            self._write_failing()
+            self._rows.append(failure_row(error, self._history.container.processed - self._start))
+        self._writer.write([*self._rows, Row("end", self._done)])
+        self._writer.close()
+
+    def _write_failing(self) -> None:
+        """Write the message at which the container failed."""
+        failing = self._history.container.status.progress.unfinished
+        if failing is None:
+            return
+        place = self._history.inputs.places[failing.ssp]
+        found = next(self._following({place: 1}).get(place, iter(())), None)
+        if found is not None and found[0] == failing.offset:
+            self._write_messages([place], {place: iter([found])})
+
+    def _following(self, counts: Mapping[int, int]) -> dict[int, Iterator[_Message]]:
+        """The next messages of partitions, so many of each."""
+        inputs = self._history.inputs
+        chunks = inputs.since(self._numbers)
+        return {
+            place: islice(_messages(chunks[inputs.ssps[place]]), count) for place, count in counts.items()
+        }
+
+    def _write_messages(self, order: Sequence[int], found: Mapping[int, Iterator[_Message]]) -> None:
+        rows = [next(found[place]) for place in order]
+        for place, count in Counter(order).items():
+            self._numbers[place] += count
+        offsets, keys, messages, timestamps, headers = map(list, zip(*rows, strict=True))
+        key_data, key_as = value_columns(keys)
+        data, data_as = value_columns(messages)
+        columns: dict[str, list[Any]] = {
+            "kind": ["message"] * len(order),
+            "position": list(range(self._done + 1, self._done + len(order) + 1)),
+            "source": [self._names[place] for place in order],
+            "offset": offsets, "key": key_data, "message": data, "timestamp": timestamps,
+            "headers": headers, "key_as": key_as, "message_as": data_as,
+        }  # fmt: skip
+        self._writer.write_columns(columns)
+        self._done += len(order)
+
+
+def task_starts(container: Container) -> list[TaskStart]:
+    """The tasks of a container where they stand now."""
+    return [
+        TaskStart(
+            name=task.name,
+            number=task.model.number,
+            partitions=[str(ssp) for ssp in task.model.partitions],
+            offsets={str(ssp): offset for ssp, offset in task.offsets().items()},
+            starts={str(each.ssp): each.start for each in task.subscriptions if each.offset is None},
+        )
+        for task in container.tasks
+    ]
+
+
+def attribute_rows(memory: TaskMemory, task: str) -> list[Row]:
+    """The attributes of a task's object in one row, and notes of those that cannot be kept. Metrics and other
+    handles of the container, which ``init`` makes, are left out."""
+    handles = set(map(id, memory.handles))
+    values = {**memory.attributes, **{f"context.user{name}": value for name, value in memory.user.items()}}
+    kept, rows = {}, []
+    for name, value in values.items():
+        if id(value) in handles or isinstance(value, MetricCounter | Gauge | Timer):
+            continue
+        try:
+            packed(value)
+        except Exception as error:
+            note = f"{task}: the attribute {name} is not recorded ({error}); a replay has what init() makes"
+            rows.append(plain_row("note", 0, note))
+        else:
+            kept[name] = value
+    return [plain_row("attributes", 0, kept, task=task), *rows]
+
+
+def _messages(chunks: Iterator[Messages]) -> Iterator[_Message]:
+    for each in chunks:
+        chunk = each.lists() if isinstance(each, ArrowChunk) else cast("Chunk", each)
+        nothing = [None] * len(chunk)
+        yield from zip(
+            chunk.offsets, chunk.keys, chunk.messages, chunk.timestamps or nothing, chunk.headers or nothing,
+            strict=True,
+        )  # fmt: skip

@@ -1,0 +1,102 @@
+"""The part of a session that records."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from streambench.checkpoint.api import Checkpoint
+from streambench.container.observer import ContainerObserver
+from streambench.debug.history import History
+from streambench.debug.hot_swap import HotSwap
+from streambench.debug.recorder import DEFAULT_MB, Recorder
+from streambench.errors import ContainerStateError, StreambenchError
+from streambench.recording.recording import Recording
+
+log = logging.getLogger(__name__)
+
+
+class Records(HotSwap):
+    """A session's way to record. ``recording``: the one that the session replays; None for a live job."""
+
+    recording: Recording | None = None
+    _recorder: Recorder | None = None
+    _to_record: tuple[Path, int] | None = None
+
+    def record(self, path: str | Path, *, mb: int = DEFAULT_MB) -> None:
+        """Record to a file, until the session stops: from the start on, from here where nothing was processed
+        since the last commit, else from the next commit on. The recording ends at ``mb`` megabytes.
+
+        Raises ContainerStateError without a history, StreambenchError where the file cannot be written."""
+        history = self._history()
+        if self.container.state not in ("new", "running"):
+            raise ContainerStateError(f"{self.name} is {self.container.state}: there is nothing to record")
+        if self._recorder is not None and self._recorder.is_open:
+            raise ContainerStateError(f"{self.name} is being recorded already, to {self._recorder.path}")
+
+        def begin() -> None:
+            self._to_record = Path(path), mb
+            if self.container.state == "new":
+                return
+            if history.latest in (0, history.last_commit):
+                self._begin_record()
+            else:
+                self.container.observe(_AtCommit(self._begin_record))
+
+        self._require_live("record()")
+        self._between(begin)
+
+    def replays(self, recording: Recording) -> None:
+        """Note that the session replays a recording: none of its outputs leaves it."""
+        self.recording, self._holds_all = recording, True
+
+    @property
+    def recorded_to(self) -> Path | None:
+        """The file that is being recorded to; None where nothing is, or not yet."""
+        return self._recorder.path if self._recorder is not None and self._recorder.is_open else None
+
+    def _begin_record(self) -> None:
+        """Begin what ``record`` asked for."""
+        if self._to_record is None:
+            return
+        path, mb = self._to_record
+        self._to_record = None
+        history: History = self._history()
+        try:
+            self._recorder = Recorder(history, path, mb)
+        except OSError as error:
+            raise StreambenchError(f"cannot record to {path}: {error.strerror or error}") from error
+        history.reader = self._recorder
+
+    def _flush_record(self) -> None:
+        if self._recorder is not None:
+            self._history().read()
+            self._recorder.flush()
+
+    def _end_record(self, error: BaseException | None = None) -> None:
+        """End the recording of a container that stopped or failed."""
+        if self._to_record is not None:
+            log.warning(
+                "%s: nothing was recorded to %s: no commit came before the end", self.name, self._to_record[0]
+            )
+            self._to_record = None
+        if self._recorder is None:
+            return
+        history = self._history()
+        history.read()
+        self._recorder.close(error)
+        self._recorder = history.reader = None
+
+
+class _AtCommit(ContainerObserver):
+    """Calls a function at the next commit, once."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
+        self._is_done = False
+
+    def commit_made(self, tasks: Sequence[str], checkpoints: Mapping[str, Checkpoint]) -> None:
+        if not self._is_done:
+            self._is_done = True
+            self._call()

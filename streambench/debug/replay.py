@@ -1,0 +1,246 @@
+"""A recording, opened again: an ordinary session over an ordinary container.
+
+Its inputs hand out what was recorded, in the recorded order and at the recorded times. Its streams,
+changelogs and checkpoints are in memory: nothing that it does leaves it."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from streambench import imports
+from streambench.checkpoint.api import Checkpoint, Generation
+from streambench.checkpoint.memory import MemoryCheckpointManager
+from streambench.config import Config
+from streambench.container.container import Container
+from streambench.container.observer import ContainerObserver, Given
+from streambench.container.tasks.task_instance import TaskInstance
+from streambench.container.timers import Windows
+from streambench.debug.attributes import set_attribute, user_values
+from streambench.debug.replayed_inputs import (
+    ReplayChooser,
+    ReplayClock,
+    ReplaySystemFactory,
+    ReplaySystems,
+    ReplayWindows,
+)
+from streambench.debug.session import Session
+from streambench.errors import ConfigError, StreambenchError
+from streambench.model import SystemStreamPartition
+from streambench.planning.model import ContainerModel, JobModel, TaskModel
+from streambench.recording.header import TaskCode, factory_here
+from streambench.recording.recording import Recording
+
+log = logging.getLogger(__name__)
+
+_SLICE = 10_000
+_REMEMBERED = 100
+_OWN_SYSTEM = re.compile(r"systems\.[^.]+\.(samza\.(factory|landing.*|bounded)|(?!samza\.|streams\.).*)")
+_OF_STREAM = re.compile(r"systems\.[^.]+\.streams\..+\.(samza\.(bounded|reset\.offset)|partitions)")
+_OF_STORE = re.compile(r"stores\.[^.]+\.(factory|rocksdb\..*|container\..*)")
+_OF_JOB = re.compile(
+    r"metrics\.reporter.*|task\.commit\.ms|task\.capture.*|task\.checkpoint\..*|task\.chooser.*"
+)
+
+
+def open(
+    recording: str | Path | Recording,
+    task: Any = None,
+    *,
+    recorded_source: bool = False,
+    history: int | bool | None = None,
+    at_end: bool = True,
+) -> Session:
+    """Open a recording: a session that stands before the failing message, else behind the last one.
+
+    ``task``: the code to run, a class, a function, or ``file.py:Class``; else that of the recorded job, where
+    it can be imported here. ``recorded_source``: run the source text in the recording instead; it is code
+    like any other, to be run only if you trust who made the file. ``at_end``: False to stand at the begin.
+
+    Raises StreambenchError where the file is no recording, ConfigError where there is no code for it."""
+    found = recording if isinstance(recording, Recording) else Recording.read(recording)
+    config = replay_config(found)
+    factory = _task_of(found, config, task, recorded_source=recorded_source)
+    session = Session(
+        _container(found, config, factory),
+        found.path.name if found.path is not None else found.job,
+        history=history,
+    )
+    session.replays(found)
+    _start(session, found)
+    for note in found.notes:
+        log.info("%s: %s", session.name, note)
+    if at_end:
+        _go_to_end(session, found)
+    return session
+
+
+def replay_config(recording: Recording) -> Config:
+    """The configuration of a recorded job for a replay: systems and stores in memory, nothing reported."""
+    config = recording.config
+    values: dict[str, Any] = {}
+    for key in config:
+        if any(each.fullmatch(key) for each in (_OWN_SYSTEM, _OF_STREAM, _OF_STORE, _OF_JOB)):
+            values[key] = None
+    values |= {f"systems.{system}.samza.factory": "memory" for system in config.names_below("systems.")}
+    values |= {
+        f"stores.{key.split('.')[1]}.factory": "memory"
+        for key in config
+        if re.fullmatch(r"stores\.[^.]+\.factory", key)
+    }
+    return config.with_values(values | {"task.commit.ms": -1, "job.container.count": 1})
+
+
+def _container(recording: Recording, config: Config, factory: Any) -> Container:
+    clock = ReplayClock(recording)
+    tasks = tuple(
+        TaskModel(each.name, tuple(map(SystemStreamPartition.parse, each.partitions)), each.number)
+        for each in recording.tasks
+    )
+    container = Container(
+        config,
+        factory,
+        model=JobModel(recording.job, (ContainerModel(0, tasks),)),
+        systems=ReplaySystems(config, ReplaySystemFactory(recording)),
+        checkpoints=MemoryCheckpointManager(
+            _checkpoints(recording), job=recording.job, last=Generation(1, {0: [each.name for each in tasks]})
+        ),
+        clock=clock,
+        chooser=ReplayChooser(recording, clock),
+        remember_choices=_REMEMBERED,
+    )
+    return container
+
+
+def _checkpoints(recording: Recording) -> dict[str, Checkpoint]:
+    return {
+        each.name: Checkpoint(
+            {SystemStreamPartition.parse(ssp): offset for ssp, offset in each.offsets.items()},
+            {SystemStreamPartition.parse(ssp): offset for ssp, offset in each.starts.items()},
+            generation=1,
+        )
+        for each in recording.tasks
+    }
+
+
+def _start(session: Session, recording: Recording) -> None:
+    """Start the container with the recorded state."""
+    container = session.container
+    loader = _StateLoader(container, recording)
+    container.observe(loader)
+
+    def set_state() -> None:
+        for task in container.tasks:
+            loader.load(task)
+            if recording.header.after_init:
+                _set_stores(task, recording.stores.get(task.name, {}))
+            _set_attributes(task, recording.attributes.get(task.name, {}))
+        container.stop_observing(loader)
+        loop = container.runtime.event_loop
+        windows = ReplayWindows(loop.timers.windows, loop.coordination, cast("ReplayClock", clock))
+        loop.timers.windows = cast("Windows", windows)
+
+    clock = container.status.clock
+    session.start(set_state)
+
+
+class _StateLoader(ContainerObserver):
+    """Gives each task its stores before its ``init``."""
+
+    def __init__(self, container: Container, recording: Recording) -> None:
+        self._container = container
+        self._recording = recording
+        self._loaded: set[str] = set()
+
+    def callback_begun(self, task: str, callback: str, given: Given) -> None:
+        if callback == "init":
+            self.load(next(each for each in self._container.tasks if each.name == task))
+
+    def load(self, task: TaskInstance) -> None:
+        """Fill the stores of a task, once."""
+        if task.name not in self._loaded:
+            self._loaded.add(task.name)
+            _set_stores(task, self._recording.stores.get(task.name, {}))
+
+
+def _set_stores(task: TaskInstance, stores: Mapping[str, Mapping[bytes, bytes]]) -> None:
+    for name, store in task.stores.items():
+        entries: dict[bytes, bytes | None] = {key: None for key, _ in store.engine.range(None, None)}
+        store.overwrite(entries | dict(stores.get(name, {})))
+
+
+def _set_attributes(task: TaskInstance, values: Mapping[str, Any]) -> None:
+    user = user_values(task.context)
+    for name, value in values.items():
+        if not name.startswith("context.user"):
+            set_attribute(task.task, name, value)
+        elif "" not in user and name.startswith("context.user."):
+            setattr(task.context.user, name.removeprefix("context.user."), value)
+
+
+def _go_to_end(session: Session, recording: Recording) -> None:
+    """Process what was recorded, up to before the failing message."""
+    failure = recording.failure
+    is_at_message = failure is not None and failure.ssp is not None
+    count = len(recording) - 1 if is_at_message else len(recording)
+    try:
+        while session.position < count and session.step(min(_SLICE, count - session.position)):
+            pass
+        if is_at_message:
+            session.step(1, until=lambda moment: True)
+        elif failure is None:
+            session.run("caught-up")
+            session.wait()
+    except StreambenchError as error:
+        log.warning("%s: the replay fails at %d of %d: %s", session.name, session.position, count, error)
+
+
+def _task_of(recording: Recording, config: Config, task: Any, *, recorded_source: bool) -> Any:
+    """The code to run. Raises ConfigError."""
+    if isinstance(task, str):
+        return imports.by_path(Config.from_text(f"task.class={task}"), "task.class", task)
+    if task is not None:
+        return task
+    code = recording.header.task
+    if recorded_source:
+        return _from_source(code)
+    found = factory_here(recording.header)
+    if found is not None:
+        return found
+    named = config.text("task.class")
+    paths = [
+        path for path in (named, code.reference, f"{code.file}:{code.name}" if code.file else None) if path
+    ]
+    for path in dict.fromkeys(paths):
+        try:
+            return imports.by_path(config, "task.class", path)
+        except (ConfigError, ImportError) as error:
+            log.debug("%s: %s", path, error)
+    raise ConfigError(
+        f"the code of {recording.job}, {code.reference}, cannot be imported here: give it "
+        "(debug.open(path, task=...), --task file.py:Class), or run the source in the recording if you trust "
+        "it (recorded_source=True, --recorded-source)",
+        key="task.class",
+    )
+
+
+def _from_source(code: TaskCode) -> Any:
+    """The task of its recorded source. Raises ConfigError."""
+    import streambench
+
+    if not code.source:
+        raise ConfigError("the recording has no source text of the task: give the task", key="task.class")
+    names: dict[str, Any] = {"__name__": "recorded_task", "sb": streambench, "streambench": streambench}
+    try:
+        exec(compile(code.source, f"<recorded {code.name}>", "exec"), names)
+        found: Any = names[code.name.split(".")[0]]
+        for part in code.name.split(".")[1:]:
+            found = getattr(found, part)
+    except Exception as error:
+        raise ConfigError(
+            f"the recorded source of {code.name} does not run: {error}", key="task.class"
+        ) from error
+    return found

@@ -1,0 +1,218 @@
+"""The inputs of a replay: recorded messages in their recorded order, and the time as it was."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from streambench.chooser.api import MessageChooser
+from streambench.chooser.explanation import Candidate, Explanation
+from streambench.chunk import Chunk, Messages
+from streambench.config import Config
+from streambench.container.coordination import Coordination
+from streambench.container.timers import Windows
+from streambench.debug.recorded_inputs import RecordedConsumer
+from streambench.errors import OffsetError
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import (
+    IncomingMessageEnvelope,
+    PartitionMetadata,
+    SystemStream,
+    SystemStreamPartition,
+)
+from streambench.recording.recording import Event, Recording
+from streambench.system.api import SystemFactory
+from streambench.system.memory import MemoryAdmin, MemoryStreams, MemorySystemFactory
+from streambench.system.systems import Systems
+
+_CHUNK = 500
+
+
+class ReplayClock:
+    """The time of a replay: that of the recording at ``position``. Something is due as long as an event of
+    the recording waits at the position."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.position = 0
+        self.events: deque[Event] = deque(recording.events)
+        self._ticks = deque(recording.ticks)
+        self._now_ms = recording.header.now_ms
+
+    def now_ms(self) -> int:
+        while self._ticks and self._ticks[0][0] <= self.position:
+            self._now_ms = self._ticks.popleft()[1]
+        return self._now_ms
+
+    def monotonic_ns(self) -> int:
+        return 1 if self.has_event else 0
+
+    @property
+    def has_event(self) -> bool:
+        """True while an event waits at the position."""
+        return bool(self.events) and self.events[0].position <= self.position
+
+    def take(self) -> Event:
+        """The next event; the time is that of it."""
+        event = self.events.popleft()
+        self._now_ms = event.now_ms or self._now_ms
+        return event
+
+
+class ReplayChooser(MessageChooser):
+    """Chooses in the order of the recording."""
+
+    def __init__(self, recording: Recording, clock: ReplayClock) -> None:
+        self._clock = clock
+        self._order = [each.ssp for each in recording.messages]
+        self._inside: dict[SystemStreamPartition, IncomingMessageEnvelope] = {}
+
+    def update(self, envelope: IncomingMessageEnvelope) -> None:
+        self._inside[envelope.ssp] = envelope
+
+    def choose(self) -> IncomingMessageEnvelope | None:
+        clock = self._clock
+        if clock.position >= len(self._order) or clock.has_event:
+            return None
+        envelope = self._inside.pop(self._order[clock.position], None)
+        if envelope is not None:
+            clock.position += 1
+        return envelope
+
+    def explain(self, chosen: IncomingMessageEnvelope | None) -> Explanation:
+        return Explanation("as it was recorded", None if chosen is None else Candidate.of(chosen))
+
+
+class ReplayWindows:
+    """The windows of a replay: repeats the events of the recording when their position is reached. Stands in
+    for the ``Windows`` of a container, of which it calls tasks by."""
+
+    due_ns = 1
+
+    def __init__(self, windows: Windows, coordination: Coordination, clock: ReplayClock) -> None:
+        self._windows = windows
+        self._coordination = coordination
+        self._clock = clock
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._windows, name)
+
+    def call_due(self, now_ns: int, envelope: IncomingMessageEnvelope | None, processed: int) -> None:
+        """Repeat the events of this position. Raises TaskError."""
+        while self._clock.has_event:
+            event = self._clock.take()
+            if event.kind == "window":
+                self._windows.call_again(event.tasks, envelope, processed)
+            elif event.kind == "end_of_stream":
+                self._coordination.end_again(event.tasks)
+            else:
+                self._coordination.request_commit()
+
+
+class ReplaySystemFactory(MemorySystemFactory):
+    """The factory of all systems of a replay: inputs give what was recorded, everything else is in memory, of
+    this replay alone."""
+
+    def __init__(self, recording: Recording) -> None:
+        streams = MemoryStreams()
+        super().__init__(streams)
+        self._memory = streams
+        self._recording = recording
+        self._offsets: dict[SystemStreamPartition, list[str]] = {}
+        for task in recording.tasks:
+            for name in task.partitions:
+                known = self._offsets.setdefault(SystemStreamPartition.parse(name), [])
+                begin = task.offsets.get(name) or task.starts.get(name)
+                if begin is not None and begin not in known:
+                    known.append(begin)
+        for message in recording.messages:
+            known = self._offsets[message.ssp]
+            if message.offset not in known[-1:]:
+                known.append(message.offset)
+
+    def get_input(
+        self,
+        system: str,
+        config: Config,
+        metrics: MetricsRegistry,
+        streams: Collection[SystemStream],
+        who: str,
+    ) -> RecordedConsumer:
+        """A consumer of the recorded messages."""
+        messages: dict[SystemStreamPartition, list[IncomingMessageEnvelope]] = {
+            ssp: [] for ssp in self._offsets if ssp.system == system
+        }
+        for each in self._recording.messages:
+            if each.ssp.system == system:
+                messages[each.ssp].append(each)
+        return RecordedConsumer({ssp: _chunks(ssp, found) for ssp, found in messages.items()})
+
+    def get_admin(self, system: str, config: Config, metrics: MetricsRegistry | None = None) -> MemoryAdmin:
+        return ReplayAdmin(self._memory, self._offsets)
+
+
+class ReplaySystems(Systems):
+    """The systems of a replay: all have the same factory, whatever the configuration names."""
+
+    def __init__(self, config: Config, factory: ReplaySystemFactory) -> None:
+        super().__init__(config, factory)
+        self._replay = factory
+
+    def factory(self, system: str, *, key: str | None = None) -> SystemFactory:
+        return self._replay
+
+    def has(self, system: str) -> bool:
+        return True
+
+
+class ReplayAdmin(MemoryAdmin):
+    """Knows the recorded partitions; other streams are in memory."""
+
+    def __init__(
+        self, streams: MemoryStreams, offsets: Mapping[SystemStreamPartition, Sequence[str]]
+    ) -> None:
+        super().__init__(streams)
+        self._partitions: dict[SystemStream, dict[int, Sequence[str]]] = {}
+        self._places: dict[str, int] = {}
+        for ssp, known in offsets.items():
+            self._partitions.setdefault(ssp.system_stream, {})[ssp.partition] = known
+            self._places.update(zip(known, range(len(known)), strict=True))
+
+    def metadata(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
+        found = {}
+        for stream in streams:
+            recorded = self._partitions.get(stream)
+            if recorded is None:
+                found.update(super().metadata([stream]))
+            else:
+                found[stream] = {
+                    number: PartitionMetadata(known[0], known[-1], self._end(known[-1]))
+                    if known
+                    else PartitionMetadata(None, None, None)
+                    for number, known in recorded.items()
+                }
+        return found
+
+    def compare(self, offset: str, other: str) -> int | None:
+        order = super().compare(offset, other)
+        if order is None and offset in self._places and other in self._places:
+            mine, others = self._places[offset], self._places[other]
+            return (mine > others) - (mine < others)
+        return order
+
+    def after(self, offset: str) -> str:
+        try:
+            return super().after(offset)
+        except OffsetError:
+            return self._end(offset)
+
+    def identity(self, ssp: SystemStreamPartition, position: str) -> str | None:
+        return None if ssp.system_stream in self._partitions else super().identity(ssp, position)
+
+    def _end(self, offset: str) -> str:
+        return str(int(offset) + 1) if offset.isascii() and offset.isdecimal() else f"{offset}+"
+
+
+def _chunks(ssp: SystemStreamPartition, messages: Sequence[IncomingMessageEnvelope]) -> Iterator[Messages]:
+    for start in range(0, len(messages), _CHUNK):
+        yield Chunk.of(ssp, messages[start : start + _CHUNK])

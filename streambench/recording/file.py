@@ -1,0 +1,195 @@
+"""The file of a recording: a stream of Arrow IPC, one record batch for each block that was written.
+
+The metadata of its schema hold the header as JSON. Blocks are appended whole: of a file whose writer was
+killed, all blocks but a torn last one can be read."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+
+from streambench.errors import StreambenchError
+from streambench.fsync import fsync_directory
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+VERSION = 1
+HEADER = b"streambench.recording"
+COLUMNS = (
+    "kind", "position", "task", "source", "offset", "key", "message", "timestamp", "headers", "key_as",
+    "message_as",
+)  # fmt: skip
+_MB = 1 << 20
+
+
+class Row(msgspec.Struct, frozen=True, gc=False):
+    """A row of a recording. ``kind`` says what it is (see docs/recording.md). ``key_as``, ``message_as``:
+    None for bytes, ``json`` for an object as JSON, ``text`` for one that could not be kept."""
+
+    kind: str
+    position: int
+    task: str | None = None
+    source: str | None = None
+    offset: str | None = None
+    key: bytes | None = None
+    message: bytes | None = None
+    timestamp: int | None = None
+    headers: Mapping[str, bytes] | None = None
+    key_as: str | None = None
+    message_as: str | None = None
+
+
+def schema(header: Mapping[str, Any]) -> pa.Schema:
+    """The schema of a recording with this header."""
+    import pyarrow as pa
+
+    text, data, number = pa.string(), pa.binary(), pa.int64()
+    kinds = {
+        "position": number, "key": data, "message": data, "timestamp": number,
+        "headers": pa.map_(pa.string(), data),
+    }  # fmt: skip
+    fields = [pa.field(name, kinds.get(name, text)) for name in COLUMNS]
+    return pa.schema(fields, metadata={HEADER: msgspec.json.encode(header)})
+
+
+class RecordingWriter:
+    """Writes a recording. ``size``: bytes so far. With ``is_whole`` the file appears under its name when it
+    is closed without an exception; else it is there from the start on, and grows."""
+
+    def __init__(self, path: Path, header: Mapping[str, Any], *, is_whole: bool = False) -> None:
+        """Raises OSError."""
+        import pyarrow as pa
+
+        self.path = path
+        self.size = 0
+        self._is_whole = is_whole
+        self._written_to = path.with_name(f".{path.name}.{os.getpid()}.tmp") if is_whole else path
+        self._schema = schema({"version": VERSION, **header})
+        self._file = open(self._written_to, "wb")  # noqa: SIM115 - closed by close()
+        try:
+            options = pa.ipc.IpcWriteOptions(compression="zstd")
+            self._stream = pa.ipc.new_stream(self._file, self._schema, options=options)
+            self._file.flush()
+        except BaseException:
+            self._drop()
+            raise
+
+    def write(self, rows: list[Row]) -> None:
+        """Append a block. Raises OSError."""
+        if rows:
+            self.write_columns({name: [getattr(row, name) for row in rows] for name in COLUMNS})
+
+    def write_columns(self, columns: Mapping[str, list[Any]]) -> None:
+        """Append a block of columns, of which those that are left out are null. Raises OSError."""
+        import pyarrow as pa
+
+        count = len(columns["kind"])
+        arrays = [
+            pa.nulls(count, field.type)
+            if (values := columns.get(field.name)) is None
+            else pa.array(_items(values) if field.name == "headers" else values, field.type)
+            for field in self._schema
+        ]
+        self._stream.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+        self._file.flush()
+        self.size = self._file.tell()
+
+    def close(self) -> None:
+        """End the file, durably. Raises OSError."""
+        if self._file.closed:
+            return
+        try:
+            self._stream.close()
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            if self._is_whole:
+                os.replace(self._written_to, self.path)
+                fsync_directory(self.path.parent)
+        except BaseException:
+            self._drop()
+            raise
+
+    def _drop(self) -> None:
+        """Close the file; one that is not whole goes."""
+        with contextlib.suppress(OSError):
+            self._file.close()
+        if self._is_whole:
+            with contextlib.suppress(OSError):
+                self._written_to.unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None or not self._is_whole:
+            self.close()
+        else:
+            self._drop()
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """The header of a recording. Raises StreambenchError where the file is none, or cannot be read."""
+    import pyarrow as pa
+
+    try:
+        with open(path, "rb") as file, pa.ipc.open_stream(file) as stream:
+            return _checked(path, stream.schema)
+    except OSError as error:
+        raise StreambenchError(f"cannot read the recording {path}: {error.strerror or error}") from None
+    except pa.ArrowException:
+        raise _no_recording(path) from None
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """The rows of a recording, up to a block that is torn. Raises StreambenchError."""
+    import pyarrow as pa
+
+    read_header(path)
+    with open(path, "rb") as file, pa.ipc.open_stream(file) as stream:
+        while True:
+            try:
+                batch = stream.read_next_batch()
+            except (StopIteration, pa.ArrowException, OSError):
+                return
+            names = set(batch.schema.names)
+            columns = [
+                batch.column(name).to_pylist() if name in names else [None] * batch.num_rows
+                for name in COLUMNS
+            ]
+            at = COLUMNS.index("headers")
+            columns[at] = [None if each is None else dict(each) for each in columns[at]]
+            yield from map(Row, *columns)
+
+
+def _items(values: list[Any]) -> list[Any]:
+    return [None if each is None else list(each.items()) for each in values]
+
+
+def _checked(path: Path, found: pa.Schema) -> dict[str, Any]:
+    data = (found.metadata or {}).get(HEADER)
+    if data is None:
+        raise _no_recording(path)
+    header: dict[str, Any] = msgspec.json.decode(data)
+    if header["version"] > VERSION:
+        raise StreambenchError(
+            f"{path} is a recording of version {header['version']}, made by streambench "
+            f"{header.get('streambench', '?')}; this one reads versions up to {VERSION}: update it"
+        )
+    return header
+
+
+def _no_recording(path: Path) -> StreambenchError:
+    return StreambenchError(
+        f"{path} is no recording: they are made by %stream record, Session.record(), and by containers that "
+        "fail"
+    )

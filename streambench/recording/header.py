@@ -1,0 +1,129 @@
+"""The header of a recording: the job, its configuration without secrets, its code, and where its tasks
+begin."""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import platform
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+from uuid import uuid4
+from weakref import WeakValueDictionary
+
+import msgspec
+from msgspec import Struct
+
+from streambench.config import Config, masked
+from streambench.redaction import redacted
+
+_LARGEST_SOURCE = 500_000
+
+Kind = Literal["recording", "capture"]
+
+
+class TaskCode(Struct, frozen=True, kw_only=True):
+    """The code of the tasks. ``reference``: where it can be imported from. ``file``: the file that it stood
+    in; empty for a cell of a notebook. ``source``: the text of that file, or of the class or function."""
+
+    name: str
+    reference: str
+    file: str = ""
+    source: str = ""
+
+
+class TaskStart(Struct, frozen=True, kw_only=True):
+    """A task where the recording begins. ``number``: its partition in changelogs. ``offsets``: per input
+    partition the last message processed before, ``starts``: where it begins in those without one."""
+
+    name: str
+    number: int
+    partitions: Sequence[str]
+    offsets: Mapping[str, str] = {}
+    starts: Mapping[str, str] = {}
+
+
+class Header(Struct, frozen=True, kw_only=True):
+    """The header of a recording, see docs/recording.md.
+
+    ``after_init``: stores and attributes are those after the tasks' ``init``; else ``init`` is called with
+    these stores. ``ordered``: messages stand in the order in which they were processed; else only those of
+    each partition do. ``now_ms``: the time at the begin."""
+
+    id: str
+    kind: Kind
+    job: str
+    container: int
+    created_ms: int
+    now_ms: int
+    config: Mapping[str, str]
+    directory: str
+    task: TaskCode
+    tasks: Sequence[TaskStart]
+    after_init: bool = True
+    ordered: bool = True
+    streambench: str = ""
+    python: str = ""
+    version: int = 1
+
+
+_factories: WeakValueDictionary[str, Any] = WeakValueDictionary()
+
+
+def new_header(
+    kind: Kind, config: Config, job: str, container: int, factory: Any, tasks: Sequence[TaskStart],
+    **settings: Any,
+) -> Header:  # fmt: skip
+    """The header of a new recording of tasks with this code. This process remembers the code, for as long as
+    it is used."""
+    header = Header(
+        id=uuid4().hex, kind=kind, job=job, container=container, created_ms=round(time.time() * 1000),
+        config={key: redacted(masked(key, value)) for key, value in config.items()},
+        directory=str(config.directory), task=code_of(factory), tasks=tasks,
+        streambench=version("streambench"), python=platform.python_version(), **settings,
+    )  # fmt: skip
+    _factories[header.id] = factory
+    return header
+
+
+def factory_here(header: Header) -> Any:
+    """The code of a recording that this process made, while it is in use; else None."""
+    return _factories.get(header.id)
+
+
+def code_of(factory: Any) -> TaskCode:
+    """The code of a task class or function, as text."""
+    code = inspect.unwrap(factory)
+    name = getattr(code, "__qualname__", type(code).__qualname__)
+    module = getattr(code, "__module__", "") or ""
+    file = getattr(sys.modules.get(module), "__file__", None) or ""
+    try:
+        source = "".join(linecache.getlines(file)) if file else inspect.getsource(code)
+    except (OSError, TypeError):
+        source = ""
+    return TaskCode(
+        name=name, reference=f"{module}:{name}", file=file,
+        source=redacted(source[:_LARGEST_SOURCE]),
+    )  # fmt: skip
+
+
+def read(values: Mapping[str, Any]) -> Header:
+    """The header of its JSON. Raises msgspec.ValidationError."""
+    return msgspec.convert(values, Header)
+
+
+def written(header: Header) -> dict[str, Any]:
+    """The header as JSON."""
+    found: dict[str, Any] = msgspec.to_builtins(header)
+    return found
+
+
+def origin_of(header: Header) -> Path:
+    """The directory that relative paths of the configuration are relative to: that of the recorded job, where
+    it is there; else the working directory."""
+    directory = Path(header.directory)
+    return directory if directory.is_dir() else Path.cwd()

@@ -1,0 +1,235 @@
+"""A recording that was read: the messages in their order, the state at its begin, and what failed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from streambench.config import Config
+from streambench.errors import StreambenchError
+from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
+from streambench.recording import header as headers
+from streambench.recording.file import RecordingWriter, Row, read_header, read_rows
+from streambench.recording.generated_test import text_of_test
+from streambench.recording.header import Header, TaskStart
+from streambench.recording.values import packed, unpacked
+from streambench.serde.streams import StreamSerdes, decoded
+
+EVENTS = ("window", "end_of_stream", "commit")
+_ROWS_PER_BLOCK = 10_000
+
+
+class Event(Struct, frozen=True):
+    """A callback without a message, or a commit, of some tasks, after ``position`` messages."""
+
+    position: int
+    kind: str
+    tasks: tuple[str, ...]
+    now_ms: int
+
+
+class Failure(Struct, frozen=True):
+    """The failure that ended a recorded container, after ``position`` messages. ``ssp``, ``offset``: the
+    message that it was given, None outside ``process``. ``kind``: the class of the exception, ``text``: that
+    of the error, ``traceback``: the lines of the traceback."""
+
+    position: int
+    task: str | None
+    ssp: SystemStreamPartition | None
+    offset: str | None
+    kind: str
+    text: str
+    traceback: str
+
+
+class Recording:
+    """A recording. Iterating gives its messages in their order, keys and messages as they were read (bytes,
+    or objects where the stream has no serde); ``decoded`` gives them as the task got them.
+
+    A failing message is the last one; ``failure`` says what it was. ``notes``: what the recording lacks."""
+
+    def __init__(self, header: Header, rows: Sequence[Row], path: Path | None = None) -> None:
+        self.header = header
+        self.path = path
+        self._rows = rows
+
+    @classmethod
+    def read(cls, path: str | Path) -> Recording:
+        """Read a recording. Raises StreambenchError where it cannot be read."""
+        path = Path(path)
+        try:
+            header = headers.read(read_header(path))
+        except msgspec.ValidationError as error:
+            raise StreambenchError(f"{path} is a damaged recording: {error}") from None
+        return cls(header, list(read_rows(path)), path)
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    def __iter__(self) -> Iterator[IncomingMessageEnvelope]:
+        return iter(self.messages)
+
+    @property
+    def job(self) -> str:
+        """The name of the job, as ``name-id``."""
+        return self.header.job
+
+    @property
+    def tasks(self) -> Sequence[TaskStart]:
+        """The tasks, and where they begin."""
+        return self.header.tasks
+
+    @cached_property
+    def config(self) -> Config:
+        """The configuration of the job, without its secrets."""
+        return Config.from_text("", directory=headers.origin_of(self.header)).with_values(self.header.config)
+
+    @cached_property
+    def messages(self) -> Sequence[IncomingMessageEnvelope]:
+        """The messages in their order, as they were read."""
+        return [
+            IncomingMessageEnvelope(
+                SystemStreamPartition.parse(row.source or ""), row.offset or "",
+                _value(row.key, row.key_as), _value(row.message, row.message_as), row.timestamp, row.headers,
+            )
+            for row in self._rows
+            if row.kind == "message"
+        ]  # fmt: skip
+
+    def decoded(self) -> Iterator[IncomingMessageEnvelope]:
+        """The messages in their order, as the tasks got them. Raises SerdeError."""
+        serdes = StreamSerdes(self.config)
+        known: dict[Any, Any] = {}
+        for raw in self.messages:
+            stream = raw.ssp.system_stream
+            if stream not in known:
+                known[stream] = serdes.for_stream(stream)
+            found = decoded(raw, *known[stream])
+            if not isinstance(found, IncomingMessageEnvelope):
+                raise found
+            yield found
+
+    @cached_property
+    def events(self) -> Sequence[Event]:
+        """The windows, ends of inputs and commits, in their order."""
+        return [
+            Event(row.position, row.kind, tuple(unpacked(row.message or b"[]")), row.timestamp or 0)
+            for row in self._rows
+            if row.kind in EVENTS
+        ]
+
+    @cached_property
+    def ticks(self) -> Sequence[tuple[int, int]]:
+        """The readings of the clock by stores whose entries expire: position and milliseconds."""
+        return [(row.position, row.timestamp or 0) for row in self._rows if row.kind == "clock"]
+
+    @cached_property
+    def stores(self) -> Mapping[str, Mapping[str, Mapping[bytes, bytes]]]:
+        """The stores at the begin: per task and store the entries, as the serdes of the store make them."""
+        found: dict[str, dict[str, dict[bytes, bytes]]] = {}
+        for row in self._rows:
+            if row.kind == "store":
+                of_task = found.setdefault(row.task or "", {})
+                of_task.setdefault(row.source or "", {})[row.key or b""] = row.message or b""
+        return found
+
+    @cached_property
+    def attributes(self) -> Mapping[str, Mapping[str, Any]]:
+        """The attributes of the tasks' objects at the begin, by task and name; those of ``context.user``
+        stand as ``context.user.NAME``."""
+        return {
+            row.task or "": unpacked(row.message or b"{}") for row in self._rows if row.kind == "attributes"
+        }
+
+    @cached_property
+    def failure(self) -> Failure | None:
+        """The failure that ended it; None where it ended without one."""
+        for row in self._rows:
+            if row.kind == "failure":
+                ssp = None if row.source is None else SystemStreamPartition.parse(row.source)
+                said = unpacked(row.message or b"{}")
+                return Failure(row.position, row.task, ssp, row.offset, **said)
+        return None
+
+    @cached_property
+    def notes(self) -> Sequence[str]:
+        """Sentences about what the recording lacks."""
+        notes = [unpacked(row.message or b'""') for row in self._rows if row.kind == "note"]
+        if not self.is_complete:
+            notes.append(
+                "the process ended without closing the recording: it reaches to its last whole block"
+            )
+        return notes
+
+    @property
+    def is_complete(self) -> bool:
+        """True where the recording was closed."""
+        return any(row.kind == "end" for row in self._rows)
+
+    def only(self, places: Sequence[int]) -> Recording:
+        """The same recording with only the messages at these places (from 0 on), in their order. Windows,
+        ends of inputs and commits stay where they are among the messages that stay."""
+        kept = set(places)
+        before = [0]
+        for place in range(len(self.messages)):
+            before.append(before[-1] + (place in kept))
+        rows = [
+            replace(row, position=before[min(row.position, len(self.messages))])
+            for row in self._rows
+            if row.kind != "message" or row.position - 1 in kept
+        ]
+        return Recording(self.header, rows)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the recording to a file, durably. Raises OSError."""
+        path = Path(path)
+        with RecordingWriter(path, headers.written(self.header), is_whole=True) as writer:
+            for start in range(0, len(self._rows), _ROWS_PER_BLOCK):
+                writer.write(list(self._rows[start : start + _ROWS_PER_BLOCK]))
+        self.path = self.path or path
+        return path
+
+    def to_test(self, path: str | Path) -> Path:
+        """Write a pytest file that runs the recording, which is put beside it: red while the task still fails
+        at it, green once it does not. The path of the test. Raises OSError."""
+        path = Path(path)
+        data = path.with_suffix(".recording")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.save(data)
+        path.write_text(text_of_test(self, data.name))
+        return path
+
+
+def _value(data: bytes | None, form: str | None) -> Any:
+    if data is None or form is None:
+        return data
+    return unpacked(data) if form == "json" else data.decode()
+
+
+def value_columns(values: Sequence[Any]) -> tuple[list[bytes | None], list[str | None]]:
+    """Keys or messages as bytes, and as what each of them is kept."""
+    data: list[bytes | None] = []
+    forms: list[str | None] = []
+    for value in values:
+        if value is None or type(value) is bytes:
+            data.append(value)
+            forms.append(None)
+            continue
+        try:
+            data.append(packed(value))
+            forms.append("json")
+        except Exception:
+            data.append(repr(value)[:1000].encode(errors="backslashreplace"))
+            forms.append("text")
+    return data, forms
+
+
+def plain_row(kind: str, position: int, value: Any, **fields: Any) -> Row:
+    """A row whose message is a value as JSON."""
+    return Row(kind, position, message=packed(value), message_as="json", **fields)

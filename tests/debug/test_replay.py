@@ -1,0 +1,233 @@
+"""Recordings of sessions, and sessions over recordings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import streambench as sb
+from streambench import debug
+from streambench.debug.session import Session
+from streambench.errors import ContainerStateError, StreambenchError, TaskError
+from streambench.recording import Recording
+from tests.debug.test_time_travel import Counter, messages, session_of, shown
+
+SERDES = {"systems.mem.samza.msg.serde": "json", "systems.mem.samza.key.serde": "string"}
+
+
+class Fragile(Counter):
+    """Fails at the fifth message of a task, in the middle of its work."""
+
+    def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
+        super().process(envelope, collector, coordinator)
+        if self.seen == 5:
+            self.store.put("half", 1)
+            raise ValueError("the fifth")
+
+
+def recorded(
+    tmp_path: Path, task: Any = Counter, config: Any = None, inputs: Any = None, **options: Any
+) -> tuple[Session, Path]:
+    session, _ = session_of(task, inputs, config=config, **options)
+    path = tmp_path / "run.recording"
+    session.record(path)
+    return session, path
+
+
+@pytest.mark.parametrize("serdes", [{}, SERDES], ids=["objects", "bytes"])
+def test_every_position_of_a_recording_is_that_of_the_session(tmp_path: Path, serdes: Any) -> None:
+    config = {"task.window.ms": 10, "task.commit.ms": 20, **serdes}
+    inputs = messages(20)
+    if serdes:
+        inputs = {
+            stream: {number: [json.dumps(each).encode() for each in given] for number, given in parts.items()}
+            for stream, parts in inputs.items()
+        }
+    session, path = recorded(tmp_path, config=config, inputs=inputs)
+    seen = {0: shown(session)}
+    clock = session.container.status.clock
+    while session.step(1):
+        clock.advance(4)  # type: ignore[attr-defined]
+        seen[session.position] = shown(session)
+    seen[session.position] = shown(session)  # a window may have been due after the last message
+    order = [(each.ssp, each.offset) for each in session.container.choices]
+    session.stop()
+    opened = debug.open(path)
+    assert opened.position == opened.latest == max(seen) > 10
+    for position in reversed(seen):
+        opened.goto(position)
+        assert shown(opened)[:3] == seen[position][:3], position
+        assert [each[1:] for each in shown(opened)[3]] == [each[1:] for each in seen[position][3]]
+    opened.go_live()
+    assert [(each.ssp, each.offset) for each in opened.container.choices][-len(order) :] == order
+    opened.stop()
+
+
+def test_a_recording_of_a_failure_opens_before_the_failing_message(tmp_path: Path) -> None:
+    session, path = recorded(tmp_path, Fragile)
+    seen: list[Any] = [shown(session)]
+    with pytest.raises(TaskError) as raised:
+        while session.step(1):
+            seen.append(shown(session))
+    recording = Recording.read(path)
+    assert recording.is_complete
+    assert recording.failure is not None
+    assert (str(recording.failure.ssp), recording.failure.offset) == (
+        str(raised.value.ssp),
+        raised.value.offset,
+    )
+    assert "the fifth" in recording.failure.text
+    opened = debug.open(path)
+    assert opened.position == len(seen) - 1
+    assert opened.message is not None
+    assert (opened.message.ssp, opened.message.offset) == (raised.value.ssp, raised.value.offset)
+    assert shown(opened)[0] == seen[-1][0]
+    assert opened.back(2) == len(seen) - 3
+    assert shown(opened)[0] == seen[-3][0]
+    opened.go_live()
+    with pytest.raises(TaskError, match="the fifth"):
+        opened.step()
+
+
+def test_mended_code_goes_on_in_a_recording(tmp_path: Path) -> None:
+    session, path = recorded(tmp_path, Fragile)
+    with pytest.raises(TaskError):
+        session.step(1000)
+    opened = debug.open(path)
+    opened.swap(Counter)
+    assert opened.step(10) == 1
+    assert opened.position == len(Recording.read(path))
+    assert all(each.held for each in opened.outputs())
+
+
+def test_a_recording_begins_with_the_next_commit(tmp_path: Path) -> None:
+    session, _ = session_of(config={"task.commit.ms": -1})
+    Counter.commits_after, before = 10_000, Counter.commits_after
+    try:
+        session.step(5)
+        session.record(tmp_path / "late.recording")
+        session.step(3)
+        assert session.recorded_to is None
+        session.commit()
+        assert session.recorded_to is not None
+        state = without_metrics(session)
+        session.step(4)
+        last = without_metrics(session)
+        session.stop()
+    finally:
+        Counter.commits_after = before
+    opened = debug.open(tmp_path / "late.recording")
+    assert opened.position == 4
+    assert without_metrics(opened) == last
+    assert opened.goto(0) == 0
+    assert without_metrics(opened) == state
+
+
+def test_a_recording_asked_for_before_the_start_begins_with_it(tmp_path: Path) -> None:
+    first, bench = session_of()
+    first.abandon()
+    session = Session(type(bench)(Counter, {"mem.in": {0: [{"key": "a"}]}}, bench.config).container)
+    session.record(tmp_path / "all.recording")
+    session.start()
+    session.step(1)
+    session.stop()
+    assert [each.message for each in Recording.read(tmp_path / "all.recording")] == [{"key": "a"}]
+
+
+def test_secrets_of_the_configuration_are_not_recorded(tmp_path: Path) -> None:
+    session, path = recorded(tmp_path, config={"systems.mem.password": "hunter2-secret"})
+    session.step(3)
+    session.stop()
+    assert b"hunter2-secret" not in path.read_bytes()
+    assert Recording.read(path).config["systems.mem.password"] == "***"
+
+
+def test_what_is_torn_is_left_out(tmp_path: Path) -> None:
+    session, path = recorded(tmp_path)
+    for _ in range(10):
+        session.step(1)
+    session.stop()
+    whole = path.read_bytes()
+    found = set()
+    for size in range(len(whole) // 2, len(whole), 101):
+        path.write_bytes(whole[:size])
+        recording = Recording.read(path)
+        assert not recording.is_complete
+        assert "last whole block" in recording.notes[-1]
+        assert [each.offset for each in recording] == [each.offset for each in list(recording)]
+        found.add(len(recording))
+    assert len(found) > 2
+    assert max(found) <= 10
+
+
+def test_recording_ends_at_its_size_and_the_job_goes_on(tmp_path: Path) -> None:
+    session, _ = session_of()
+    session.record(tmp_path / "small.recording", mb=0)
+    assert session.step(5) == 5
+    assert session.recorded_to is None
+    assert session.step(5) == 5
+    session.stop()
+    recording = Recording.read(tmp_path / "small.recording")
+    assert len(recording) == 5
+    assert "0 MB" in recording.notes[0]
+
+
+def test_only_some_messages_of_a_recording_are_a_recording(tmp_path: Path) -> None:
+    session, path = recorded(tmp_path)
+    session.step(10)
+    session.stop()
+    recording = Recording.read(path)
+    part = recording.only([1, 4, 5])
+    part.save(tmp_path / "part.recording")
+    kept = [recording.messages[place] for place in (1, 4, 5)]
+    assert list(Recording.read(tmp_path / "part.recording")) == kept
+    opened = debug.open(tmp_path / "part.recording")
+    assert opened.position == 3
+    assert opened.message is not None
+    assert opened.message.offset == kept[-1].offset
+
+
+def test_code_that_is_not_here_is_asked_for(tmp_path: Path) -> None:
+    def local(envelope: Any, collector: Any, coordinator: Any) -> None:
+        pass
+
+    session, path = recorded(tmp_path, local)
+    session.step(2)
+    session.stop()
+    opened = debug.open(path)  # this process still has the function
+    assert opened.position == 2
+    recording = Recording.read(path)
+    recording.header = sb_replace(recording.header, id="another process")
+    with pytest.raises(sb.ConfigError, match="task=.*--recorded-source"):
+        debug.open(recording)
+
+
+def test_another_file_is_no_recording(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("hello")
+    with pytest.raises(StreambenchError, match="is no recording"):
+        debug.open(tmp_path / "x")
+    with pytest.raises(StreambenchError, match="cannot read"):
+        debug.open(tmp_path / "missing")
+
+
+def test_a_session_without_a_history_says_that_it_cannot_record(tmp_path: Path) -> None:
+    session, _ = session_of(history=0)
+    with pytest.raises(ContainerStateError, match="history=0"):
+        session.record(tmp_path / "none.recording")
+
+
+def without_metrics(session: Session) -> tuple[Any, ...]:
+    """Stores, attributes and offsets, without the task's metric: it counts from the begin of a replay."""
+    stores, attributes, offsets, _ = shown(session)
+    for of_task in attributes.values():
+        del of_task["number"]
+    return stores, attributes, offsets
+
+
+def sb_replace(struct: Any, **values: Any) -> Any:
+    from msgspec.structs import replace
+
+    return replace(struct, **values)
