@@ -14,7 +14,7 @@ from streambench.container.inputs.consumers import Consumers
 from streambench.container.inputs.partition_buffer import PartitionBuffer
 from streambench.container.inputs.partition_identity import PartitionIdentities
 from streambench.container.observer import Observation
-from streambench.container.outputs.outbox import Outbox, TaskCommit
+from streambench.container.outputs.outbox import Outbox, StoreChanges, TaskCommit
 from streambench.container.task_stores import TaskStores
 from streambench.container.tasks.task_instance import TaskInstance
 from streambench.metrics.registry import MetricsRegistry
@@ -60,13 +60,14 @@ class Commits:
             self._commit(tasks, is_last=is_last)
 
     def _commit(self, tasks: Sequence[TaskInstance], *, is_last: bool) -> None:
-        commits = [(task, self._of(task)) for task in (self._tasks if self._outbox.whole else tasks)]
+        due = self._tasks if self._outbox.whole else tasks
         changed, timed = [], []
-        for task, commit in commits:
-            if commit.changes or commit.offsets != task.committed:
-                changed.append((task, commit))
+        for task in due:
+            changes, offsets = self._state.drain(task.name), task.offsets()
+            if changes or offsets != task.committed:
+                changed.append((task, self._of(task, offsets, changes)))
             elif _is_timed(task, is_last=is_last):
-                timed.append((task, commit))
+                timed.append((task, self._of(task, offsets, changes)))
         written = [*changed, *timed]
         checkpoints = self._hand_over([commit for _, commit in written])
         for task, commit in written:
@@ -81,7 +82,7 @@ class Commits:
             self._acknowledge()
         if self._observation.trace is not None:
             now_ms = self._clock.now_ms()
-            self._observation.trace.note_event("commit", [task.name for task, _ in commits], now_ms)
+            self._observation.trace.note_event("commit", [task.name for task in due], now_ms)
 
     def record_stores(self, last: Mapping[str, Checkpoint], corrected: Set[SystemStreamPartition]) -> None:
         """Make durable that tasks have stores of which their last checkpoints do not know.
@@ -119,7 +120,7 @@ class Commits:
             or (task.window_ms != task.window_committed and not task.keeps_start)
             or not corrected.isdisjoint(self._state.changelogs(task.name).values())
         ]
-        self._hand_over([self._of(task) for task in news])
+        self._hand_over([self._of(task, task.offsets(), self._state.drain(task.name)) for task in news])
         for task in news:
             task.committed = task.offsets()
             task.window_committed = task.window_ms
@@ -156,13 +157,21 @@ class Commits:
             self._state.committed(written, self._checkpoints)
         return written
 
-    def _of(self, task: TaskInstance) -> TaskCommit:
+    def _of(
+        self, task: TaskInstance, offsets: dict[SystemStreamPartition, str], changes: list[StoreChanges]
+    ) -> TaskCommit:
         known = self._state.known(task.name)
         return TaskCommit(
-            task.name, task.offsets(), task.starts(), self._state.changelogs(task.name),
-            self._state.drain(task.name), kept=known.kept, formats=known.formats, absent=known.absent,
+            task.name,
+            offsets,
+            task.starts(),
+            self._state.changelogs(task.name),
+            changes,
+            kept=known.kept,
+            formats=known.formats,
+            absent=known.absent,
             window_ms=task.window_ms,
-        )  # fmt: skip
+        )
 
 
 def _is_timed(task: TaskInstance, *, is_last: bool) -> bool:
