@@ -26,6 +26,7 @@ from streambench.system.systems import Systems, builtin_kind
 from streambench_magics.cell import task_from_cell
 from streambench_magics.checkpoint_commands import CheckpointCommands
 from streambench_magics.commands import CONFIG, PARSERS, TASK, overview, words
+from streambench_magics.compare_commands import CompareCommands
 from streambench_magics.debug_commands import DebugCommands, name_and_number, print_stop
 from streambench_magics.errors import Interrupted, MagicError
 from streambench_magics.export import export
@@ -45,7 +46,9 @@ _HERE = ("log", "memory", "file")
 
 
 @magics_class
-class StreamMagics(CheckpointCommands, StreamCommands, DebugCommands, TimeCommands, Magics):
+class StreamMagics(
+    CheckpointCommands, StreamCommands, DebugCommands, TimeCommands, CompareCommands, Magics
+):
     """The magics of one IPython shell, and the workbench that they work on."""
 
     shell: InteractiveShell

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from streambench.debug.view import counted
+
 
 class CrashStep(Struct, frozen=True, kw_only=True):
     """The verdict of a crash after the message at ``position``. ``inside_commit``: that of a crash before the
@@ -66,9 +68,7 @@ class CrashStep(Struct, frozen=True, kw_only=True):
         parts += [f"{stream} gets {_messages(count)} more" for stream, count in self.new.items()]
         parts += [f"{stream} misses {_messages(count)}" for stream, count in self.lost.items()]
         if self.keys:
-            parts.append(
-                f"{_counted(self.keys, 'key')} of stores {'differs' if self.keys == 1 else 'differ'}"
-            )
+            parts.append(f"{counted(self.keys, 'key')} of stores {'differs' if self.keys == 1 else 'differ'}")
         if self.error is not None:
             parts.append(f"the job fails: {self.error}")
         return f"After {self.position:,} {', '.join(parts) or 'nothing is lost or twice'}"
@@ -95,7 +95,7 @@ class Report(Struct, frozen=True):
 
     def __str__(self) -> str:
         """The verdict: ``1,000 steps: 999 safe. After 412 log.late gets a message twice (at-least-once)``."""
-        steps = _counted(self.steps, "step")
+        steps = counted(self.steps, "step")
         if not self.unsafe:
             return f"{steps}: all safe ({self.guarantee})"
         worst = max(self.unsafe, key=lambda step: step.extent)
@@ -109,7 +109,3 @@ def _decapitalized(text: str) -> str:
 
 def _messages(count: int) -> str:
     return "a message" if count == 1 else f"{count:,} messages"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun if count == 1 else noun + 's'}"
