@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from streambench.cli import entry
+from streambench.cli.interrupts import end_imports
 
 HELP = {
     "run": "Run a job on this machine.",
@@ -44,7 +44,7 @@ class Commands(TyperGroup):
         if name in HELP and name not in self._loaded:
             command = self.commands[name] = load(name)
             self._loaded.add(name)
-        entry.imported()
+        end_imports()
         return name, command, rest
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import os
-import signal
-from types import FrameType
 
-_INTERRUPTED = 130
+from streambench.cli.interrupts import INTERRUPTED, begin_imports
 
 
 def main() -> None:
@@ -16,24 +13,10 @@ def main() -> None:
     Ctrl-C while modules are imported, those of the subcommand included, ends the process at once: there is
     nothing yet to clean up, and a KeyboardInterrupt out of an import would be shown with our frames, or be
     taken for a missing module."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _end)
-    # Imports leave no garbage, and looking for some is a tenth of the time.
-    gc.disable()
+    begin_imports()
     from streambench.cli.app import main as run
 
     try:
         run()
     except KeyboardInterrupt:
-        os._exit(_INTERRUPTED)
-
-
-def imported() -> None:
-    """Note that the subcommand is imported: from now on Ctrl-C is an exception, as usual."""
-    gc.enable()
-    if signal.getsignal(signal.SIGINT) is _end:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def _end(number: int, frame: FrameType | None) -> None:
-    os._exit(_INTERRUPTED)
+        os._exit(INTERRUPTED)

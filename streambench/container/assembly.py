@@ -37,7 +37,6 @@ from streambench.container.loop_context import LoopContext
 from streambench.container.loop_parts import ChoiceWatch, LoopParts
 from streambench.container.observe.reporting import Reporting
 from streambench.container.observe.status import ContainerStatus
-from streambench.container.outputs.collected import Collected
 from streambench.container.outputs.dead_letters import DeadLetters
 from streambench.container.outputs.outbox import AtLeastOnceOutbox, Outbox
 from streambench.container.outputs.transactional_outbox import (
@@ -50,8 +49,8 @@ from streambench.container.runtime import Resources, Runtime
 from streambench.container.task_stores import RestoreProgress, TaskStores
 from streambench.container.tasks.functions import warn_of_shared_globals
 from streambench.container.tasks.lifecycle import lifecycle_listeners
-from streambench.container.tasks.task_handles import Collector, Context, Coordinator
-from streambench.container.tasks.task_instance import TaskInstance, task_object
+from streambench.container.tasks.task_handles import Context, SharedHandles
+from streambench.container.tasks.task_instance import CallTimers, TaskInstance, task_object
 from streambench.container.timers import Timers, Windows, begin_windows
 from streambench.errors import FencedError
 from streambench.metrics.registry import MetricsRegistry
@@ -73,14 +72,6 @@ class Given(Struct, frozen=True, kw_only=True):
     checkpoints: CheckpointManager | None
     ends: Mapping[SystemStreamPartition, str]
     chooser: MessageChooser | None = None
-
-
-class _Handles(Struct, frozen=True, kw_only=True):
-    """The parts that tasks and loop share: the thread and input of the loop, outputs and requests."""
-
-    context: LoopContext
-    collected: Collected
-    requests: list[Coordinator]
 
 
 class _Outputs(Struct, frozen=True, kw_only=True):
@@ -111,7 +102,7 @@ def build(
     inputs = checked_inputs(config, status.name, systems)
     own = None if given.model is None else _partitions(given.model.containers[status.number])
     metadata = systems.inputs(inputs, own)
-    handles = _Handles(context=context, collected=[], requests=[])
+    handles = SharedHandles(context)
     serdes = StreamSerdes(config)
     dead_letters = DeadLetters(config, systems, handles.collected, status.metrics)
     checkpoints = resources.checkpoints = given.checkpoints or checkpoint_manager(config, status.name)
@@ -215,7 +206,7 @@ def _make_tasks(
     status: ContainerStatus,
     container: ContainerModel,
     task_stores: TaskStores,
-    handles: _Handles,
+    handles: SharedHandles,
     *,
     is_timed: bool,
 ) -> list[TaskInstance]:
@@ -230,7 +221,7 @@ def _make_tasks(
         if config.text("metrics.timer.enabled") == "false"
         else status.metrics.timer("process-ns", "container")
     )
-    timer = batch_timer if is_timed else None
+    timers = CallTimers(process=batch_timer if is_timed else None, process_batch=batch_timer)
     made = []
     for model in container.tasks:
         stores = task_stores.stores(model.name)
@@ -239,9 +230,7 @@ def _make_tasks(
         made.append(
             TaskInstance(
                 model, task_object(factory, config, task_context), task_context,
-                lambda task: Collector(task, handles.collected, context),
-                lambda task: Coordinator(task, handles.requests, context),
-                stores, of_task, listeners, status.observation, timer, batch_timer,
+                handles, stores, listeners, status.observation, timers,
             )
         )  # fmt: skip
     return made
@@ -274,7 +263,7 @@ def _init_tasks(tasks: list[TaskInstance], starting: StartingOffsets) -> None:
 def _with_loop(
     status: ContainerStatus,
     given: Given,
-    handles: _Handles,
+    handles: SharedHandles,
     outputs: _Outputs,
     metadata: Metadata,
     checkpoints: CheckpointManager,
@@ -345,13 +334,15 @@ def _with_loop(
 
 def _failures(
     status: ContainerStatus,
-    handles: _Handles,
+    handles: SharedHandles,
     outputs: _Outputs,
     partitions: Mapping[SystemStreamPartition, PartitionBuffer],
 ) -> Failures:
     """The failure policy; where failed messages are kept as dead letters, as they were read."""
     dead_letters = outputs.dead_letters
-    failures = Failures(status.config, handles.collected, dead_letters, status.metrics, status.observation)
+    failures = Failures(
+        status.config, status.tasks, handles.collected, dead_letters, status.metrics, status.observation
+    )
     if dead_letters.keeps_failed:
         for partition in partitions.values():
             partition.keep_originals()

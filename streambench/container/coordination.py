@@ -45,24 +45,25 @@ class Coordination:
 
     def request_commit(self) -> None:
         """Request a commit of all tasks at the end of this iteration."""
-        Coordinator(self._tasks[0], self._requests, self._context).commit(RequestScope.ALL_TASKS_IN_CONTAINER)
+        coordinator = Coordinator(self._tasks[0].name, self._requests, self._context)
+        coordinator.commit(RequestScope.ALL_TASKS_IN_CONTAINER)
 
     def take_requests(self) -> list[TaskInstance]:
         """Take what tasks asked for in this iteration; the tasks to commit. Follow it by
         ``check_shutdown_votes``."""
-        tasks: dict[str, TaskInstance] = {}
+        names: set[str] = set()
         for asked in self._requests:
             if asked.commit_scope is RequestScope.ALL_TASKS_IN_CONTAINER:
-                tasks.update({task.name: task for task in self._tasks})
+                names.update(task.name for task in self._tasks)
             elif asked.commit_scope is RequestScope.CURRENT_TASK:
-                tasks[asked.task.name] = asked.task
+                names.add(asked.task_name)
             if asked.shutdown_scope is RequestScope.ALL_TASKS_IN_CONTAINER:
                 self.shutdown_requested = True
             elif asked.shutdown_scope is RequestScope.CURRENT_TASK:
-                self._shutdown_votes.add(asked.task.name)
+                self._shutdown_votes.add(asked.task_name)
             asked.commit_scope = asked.shutdown_scope = None
         self._requests.clear()
-        return [task for task in self._tasks if task.name in tasks]
+        return [task for task in self._tasks if task.name in names]
 
     def check_shutdown_votes(self) -> None:
         """Request the shutdown once every task asked for it, or ended while the others asked."""

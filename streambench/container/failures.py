@@ -59,6 +59,7 @@ class Failures:
     def __init__(
         self,
         config: Config,
+        tasks: Sequence[TaskInstance],
         outgoing: Collected,
         rejects: DeadLetters,
         metrics: MetricsRegistry,
@@ -67,6 +68,7 @@ class Failures:
         self.ignored = 0
         self.of_window: tuple[int, object] = (0, None)
         self._names = frozenset(config.names(IGNORED))
+        self._tasks = {task.name: task for task in tasks}
         self._outgoing = outgoing
         self._rejects = rejects
         self._metrics = metrics
@@ -96,7 +98,7 @@ class Failures:
     ) -> None:
         """Ignore what ``process`` raised, which has collected what stands in ``outgoing`` from ``mark`` on;
         raise TaskError for others."""
-        task = coordinator.task
+        task = self._tasks[coordinator.task_name]
         if not is_ignored(error, self._names):
             raise task.failure(error, "", envelope) from error
         self._ignore(error, coordinator, mark, "process", envelope.ssp, envelope.offset, envelope.key)
@@ -125,10 +127,11 @@ class Failures:
 
     def at_callback(self, error: Exception, coordinator: Coordinator, name: str, mark: int) -> None:
         """The same for a callback that is given no message."""
+        task = self._tasks[coordinator.task_name]
         if not is_ignored(error, self._names):
-            raise coordinator.task.failure(error, f"in {name}()") from error
+            raise task.failure(error, f"in {name}()") from error
         self._ignore(error, coordinator, mark, name)
-        self._show_ignored(coordinator.task, name, None, error)
+        self._show_ignored(task, name, None, error)
 
     def exit_at(
         self, error: SystemExit, partition: PartitionBuffer, envelope: IncomingMessageEnvelope
@@ -177,7 +180,7 @@ class Failures:
         offset: str | None = None,
         key: object = None,
     ) -> None:
-        task = coordinator.task
+        task = self._tasks[coordinator.task_name]
         self._outgoing[mark:] = self._rejects.dead_letters_in(self._outgoing[mark:])
         coordinator.forget()
         for store in task.stores.values():

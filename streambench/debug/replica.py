@@ -22,10 +22,9 @@ from streambench.container.inputs.partition_buffer import PartitionBuffer
 from streambench.container.loop_context import LoopContext
 from streambench.container.loop_parts import ChoiceWatch, LoopParts
 from streambench.container.observer import Observation
-from streambench.container.outputs.collected import Collected
 from streambench.container.outputs.dead_letters import DeadLetters
 from streambench.container.progress import LoopProgress
-from streambench.container.tasks.task_handles import Collector, Context, Coordinator
+from streambench.container.tasks.task_handles import Context, SharedHandles
 from streambench.container.tasks.task_instance import TaskInstance, task_object
 from streambench.container.timers import Timers, Windows
 from streambench.container.trace import WRITE_FIELDS, Sent, TraceEvent
@@ -69,8 +68,7 @@ class Replica:
         self.traced: list[Any] = []
         self._container = history.container
         self._context = LoopContext()
-        self._collected: Collected = []
-        self._requests: list[Coordinator] = []
+        self._handles = SharedHandles(self._context)
         self._metrics = MetricsRegistry()
         self._events: deque[TraceEvent] = deque(script.events)
         self._ticks: deque[tuple[int, int]] = deque(script.ticks)
@@ -165,38 +163,39 @@ class Replica:
         return self._now_ms
 
     def _built(self, script: Script) -> EventLoop:
-        config, status = self._container.config, self._container.status
+        config, status, handles = self._container.config, self._container.status, self._handles
         numbers = {name: number for number, name in enumerate(self.history.trace.stores)}
         for live in self._container.tasks:
             if live.name in script.offsets:
                 self.tasks.append(self._task(live, script, numbers))
-        dead_letters = DeadLetters(config, status.systems, self._collected, self._metrics)
-        failures = Failures(config, self._collected, dead_letters, self._metrics)
+        dead_letters = DeadLetters(config, status.systems, handles.collected, self._metrics)
+        failures = Failures(config, self.tasks, handles.collected, dead_letters, self._metrics)
         lanes = self._lanes(keep=dead_letters.keeps_failed)
         if dead_letters.keeps_failed:
             failures.original = lambda envelope: lanes[envelope.ssp].original(envelope)
         consumers = Consumers(self._clock)
         multiplexer = Multiplexer(consumers, self._chooser, lanes, compare=self._compare)
         windows = Windows(
-            self.tasks, config, self._clock, outgoing=self._collected, owner=self._context,
+            self.tasks, config, self._clock, outgoing=handles.collected, owner=self._context,
             rejects=dead_letters, failures=failures, metrics=self._metrics,
         )  # fmt: skip
         parts = LoopParts(
             tasks=self.tasks, multiplexer=multiplexer, consumers=consumers, outbox=self._held,
             commit=lambda tasks: None, metrics=self._metrics, context=self._context,
-            collected=self._collected, requests=self._requests, clock=self._clock, idle_ms=0, timing="false",
+            collected=handles.collected, requests=handles.requests, clock=self._clock, idle_ms=0,
+            timing="false",
             failures=failures, progress=LoopProgress(),
             timers=Timers(windows, commit_ms=0, poll_ms=config.integer("task.poll.interval.ms")),
             coordination=Coordination(
-                self.tasks, self._requests, collected=self._collected, context=self._context,
+                self.tasks, handles.requests, collected=handles.collected, context=self._context,
                 dead_letters=dead_letters, failures=failures,
             ),
             dispatcher=Dispatcher(
-                multiplexer, self._collected, dead_letters, failures, self._compare, max_batch=1
+                multiplexer, handles.collected, dead_letters, failures, self._compare, max_batch=1
             ),
             burst_runner=BurstRunner(
-                self._held, self._context, self._collected, self._requests, consumers.inbox, self._clock,
-                BurstPlanner(lanes), failures.at_message,
+                self._held, self._context, handles.collected, handles.requests, consumers.inbox,
+                self._clock, BurstPlanner(lanes), failures.at_message,
             ),
             choice_watch=ChoiceWatch(dead_letters, None, observation=Observation()),
         )  # fmt: skip
@@ -217,9 +216,7 @@ class Replica:
         )
         task = TaskInstance(
             live.model, self._object(script, context), context,
-            lambda task: Collector(task, self._collected, self._context),
-            lambda task: Coordinator(task, self._requests, self._context),
-            stores, metrics,
+            self._handles, stores,
         )  # fmt: skip
         if script.memory is not None:
             script.memory[live.name].give(task)

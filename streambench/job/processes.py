@@ -25,7 +25,6 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-import streambench
 from streambench.container.observe.snapshot import ContainerSnapshot
 from streambench.errors import StreambenchError
 from streambench.job.cumulative_counts import CumulativeCounts
@@ -42,7 +41,7 @@ OnRestart = Callable[[Restart], object]
 
 log = logging.getLogger(__name__)
 
-_HOME = str(Path(streambench.__file__).parent.parent)
+_HOME = str(Path(__file__).parents[2])
 _KILL_AFTER_S = 5.0
 
 

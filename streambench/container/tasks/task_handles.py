@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from streambench.config import Config
 from streambench.container.loop_context import LoopContext
@@ -22,9 +22,6 @@ from streambench.model import (
 from streambench.store.task_store import TaskStore
 from streambench.task import RequestScope
 
-if TYPE_CHECKING:
-    from streambench.container.tasks.task_instance import TaskInstance
-
 # Final, so that compiled code does not look them up again.
 _get_ident: Final = threading.get_ident
 _Plain: Final = OutgoingMessageEnvelope
@@ -37,8 +34,8 @@ class Collector:
 
     __slots__ = ("_outgoing", "_owner", "_source")
 
-    def __init__(self, task: TaskInstance, outgoing: Collected, owner: LoopContext) -> None:
-        self._source = task.name
+    def __init__(self, task_name: str, outgoing: Collected, owner: LoopContext) -> None:
+        self._source = task_name
         self._outgoing = outgoing
         self._owner = owner
 
@@ -101,10 +98,10 @@ class Coordinator:
     """The TaskCoordinator of one task and one kind of callback. The last call of each kind within a callback
     counts, as in Samza."""
 
-    __slots__ = ("_owner", "_requests", "commit_scope", "shutdown_scope", "task")
+    __slots__ = ("_owner", "_requests", "commit_scope", "shutdown_scope", "task_name")
 
-    def __init__(self, task: TaskInstance, requests: list[Coordinator], owner: LoopContext) -> None:
-        self.task = task
+    def __init__(self, task_name: str, requests: list[Coordinator], owner: LoopContext) -> None:
+        self.task_name = task_name
         self._requests = requests
         self._owner = owner
         self.commit_scope: RequestScope | None = None
@@ -125,7 +122,7 @@ class Coordinator:
         self.commit_scope = self.shutdown_scope = None
 
     def _note(self) -> None:
-        self._owner.check(f"the coordinator of {self.task.name}")
+        self._owner.check(f"the coordinator of {self.task_name}")
         if self.commit_scope is None and self.shutdown_scope is None:
             self._requests.append(self)
 
@@ -173,3 +170,18 @@ class Context:
                 f"{self.task_name} does not read {ssp}; it reads {', '.join(map(str, self.partitions))}"
             )
         self.start_at(ssp, str(offset))
+
+
+class SharedHandles:
+    """The parts that the handles of all tasks share: the thread and input of the loop, outputs, requests."""
+
+    def __init__(self, context: LoopContext) -> None:
+        self.context = context
+        self.collected: Collected = []
+        self.requests: list[Coordinator] = []
+
+    def collector(self, task_name: str) -> Collector:
+        return Collector(task_name, self.collected, self.context)
+
+    def coordinator(self, task_name: str) -> Coordinator:
+        return Coordinator(task_name, self.requests, self.context)

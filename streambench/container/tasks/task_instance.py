@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import CodeType, FunctionType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from streambench.batch import MessageBatch, place_of
 from streambench.config import Config
@@ -20,7 +20,7 @@ from streambench.container.tasks.functions import (
     TaskOfFunctions,
     given_to,
 )
-from streambench.container.tasks.task_handles import Collector, Context, Coordinator
+from streambench.container.tasks.task_handles import Context, Coordinator, SharedHandles
 from streambench.errors import (
     ConfigError,
     StreambenchError,
@@ -30,7 +30,7 @@ from streambench.errors import (
     located,
     shortened,
 )
-from streambench.metrics.registry import MetricsRegistry, Timer
+from streambench.metrics.registry import Timer
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.planning.model import TaskModel
 from streambench.store.task_store import TaskStore
@@ -90,6 +90,13 @@ class TaskPartition:
         self.process = timed
 
 
+class CallTimers(NamedTuple):
+    """The timers of every call of a callback; None where it is not timed."""
+
+    process: Timer | None
+    process_batch: Timer | None
+
+
 class TaskInstance:
     """A task of a container.
 
@@ -102,29 +109,25 @@ class TaskInstance:
         model: TaskModel,
         task: Any,
         context: Context,
-        collector: Callable[[TaskInstance], Collector],
-        coordinator: Callable[[TaskInstance], Coordinator],
+        handles: SharedHandles,
         stores: dict[str, TaskStore],
-        metrics: MetricsRegistry,
         listeners: Sequence[TaskLifecycleListener] = (),
         observation: Observation | None = None,
-        timer: Timer | None = None,
-        run_timer: Timer | None = None,
+        timers: CallTimers | None = None,
     ) -> None:
-        """``timer`` times every call of process(), ``run_timer`` every call of process_batch()."""
         self.name = model.name
         self.model = model
         self.context = context
         self.stores = stores
-        self.metrics = metrics
-        self.collector = collector(self)
-        self.coordinator = coordinator(self)
-        self.window_coordinator = coordinator(self)
-        self.end_coordinator = coordinator(self)
+        self.metrics = context.metrics
+        self.collector = handles.collector(self.name)
+        self.coordinator = handles.coordinator(self.name)
+        self.window_coordinator = handles.coordinator(self.name)
+        self.end_coordinator = handles.coordinator(self.name)
         self._listeners = listeners
         self._observation = observation or Observation()
         self._has_begun = self._was_called = False
-        self._timer, self._run_timer = timer, run_timer
+        self._timers = timers or CallTimers(None, None)
         self.commits = 0
         self.committed: dict[SystemStreamPartition, str] = {}
         self.window_ms: int | None = None
@@ -150,9 +153,9 @@ class TaskInstance:
         # Each stands in for the other: code may be exchanged for code that has the other one.
         process = _as_run(process_batch) if callable(process_batch) else task.process
         batches = process_batch if callable(process_batch) else _one_by_one(task.process)
-        self.process: Process = self._bound(process, "process", _alone, self._timer)
+        self.process: Process = self._bound(process, "process", _alone, self._timers.process)
         self.process_batch: ProcessBatch = self._bound(
-            batches, "process_batch", MessageBatch.peek, self._run_timer
+            batches, "process_batch", MessageBatch.peek, self._timers.process_batch
         )
         self.window: Callable[[MessageCollector, TaskCoordinator], Any] | None = getattr(task, "window", None)
         self.end_of_stream: Callable[[MessageCollector, TaskCoordinator], Any] | None = getattr(

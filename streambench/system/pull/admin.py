@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from streambench.config import Config
 from streambench.errors import StreamExistsError, UnknownStreamError
@@ -12,14 +12,25 @@ from streambench.system.api import SystemAdmin
 from streambench.system.pull.failure import named
 from streambench.system.pull.positions import Positions
 
-if TYPE_CHECKING:
-    from streambench.system.pull.factory import PullSystemFactory
+
+class Streams(Protocol):
+    """The part of a PullSystemFactory that knows its streams."""
+
+    def partitions(self, system: str, stream: str, config: Config) -> int: ...
+
+    def streams(self, system: str, config: Config) -> Iterable[str]: ...
+
+    def create(self, system: str, stream: str, partitions: int, config: Config) -> None: ...
+
+    def bounds(
+        self, system: str, stream: str, partition: int, config: Config
+    ) -> PartitionMetadata | None: ...
 
 
 class PullAdmin(SystemAdmin):
     """Asks a PullSystemFactory."""
 
-    def __init__(self, factory: PullSystemFactory, system: str, config: Config, positions: Positions) -> None:
+    def __init__(self, factory: Streams, system: str, config: Config, positions: Positions) -> None:
         self._factory = factory
         self._system = system
         self._config = config
