@@ -86,6 +86,7 @@ class CheckpointCommands(JobCommands):
         job = self.bench.job(args.what[0] if args.what[1:] else None)
         if args.what[2:]:
             raise MagicError(f"a job and a place, at most; {PARSERS['rewind'].usage_line()}")
+        self._require_no_branch(job, "rewind")
         with self._planned(job, args.what[-1], _unsaid):
             pass  # what is no place is refused before anything is stopped
         was_alive = job.alive

@@ -4,7 +4,9 @@ table."""
 from __future__ import annotations
 
 import argparse
+import ast
 import json
+import keyword
 import re
 import shlex
 from collections.abc import Callable
@@ -16,6 +18,7 @@ from streambench_magics.errors import MagicError
 
 _WIDTH = 110
 _NAMES = ", ".join(NAMES)
+_UNTIL = re.compile(r"(?:^|(?<=\s))--until(?:=|\s+|$)")
 _OPTION = re.compile(r"\s(--[a-z]+)(?:\s+([^\s-]\S*))?(?=\s|$)")
 REPLAYED = 500
 """How many messages are replayed before a swap."""
@@ -51,7 +54,7 @@ class Parser(argparse.ArgumentParser):
         """The words of a line. Where an expression is taken, all but options is one word, quotes included.
         Raises MagicError."""
         if not self.takes_expression:
-            return words(line)
+            return self._with_condition(line) or words(line)
         flags = {name: each.nargs == 0 for each in self._actions for name in each.option_strings}
         options: list[str] = []
 
@@ -69,6 +72,25 @@ class Parser(argparse.ArgumentParser):
         if text[:1] in ("'", '"') and len(whole := _split(text)) == 1 and text[-1] == text[0]:
             text = whole[0]
         return [*options, *(["--", text] if text else [])]
+
+    def _with_condition(self, line: str) -> list[str]:
+        """The words of a line with a condition behind ``--until``, which ends at the next option; none where
+        there is no condition."""
+        found = _UNTIL.search(line)
+        if found is None or "--until" not in self._option_string_actions:
+            return []
+        text, behind = line[found.end() :], ""
+        following = [
+            each.start()
+            for each in re.finditer(r"\s--?[a-z]+", text)
+            if each.group().strip() in self._option_string_actions
+        ]
+        if following:
+            text, behind = text[: following[0]], text[following[0] :]
+        condition, others = _condition_and_words(text.strip())
+        # One word with its option: it may begin with a hyphen.
+        option = f"--until={condition}" if condition else "--until"
+        return [*words(line[: found.start()]), *others, *words(behind), option]
 
     def error(self, message: str) -> NoReturn:
         raise MagicError(f"{message}; {self.usage_line()}")
@@ -127,8 +149,12 @@ def _time_commands(command: Callable[[str, str], Parser]) -> None:
         metavar="COND",
         help="back to the last message at which this held, such as \"store['ORD'] > 9\"",
     )
-    it = command("forward", "Go one message forward, or N, at most to the newest one.")
+    it = command(
+        "forward",
+        "Go one message forward, or N, at most to the newest one. It stops at breakpoints, as a step does.",
+    )
     it.takes("what", metavar="[NAME] [N]", nargs="*", completes="jobs", help="the job, and how many messages")
+    it.takes("--until", metavar="COND", help="forward to the next message at which this holds")
     it = command("goto", "Go to a position (the number of messages processed), or behind a message.")
     it.takes(
         "what",
@@ -515,6 +541,35 @@ def words(line: str) -> list[str]:
     # What goes on without a blank is an expression that begins like JSON.
     end += len(re.split(r"\s", line[end:], maxsplit=1)[0])
     return [*_split(line[:start]), line[start:end], *_split(line[end:])]
+
+
+def _condition_and_words(text: str) -> tuple[str, list[str]]:
+    """A condition with or without quotes, and the names and numbers behind it."""
+    quote = text[:1]
+    if quote in ("'", '"') and (end := text.find(quote, 1)) > 0:
+        others = text[end + 1 :].split()
+        if text[end + 1 : end + 2] in ("", " ") and all(map(_is_plain, others)):
+            return text[1:end], others
+    condition, others = text, list[str]()
+    while not _is_expression(condition):
+        condition, _, word = condition.rpartition(" ")
+        if not condition or not _is_plain(word):
+            return text, []
+        others.insert(0, word)
+    return condition.strip(), others
+
+
+def _is_plain(word: str) -> bool:
+    """True for a name or a number, which may be a job or a number of messages."""
+    return word.isdecimal() or (word.isidentifier() and not keyword.iskeyword(word))
+
+
+def _is_expression(text: str) -> bool:
+    try:
+        ast.parse(text, mode="eval")
+    except (SyntaxError, ValueError):
+        return False
+    return True
 
 
 def overview() -> str:

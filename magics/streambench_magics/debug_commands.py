@@ -8,22 +8,22 @@ from collections.abc import Iterator
 from typing import Any
 
 from streambench.container.container import Until
-from streambench.debug.breakpoints import Kind, Stopped
-from streambench.debug.conditions import Conditional, ConditionError
+from streambench.debug.breakpoints import Kind
+from streambench.debug.conditions import Condition, Conditional, ConditionError
 from streambench.debug.effect_lines import effect_lines, summary_lines
 from streambench.debug.events import changed_text
 from streambench.debug.message_text import message_text
 from streambench.debug.session import Session
 from streambench.debug.view import counted
 from streambench.errors import StreambenchError
-from streambench_magics.commands import PARSERS, Parser
+from streambench_magics.commands import PARSERS
 from streambench_magics.errors import MagicError
 from streambench_magics.handle import JobHandle
-from streambench_magics.job_commands import JobCommands
+from streambench_magics.job_commands import JobCommands, name_and_number
 from streambench_magics.jobs import Job
 from streambench_magics.panel import show
 from streambench_magics.pdb_step import PdbObserver
-from streambench_magics.status_messages import say
+from streambench_magics.status_messages import print_stop, say, stop_text
 from streambench_magics.tables import Records
 from streambench_magics.time_commands import print_position, seen_session
 
@@ -40,14 +40,16 @@ class DebugCommands(JobCommands):
         raise NotImplementedError
 
     def _step(self, args: Namespace) -> None:
-        name, number = name_and_number(args.what, PARSERS["step"])
+        name, number = name_and_number(args.what, PARSERS["step"], self.bench.jobs)
         job = self.bench.job(name)
         session = job.session
         if session is not None and not session.live:
-            with self._running(job):
-                session.step(number, until=args.until)
-            print_position(job, session)
+            self._step_in_past(job, session, number, args)
             return
+        if session is not None and session.running:
+            with self._running(job):
+                job.pause()
+            print(f"{job.name} was running: it is {job.state} now, at {session.position:,}")
         if args.until is not None and not any(word.isdecimal() for word in args.what):
             number = 1 << 62
         with self._running(job):
@@ -70,6 +72,28 @@ class DebugCommands(JobCommands):
                 raise
         self._say_how_it_ended(job, session, done, number)
         print_steps(job, session, before)
+        print_stop(job, session)
+
+    def _step_in_past(self, job: Job, session: Session, number: int, args: Namespace) -> None:
+        if args.pdb:
+            raise MagicError(
+                f"{job.name} stands in the past, where a step debugs nothing: %stream live {job.name} first"
+            )
+        if args.until is not None and not any(word.isdecimal() for word in args.what):
+            number = session.latest
+        with self._running(job):
+            try:
+                done = session.step(number, until=args.until)
+            except ConditionError:
+                print_position(job, session)
+                raise
+        if done < number and session.branched and session.stopped_at is None:
+            at_end = session.position == session.latest
+            print(
+                f"{job.name}: the branch ends here: "
+                + ("this is the newest position" if at_end else "its tasks asked for the end of the job")
+            )
+        print_position(job, session)
         print_stop(job, session)
 
     def _say_how_it_ended(self, job: Job, session: Session, done: int, number: int) -> None:
@@ -119,7 +143,7 @@ class DebugCommands(JobCommands):
         if args.condition is None and args.on is None:
             return self._breakpoints(job)
         with self._running(job):
-            on: Kind = args.on or "message"
+            on: Kind = args.on or Condition(args.condition, self.bench.namespace).kind or "message"
             made = job.marked().break_on(args.condition, on=on, once=args.once, hits=args.hits)
         notes = [f"on {made.on}", *(["once"] if made.once else [])]
         notes += [f"from hit {made.at_hit} on"] if made.at_hit > 1 else []
@@ -242,18 +266,6 @@ def print_watches(session: Session, *names: str) -> None:
             print(f"        {name} = {_shown(value)}")
 
 
-def print_stop(job: Job, session: Session) -> None:
-    """Print where and why it stopped, where that was at a breakpoint."""
-    if session.stopped_at is not None:
-        print(stop_text(job, session, session.stopped_at))
-
-
-def stop_text(job: Job, session: Session, stopped: Stopped) -> str:
-    """A stop in a line."""
-    number = f" (breakpoint {stopped.breakpoint.id})" if stopped.breakpoint.id else ""
-    return f"{job.name} is paused at {session.position:,}: {stopped}{number}"
-
-
 def _say_when_it_stops(job: Job, started: str, *, replaces: bool) -> None:
     """Show a line about a run, and another one when it has stopped at a condition. ``replaces``: what is
     shown later takes the place of the first line, as it does in a notebook, and not in a terminal."""
@@ -330,17 +342,3 @@ def _shown(value: Any) -> str:
 def _session(job: Job) -> Session:
     assert job.session is not None
     return job.session
-
-
-def name_and_number(what: list[str], parser: Parser) -> tuple[str | None, int]:
-    """A job and a number of messages (1), both of which may be left out. Raises MagicError."""
-    name, number = None, "1"
-    if what and what[-1].removeprefix("-").isdecimal():
-        *what, number = what
-    if what:
-        name, *what = what
-    if what:
-        raise MagicError(f"a job and a number of messages, at most; {parser.usage_line()}")
-    if int(number) < 1:
-        raise MagicError(f"'{number}' is not a number of 1 or more; {parser.usage_line()}")
-    return name, int(number)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from IPython.core.interactiveshell import InteractiveShell
 
 from streambench.debug.panel_state import static_view
 from streambench.errors import StreambenchError, TaskError
 from streambench.job.failure import user_frames
-from streambench_magics.errors import interrupted, task_failed
+from streambench_magics.commands import Parser
+from streambench_magics.errors import MagicError, interrupted, task_failed
 from streambench_magics.jobs import Job, Workbench, telling
 from streambench_magics.panel import Panel, show, static
 from streambench_magics.status_messages import say
@@ -33,6 +34,16 @@ class JobCommands:
             if panel.reloaded and note == STOPPED:
                 show(static(static_view(panel.job), note))
 
+    def _require_no_branch(self, job: Job, command: str) -> None:
+        """Raise MagicError in a branch, which the command would drop."""
+        session = job.session
+        if session is not None and session.branched:
+            raise MagicError(
+                f"{job.name} stands in a branch, at {session.position:,}, which %stream {command} would "
+                f"drop: %stream adopt {job.name} keeps it, %stream live {job.name} drops it; then %stream "
+                f"{command}"
+            )
+
     @contextlib.contextmanager
     def _running(self, job: Job) -> Iterator[None]:
         """Show a failure, or where the task was when it was interrupted, with the user's own frames alone;
@@ -51,3 +62,30 @@ class JobCommands:
             raise
         except KeyboardInterrupt as error:
             raise interrupted(self.shell, error, job.name, job.state) from None
+
+
+def name_and_number(
+    what: list[str], parser: Parser, jobs: Collection[str] = ()
+) -> tuple[str | None, int]:
+    """A job and a number of messages (1), both of which may be left out. ``jobs``: those that there are.
+    Raises MagicError."""
+    name, number = None, "1"
+    if what and _is_figures(what[-1].removeprefix("-")):
+        *what, number = what
+    if what:
+        name, *what = what
+    if what:
+        raise MagicError(f"a job and a number of messages, at most; {parser.usage_line()}")
+    figures = number.replace(",", "")
+    if int(figures) < 1:
+        raise MagicError(f"'{number}' is not a number of 1 or more; {parser.usage_line()}")
+    if name is not None and jobs and name not in jobs:
+        raise MagicError(
+            f"there is no job {name}, and it is no number of messages (write it in figures); there is "
+            f"{', '.join(jobs)}; {parser.usage_line()}"
+        )
+    return name, int(figures)
+
+
+def _is_figures(text: str) -> bool:
+    return text.replace(",", "").isdecimal()

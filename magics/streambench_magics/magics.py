@@ -27,13 +27,13 @@ from streambench_magics.cell import task_from_cell
 from streambench_magics.checkpoint_commands import CheckpointCommands
 from streambench_magics.commands import CONFIG, PARSERS, TASK, overview, words
 from streambench_magics.compare_commands import CompareCommands
-from streambench_magics.debug_commands import DebugCommands, name_and_number, print_stop
+from streambench_magics.debug_commands import DebugCommands
 from streambench_magics.errors import Interrupted, MagicError
 from streambench_magics.export import export
-from streambench_magics.job_commands import STOPPED
+from streambench_magics.job_commands import STOPPED, name_and_number
 from streambench_magics.jobs import Job, Workbench, parsed_config
 from streambench_magics.panel import Panel, show, static
-from streambench_magics.status_messages import print_ignored, say_if_busy, status_line
+from streambench_magics.status_messages import print_ignored, print_stop, say_if_busy, status_line
 from streambench_magics.stream_commands import StreamCommands
 from streambench_magics.tables import Records
 from streambench_magics.time_commands import TimeCommands
@@ -149,6 +149,7 @@ class StreamMagics(
 
     def _attach(self, args: Namespace) -> None:
         job, streams = self._job_and_streams(args.names)
+        self._require_no_branch(job, "attach")
         again = [each for each in streams if each in job.inputs]
         if again:
             raise MagicError(f"{job.name} reads {', '.join(again)} already")
@@ -157,6 +158,7 @@ class StreamMagics(
 
     def _detach(self, args: Namespace) -> None:
         job, streams = self._job_and_streams(args.names)
+        self._require_no_branch(job, "detach")
         unknown = [each for each in streams if each not in job.inputs]
         if unknown:
             raise MagicError(
@@ -234,6 +236,8 @@ class StreamMagics(
             self._close_panel(job.name, STOPPED)
             print(f"{job.name} is {'not started: there is nothing to stop' if is_new else 'stopped already'}")
             return
+        if not args.now:
+            self._require_no_branch(job, "stop")
         with self._running(job):
             if args.now and not job.pause(_MOMENT_S):
                 self._give_up(job)
@@ -288,6 +292,7 @@ class StreamMagics(
     def _deploy(self, args: Namespace) -> Records:
         job = self.bench.job(args.name)
         deploy = importlib.import_module("streambench.spark").deploy
+        self._require_no_branch(job, "deploy")
         likely_master = importlib.import_module("streambench.spark.session").likely_master
         was_alive = job.alive
         with self._running(job):

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from streambench.checkpoint.pending import PendingOutputs
 from streambench.container.outputs.dead_letters import ErrorCounts
+from streambench.debug.breakpoints import Stopped
+from streambench.debug.session import Session
 from streambench_magics.jobs import Job
 from streambench_magics.panel import show
 
@@ -53,3 +55,16 @@ def say_if_busy(job: Job) -> None:
             f"{job.name} has been busy with one message for {job.busy_at}: this is how it was before. "
             f"%stream stop --now {job.name} gives the message up"
         )
+
+
+def print_stop(job: Job, session: Session) -> None:
+    """Print where and why it stopped, where that was at a breakpoint."""
+    if session.stopped_at is not None:
+        print(stop_text(job, session, session.stopped_at))
+
+
+def stop_text(job: Job, session: Session, stopped: Stopped) -> str:
+    """A stop in a line."""
+    number = f" (breakpoint {stopped.breakpoint.id})" if stopped.breakpoint.id else ""
+    state = "has failed" if job.state == "failed" else "is paused"
+    return f"{job.name} {state} at {session.position:,}: {stopped}{number}"

@@ -15,8 +15,9 @@ from streambench.debug.session import Session
 from streambench.debug.view import counted
 from streambench_magics.commands import PARSERS
 from streambench_magics.errors import MagicError
-from streambench_magics.job_commands import JobCommands
+from streambench_magics.job_commands import JobCommands, name_and_number
 from streambench_magics.jobs import Job
+from streambench_magics.status_messages import print_stop
 from streambench_magics.tables import Records
 
 _MOST_CHANGES = 1_000
@@ -47,15 +48,27 @@ class TimeCommands(JobCommands):
     def _forward(self, args: Namespace) -> None:
         job, number = self._job_and_number(args.what, "forward")
         session = seen_session(job)
+        before = session.position
         with self._running(job):
-            session.forward(number)
+            if args.until is not None:
+                session.forward_until(args.until)
+            else:
+                session.forward(number)
+        if args.until is not None and session.position == before:
+            print(f"{job.name}: there is no message after {before:,} at which {args.until} held")
         print_position(job, session)
+        print_stop(job, session)
 
     def _goto(self, args: Namespace) -> None:
         *names, where = args.what
         job = self.bench.job(_one_name(names, "goto"))
         session = seen_session(job)
         figures = where.replace(",", "").replace("_", "")
+        if not figures.isdecimal() and "@" not in where:
+            raise MagicError(
+                f"'{where}' is neither a position (a number) nor a message (SSP@OFFSET, such as "
+                f"log.clicks.0@7); {PARSERS['goto'].usage_line()}"
+            )
         with self._running(job):
             session.goto(int(figures) if figures.isdecimal() else where)
         print_position(job, session)
@@ -149,12 +162,8 @@ class TimeCommands(JobCommands):
         )
 
     def _job_and_number(self, what: list[str], command: str) -> tuple[Job, int]:
-        names, number = list(what), "1"
-        if names and names[-1].replace(",", "").isdecimal():
-            number = names.pop().replace(",", "")
-        if int(number) < 1:
-            raise MagicError(f"'{number}' is not a number of 1 or more; {PARSERS[command].usage_line()}")
-        return self.bench.job(_one_name(names, command)), int(number)
+        name, number = name_and_number(what, PARSERS[command], self.bench.jobs)
+        return self.bench.job(name), number
 
 
 def seen_session(job: Job) -> Session:

@@ -84,6 +84,12 @@ class Breakpoints:
         StreambenchError for an unknown kind."""
         if on not in KINDS:
             raise StreambenchError(f"a breakpoint on '{on}'? There is {', '.join(KINDS)}")
+        wanted = condition.kind
+        if wanted is not None and on != wanted:
+            raise ConditionError(
+                f"the condition {condition.text} needs a breakpoint on {wanted}, not on {on}: add "
+                f"on='{wanted}' (%stream break --on {wanted})"
+            )
         if at_hit < 1:
             raise StreambenchError(f"a breakpoint at hit {at_hit}? Give 1 or more")
         made = Breakpoint(self._next if is_listed else 0, condition, on, once=once, at_hit=at_hit)
@@ -152,7 +158,7 @@ class Breakpoints:
             if self.stopped is None:
                 text = str(error) if error is not None else _described(each, now)
                 self.stopped = Stopped(each, now, text, error)
-            if each.once:
+            if each.once and error is None:
                 each.enabled = False
         return stops
 

@@ -7,9 +7,9 @@ import builtins
 import difflib
 from collections.abc import Callable, Mapping
 from operator import attrgetter
-from typing import Any
+from typing import Any, Literal
 
-from streambench.debug.moment import NAMES, Moment
+from streambench.debug.moment import KIND_OF_NAME, NAMES, Moment
 from streambench.errors import StreambenchError, described, shortened
 from streambench.model import IncomingMessageEnvelope
 
@@ -32,6 +32,8 @@ class Condition:
         self._parts: list[tuple[str, Any]] = []
         self.of_envelope: Callable[[IncomingMessageEnvelope], object] | None = None
         """The value where an envelope is all that is looked at, without a Moment; None where it is not."""
+        self.kind: Literal["output", "state", "error"] | None = None
+        """The only kind of breakpoint that has all its names; None where more than one has."""
         if given is None or isinstance(given, str):
             self.text = "True" if given is None else given.strip()
             self._compile()
@@ -51,7 +53,7 @@ class Condition:
             at = f" at {moment.place}" if moment.place else ""
             failure = ConditionError(
                 f"the condition {self.text} cannot be evaluated{at} (position {moment.position:,}): "
-                f"{type(error).__name__}: {error}"
+                f"{type(error).__name__}: {error}{_hint(error)}"
             )
             # An expression has one line, which the text shows.
             raise failure from (None if self._parts else error)
@@ -81,6 +83,7 @@ class Condition:
             if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
         } | {each.arg for each in ast.walk(tree) if isinstance(each, ast.arg)}
         self._of_moment = [name for name in NAMES if name in used]
+        self.kind = next((KIND_OF_NAME[name] for name in self._of_moment if name in KIND_OF_NAME), None)
         self._of_namespace = []
         for name in sorted(used - own - set(NAMES)):
             if name in self._namespace:
@@ -134,6 +137,14 @@ def _decisive(node: ast.expr) -> list[ast.expr]:
 
 def _is_constant(node: ast.expr) -> bool:
     return not any(isinstance(each, ast.Name) for each in ast.walk(node))
+
+
+def _hint(error: Exception) -> str:
+    """The remedy where an output or an envelope was taken for its message; else empty."""
+    for kind, name in (("Output", "output"), ("IncomingMessageEnvelope", "envelope")):
+        if str(error).startswith(f"'{kind}' object"):
+            return f"; the message of it is {name}.message"
+    return ""
 
 
 def _unknown(name: str, text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from streambench.model import IncomingMessageEnvelope
 from streambench.store.task_store import TaskStore
@@ -14,10 +14,16 @@ if TYPE_CHECKING:
     from streambench.debug.events import Output
 
 NAMES = (
-    "envelope", "message", "key", "offset", "partition", "stream", "task", "self", "store",
+    "envelope", "message", "key", "offset", "partition", "stream", "task", "self", "context", "store",
     "before", "after", "output", "error", "position",
 )  # fmt: skip
 """The names that an expression may use."""
+
+
+KIND_OF_NAME: dict[str, Literal["output", "state", "error"]] = {
+    "output": "output", "before": "state", "after": "state", "error": "error",
+}  # fmt: skip
+"""The names that only one kind of breakpoint has, and the kind."""
 
 
 class StoreView(Mapping[Any, Any]):
@@ -71,9 +77,10 @@ class Moment:
     """Everything that a condition may look at. What does not belong to the moment is None.
 
     ``envelope``: the message in work, or the last one. ``task``: the name of its task; ``self``: the object
-    of that task. ``store``: the stores of the task, by name (see Stores). ``before`` and ``after``: the
-    values of a key that was written, whose ``key`` this is then. ``output``: what was sent. ``error``: what
-    a callback raised. ``position``: the number of messages processed, with this one where it is.
+    of that task; ``context``: its context, with ``context.user``. ``store``: the stores of the task, by name
+    (see Stores). ``before`` and ``after``: the values of a key that was written, whose ``key`` this is then.
+    ``output``: what was sent. ``error``: what a callback raised. ``position``: the number of messages
+    processed, with this one where it is.
     """
 
     def __init__(
@@ -122,6 +129,11 @@ class Moment:
     def self(self) -> Any:
         """The object of the task, with its attributes."""
         return None if self._instance is None else self._instance.task
+
+    @property
+    def context(self) -> Any:
+        """The context of the task."""
+        return None if self._instance is None else self._instance.context
 
     @cached_property
     def store(self) -> Stores:

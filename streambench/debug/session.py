@@ -25,6 +25,8 @@ from streambench.debug.breakpoints import Breakpoint, Breakpoints, Kind, Stopped
 from streambench.debug.busy import Busy, busy_with
 from streambench.debug.conditions import Condition, Conditional, ConditionError
 from streambench.debug.interrupt import GivenUp, forget_interrupt, interrupt_inside, settle_interrupts
+from streambench.debug.moment import Moment
+from streambench.debug.past_steps import walk
 from streambench.debug.records import Records
 from streambench.errors import ContainerStateError, StreambenchError
 
@@ -144,6 +146,50 @@ class Session(Records):
         if here or self._driver == threading.get_ident():
             return self._drive(call)
         return self._awaited(self._begin(call), on_interrupt)
+
+    def forward(self, n: int = 1) -> int:
+        """Go ``n`` messages forward, at most to the newest position, or to a breakpoint; the new position.
+        Raises ContainerStateError, ConditionError, and in a branch what its tasks raise."""
+        if not self._breakpoints.all:
+            return self.goto(min(self.position + n, self.latest))
+        self._step_in_past(n)
+        return self.position
+
+    def forward_until(self, condition: Conditional) -> int:
+        """Go forward to the next position at which a condition held, of its message and the state after it;
+        the new position, the present one where there is none. Raises as ``forward`` does."""
+        holds = Condition(condition, self._namespace)
+        self._breakpoints.begin()
+        here = self.position
+        while not self.live and (before := self.position) < self.goto(before + 1):
+            if holds.value(self._past_moment()):
+                return self.position
+        return self.goto(here)
+
+    def _step_in_past(self, n: int, until: Conditional = None) -> int:
+        """Follow what was recorded, or the branch; how many messages."""
+        before = self.position
+        condition = None if until is None else Condition(until, self._namespace)
+        past = self._past
+        if condition is None and not self._breakpoints.all:
+            if past is not None and past.branch:
+                return self._drive(lambda: past.step(n))
+            self.goto(min(before + n, self.latest))
+            return self.position - before
+        listed = None if condition is None else self._breakpoints.add(condition, "message", is_listed=False)
+        self._breakpoints.begin()
+        try:
+            return walk(self, self._breakpoints, n)
+        finally:
+            if listed is not None:
+                self._breakpoints.remove(listed)
+            self._breakpoints.drop_spent()
+            self._raise_unevaluated()
+
+    def moment(self, task: str, **seen: Any) -> Moment:
+        """The moment at the position, of one task. ``seen``: as for Moment."""
+        instance = next((each for each in self._tasks_here() if each.name == task), None)
+        return Moment(self.position, self.last_message, instance, **seen)
 
     def run(self, until: Until | Conditional = None) -> None:
         """Process messages on the session's thread, until ``until`` (see ``Container.run``), ``pause``,
@@ -388,10 +434,14 @@ class Session(Records):
         if self.container.shut_down:
             self.container.stop()
         self._breakpoints.drop_spent()
+        self._raise_unevaluated()
+        return done
+
+    def _raise_unevaluated(self) -> None:
+        """Raise the error of a condition that could not be evaluated."""
         stopped = self._breakpoints.stopped
         if stopped is not None and stopped.error is not None:
             raise stopped.error
-        return done
 
     def _condition_of(self, until: Until | Conditional) -> Condition | None:
         """The condition that a run is to end at; None where ``until`` is none."""

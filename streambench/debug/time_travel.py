@@ -103,11 +103,6 @@ class TimeTravel:
         history = self._living_history()
         return self.goto(max(self.position - n, min(history.oldest, self.position)))
 
-    def forward(self, n: int = 1) -> int:
-        """Go ``n`` messages forward, at most to the newest position; the new position. Raises
-        ContainerStateError, and in a branch what its tasks raise."""
-        return self.goto(min(self.position + n, self.latest))
-
     def goto(self, position: int | str | SystemStreamPartition, offset: str | int | None = None) -> int:
         """Go to a position, or to where the message at this offset of a partition was processed last; the new
         position. Raises ContainerStateError."""
@@ -300,28 +295,19 @@ class TimeTravel:
                 f"(%stream live) first, then {what}"
             )
 
-    def _step_in_past(self, n: int, until: Conditional = None) -> int:
-        if until is not None:
-            return self._step_until(n, Condition(until, self._namespace))
-        past = self._past
-        assert past is not None
-        if past.branch:
-            return self._drive(lambda: past.step(n))
-        before = self.position
-        return self.forward(n) - before
+    def upcoming(self) -> Moment | None:
+        """The moment before the next recorded message; None at the newest position."""
+        position = self.position
+        envelope = self._message_at(position + 1) if position < self.latest else None
+        return None if envelope is None else Moment(position, envelope, self._instance_for(envelope))
 
-    def _step_until(self, n: int, condition: Condition) -> int:
-        """Step to before the first message for which a condition is true."""
-        done = 0
-        while done < n and self._past is not None:
-            envelope = self._message_at(self.position + 1)
-            if envelope is None:
-                break
-            instance = instance_for(self._past.replica.tasks, envelope)
-            if done and condition.value(Moment(self.position + 1, envelope, instance)):
-                break
-            done += self._step_in_past(1)
-        return done
+    def _instance_for(self, envelope: IncomingMessageEnvelope | None) -> TaskInstance | None:
+        """The first task, as it is at the position, that reads the partition of a message."""
+        return None if envelope is None else instance_for(self._tasks_here(), envelope)
+
+    def _tasks_here(self) -> Sequence[TaskInstance]:
+        """The tasks as they are at the position."""
+        return self.container.tasks if self._past is None else self._past.replica.tasks
 
     def _position_of(
         self, history: History, ssp: str | SystemStreamPartition, offset: str | int | None
@@ -353,10 +339,8 @@ class TimeTravel:
 
     def _past_moment(self) -> Moment:
         """The moment at the position in the past."""
-        past, envelope = self._past, self.message
-        assert past is not None
-        instance = None if envelope is None else instance_for(past.replica.tasks, envelope)
-        return Moment(past.position, envelope, instance)
+        envelope = self.message
+        return Moment(self.position, envelope, self._instance_for(envelope))
 
     def _look(self, what: Callable[[Any], _T], *, at_stores: bool = True) -> _T:
         """Look at the tasks at the position. ``at_stores``: at their stores, not only at their memory."""

@@ -232,3 +232,56 @@ def test_a_breakpoint_on_state_shows_bytes_that_cannot_be_decoded() -> None:
     assert session.step(2) == 1
     assert session.stopped_at is not None and session.stopped_at.moment.after == 1
     session.stop()
+
+
+def test_a_breakpoint_for_once_stays_where_its_condition_fails() -> None:
+    session = paused(echo)
+    made = session.break_on("message[1] == 'x'", once=True)
+    with pytest.raises(ConditionError, match="IndexError"):
+        session.step()
+    assert session.breakpoints == [made] and made.enabled
+
+
+@pytest.mark.parametrize(
+    ("on", "condition", "position"),
+    [
+        ("message", "message == 'c'", 3),
+        ("output", "output.message == 2", 3),
+        ("state", "before is not None", 3),
+        ("commit", None, 2),
+    ],
+)
+def test_steps_in_the_past_stop_at_breakpoints(on: Any, condition: str | None, position: int) -> None:
+    class Committing(Counter):
+        def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
+            super().process(envelope, collector, coordinator)
+            if envelope.message == "b":
+                coordinator.commit()
+
+    session = paused(Committing, config=STORE)
+    session.step(4)
+    session.back(4)
+    session.break_on(condition, on=on)
+    assert session.forward(4) == position
+    assert session.stopped_at is not None and session.stopped_at.breakpoint.on == on
+    session.goto(0)
+    assert session.step(4) == position
+
+
+def test_a_condition_that_fails_in_the_past_says_so() -> None:
+    session = paused(echo)
+    session.step(4)
+    session.back(3)
+    session.break_on("message[1] == 'x'")
+    with pytest.raises(ConditionError, match="IndexError"):
+        session.forward(3)
+    assert session.position == 2
+
+
+def test_forward_until_a_condition_held() -> None:
+    session = paused(echo)
+    session.step(4)
+    session.goto(1)
+    assert session.forward_until("message == 'a'") == 3
+    assert session.forward_until("message == 'a'") == 3
+    assert session.forward_until(lambda moment: moment.offset == "3") == 4 and session.live

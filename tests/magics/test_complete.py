@@ -17,7 +17,7 @@ from tests.magics.conftest import Shell
         ("%stream create x --config i", ["inputs"]),
         ("%stream create x --ta", ["--task"]),
         ("%stream step Co", ["Count"]),
-        ("%stream run Count --until c", ["caught-up"]),
+        ("%stream run Count --until c", ["caught-up", "context"]),
         ("%stream attach Count mem.c", ["mem.clicks"]),
         ("%stream peek mem", ["mem.clicks"]),
         ("%stream peek mem.clicks --from ", ["newest", "oldest"]),

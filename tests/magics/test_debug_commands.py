@@ -222,7 +222,7 @@ def test_a_sub_command_explains_itself(ip: Shell, line: str) -> None:
         ("%stream break mess", ["message"]),
         ("%stream step --p", ["--pdb"]),
         ("%stream state air", ["airports"]),
-        ("%stream run --until c", ["caught-up"]),
+        ("%stream run --until c", ["caught-up", "context"]),
     ],
 )
 def test_arguments_complete(delays: Shell, line: str, wanted: list[str]) -> None:

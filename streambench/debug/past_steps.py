@@ -1,0 +1,66 @@
+"""Steps through the past, one message after the other, that stop at breakpoints as live ones do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, Protocol
+
+from streambench.debug.breakpoints import Breakpoints, Kind
+from streambench.debug.effects import Effects
+from streambench.debug.moment import Moment
+
+
+class Traveller(Protocol):
+    """A session, as a walk through its past needs it."""
+
+    @property
+    def position(self) -> int: ...
+
+    @property
+    def last(self) -> Effects: ...
+
+    def upcoming(self) -> Moment | None: ...
+
+    def goto(self, position: int) -> int: ...
+
+    def moment(self, task: str, **seen: Any) -> Moment: ...
+
+
+def walk(traveller: Traveller, breakpoints: Breakpoints, n: int) -> int:
+    """Go up to ``n`` messages forward; how many. It stops at a breakpoint, and at the newest position. Raises
+    what tasks of a branch raise."""
+    done = 0
+    while done < n:
+        upcoming = traveller.upcoming()
+        if upcoming is None or (done and _hits(breakpoints, "message", upcoming)):
+            break
+        before = traveller.position
+        if traveller.goto(before + 1) == before:
+            break  # a branch ends before the newest position
+        done += 1
+        if any([_hits(breakpoints, kind, moment) for kind, moment in _moments(traveller)]):
+            break
+    return done
+
+
+def _moments(traveller: Traveller) -> Iterator[tuple[Kind, Moment]]:
+    """Everything that breakpoints look at behind the message at a position."""
+    effects = traveller.last
+    for change in effects.changes:
+        seen = {"key": change.key, "before": change.before, "after": change.after}
+        yield "state", traveller.moment(change.task, **seen)
+    for output in effects.outputs:
+        yield "output", traveller.moment(output.task, output=output)
+    for task in effects.windows:
+        yield "window", traveller.moment(task)
+    for task in effects.committed:
+        yield "commit", traveller.moment(task)
+
+
+def _hits(breakpoints: Breakpoints, kind: Kind, moment: Moment) -> bool:
+    return breakpoints.hit(kind, partial(_given, moment))
+
+
+def _given(moment: Moment) -> Moment:
+    return moment
