@@ -3,48 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
 from streambench.container.tasks.task_instance import TaskInstance, check_task
 from streambench.container.timers import has_window
-from streambench.container.trace import Sent
 from streambench.debug.attributes import set_user_values, user_values
-from streambench.debug.events import Output, changed_text
+from streambench.debug.differences import Difference, Place, differences
+from streambench.debug.effects import Effects
 from streambench.debug.exchange import exchange
 from streambench.debug.history import History
+from streambench.debug.replica import Replica
 from streambench.debug.time_travel import TimeTravel
-from streambench.debug.writes import StoreWrite
 from streambench.errors import ContainerStateError, TaskError
-from streambench.model import SystemStreamPartition
 
 log = logging.getLogger(__name__)
-
-_FINAL = dict[tuple[int, bytes], bytes | None]
-
-
-class Difference(Struct, frozen=True):
-    """The first difference between two versions of a task at one message.
-
-    ``what``: ``state``, ``output`` or ``error``. ``name``: ``store[key]``, or the stream. ``before``,
-    ``after``: the values that the old and the new version wrote (None: no value), their outputs (None: no
-    output), or the error of the new one."""
-
-    position: int
-    ssp: SystemStreamPartition | None
-    offset: str | None
-    what: str
-    name: str
-    before: Any
-    after: Any
-
-    def __str__(self) -> str:
-        if self.what == "error":
-            return f"{self.position:,}: {self.after}"
-        name = self.name if self.what == "state" else f"-> {self.name}"
-        return f"{self.position:,}: {name} {changed_text(self.before, self.after)}"
 
 
 class Swap(Struct, frozen=True):
@@ -142,92 +118,51 @@ class HotSwap(TimeTravel):
             raise ContainerStateError("in a branch nothing is recorded to compare with: swap without replay")
         end = self.position
         begin = max(history.oldest, end - count)
+        now = self._run_again(begin, end, factory, init=init)
+        was = self._effects_of(
+            history.writes(begin, now.end), self._made_of(history.outputs(begin, now.end), held=False)
+        )
+        found = list(differences(was, now.effects, sorted(was.keys() | now.effects.keys()), now.place_of))
+        if now.error is not None:
+            found = [each for each in found if each.position < now.end]
+            found.append(Difference(*now.place_of(now.end), "error", "", None, now.error))
+        return Swap(self.position, now.end - begin, tuple(found))
+
+    def _run_again(self, begin: int, end: int, factory: Any, *, init: bool = False) -> RunAgain:
+        """Run recorded messages through other code, on copies, from the state of their begin on. Raises
+        ConfigError, TaskError where the code cannot be used."""
+        history = self._living_history()
         replica = self._past_or_new().at(begin)
         replica.swap(factory, init=init)
         writes, outputs = len(replica.writes), len(replica.outputs)
-        error: tuple[int, str] | None = None
+        error: str | None = None
         try:
             replica.go_to(end)
         except TaskError as problem:
-            error = replica.position, str(problem)
-            end = replica.position
-        found = self._compared(
-            history,
-            begin,
-            end,
-            _by_position(replica.writes[writes:]),
-            _outputs_by_position(replica.outputs[outputs:]),
+            error, end = str(problem), replica.position
+        effects = self._effects_of(
+            replica.writes_from(writes), self._made_of(replica.outputs[outputs:], held=False)
         )
-        if error is not None:
-            found = [each for each in found if each.position < error[0]]
-            found.append(_difference(history, error[0], "error", "", None, error[1]))
-        return Swap(self.position, end - begin, tuple(found))
-
-    def _compared(
-        self,
-        history: History,
-        begin: int,
-        end: int,
-        writes: dict[int, _FINAL],
-        outputs: dict[int, list[Sent]],
-    ) -> list[Difference]:
-        was_written = _by_position(list(history.writes(begin, end)))
-        was_sent = _outputs_by_position(list(history.outputs(begin, end)))
-        found = []
-        for position in sorted({*writes, *was_written, *outputs, *was_sent}):
-            one, other = was_written.get(position, {}), writes.get(position, {})
-            for store, key in [*one, *(each for each in other if each not in one)]:
-                change = self._change((position, store, key, one.get((store, key)), other.get((store, key))))
-                if change.before != change.after:
-                    name = f"{change.store}[{change.key}]"
-                    found.append(_difference(history, position, "state", name, change.before, change.after))
-                    break
-            else:
-                difference = self._of_outputs(position, was_sent.get(position, []), outputs.get(position, []))
-                if difference is not None:
-                    name, before, after = difference
-                    found.append(_difference(history, position, "output", name, before, after))
-        return found
-
-    def _of_outputs(
-        self, position: int, one: Sequence[Sent], other: Sequence[Sent]
-    ) -> tuple[str, Any, Any] | None:
-        made = self._maker()
-        before: list[Output | None] = [each for sent in one for each in made.of(position, sent, held=False)]
-        after: list[Output | None] = [each for sent in other for each in made.of(position, sent, held=False)]
-        length = max(len(before), len(after))
-        before += [None] * (length - len(before))
-        after += [None] * (length - len(after))
-        for was, now in zip(before, after, strict=True):
-            if was is None or now is None or (was.stream, was.key, was.message) != (
-                now.stream, now.key, now.message,
-            ):  # fmt: skip
-                stream = now.stream if now is not None else was.stream if was is not None else ""
-                return stream, None if was is None else was.message, None if now is None else now.message
-        return None
+        return RunAgain(effects, end, error, replica, partial(_place, history))
 
 
-def _difference(history: History, position: int, what: str, name: str, before: Any, after: Any) -> Difference:
-    ssp, offset = history.place_of(position) or (None, None)
-    return Difference(position, ssp, offset, what, name, before, after)
+class RunAgain(NamedTuple):
+    """The effects of recorded messages with other code, up to ``end``. ``error``: of the task that failed
+    there."""
+
+    effects: Mapping[int, Effects]
+    end: int
+    error: str | None
+    replica: Replica
+    place_of: Callable[[int], Place]
+
+
+def _place(history: History, position: int) -> Place:
+    """The place of the message at a position."""
+    return Place(position, *(history.place_of(position) or (None, None)))
 
 
 def _bind(tasks: Sequence[TaskInstance], objects: Sequence[tuple[Any, dict[str, Any]]]) -> None:
     for task, (former, user) in zip(tasks, objects, strict=True):
         task.bind(former)
         set_user_values(task.context, user)
-
-
-def _by_position(writes: Sequence[StoreWrite]) -> dict[int, _FINAL]:
-    """Per position, the last value written of each key."""
-    found: dict[int, _FINAL] = {}
-    for position, store, key, _, value in writes:
-        found.setdefault(position, {})[store, key] = value
-    return found
-
-
-def _outputs_by_position(outputs: Sequence[tuple[int, Sent]]) -> dict[int, list[Sent]]:
-    found: dict[int, list[Sent]] = {}
-    for position, sent in outputs:
-        found.setdefault(position, []).append(sent)
-    return found

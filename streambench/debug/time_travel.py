@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from streambench.container.container import Container
 from streambench.container.tasks.task_instance import TaskInstance
+from streambench.container.trace import Sent, TraceEvent
 from streambench.debug.attributes import TaskMemory, handles_of
 from streambench.debug.conditions import Condition, Conditional
 from streambench.debug.crash import Crash, crash_at, crash_steps
@@ -394,13 +395,13 @@ class TimeTravel:
         if past is None or not past.branch:
             return self._recorded_outputs(since, to)
         begin = past.branch[0].position
+        branch = ((at, sent) for at, sent in past.replica.outputs if at > max(begin, since))
+        return self._recorded_outputs(since, begin) + self._made_of(branch, held=True)
+
+    def _made_of(self, sent: Iterable[tuple[int, Sent]], *, held: bool) -> list[Output]:
+        """Outputs of notes of what was sent, each with its position."""
         made = self._maker()
-        return self._recorded_outputs(since, begin) + [
-            output
-            for at, sent in past.replica.outputs
-            if at > max(begin, since)
-            for output in made.of(at, sent, held=True)
-        ]
+        return [output for at, each in sent for output in made.of(at, each, held=held)]
 
     def _recorded_outputs(self, since: int, to: int) -> list[Output]:
         history, made = self._history(), self._maker()
@@ -452,27 +453,34 @@ class TimeTravel:
         return Change(position, ssp, offset, before, after, task, store, readable(definition.key_serde, key))
 
     def _effects(self, since: int, to: int) -> list[Effects]:
+        events = self._history().events(since, to)
+        return list(self._effects_of(self._writes(since), self._outputs(since, to), events).values())
+
+    def _effects_of(
+        self, writes: Iterable[StoreWrite], outputs: Iterable[Output], events: Iterable[TraceEvent] = ()
+    ) -> dict[int, Effects]:
+        """The effects at each position, in their order."""
         changes: dict[int, list[Change]] = {}
-        outputs: dict[int, list[Output]] = {}
-        events: dict[int, dict[str, list[str]]] = {}
-        for write in self._writes(since):
+        sent: dict[int, list[Output]] = {}
+        called: dict[int, dict[str, list[str]]] = {}
+        for write in writes:
             changes.setdefault(write[0], []).append(self._change(write))
-        for output in self._outputs(since, to):
-            outputs.setdefault(output.position, []).append(output)
-        for event in self._history().events(since, to):
-            of_kind = events.setdefault(event.position, {})
+        for output in outputs:
+            sent.setdefault(output.position, []).append(output)
+        for event in events:
+            of_kind = called.setdefault(event.position, {})
             of_kind.setdefault(event.kind, []).extend(event.tasks)
-        return [
-            Effects(
+        return {
+            at: Effects(
                 at,
                 net(changes.get(at, [])),
-                tuple(outputs.get(at, [])),
-                windows=tuple(events.get(at, {}).get("window", [])),
-                ends=tuple(events.get(at, {}).get("end_of_stream", [])),
-                committed=tuple(events.get(at, {}).get("commit", [])),
+                tuple(sent.get(at, [])),
+                windows=tuple(called.get(at, {}).get("window", [])),
+                ends=tuple(called.get(at, {}).get("end_of_stream", [])),
+                committed=tuple(called.get(at, {}).get("commit", [])),
             )
-            for at in sorted(changes.keys() | outputs.keys() | events.keys())
-        ]
+            for at in sorted(changes.keys() | sent.keys() | called.keys())
+        }
 
     def _cause(self, position: int) -> Cause:
         message = self._message_at(position)
