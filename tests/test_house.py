@@ -44,9 +44,7 @@ HOT = {
 # left: begin
 LEFT: dict[str, dict[str, int]] = {
     "functions": {
-        "streambench/cli": 1,
         "streambench/container": 2,
-        "streambench/container/tasks": 1,
         "streambench/job": 2,
         "streambench/store": 1,
     },
@@ -173,7 +171,11 @@ def functions_of(path: Path) -> Iterator[Function]:
 
 
 def parameters(function: Function) -> int:
+    """The number of parameters; 0 of a command, which has one for each of its options."""
     given = function.args
+    kinds = [each.annotation for each in (*given.args, *given.kwonlyargs)]
+    if any(isinstance(kind, ast.Subscript) and ast.unparse(kind.value) == "Annotated" for kind in kinds):
+        return 0
     names = [each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
     return len(names) - (bool(names) and names[0] in ("self", "cls"))
 

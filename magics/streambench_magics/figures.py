@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streambench.container.observe.snapshot import Choice, ContainerSnapshot
+from streambench.container.observe.snapshot import Choice
 from streambench.debug.names import middle_cut
 from streambench.debug.panel_state import PanelState
 from streambench.debug.rows import Row
@@ -56,34 +56,3 @@ def short(value: float | None) -> str:
 def bytes_text(size: int) -> str:
     """A size: "212 B", "1.4 kB"."""
     return f"{size} B" if size < 1000 else f"{size / 1e3:,.1f} kB" if size < 1e6 else f"{size / 1e6:,.1f} MB"
-
-
-def filled(snapshot: ContainerSnapshot, row: Row) -> tuple[float | None, float | None]:
-    """Percent of a partition (or of all of a stream) before the position, and before the checkpoint; None
-    where offsets are no numbers."""
-    if row.folded:
-        parts = [
-            each
-            for each in snapshot.partitions
-            if each.ssp.system_stream == row.stream and each.lag is not None
-        ]
-        lengths = sum(_span(each.oldest, each.upcoming) or 0 for each in parts)
-        done = sum(_span(each.oldest, each.position) or 0 for each in parts)
-        return (100 * done / lengths if lengths else 0.0), None
-    length, done_here = _span(row.oldest, row.upcoming), _span(row.oldest, row.position)
-    if row.oldest is None:
-        return 0.0, None
-    if length is None or done_here is None:
-        return None, None
-    committed = _span(row.oldest, row.checkpointed)
-    return _percent(done_here, length), None if committed is None else _percent(committed + 1, length)
-
-
-def _percent(part: int, whole: int) -> float:
-    return max(0.0, min(100.0, 100 * part / whole)) if whole else 0.0
-
-
-def _span(begin: str | None, end: str | None) -> int | None:
-    if begin is None or end is None or not (begin.isdecimal() and end.isdecimal()):
-        return None
-    return int(end) - int(begin)

@@ -10,12 +10,13 @@ from html import escape
 
 from msgspec.structs import replace
 
+from streambench.debug.bars import bar, choice_letters, filled
 from streambench.debug.message_text import message_text
 from streambench.debug.names import middle_cut
 from streambench.debug.panel_state import PanelState
 from streambench.debug.rows import rows
 from streambench.debug.view import snapshot_table
-from streambench_magics.figures import figure, filled, label, offset, place_of
+from streambench_magics.figures import figure, label, offset, place_of
 from streambench_magics.strip import COLOURS, colour_number
 from streambench_magics.tables import as_text
 
@@ -77,7 +78,7 @@ def _row(frame: PanelState, number: int) -> str:
     name = label(frame, row)
     values = (
         f'<span style="color:{colour}">&#9632;</span> {escape(middle_cut(name, _NAME))}',
-        "" if position is None else f'<span style="color:{colour}">{_bar(position)}</span>',
+        "" if position is None else f'<span style="color:{colour}">{bar(position, _BAR)}</span>',
         escape(offset(row.position)),
         figure(row.lag),
         escape(offset(row.checkpointed)),
@@ -91,28 +92,19 @@ def _row(frame: PanelState, number: int) -> str:
     return f"<tr>{cells}</tr>"
 
 
-def _bar(percent: float) -> str:
-    full = round(percent * _BAR / 100)
-    return "━" * full + "┄" * (_BAR - full)
-
-
 def _choices(frame: PanelState) -> str:
     """The last choices, a letter for each stream (or partition), with a bar after each commit; and the last
     one in words."""
     choices = frame.snapshot.choices
     if not choices:
         return ""
-    legend: dict[str, str] = {}
-    letters = []
-    for choice in choices[-_CHOICES:]:
-        whose = str(choice.ssp if frame.one_stream else choice.ssp.system_stream)
-        letter = legend.setdefault(whose, chr(ord("A") + len(legend) % 26))
-        letters.append(letter + ("|" if choice.number in frame.commits else ""))
-    meant = ", ".join(f"{letter} {middle_cut(name, _NAME)}" for name, letter in list(legend.items())[:8])
+    letters, legend = choice_letters(choices[-_CHOICES:], frame.commits, by_partition=frame.one_stream)
+    line = "".join(each.letter + ("|" if each.committed else "") for each in letters)
+    meant = ", ".join(f"{letter} {middle_cut(name, _NAME)}" for letter, name in list(legend.items())[:8])
     last = choices[-1]
     key = "" if last.key is None else f" key {message_text(last.key, 60)}"
     said = f"message {last.number:,}: {place_of(last)}{key}{f': {last.rule}' if last.rule else ''}"
     return (
-        f'<div><code>{"".join(letters)}</code> <span style="{_DIM}">{escape(meant)}'
+        f'<div><code>{line}</code> <span style="{_DIM}">{escape(meant)}'
         f"{', | a commit' if frame.commits else ''}</span></div><div>{escape(said)}</div>"
     )

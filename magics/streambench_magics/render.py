@@ -6,12 +6,13 @@ from html import escape
 from typing import NamedTuple
 
 from streambench.container.observe.snapshot import Choice
+from streambench.debug.bars import filled
 from streambench.debug.message_text import message_text
 from streambench.debug.names import head_and_tail
 from streambench.debug.panel_state import PanelState
 from streambench.debug.rows import Row
 from streambench.debug.view import counted
-from streambench_magics.figures import bytes_text, figure, filled, label, offset, place_of, short, short_place
+from streambench_magics.figures import bytes_text, figure, label, offset, place_of, short, short_place
 from streambench_magics.strip import colour_number, partitions_in, sparkline, strip
 from streambench_magics.tabs import tabs_html
 

@@ -66,6 +66,9 @@ def run(
         bool, typer.Option("--join", help="Share the tasks with all others that are started like this.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show nothing while it runs.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Step it and look inside on the whole terminal; ? lists the keys.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Run a job on this machine, until Ctrl-C or as the options say.
@@ -74,11 +77,12 @@ def run(
     end of the terminal do the same. A second Ctrl-C stops it at once. Several containers
     (job.container.count) run in a process each; one whose process dies is started again from its checkpoint.
     With --join several such commands are one group: each has its share of the tasks, also of one that ends or
-    dies, until it ends itself. With --json: a line per container every few seconds, for each such restart,
-    and at the end. The job is a file of key=value lines, of which it needs: task.class=late.py:Late (a class
-    of the file late.py beside it), task.inputs=log.flights, and where streams are,
-    systems.log.samza.factory=log and systems.log.path=streams. "streambench streams create" makes the input,
-    "streambench send" fills it, "streambench keys" lists all keys.
+    dies, until it ends itself. With --watch: the panel of the notebook on the whole terminal, with keys to
+    pause, step and go back; what that records takes some of its speed. With --json: a line per container
+    every few seconds, for each such restart, and at the end. The job is a file of key=value lines, of which
+    it needs: task.class=late.py:Late (a class of the file late.py beside it), task.inputs=log.flights, and
+    where streams are, systems.log.samza.factory=log and systems.log.path=streams. "streambench streams
+    create" makes the input, "streambench send" fills it, "streambench keys" lists all keys.
 
     Examples:
 
@@ -87,14 +91,18 @@ def run(
         streambench run job.properties --until caught-up
 
         streambench run job.properties --messages 100
+
+        streambench run job.properties --watch
     """
     _check_options(until, messages, container, join=join)
+    if watch:
+        _check_watch(quiet=quiet, json=json, join=join)
     from rich.console import Console
 
     from streambench.job.run import run as run_job
 
     settings = read_job(job, config)
-    if messages is not None and not (quiet or json):
+    if messages is not None and not (quiet or json or watch):
         print(
             f"it stops after {counted(messages, 'message')}, and waits for them if need be (Ctrl-C ends it)",
             file=sys.stderr,
@@ -103,6 +111,11 @@ def run(
         settings, lambda stream: f"streambench send {stream} -c {shlex.quote(str(job or config))}", messages
     )
     goal: Until = messages if messages is not None else "caught-up" if until is not None else None
+    if watch:
+        from streambench.cli.watch import watch as watch_job
+
+        _show_end(watch_job(settings, goal, container), goal)
+        return
     lines = _JsonLines() if json else None
     show: OnSnapshots | None = None
     display: AbstractContextManager[object] = nullcontext()
@@ -127,9 +140,19 @@ def run(
         raise _exited(end) from end
     if lines:
         lines.ended(result)
+        _check_end(result, goal)
     else:
-        say(_summary(result))
-        tell_after(result)
+        _show_end(result, goal)
+
+
+def _show_end(result: RunResult, goal: Until) -> None:
+    """Print the summary of a run. Raises Exit where it was stopped before its goal."""
+    say(_summary(result))
+    tell_after(result)
+    _check_end(result, goal)
+
+
+def _check_end(result: RunResult, goal: Until) -> None:
     if result.ended == "signal" and goal is not None:
         print("error: it was stopped before it came so far; what it did is committed", file=sys.stderr)
         raise typer.Exit(1)
@@ -149,6 +172,16 @@ def _check_options(until: str | None, messages: int | None, container: int | Non
         )
     if until is not None and messages is not None:
         raise typer.BadParameter("--until and --messages exclude each other: give one of them")
+
+
+def _check_watch(*, quiet: bool, json: bool, join: bool) -> None:
+    """Raise BadParameter where options do not go with ``--watch``, or there is no terminal."""
+    for name, given in (("--quiet", quiet), ("--json", json), ("--join", join)):
+        if given:
+            raise typer.BadParameter(f"it does not go with {name}", param_hint="--watch")
+    from streambench.cli.watch import check_terminal
+
+    check_terminal()
 
 
 def _with_hint(show: OnSnapshots | None, hint: WaitingHint, goal: Until) -> OnSnapshots | None:

@@ -38,6 +38,7 @@ class Breakpoint:
         self.at_hit = at_hit
         self.hits = 0
         self.enabled = True
+        self.is_spent = False
 
     def __str__(self) -> str:
         return self.condition.text
@@ -121,8 +122,8 @@ class Breakpoints:
 
     def drop_spent(self) -> None:
         """Remove those that have stopped once and for all. Between two messages."""
-        if any(each.once and not each.enabled for each in self.all):
-            self.all = [each for each in self.all if each.enabled or not each.once]
+        if any(each.is_spent for each in self.all):
+            self.all = [each for each in self.all if not each.is_spent]
             self._attach()
 
     def chosen(self, envelope: IncomingMessageEnvelope) -> bool:
@@ -159,7 +160,7 @@ class Breakpoints:
                 text = str(error) if error is not None else _described(each, now)
                 self.stopped = Stopped(each, now, text, error)
             if each.once and error is None:
-                each.enabled = False
+                each.enabled, each.is_spent = False, True
         return stops
 
     def hit_behind(self, kind: Kind, task: str, **seen: object) -> None:

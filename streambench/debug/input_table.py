@@ -12,7 +12,8 @@ from streambench.debug.rows import Row
 if TYPE_CHECKING:
     from rich.table import Table
 
-_LEFT_OUT_FIRST = ("oldest", "upcoming", "waiting", "checkpoint", "rate", "position")
+_BAR = "oldest to newest"
+_LEFT_OUT_FIRST = ("oldest", "upcoming", "waiting", "checkpoint", _BAR, "rate", "position")
 _LEAST_STATUS = 12
 _LEAST_STREAM = 16
 _MOST_STREAM = 48
@@ -20,20 +21,28 @@ _MOST_STREAM = 48
 Columns = dict[str, list[str]]
 
 
-def input_table(shown: Sequence[Row], width: int, *, several: bool = False) -> Table:
-    """The rows with all columns for which there is room. ``several``: they are of several containers."""
+def input_table(
+    shown: Sequence[Row], width: int, *, several: bool = False, bars: list[str] | None = None
+) -> Table:
+    """The rows with all columns for which there is room. ``several``: they are of several containers.
+    ``bars``: one for each row."""
     from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
 
-    columns = _fitted(_columns(shown, several=several), width)
+    columns = _columns(shown, several=several)
+    if bars is not None:
+        at = list(columns).index("lag") - (0 if any(row.folded for row in shown) else 3)
+        columns = dict([*list(columns.items())[:at], (_BAR, bars), *list(columns.items())[at:]])
+    columns = _fitted(columns, width)
     table = Table(box=None, pad_edge=False, header_style="dim", expand=False)
     for name in columns:
         is_text = name in ("stream", "status")
+        is_left = is_text or name == _BAR
         # Text gives way, and never figures, which would look like others.
         least = None if is_text else max(map(cell_len, (name, *columns[name])))
         table.add_column(
-            name, justify="left" if is_text else "right", overflow="ellipsis", no_wrap=True, min_width=least
+            name, justify="left" if is_left else "right", overflow="ellipsis", no_wrap=True, min_width=least
         )
     for cells in zip(*columns.values(), strict=True):
         table.add_row(*map(Text, cells))

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from streambench.chooser.explanation import Candidate, closed
 from streambench.container.observe.snapshot import Choice, ContainerSnapshot, PartitionSnapshot
+from streambench.debug.breakpoints import Breakpoint
 from streambench.debug.message_text import MessageText, message_block
 from streambench.debug.names import middle_cut
 from streambench.debug.rates import Rates
@@ -64,7 +65,8 @@ class PanelState(Struct, frozen=True, dict=True):
     ``notice``: what a button could not do. ``rates`` and ``lags``: over the last time that it ran.
     ``busy``: with which message its task has been busy for long, and where. ``last_commits``: those that
     were seen, the newest last. ``standing``: where it stands, while it stands still.
-    ``live``: the snapshot of the container itself, where ``snapshot`` is of the past.
+    ``live``: the snapshot of the container itself, where ``snapshot`` is of the past. ``speeds``: per
+    partition, while it runs. ``stopped_at``: the breakpoint at which it stands, and what that saw.
     """
 
     name: str
@@ -83,6 +85,9 @@ class PanelState(Struct, frozen=True, dict=True):
     last_commits: tuple[Commit, ...] = ()
     standing: Standing | None = None
     live: ContainerSnapshot | None = None
+    speeds: Rates | None = None
+    breakpoints: tuple[Breakpoint, ...] = ()
+    stopped_at: str = ""
 
     @property
     def state(self) -> str:
@@ -214,6 +219,9 @@ class PanelStateReader:
             last_commits=tuple(self._last_commits),
             standing=standing,
             live=live,
+            speeds=self._rates if moving else None,
+            breakpoints=() if job.session is None else tuple(job.session.breakpoints),
+            stopped_at=_stopped_at(job) if standing is not None and standing.is_live else "",
         )
 
     def _remember_commits(self, snapshot: ContainerSnapshot) -> None:
@@ -279,6 +287,14 @@ def to_do_again(partitions: Collection[PartitionSnapshot]) -> int | None:
         else:
             return None
     return again
+
+
+def _stopped_at(job: ShownJob) -> str:
+    stopped = None if job.session is None else job.session.stopped_at
+    if stopped is None:
+        return ""
+    number = f"breakpoint {stopped.breakpoint.id}: " if stopped.breakpoint.id else ""
+    return f"{number}{stopped.text}"
 
 
 def _past(standing: Standing) -> str:

@@ -17,17 +17,17 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal, TypeVar, cast
 
+from streambench.checkpoint.api import Checkpoint
 from streambench.chooser.explanation import Explanation
 from streambench.container.container import Container, Until
 from streambench.container.observe.snapshot import ContainerSnapshot
 from streambench.debug.advance import Advance
-from streambench.debug.breakpoints import Breakpoint, Breakpoints, Kind, Stopped
 from streambench.debug.busy import Busy, busy_with
-from streambench.debug.conditions import Condition, Conditional, ConditionError
+from streambench.debug.conditions import Condition, Conditional
 from streambench.debug.interrupt import GivenUp, forget_interrupt, interrupt_inside, settle_interrupts
 from streambench.debug.moment import Moment
 from streambench.debug.past_steps import walk
-from streambench.debug.records import Records
+from streambench.debug.stops import Stops
 from streambench.errors import ContainerStateError, StreambenchError
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ _LOOK_AGAIN_S = 0.05
 _MOMENT_S = 2.0
 
 
-class Session(Records):
+class Session(Stops):
     """Drives one container. All methods may be called from any thread.
 
     States: ``new`` until ``start``; ``paused`` when nothing moves; ``running`` while its thread drives the
@@ -79,8 +79,7 @@ class Session(Records):
         self._last: ContainerSnapshot | None = None
         self._listeners: list[Callable[[], None]] = []
         self._namespace: Mapping[str, Any] = namespace or {}
-        self._breakpoints = Breakpoints(container)
-        self._watches: dict[str, Condition] = {}
+        self._begin_stops()
 
     @property
     def state(self) -> SessionState:
@@ -238,6 +237,10 @@ class Session(Records):
         self._require_live("commit()")
         self._between(lambda: self._noted(self.container.commit), timeout)
 
+    def end_run(self) -> None:
+        """Call the last windows of a run that has reached its goal, see ``Container.end_run``."""
+        self._drive(self.container.end_run)
+
     def stop(self) -> None:
         """Pause, commit, close the tasks, close the streams."""
         self.pause()
@@ -274,70 +277,9 @@ class Session(Records):
         choices = self.snapshot().choices
         return choices[-1].explanation if choices else None
 
-    def break_on(
-        self, condition: Conditional, *, on: Kind = "message", once: bool = False, hits: int = 1
-    ) -> Breakpoint:
-        """Stop where a condition is true: ``on="message"`` before the message is processed, the other kinds
-        just after it. ``hits``: only from the so many-th time on. ``once``: only one time.
-
-        Raises ConditionError for an expression that is none, or uses unknown names."""
-        made = Condition(condition, self._namespace)
-        return self._between(lambda: self._breakpoints.add(made, on, once=once, at_hit=hits))
-
-    @property
-    def breakpoints(self) -> list[Breakpoint]:
-        """The breakpoints, in the order of their numbers."""
-        return [each for each in self._breakpoints.all if each.id]
-
-    def remove(self, id: int | Breakpoint) -> None:
-        """Remove a breakpoint, or that of a number. Raises StreambenchError where there is none."""
-        found = next((each for each in self.breakpoints if id in (each.id, each)), None)
-        if found is None:
-            known = ", ".join(str(each.id) for each in self.breakpoints) or "none at all"
-            raise StreambenchError(f"there is no breakpoint {id}; there is {known}")
-        self._between(lambda: self._breakpoints.remove(found))
-
-    def take_over(self, former: Session) -> None:
-        """Take over the breakpoints and watches of a former session of the same job."""
-        self._breakpoints.take_over(former._breakpoints)
-        self._watches = dict(former._watches)
-
-    @property
-    def stopped_at(self) -> Stopped | None:
-        """The breakpoint at which the last step or run stopped, and what it saw; None where it did not."""
-        return self._breakpoints.stopped
-
-    def watch(self, name: str, condition: Conditional) -> None:
-        """Have ``watches`` show a value by this name. Raises ConditionError."""
-        self._watches[name] = Condition(condition, self._namespace)
-
-    def unwatch(self, name: str) -> None:
-        """Show a value no longer. Raises StreambenchError where there is none of that name."""
-        if self._watches.pop(name, None) is None:
-            known = ", ".join(self._watches) or "none at all"
-            raise StreambenchError(f"there is no watch {name}; there is {known}")
-
-    @property
-    def watched(self) -> list[str]:
-        """The names of the watches."""
-        return list(self._watches)
-
-    def watches(self) -> dict[str, Any]:
-        """The values watched, by name, as of the message at which it stands; a ConditionError where one
-        cannot be evaluated now."""
-        return self._between(self._watched, _ANSWER_S)
-
-    def _watched(self) -> dict[str, Any]:
-        moment = (
-            self._breakpoints.moment_at(self.message, self.position) if self.live else self._past_moment()
-        )
-        values: dict[str, Any] = {}
-        for name, condition in self._watches.items():
-            try:
-                values[name] = condition.value(moment)
-            except ConditionError as error:
-                values[name] = error
-        return values
+    def checkpoints(self) -> dict[str, list[Checkpoint]]:
+        """Per task, the checkpoints that are kept, the oldest first. Raises StreambenchError."""
+        return self._between(lambda: self.container.runtime.checkpoints.history())
 
     def snapshot(self, timeout: float = _ANSWER_S) -> ContainerSnapshot:
         """A picture of the container. While a task is busy with one message for longer than ``timeout``

@@ -3,31 +3,46 @@ sent, and the first entries of its stores."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from streambench.checkpoint.api import Checkpoint
 from streambench.container.observe.snapshot import ContainerSnapshot, PartitionSnapshot, lag_between
 from streambench.debug.entries import Entries, first_entries
 from streambench.debug.events import Change, Output
+from streambench.debug.kept_commits import KeptCommit, kept_commits
+from streambench.debug.message_text import message_text
 from streambench.debug.session import Session
 from streambench.errors import StreambenchError
 from streambench.model import SystemStreamPartition
 
 _MOST_ENTRIES = 60
 _MOST_OUTPUTS = 30
+_VALUE = 200
 _LOOK_BACK = 300
 """Messages whose outputs are looked for."""
 
 _T = TypeVar("_T")
 
 
+class Watched(Struct, frozen=True):
+    """A watch: its value, or why there is none, as text. ``changed``: it was another one at the position
+    shown before."""
+
+    name: str
+    expression: str
+    value: str
+    changed: bool = False
+
+
 class Standing(Struct, frozen=True):
     """``position``: the number of messages processed there. ``oldest``: the first position that the history
     reaches, None where there is none; ``history_bytes``: its memory. ``message``: the envelope processed
-    last. ``outputs``: the newest last."""
+    last. ``outputs``: the newest last; ``causes``: per position of an output, the message that it was made
+    from. ``commits``: those that are kept, the newest first."""
 
     position: int = 0
     latest: int = 0
@@ -39,6 +54,9 @@ class Standing(Struct, frozen=True):
     changes: tuple[Change, ...] = ()
     outputs: tuple[Output, ...] = ()
     entries: Entries = Entries()
+    causes: Mapping[int, str] = {}
+    watches: tuple[Watched, ...] = ()
+    commits: tuple[KeptCommit, ...] = ()
 
     @property
     def new_outputs(self) -> int:
@@ -53,14 +71,44 @@ class StandingReader:
         self.search = ""
         self._read: tuple[object, ...] = ()
         self._last = Standing()
+        self._values: dict[str, str] = {}
+        self._checkpoints: dict[str, list[Checkpoint]] = {}
 
     def read(self, session: Session, snapshot: ContainerSnapshot) -> Standing:
         """The standing of a session that is not running."""
         committed = tuple(tuple(offsets.values()) for offsets in snapshot.checkpoints.values())
-        at = (session, session.position, session.latest, session.branched, self.search, committed)
+        expressions = tuple(session.watch_expressions.items())
+        at = (
+            session,
+            session.position,
+            session.latest,
+            session.branched,
+            self.search,
+            committed,
+            expressions,
+        )
         if at != self._read:
-            self._read, self._last = at, self._standing(session)
+            if self._read[:1] + self._read[5:6] != (session, committed):
+                self._checkpoints = _known(session.checkpoints, {})
+            self._last = replace(
+                self._standing(session),
+                watches=self._watched(session, moved=self._read[:4] != at[:4]),
+                commits=kept_commits(self._checkpoints, snapshot.partitions),
+            )
+            self._read = at
         return self._last
+
+    def _watched(self, session: Session, *, moved: bool) -> tuple[Watched, ...]:
+        """The watches, those marked whose values are others than at the position before."""
+        expressions = session.watch_expressions
+        nothing: dict[str, Any] = {}
+        found = _known(session.watches, nothing) if expressions else nothing
+        values = {name: message_text(value, _VALUE) for name, value in found.items()}
+        former, self._values = (self._values, values) if moved else ({}, values)
+        return tuple(
+            Watched(name, expressions.get(name, ""), value, changed=former.get(name, value) != value)
+            for name, value in values.items()
+        )
 
     def _standing(self, session: Session) -> Standing:
         position, history = session.position, session.history
@@ -84,6 +132,11 @@ class StandingReader:
             tuple(changes),
             tuple(outputs[-_MOST_OUTPUTS:]),
             entries,
+            {
+                each.position: f"{place[0]}@{place[1]}"
+                for each in outputs[-_MOST_OUTPUTS:]
+                if (place := history.place_of(each.position)) is not None
+            },
         )
 
 

@@ -10,10 +10,11 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from streambench.debug.bars import bar, filled
 from streambench.debug.input_table import input_table
 from streambench.debug.names import figure, middle_cut
 from streambench.debug.rates import Rates, all_of
-from streambench.debug.rows import MAX_ROWS, rows
+from streambench.debug.rows import MAX_ROWS, Row, rows
 from streambench.errors import shortened
 
 # The command line imports this before it is known whether there is anything to show.
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from streambench.container.task_stores import RestoreProgress
     from streambench.debug.rates import Snapshots
 
+_BAR = 16
 _MOST_NAMED = 6
 _MOST_KINDS = 3
 _STATES = {
@@ -35,6 +37,8 @@ _STATES = {
     "stopped": "blue",
     "failed": "bold red",
     "restarting": "yellow",
+    "past": "magenta",
+    "busy": "yellow",
 }
 
 
@@ -50,14 +54,15 @@ def snapshot_table(
     max_rows: int = MAX_ROWS,
     elapsed_s: float | None = None,
     height: int | None = None,
+    bars: bool = False,
 ) -> RenderableType:
     """The table of a container's inputs (or of several containers of one job) with a line of totals above and
     the last choice, with its reasons, below. Where it is wider than the console it leaves out columns, and
     names fewer of the other candidates.
 
     ``height``: all of it takes at most so many lines, if need be with a row per stream and with the choices
-    of some containers only."""
-    return _SnapshotTable(all_of(snapshots), rates, max_rows, elapsed_s, height)
+    of some containers only. ``bars``: with a bar per input, where there is room."""
+    return _SnapshotTable(all_of(snapshots), rates, max_rows, elapsed_s, height, bars)
 
 
 class _SnapshotTable:
@@ -70,6 +75,7 @@ class _SnapshotTable:
         max_rows: int,
         elapsed_s: float | None,
         height: int | None,
+        bars: bool,
     ) -> None:
         from streambench.container.outputs.dead_letters import ErrorCounts
 
@@ -77,6 +83,7 @@ class _SnapshotTable:
         self._rates = rates
         self._max_rows = max_rows
         self._height = height
+        self._bars = bars
         self._head = headline(snapshots, rates, elapsed_s=elapsed_s)
         self._ignored = sum((each.error_counts for each in snapshots), ErrorCounts()).details()[:_MOST_KINDS]
 
@@ -93,13 +100,17 @@ class _SnapshotTable:
             )
             max_rows = min(max_rows, left - sum(map(len, choices)))
         yield self._head
-        yield input_table(
-            rows(self._snapshots, self._rates, max_rows=max_rows), width, several=len(self._snapshots) > 1
-        )
+        shown = rows(self._snapshots, self._rates, max_rows=max_rows)
+        drawn = [self._bar(row) for row in shown] if self._bars else None
+        yield input_table(shown, width, several=len(self._snapshots) > 1, bars=drawn)
         for line in self._ignored:
             yield Text(line, style="yellow")
         for lines in choices:
             yield Text("\n".join(lines), style="dim", overflow="ellipsis", no_wrap=True)
+
+    def _bar(self, row: Row) -> str:
+        percent, _ = filled(self._snapshots[0], row)
+        return "" if percent is None else bar(percent, _BAR)
 
 
 def _that_fit(choices: Sequence[list[str]], height: int) -> list[list[str]]:

@@ -127,14 +127,7 @@ def _in_process(
 
     for attempt in range(_ATTEMPTS):
         choices = 0 if on_snapshots is None else 1
-        if number is None:
-            made = Container(config, task, remember_choices=choices)
-        else:
-            name = job_name(config, _factory(config, task))
-            model, generation = _planned(config, name, only=number, again=attempt > 0)
-            made = Container(
-                config, task, model=model, number=number, generation=generation, remember_choices=choices
-            )
+        made = container_of(config, task, number, remember_choices=choices, again=attempt > 0)
         driver = ContainerRunner(
             made, on_snapshot=None if on_snapshots is None else show, every_s=every_s, on_hang=on_hang
         )
@@ -153,6 +146,20 @@ def _in_process(
             ):
                 raise
     raise AssertionError("the last attempt either returns or raises")
+
+
+def container_of(
+    config: Config, task: Any, number: int | None, *, remember_choices: int = 0, again: bool = False
+) -> Container:
+    """The only container of a job, or one of several by its ``number``; not started. ``again``: it was fenced
+    before. Raises ConfigError."""
+    if number is None:
+        return Container(config, task, remember_choices=remember_choices)
+    name = job_name(config, _factory(config, task))
+    model, generation = _planned(config, name, only=number, again=again)
+    return Container(
+        config, task, model=model, number=number, generation=generation, remember_choices=remember_choices
+    )
 
 
 def _as_member(

@@ -92,7 +92,7 @@ class ContainerRunner:
                 container.start()
             except _StoppedEarlyError:
                 return ContainerRun(container.number, 0, {}, time.monotonic() - began, "signal")
-            first = _positions(container.snapshot())
+            first = positions(container.snapshot())
             if self._on_snapshot is not None:
                 watcher.start()
             ended = self._rounds(until, next_round)
@@ -110,7 +110,7 @@ class ContainerRunner:
             self._show_last()
         if self._problem is not None:
             raise self._problem
-        last = _positions(container.snapshot())
+        last = positions(container.snapshot())
         offsets = {ssp: (position, last.get(ssp, position)) for ssp, position in first.items()}
         seconds = time.monotonic() - began
         return ContainerRun(
@@ -203,5 +203,6 @@ def _goal(until: Until) -> Ended:
     return "count" if isinstance(until, int) else "condition"
 
 
-def _positions(snapshot: ContainerSnapshot) -> dict[SystemStreamPartition, str]:
+def positions(snapshot: ContainerSnapshot) -> dict[SystemStreamPartition, str]:
+    """Per input partition, the first offset that is not processed yet."""
     return {each.ssp: each.position for each in snapshot.partitions}
