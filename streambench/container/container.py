@@ -23,6 +23,7 @@ from streambench.config import Config
 from streambench.container.assembly import Given, begin, build
 from streambench.container.commit import warn_of_uncommitted
 from streambench.container.event_loop import EventLoop
+from streambench.container.failure_capture import capture_failure
 from streambench.container.failure_hold import FailureHold
 from streambench.container.inputs.consumers import Command
 from streambench.container.loop_context import LoopContext
@@ -574,6 +575,7 @@ class Container:
         self.status.reason = str(error) or type(error).__name__
         if self.has_begun:
             self._loop.paused = True
+        capture_failure(self.status, self._runtime, error)
         if not self.failure_hold.begin(error):
             self._close_failed()
 

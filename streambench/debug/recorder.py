@@ -13,7 +13,7 @@ from streambench.chunk import ArrowChunk, Chunk, Messages
 from streambench.container.container import Container
 from streambench.container.trace import TraceEvent
 from streambench.debug.attributes import TaskMemory
-from streambench.debug.history import History
+from streambench.debug.history import Block, History
 from streambench.metrics.registry import Counter as MetricCounter
 from streambench.metrics.registry import Gauge, Timer
 from streambench.recording.failure_row import failure_row
@@ -21,6 +21,8 @@ from streambench.recording.file import RecordingWriter, Row
 from streambench.recording.header import TaskStart, new_header, written
 from streambench.recording.recording import EVENTS, plain_row, value_columns
 from streambench.recording.values import packed
+from streambench.store.engine import StoreEngine
+from streambench.store.overlay import OverlayEngine
 from streambench.store.traced import traced_engine
 
 log = logging.getLogger(__name__)
@@ -37,27 +39,32 @@ class Recorder:
     none does.
 
     A file that cannot be written, or reaches its size, ends the recording with a warning, and not the job.
-    ``is_open``: it still records."""
+    ``is_open``: it still records. ``problem``: why it could not write."""
 
-    def __init__(self, history: History, path: Path, limit_mb: int = DEFAULT_MB) -> None:
-        """Raises OSError where the file cannot be created."""
+    def __init__(
+        self, history: History, path: Path, limit_mb: int = DEFAULT_MB, *, since: Block | None = None
+    ) -> None:
+        """``since``: a block of the history, to begin with. Raises OSError where the file cannot be
+        created."""
         self.path = path
         self.is_open = True
+        self.problem: OSError | None = None
         self._history = history
         self._limit_mb = limit_mb
-        self._start = history.latest
-        self._numbers = list(history.numbers)
+        self._start = history.latest if since is None else since.start
+        self._numbers = list(history.numbers if since is None else since.numbers)
         self._done = 0
         self._order: list[int] = []
         self._rows: list[Row] = []
         container = history.container
         header = new_header(
-            "recording", container.config, container.name, container.number, container.factory,
-            task_starts(container), now_ms=container.status.clock.now_ms(),
+            "recording" if since is None else "capture", container.config, container.name, container.number,
+            container.factory, task_starts(container, since),
+            now_ms=container.status.clock.now_ms() if since is None else since.now_ms,
         )  # fmt: skip
         self._writer = RecordingWriter(path, written(header))
         self._names = [str(ssp) for ssp in history.inputs.ssps]
-        self._try(self._write_state)
+        self._try(lambda: self._write_state(since))
 
     def note(
         self, order: Sequence[int], events: Sequence[TraceEvent], ticks: Sequence[tuple[int, int]]
@@ -86,24 +93,38 @@ class Recorder:
         try:
             what()
         except OSError as error:
-            self.is_open = False
+            self.is_open, self.problem = False, error
             log.warning(
                 "%s: the recording %s ends after %d messages: %s; the job goes on",
                 self._history.container.name, self.path, self._done, error.strerror or error,
             )  # fmt: skip
 
-    def _write_state(self) -> None:
-        """Write the stores and attributes of now."""
+    def _write_state(self, since: Block | None) -> None:
+        """Write the stores and attributes of now, or of the begin of a block."""
+        history = self._history
         rows: list[Row] = []
-        for task in self._history.container.tasks:
-            rows += attribute_rows(TaskMemory(task), task.name)
+        values: dict[tuple[str, str], dict[bytes, bytes | None]] = {}
+        if since is not None:
+            values = dict(zip(history.trace.stores, history.values_before(since), strict=True))
+        for task in history.container.tasks:
+            rows += attribute_rows(TaskMemory(task) if since is None else since.memory[task.name], task.name)
             for name, store in sorted(task.stores.items()):
-                for key, value in traced_engine(store.engine).engine.range(None, None):
-                    rows.append(Row("store", 0, task.name, name, key=key, message=value))
-                    if len(rows) >= _ROWS:
-                        self._writer.write(rows)
-                        rows = []
+                entries = OverlayEngine(traced_engine(store.engine).engine, values.get((task.name, name), {}))
+                rows = self._write_entries(task.name, name, entries, rows)
         self._writer.write(rows)
+
+    def _write_entries(self, task: str, store: str, entries: StoreEngine, rows: list[Row]) -> list[Row]:
+        """Write the entries of a store behind these rows; the rows that are not written yet."""
+        for key, value in entries.range(None, None):
+            rows.append(Row("store", 0, task, store, key=key, message=value))
+            if len(rows) < _ROWS:
+                continue
+            self._writer.write(rows)
+            rows = []
+            if self._writer.size > self._limit_mb * _MB:
+                note = f"the store {store} of {task} is too large: a replay begins with a part of it"
+                return [plain_row("note", 0, note)]
+        return rows
 
     def _flush(self) -> None:
         order, rows = self._order, self._rows
@@ -112,7 +133,11 @@ class Recorder:
             part = order[start : start + _ROWS]
             self._write_messages(part, self._following(Counter(part)))
         self._writer.write(rows)
-        if self._writer.size > self._limit_mb * _MB:
+        self._check_size()
+
+    def _check_size(self) -> None:
+        """End a recording that has reached its size."""
+        if self.is_open and self._writer.size > self._limit_mb * _MB:
             note = f"the recording ended at its size, {self._limit_mb} MB: record(path, mb=...) allows more"
             self._rows.append(plain_row("note", self._done, note))
             log.warning("%s: %s", self._history.container.name, note)
@@ -164,18 +189,42 @@ class Recorder:
         self._done += len(order)
 
 
-def task_starts(container: Container) -> list[TaskStart]:
-    """The tasks of a container where they stand now."""
-    return [
-        TaskStart(
-            name=task.name,
-            number=task.model.number,
-            partitions=[str(ssp) for ssp in task.model.partitions],
-            offsets={str(ssp): offset for ssp, offset in task.offsets().items()},
-            starts={str(each.ssp): each.start for each in task.subscriptions if each.offset is None},
+def write_capture(history: History, error: BaseException, path: Path, limit: int) -> None:
+    """Write a capture of a container that failed, from as long ago as fits into ``limit`` bytes. Raises
+    OSError."""
+    history.read()
+    size, first = history.inputs.size, history.oldest
+    length = max(1, history.latest - first)
+    block = next(
+        (each for each in history.blocks if (history.latest - each.start) / length * size <= limit),
+        history.blocks[-1],
+    )
+    recorder = Recorder(history, path, limit // _MB, since=block)
+    for each in history.since(block):
+        recorder.note(each.order, each.events, each.ticks)
+    recorder.close(error)
+    if recorder.problem is not None:
+        raise recorder.problem
+
+
+def task_starts(container: Container, since: Block | None = None) -> list[TaskStart]:
+    """The tasks of a container where they stand now, or stood at the begin of a block."""
+    found = []
+    for task in container.tasks:
+        offsets = [each.offset for each in task.subscriptions]
+        if since is not None:
+            offsets = [offset for offset, _ in since.offsets[task.name]]
+        at = list(zip(task.subscriptions, offsets, strict=True))
+        found.append(
+            TaskStart(
+                name=task.name,
+                number=task.model.number,
+                partitions=[str(ssp) for ssp in task.model.partitions],
+                offsets={str(each.ssp): offset for each, offset in at if offset is not None},
+                starts={str(each.ssp): each.start for each, offset in at if offset is None},
+            )
         )
-        for task in container.tasks
-    ]
+    return found
 
 
 def attribute_rows(memory: TaskMemory, task: str) -> list[Row]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from streambench.checkpoint.api import Checkpoint
 from streambench.container.observer import ContainerObserver
 from streambench.debug.history import History
 from streambench.debug.hot_swap import HotSwap
-from streambench.debug.recorder import DEFAULT_MB, Recorder
+from streambench.debug.recorder import DEFAULT_MB, Recorder, write_capture
 from streambench.errors import ContainerStateError, StreambenchError
+from streambench.recording.captures import capture_limit
 from streambench.recording.recording import Recording
 
 log = logging.getLogger(__name__)
@@ -46,6 +48,11 @@ class Records(HotSwap):
 
         self._require_live("record()")
         self._between(begin)
+
+    def _begin_history(self, history: int | bool | None) -> None:
+        super()._begin_history(history)
+        if self.history is not None:
+            self.container.status.capture = partial(_capture, self.history)
 
     def replays(self, recording: Recording) -> None:
         """Note that the session replays a recording: none of its outputs leaves it."""
@@ -87,6 +94,10 @@ class Records(HotSwap):
         history.read()
         self._recorder.close(error)
         self._recorder = history.reader = None
+
+
+def _capture(history: History, error: BaseException, path: Path) -> None:
+    write_capture(history, error, path, capture_limit(history.container.config))
 
 
 class _AtCommit(ContainerObserver):

@@ -10,9 +10,11 @@ import pytest
 
 import streambench as sb
 from streambench import debug
+from streambench.container.container import Container
 from streambench.debug.session import Session
 from streambench.errors import ContainerStateError, StreambenchError, TaskError
 from streambench.recording import Recording
+from tests.container.test_failure_capture import GOOD, Sums, config_of, put
 from tests.debug.test_time_travel import Counter, messages, session_of, shown
 
 SERDES = {"systems.mem.samza.msg.serde": "json", "systems.mem.samza.key.serde": "string"}
@@ -231,3 +233,27 @@ def sb_replace(struct: Any, **values: Any) -> Any:
     from msgspec.structs import replace
 
     return replace(struct, **values)
+
+
+def test_the_capture_of_a_session_has_all_of_its_history(tmp_path: Path) -> None:
+    config = config_of(tmp_path, task__inputs="log.in,log.more")
+    put(config, "log.in", *GOOD, {"key": "c", "bad": True})
+    put(config, "log.more", *GOOD)
+    session = Session(Container(config, Sums, remember_choices=100))
+    session.start()
+    seen = {0: session.stores()}
+    with pytest.raises(TaskError) as raised:
+        while session.step(1):
+            seen[session.position] = session.stores()
+            if session.position == 3:
+                session.commit()
+    path = Path(str(raised.value).rpartition(" ")[2])
+    recording = Recording.read(path)
+    assert recording.header.kind == "capture"
+    assert recording.header.ordered
+    assert not recording.notes
+    opened = debug.open(path)
+    for position in reversed(seen):
+        opened.goto(position)
+        assert opened.stores() == seen[position]
+    session.abandon()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 from streambench.chooser.explanation import Explanation
@@ -59,6 +60,8 @@ class ContainerStatus:
         self.count_unflushed: Callable[[], int] = lambda: 0
         """The outputs of now that the counter of sends does not have yet."""
         self.count_errors: Callable[[], ErrorCounts] = ErrorCounts
+        self.capture: Callable[[BaseException, Path], None] | None = None
+        """Writes the capture of a failure; None: the container itself does."""
         self.state: ContainerState = "new"
         self.reason = ""
         self.started_ms = 0
