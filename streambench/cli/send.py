@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from streambench.cli.envelopes import encoded, envelope_of, milliseconds
 from streambench.cli.job import JobOption, JsonOption, complete_words, split_job, stream_named, systems_of
+from streambench.cli.option_groups import with_options
 from streambench.cli.output import print_json, say
 from streambench.cli.pipes import interruptible, opened_pipe
 from streambench.config import Config
@@ -41,6 +42,57 @@ def add_to(app: typer.Typer) -> None:
     app.command(name="send")(send)
 
 
+class LineOptions(Struct, frozen=True):
+    """The options that say how lines become messages."""
+
+    key_field: Annotated[
+        str | None, typer.Option(metavar="FIELD", help="The field of each object that is the message's key.")
+    ] = None
+    partition: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help="Send to this partition; else by the key, else in turn."),
+    ] = None
+    tombstones: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tombstone",
+            metavar="KEY",
+            help="Send null with this key, which deletes it; again for more.",
+            show_default=False,
+        ),
+    ] = None
+    headers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--header",
+            metavar="NAME=VALUE",
+            help="A header of each message; again for more.",
+            show_default=False,
+        ),
+    ] = None
+    timestamp: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="The time of each message: milliseconds since 1970, or ISO 8601 with a time zone.",
+        ),
+    ] = None
+    timestamp_field: Annotated[
+        str | None, typer.Option(metavar="FIELD", help="The field of each object that is its time.")
+    ] = None
+    envelopes: Annotated[
+        bool,
+        typer.Option(
+            "--envelopes",
+            "-e",
+            help="Each line is a whole message, as peek --json prints it.",
+            show_default=False,
+        ),
+    ] = False
+    text: Annotated[bool, typer.Option("--text", "-t", help="Each line is a text, not JSON.")] = False
+
+
+@with_options("how", LineOptions)
 def send(
     words: Annotated[
         list[str] | None,
@@ -59,51 +111,8 @@ def send(
             show_default=False,
         ),
     ] = None,
-    key_field: Annotated[
-        str | None, typer.Option(metavar="FIELD", help="The field of each object that is the message's key.")
-    ] = None,
-    partition: Annotated[
-        int | None,
-        typer.Option(min=0, metavar="N", help="Send to this partition; else by the key, else in turn."),
-    ] = None,
-    tombstones: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--tombstone",
-            metavar="KEY",
-            help="Send null with this key, which deletes it; again for more.",
-            show_default=False,
-        ),
-    ] = None,
-    headers: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--header",
-            metavar="NAME=VALUE",
-            help="A header of each message; again for more.",
-            show_default=False,
-        ),
-    ] = None,
-    timestamp: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="The time of each message: milliseconds since 1970, or ISO 8601 with a time zone.",
-        ),
-    ] = None,
-    timestamp_field: Annotated[
-        str | None, typer.Option(metavar="FIELD", help="The field of each object that is its time.")
-    ] = None,
-    envelopes: Annotated[
-        bool,
-        typer.Option(
-            "--envelopes",
-            "-e",
-            help="Each line is a whole message, as peek --json prints it.",
-            show_default=False,
-        ),
-    ] = False,
-    text: Annotated[bool, typer.Option("--text", "-t", help="Each line is a text, not JSON.")] = False,
+    *,
+    how: LineOptions,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Send lines as they come, not after the end of the input.")
     ] = False,
@@ -147,11 +156,12 @@ def send(
         )
     stream = stream_named(names[0])
     form = _Form(
-        key_field, partition, timestamp_field, _headers(headers or []), _time(timestamp), text, envelopes
-    )
-    _check_together(form, tombstones, source, follow=follow)
+        how.key_field, how.partition, how.timestamp_field, _headers(how.headers or []), _time(how.timestamp),
+        how.text, how.envelopes,
+    )  # fmt: skip
+    _check_together(form, how.tombstones, source, follow=follow)
     try:
-        sent = _send(settings, stream, source, form, tombstones or [], follow=follow)
+        sent = _send(settings, stream, source, form, how.tombstones or [], follow=follow)
     except KeyboardInterrupt as interrupt:
         raise KeyboardInterrupt(*(interrupt.args or [_NOTHING])) from None
     if json:
