@@ -40,15 +40,16 @@ HOT = {
     "streambench/container/outputs/stream_writers.py": {"__init__", "stream_writer"},
 }
 
+#: Promised to users: the parameters of these functions are the documented way to call them.
+PROMISED = {
+    "streambench/container/container.py": {"__init__"},
+    "streambench/job/run.py": {"run"},
+}
+MOST_PROMISED_PARAMETERS = 10
+
 #: What is left per rule and package. New code adds nothing; recount after cleaning a package.
 # left: begin
-LEFT: dict[str, dict[str, int]] = {
-    "functions": {
-        "streambench/container": 2,
-        "streambench/job": 2,
-        "streambench/store": 1,
-    },
-}
+LEFT: dict[str, dict[str, int]] = {}
 # left: end
 
 BRANCHES = (
@@ -127,11 +128,13 @@ def words() -> Iterator[str]:
 
 def large_functions() -> Iterator[str]:
     for path in PRODUCT:
-        hot = HOT.get(str(path.relative_to(CHECKOUT)), set())
+        name = str(path.relative_to(CHECKOUT))
+        hot, promised = HOT.get(name, set()), PROMISED.get(name, set())
         for function in functions_of(path):
             branches = sum(isinstance(node, BRANCHES) for node in ast.walk(function))
             given = parameters(function)
-            if function.name not in hot and (given > MOST_PARAMETERS or branches > MOST_BRANCHES):
+            most = MOST_PROMISED_PARAMETERS if function.name in promised else MOST_PARAMETERS
+            if function.name not in hot and (given > most or branches > MOST_BRANCHES):
                 yield place(
                     path, function.lineno, f"{function.name}: {given} parameters, {branches} branches"
                 )

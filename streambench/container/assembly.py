@@ -46,7 +46,7 @@ from streambench.container.outputs.transactional_outbox import (
     is_exactly_once,
 )
 from streambench.container.runtime import Resources, Runtime
-from streambench.container.task_stores import RestoreProgress, TaskStores
+from streambench.container.task_stores import RestoreProgress, StoreParts, TaskStores
 from streambench.container.tasks.functions import warn_of_shared_globals
 from streambench.container.tasks.lifecycle import lifecycle_listeners
 from streambench.container.tasks.task_handles import Context, SharedHandles
@@ -56,7 +56,7 @@ from streambench.errors import FencedError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStreamPartition
 from streambench.planning.changelog_partitions import open_generation
-from streambench.planning.model import ContainerModel, JobModel
+from streambench.planning.model import ContainerModel, PlannedContainer
 from streambench.planning.plan import Metadata, all_inputs, plan
 from streambench.serde.streams import StreamSerdes
 from streambench.system.systems import Systems
@@ -67,8 +67,7 @@ class Given(Struct, frozen=True, kw_only=True):
     """The arguments of a container besides its config. None: it makes that itself. ``ends``: per input
     partition the first offset that is not read any more."""
 
-    model: JobModel | None
-    generation: int | None
+    planned: PlannedContainer | None
     checkpoints: CheckpointManager | None
     ends: Mapping[SystemStreamPartition, str]
     chooser: MessageChooser | None = None
@@ -100,22 +99,24 @@ def build(
     resources.reporting = reporting
     reporting.start(status)
     inputs = checked_inputs(config, status.name, systems)
-    own = None if given.model is None else _partitions(given.model.containers[status.number])
+    planned = given.planned
+    own = None if planned is None else _partitions(planned.model.containers[status.number])
     metadata = systems.inputs(inputs, own)
     handles = SharedHandles(context)
     serdes = StreamSerdes(config)
     dead_letters = DeadLetters(config, systems, handles.collected, status.metrics)
     checkpoints = resources.checkpoints = given.checkpoints or checkpoint_manager(config, status.name)
-    model = given.model or plan(
-        config.with_values({"job.container.count": 1}), status.name, metadata, checkpoints.last_generation()
-    )
+    if planned is None:
+        alone = config.with_values({"job.container.count": 1})
+        planned = PlannedContainer(plan(alone, status.name, metadata, checkpoints.last_generation()))
+    model = planned.model
     container = model.containers[status.number]
     now_ms = clock.now_ms()
     exactly_once = is_exactly_once(config)
     if exactly_once:
         check_replayable(config, inputs, systems)
         check_atomic(config, status.name, systems, checkpoints)
-    generation = given.generation
+    generation = planned.generation
     if generation is None:
         check_stores(config, status.name, systems, model, checkpoints)
         generation = open_generation(checkpoints, model, now_ms=now_ms).number
@@ -136,11 +137,11 @@ def build(
     resources.writers.append(outbox.stop)
     status.count_unflushed = lambda: outbox.unflushed
     is_timed = config.text("metrics.timer.enabled") == "true"
-    task_stores = TaskStores(
-        config, status.name, systems, container, model.changelog_partitions, context, clock=clock,
-        metrics=status.metrics, directory=checkpoints.directory, last=last,
-        meter=status.metrics if is_timed else None,
+    store_parts = StoreParts(
+        config=config, job=status.name, systems=systems, clock=clock, metrics=status.metrics,
+        directory=checkpoints.directory, meter=status.metrics if is_timed else None,
     )  # fmt: skip
+    task_stores = TaskStores(store_parts, container, model.changelog_partitions, context, last)
     resources.writers.append(task_stores.close)
     commits = Commits(
         status.tasks, outbox, task_stores, checkpoints, clock, status.observation, systems=systems,

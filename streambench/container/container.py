@@ -2,16 +2,16 @@
 them.
 
 A container made by ``from_config`` plans the job by itself and runs all its tasks. A runner that spreads a
-job over several containers plans it once and hands each its part (``model``, ``number``, ``generation``).
+job over several containers plans it once and hands each its part (``planned``).
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import CodeType, TracebackType
+from types import TracebackType
 from typing import Any, Literal, NoReturn, Self, TypeVar
 
 from streambench import imports as load
@@ -27,21 +27,19 @@ from streambench.container.failure_capture import capture_failure
 from streambench.container.failure_hold import FailureHold
 from streambench.container.inputs.consumers import Command
 from streambench.container.loop_context import LoopContext
-from streambench.container.observe.capture import keep_last_snapshot, take_snapshot
-from streambench.container.observe.snapshot import ContainerSnapshot, PartitionSnapshot
-from streambench.container.observe.status import ContainerState, ContainerStatus
+from streambench.container.observe.capture import keep_last_snapshot
+from streambench.container.observe.status import ContainerStatus
+from streambench.container.observe.view import ContainerView
 from streambench.container.observer import ContainerObserver
-from streambench.container.outputs.dead_letters import ErrorCounts
 from streambench.container.runtime import Resources, Runtime
 from streambench.container.task_stores import RestoreProgress
-from streambench.container.tasks.task_instance import TaskInstance, check_task
+from streambench.container.tasks.task_instance import check_task
 from streambench.container.timers import AT_END, WindowsLeft
 from streambench.container.trace import Trace
 from streambench.descriptors import limit_error
 from streambench.errors import ConfigError, ContainerStateError, do_all
-from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
-from streambench.planning.model import JobModel
+from streambench.planning.model import PlannedContainer
 from streambench.planning.plan import job_name
 from streambench.system.systems import Systems
 
@@ -57,7 +55,7 @@ _CANDIDATES_PER_STEP = 20_000
 Until = Literal["caught-up"] | int | Callable[[], object] | None
 
 
-class Container:
+class Container(ContainerView):
     """Runs tasks. ``start``, then ``step`` or ``run`` as often as one likes, then ``stop``. A ``with`` block
     starts it, and stops it with a commit; an exception abandons it, as a crash would.
 
@@ -71,15 +69,17 @@ class Container:
         config: Config | Mapping[str, Any] | str | Path,
         task: Any = None,
         *,
-        model: JobModel | None = None, number: int = 0, generation: int | None = None,
+        planned: PlannedContainer | None = None,
         systems: Systems | None = None, checkpoints: CheckpointManager | None = None,
         clock: Clock | None = None, ends: Mapping[SystemStreamPartition, str] | None = None,
         chooser: MessageChooser | None = None, observer: ContainerObserver | None = None,
         remember_choices: int = 0,
     ) -> None:  # fmt: skip
         """``config``: a Config, a mapping, or the path of a properties file. ``task``: a task class or
-        process function, instead of ``task.class``. ``ends``: per input partition the first offset that is
-        not read any more. ``chooser`` stands in for the configured one. ``observer`` observes it from the
+        process function, instead of ``task.class``. ``planned``: its part of the job; without one, all
+        tasks. ``ends``: per input partition the first offset that is not read any more.
+
+        ``chooser`` stands in for the configured one. ``observer`` observes it from the
         start on; ``remember_choices``: how many of the last choices a snapshot shows."""
         config = Config.of(config)
         config.validate()
@@ -90,7 +90,7 @@ class Container:
             config,
             factory,
             job_name(config, factory),
-            number,
+            0 if planned is None else planned.number,
             systems=systems or Systems(config),
             clock=clock or SystemClock(),
             remember_choices=remember_choices,
@@ -103,7 +103,7 @@ class Container:
         self.is_stopping = False
         """True during the last commit."""
         self._given = Given(
-            model=model, generation=generation, checkpoints=checkpoints, ends=dict(ends or {}),
+            planned=planned, checkpoints=checkpoints, ends=dict(ends or {}),
             chooser=chooser,
         )  # fmt: skip
         self._resources = Resources(self.status)
@@ -269,59 +269,10 @@ class Container:
         self.failure_hold.forget()
         self._resources.release(lambda: None)
 
-    def snapshot(self) -> ContainerSnapshot:
-        """A picture of the container as it is now. On the thread that drives it, or between runs."""
-        return take_snapshot(self.status)
-
-    @property
-    def config(self) -> Config:
-        """The job's config."""
-        return self.status.config
-
-    @property
-    def factory(self) -> Any:
-        """The task class or process function."""
-        return self.status.factory
-
-    @property
-    def name(self) -> str:
-        """The name and id of the job, as ``name-id``."""
-        return self.status.name
-
-    @property
-    def number(self) -> int:
-        """The number of this container in its job."""
-        return self.status.number
-
-    @property
-    def metrics(self) -> MetricsRegistry:
-        """The metrics of the container; tasks have their own."""
-        return self.status.metrics
-
-    @property
-    def state(self) -> ContainerState:
-        """new, running, stopped or failed."""
-        return self.status.state
-
-    @property
-    def reason(self) -> str:
-        """The reason of a failure; else empty."""
-        return self.status.reason
-
     @property
     def has_begun(self) -> bool:
         """True once it reads its inputs, and from then on."""
         return self._runtime is not None
-
-    @property
-    def choices(self) -> Sequence[IncomingMessageEnvelope]:
-        """The last messages chosen, as many as it remembers."""
-        return self.status.choices
-
-    @property
-    def last_partitions(self) -> tuple[PartitionSnapshot, ...]:
-        """The input partitions as they were when the container closed."""
-        return self.status.last_partitions
 
     @property
     def shut_down(self) -> bool:
@@ -332,27 +283,6 @@ class Container:
     def at_end(self) -> bool:
         """True once all inputs have ended: nothing more will be processed, and ``run`` returns at once."""
         return self.has_begun and self._loop.coordination.at_end
-
-    @property
-    def processed(self) -> int:
-        """The number of messages processed so far; a broadcast message counts once."""
-        return self.status.progress.processed
-
-    @property
-    def nulls(self) -> int:
-        """The number of times that there was no message to choose."""
-        return self.status.progress.nulls
-
-    @property
-    def chosen(self) -> int:
-        """The number of messages chosen so far: those that were processed, and the one at which the container
-        failed."""
-        return self.status.progress.chosen
-
-    @property
-    def error_counts(self) -> ErrorCounts:
-        """Counts of messages that were dropped or dead-lettered, and of failures ignored, so far."""
-        return self.status.count_errors()
 
     @property
     def windows_left(self) -> WindowsLeft:
@@ -378,22 +308,6 @@ class Container:
         """The message that is being processed; None between two. May be read on any thread."""
         return self._context.input
 
-    @property
-    def callbacks(self) -> set[CodeType]:
-        """The code of the tasks' callbacks, where it is written in Python: a thread that has a frame of
-        it is in the middle of one."""
-        return {code for task in self.status.tasks for code in task.codes()}
-
-    @property
-    def polls(self) -> Mapping[str, int]:
-        """The number of polls of each system so far."""
-        return self.status.consumers.polls
-
-    @property
-    def tasks(self) -> Sequence[TaskInstance]:
-        """The task instances, in natural order of their names."""
-        return tuple(self.status.tasks)
-
     def observe(self, observer: ContainerObserver) -> None:
         """Attach an observer, before the start or between two messages. Raises ContainerStateError in the
         middle of one."""
@@ -407,11 +321,6 @@ class Container:
         self._check_outside()
         self.status.observation.remove(observer)
         self._show_to_observers()
-
-    @property
-    def held(self) -> IncomingMessageEnvelope | None:
-        """The chosen message that an observer holds back; the next step or run begins with it."""
-        return self.status.progress.held
 
     def _show_to_observers(self) -> None:
         """Have all parts call the observers of now. Without any, they are as if there had never been one."""

@@ -57,30 +57,39 @@ class RestoreProgress(Struct, frozen=True):
     total: int | None
 
 
+class StoreParts(Struct, frozen=True, kw_only=True):
+    """The parts of a container that its stores need. ``directory``: that of the job, for the files of stores;
+    None: it has none, and they get one for this container alone, which goes with it. ``meter``: where the
+    tasks' calls of their stores are timed."""
+
+    config: Config
+    job: str
+    systems: Systems
+    clock: Clock
+    metrics: MetricsRegistry
+    directory: Path | None
+    meter: MetricsRegistry | None = None
+
+
 class TaskStores:
     """All stores of one container. Every task has its part of each store, and writes one partition of each
     changelog, alone."""
 
     def __init__(
         self,
-        config: Config,
-        job: str,
-        systems: Systems,
+        parts: StoreParts,
         container: ContainerModel,
         partitions: int,
         owner: LoopContext,
-        *,
-        clock: Clock,
-        metrics: MetricsRegistry,
-        directory: Path | None,
         last: Mapping[str, Checkpoint],
-        meter: MetricsRegistry | None = None,
     ) -> None:
         """``partitions``: how many partitions changelogs have. ``last``: the checkpoints so far.
-        ``directory``: that of the job, for the files of stores; None: it has none, and they get one for this
-        container alone, which goes with it. ``meter``: where the tasks' calls of their stores are timed.
+
         Raises StoreError, and creates no stream, where a checkpoint needs a changelog that is not there."""
-        self._meter = meter
+        config, job, systems, clock, metrics = (
+            parts.config, parts.job, parts.systems, parts.clock, parts.metrics,
+        )  # fmt: skip
+        self._meter = parts.meter
         self._config = config
         self._undoes = bool(config.names("task.ignored.exceptions"))
         self._job = job
@@ -95,7 +104,7 @@ class TaskStores:
         tell_of_stores(config, job, self._definitions, of_tasks)
         self._counts = {name: StoreCounts(name, metrics) for name in self._definitions}
         self._metrics = metrics
-        self._directory = directory
+        self._directory = parts.directory
         self._temporary: Path | None = None
         self._remove_temporary: Callable[[], object] = lambda: None
         self._keep_at_ns = clock.monotonic_ns()
@@ -170,28 +179,9 @@ class TaskStores:
             if each.committed is not None:
                 self._write_marker(task, store, last[task])
             wrong = each.corrections(self._stores[task][store].written_at)
-            if not wrong:
-                continue
-            is_unknown = each.committed is None and task in last
-            if is_unknown and goes_back_before(store, last[task], manager.history().get(task, ())):
-                log.info(
-                    "%s was rewound to before the state in %s: the store %s begins empty",
-                    task,
-                    each.ssp,
-                    store,
-                )
-            elif is_unknown:
-                raise unknown_state(self._config, task, store, each.ssp)
-            elif each.committed is None:
-                log.warning(
-                    "%s: no checkpoint knows of %s, which holds state; the store %s begins empty",
-                    task,
-                    each.ssp,
-                    store,
-                )
-            else:
-                log.info("%s: %d uncommitted changes of the store %s are undone", task, len(wrong), store)
-            corrections.append(self._changes(task, store, wrong))
+            if wrong:
+                self._report_correction(task, store, each, len(wrong), last.get(task), manager)
+                corrections.append(self._changes(task, store, wrong))
         read = sum(each.entries for _, _, each in restores)
         if read:
             seconds = (self._clock.monotonic_ns() - began_ns) / 1e9
@@ -203,6 +193,31 @@ class TaskStores:
                 len(restores),
             )
         return corrections
+
+    def _report_correction(
+        self,
+        task: str,
+        store: str,
+        restore: Restore,
+        count: int,
+        last: Checkpoint | None,
+        manager: CheckpointManager,
+    ) -> None:
+        """Log why a changelog is set right. Raises StoreError where no checkpoint knows its state."""
+        if restore.committed is not None:
+            log.info("%s: %d uncommitted changes of the store %s are undone", task, count, store)
+        elif last is None:
+            log.warning(
+                "%s: no checkpoint knows of %s, which holds state; the store %s begins empty",
+                task, restore.ssp, store,
+            )  # fmt: skip
+        elif goes_back_before(store, last, manager.history().get(task, ())):
+            log.info(
+                "%s was rewound to before the state in %s: the store %s begins empty",
+                task, restore.ssp, store,
+            )  # fmt: skip
+        else:
+            raise unknown_state(self._config, task, store, restore.ssp)
 
     def _restores(self, last: Mapping[str, Checkpoint]) -> list[tuple[str, str, Restore]]:
         """Per task and store with a changelog, its restore."""
@@ -335,8 +350,7 @@ class TaskStores:
             changelog=definition.changelog is not None,
             owner=owner,
             counts=self._counts[name],
-            max_value=definition.max_value,
-            drops_large=definition.drops_large,
+            limit=definition.limit,
         )
         if isinstance(store, MeteredStore) and self._meter is not None:
             store.meter(self._meter)

@@ -30,7 +30,7 @@ from streambench.debug.replayed_inputs import (
 from streambench.debug.session import Session
 from streambench.errors import ConfigError, StreambenchError
 from streambench.model import SystemStreamPartition
-from streambench.planning.model import ContainerModel, JobModel, TaskModel
+from streambench.planning.model import ContainerModel, JobModel, PlannedContainer, TaskModel
 from streambench.recording.header import TaskCode, factory_here
 from streambench.recording.recording import Recording
 
@@ -103,7 +103,7 @@ def _container(recording: Recording, config: Config, factory: Any) -> Container:
     container = Container(
         config,
         factory,
-        model=JobModel(recording.job, (ContainerModel(0, tasks),)),
+        planned=PlannedContainer(JobModel(recording.job, (ContainerModel(0, tasks),))),
         systems=ReplaySystems(config, ReplaySystemFactory(recording)),
         checkpoints=MemoryCheckpointManager(
             _checkpoints(recording), job=recording.job, last=Generation(1, {0: [each.name for each in tasks]})

@@ -242,7 +242,7 @@ class Replica:
             engine = ExpiringEngine(engine, definition.ttl_ms, self._clock.now_ms)
         store = TaskStore(
             name, engine, definition.key_serde, definition.value_serde, changelog=False,
-            owner=self._context, max_value=definition.max_value, drops_large=definition.drops_large,
+            owner=self._context, limit=definition.limit,
         )  # fmt: skip
         if self._container.config.names("task.ignored.exceptions"):
             store.undo_by(self._context)

@@ -38,7 +38,7 @@ from streambench.job.runner import ContainerRunner, OnHang, OnSnapshot
 from streambench.job.shareable import check_shareable
 from streambench.job.signals import StopSignals
 from streambench.planning.changelog_partitions import open_generation
-from streambench.planning.model import ContainerModel, JobModel
+from streambench.planning.model import ContainerModel, JobModel, PlannedContainer
 from streambench.planning.plan import plan
 from streambench.planning.sticky_assignor import sticky_assignment
 from streambench.system.systems import Systems
@@ -159,7 +159,7 @@ class GroupMember:
     def _take(self, current: Rebalance, dealt: Assignment, number: int) -> ContainerRun | None:
         """Run the tasks of a round until the next one; None where it came before this member knew of it."""
         container = Container(
-            self._config, self._task, model=dealt.model, number=number, generation=dealt.generation,
+            self._config, self._task, planned=PlannedContainer(dealt.model, number, dealt.generation),
             remember_choices=0 if self._options["on_snapshot"] is None else 1,
         )  # fmt: skip
         driver = ContainerRunner(container, **self._options)

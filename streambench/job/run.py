@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from streambench import imports as load
 from streambench.checkpoint.api import CheckpointManager, Generation
@@ -27,7 +29,7 @@ from streambench.job.runner import EVERY_S, ContainerRunner, OnHang
 from streambench.job.shareable import check_shareable
 from streambench.job.signals import StopSignals
 from streambench.planning.changelog_partitions import open_generation
-from streambench.planning.model import JobModel
+from streambench.planning.model import JobModel, PlannedContainer
 from streambench.planning.plan import job_name, plan
 from streambench.system.systems import Systems
 
@@ -85,20 +87,28 @@ def run(
     config.validate()
     began = time.monotonic()
     with limit_named():
-        name, runs = _run(config, until, task, container, on_snapshots, on_restart, every_s, on_hang, join)
+        watch = _Watch(on_snapshots, on_restart, every_s, on_hang)
+        name, runs = _run(config, until, task, container, watch, join=join)
     return RunResult(name, tuple(runs), time.monotonic() - began)
 
 
+class _Watch(Struct, frozen=True):
+    """The callbacks of a run, as ``run`` describes them."""
+
+    on_snapshots: OnSnapshots | None
+    on_restart: OnRestart | None
+    every_s: float
+    on_hang: OnHang | None
+
+    @property
+    def on_snapshot(self) -> Callable[[ContainerSnapshot], object] | None:
+        """``on_snapshots`` for the snapshots of a single container."""
+        show = self.on_snapshots
+        return None if show is None else lambda snapshot: show([snapshot])
+
+
 def _run(
-    config: Config,
-    until: Until,
-    task: Any,
-    container: int | None,
-    on_snapshots: OnSnapshots | None,
-    on_restart: OnRestart | None,
-    every_s: float,
-    on_hang: OnHang | None,
-    join: bool,
+    config: Config, until: Until, task: Any, container: int | None, watch: _Watch, *, join: bool
 ) -> tuple[str, list[ContainerRun]]:
     if join:
         if until is not None or container is not None:
@@ -106,10 +116,10 @@ def _run(
                 "a member of a group (join) runs until it is stopped, with its share of the tasks: "
                 "until=None, no container"
             )
-        return _as_member(config, task, on_snapshots, every_s, on_hang)
+        return _as_member(config, task, watch)
     elif container is None and config.integer(_COUNT) > 1:
-        return _in_processes(config, until, task, on_snapshots, on_restart, every_s)
-    return _in_process(config, until, task, container, on_snapshots, every_s, on_hang)
+        return _in_processes(config, until, task, watch)
+    return _in_process(config, until, task, container, watch)
 
 
 def _in_process(
@@ -117,19 +127,13 @@ def _in_process(
     until: Until,
     task: Any,
     number: int | None,
-    on_snapshots: OnSnapshots | None,
-    every_s: float,
-    on_hang: OnHang | None,
+    watch: _Watch,
 ) -> tuple[str, list[ContainerRun]]:
-    def show(snapshot: ContainerSnapshot) -> None:
-        assert on_snapshots is not None
-        on_snapshots([snapshot])
-
     for attempt in range(_ATTEMPTS):
-        choices = 0 if on_snapshots is None else 1
+        choices = 0 if watch.on_snapshots is None else 1
         made = container_of(config, task, number, remember_choices=choices, again=attempt > 0)
         driver = ContainerRunner(
-            made, on_snapshot=None if on_snapshots is None else show, every_s=every_s, on_hang=on_hang
+            made, on_snapshot=watch.on_snapshot, every_s=watch.every_s, on_hang=watch.on_hang
         )
         try:
             with StopSignals(driver.stop_soon):
@@ -158,25 +162,26 @@ def container_of(
     name = job_name(config, _factory(config, task))
     model, generation = _planned(config, name, only=number, again=again)
     return Container(
-        config, task, model=model, number=number, generation=generation, remember_choices=remember_choices
+        config,
+        task,
+        planned=PlannedContainer(model, number, generation),
+        remember_choices=remember_choices,
     )
 
 
-def _as_member(
-    config: Config, task: Any, on_snapshots: OnSnapshots | None, every_s: float, on_hang: OnHang | None
-) -> tuple[str, list[ContainerRun]]:
+def _as_member(config: Config, task: Any, watch: _Watch) -> tuple[str, list[ContainerRun]]:
     name = job_name(config, _factory(config, task))
-    show = None if on_snapshots is None else lambda snapshot: on_snapshots([snapshot])
-    return name, [group.join(config, task, name, on_snapshot=show, every_s=every_s, on_hang=on_hang)]
+    share = group.join(
+        config, task, name, on_snapshot=watch.on_snapshot, every_s=watch.every_s, on_hang=watch.on_hang
+    )
+    return name, [share]
 
 
 def _in_processes(
     config: Config,
     until: Until,
     task: Any,
-    on_snapshots: OnSnapshots | None,
-    on_restart: OnRestart | None,
-    every_s: float,
+    watch: _Watch,
 ) -> tuple[str, list[ContainerRun]]:
     if until not in (None, "caught-up"):
         what = "a number of messages" if isinstance(until, int) else "a function"
@@ -190,13 +195,15 @@ def _in_processes(
     name = job_name(config, _factory(config, task))
     model, generation = _planned(config, name)
     end: Literal["caught-up"] | None = None if until is None else "caught-up"
-    every = None if on_snapshots is None else every_s
+    every = None if watch.on_snapshots is None else watch.every_s
     names = shipped_names(config)
     orders = [
         StartContainer(config, package, names, model, each.number, generation, end, every)
         for each in model.containers
     ]
-    processes = Processes(orders, on_snapshots=on_snapshots, on_restart=on_restart, every_s=every_s)
+    processes = Processes(
+        orders, on_snapshots=watch.on_snapshots, on_restart=watch.on_restart, every_s=watch.every_s
+    )
     with StopSignals(processes.stop_soon, kill=processes.kill):
         return name, processes.run()
 

@@ -31,6 +31,7 @@ from streambench.job.runner import EVERY_S, ContainerRunner
 from streambench.job.signals import STOPPING, StopSignals
 from streambench.locks import not_for_children
 from streambench.metrics.log_reporter import show_on_stderr
+from streambench.planning.model import PlannedContainer
 
 
 def main() -> None:
@@ -66,7 +67,7 @@ def _run_container(start: StartContainer, channel: WorkerChannel) -> ContainerRu
     bring_names(start.names)
     task = None if start.task is None else unshipped(start.task)
     container = Container(
-        start.config, task, model=start.model, number=start.number, generation=start.generation,
+        start.config, task, planned=PlannedContainer(start.model, start.number, start.generation),
         remember_choices=0 if start.every_s is None else 1,
     )  # fmt: skip
 

@@ -54,3 +54,12 @@ def natural(name: str) -> tuple[tuple[int, int | str], ...]:
     return tuple(
         (0, int(part)) if part.isdecimal() else (1, part) for part in re.split(r"(\d+)", name) if part
     )
+
+
+class PlannedContainer(Struct, frozen=True):
+    """The part of a planned job that one container runs. ``generation``: the one that was opened for the job;
+    None: the container opens its own."""
+
+    model: JobModel
+    number: int = 0
+    generation: int | None = None

@@ -36,7 +36,7 @@ from streambench.job.failure import Failure
 from streambench.job.runner import ContainerRunner
 from streambench.metrics.log_reporter import show_on_stderr
 from streambench.model import SystemStreamPartition
-from streambench.planning.model import JobModel
+from streambench.planning.model import JobModel, PlannedContainer
 from streambench.redaction import redacted
 from streambench.spark.progress import Address, Teller
 from streambench.spark.running import DriverWatch, container_holders, remaining
@@ -223,9 +223,7 @@ def _drive(shipment: Shipment, config: Config, generation: int, report: Report) 
     container = Container(
         config,
         shipment.task,
-        model=shipment.model,
-        number=report.number,
-        generation=generation,
+        planned=PlannedContainer(shipment.model, report.number, generation),
         ends=shipment.ends,
     )
     teller = Teller(shipment.progress, report.number, report.attempt)

@@ -19,6 +19,7 @@ from streambench.serde.registry import serde_named
 from streambench.store.cache import CachedEngine
 from streambench.store.engine import StoreEngine, StoreEngineFactory
 from streambench.store.expiry import ExpiringEngine
+from streambench.store.task_store import ValueLimit
 from streambench.system.beside import changelog_system
 from streambench.system.systems import Systems, builtin_kind, keepers
 
@@ -44,9 +45,9 @@ class StoreDefinition(Struct, frozen=True):
     ``changelog`` None: what it holds is lost when the container stops. ``changelog_settings``: those with
     which the changelog is created. ``cache``: how many entries are cached (None: as many as suit the engine),
     ``batch``: how many changes of them are written at once. ``ttl_ms``: how long an entry lives after it was
-    written; None: for ever. ``max_value``: the size in bytes above which a value is not put, which is an
-    error unless ``drops_large``; None: any may be. ``formats``: of keys and of values, what names the bytes
-    that their serdes write; ``checks_formats``: whether state that other serdes have written is refused.
+    written; None: for ever. ``limit``: of the size of values; None: any may be. ``formats``: of keys and of
+    values, the names of the bytes that their serdes write; ``checks_formats``: state that other serdes have
+    written is refused.
     """
 
     name: str
@@ -59,8 +60,7 @@ class StoreDefinition(Struct, frozen=True):
     cache: int | None
     batch: int
     ttl_ms: int | None
-    max_value: int | None
-    drops_large: bool
+    limit: ValueLimit | None
     reuses_files: bool
     checks_formats: bool
 
@@ -156,8 +156,11 @@ def _definition(config: Config, name: str, changelog: SystemStream | None) -> St
         cache=cache,
         batch=batch,
         ttl_ms=_ttl_ms(config, prefix),
-        max_value=config.integer(prefix + "changelog.max.message.size.bytes") if drops or disallows else None,
-        drops_large=drops and not disallows,
+        limit=(
+            ValueLimit(config.integer(prefix + "changelog.max.message.size.bytes"), drops and not disallows)
+            if drops or disallows
+            else None
+        ),
         reuses_files=not config.boolean(prefix + "clean.on.container.start"),
         checks_formats=config.boolean(prefix + "serde.check"),
     )

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 from streambench.errors import SerdeError, StoreError, WrongThreadError, described, shortened
 from streambench.metrics.registry import MetricsRegistry
@@ -52,6 +52,13 @@ class StoreCounts:
         )
 
 
+class ValueLimit(NamedTuple):
+    """The size above which a value is not put. ``drops``: it is counted and logged, instead of an error."""
+
+    bytes: int
+    drops: bool
+
+
 class TaskStore(KeyValueStore):
     """One store of one task, the same object for the life of the task: what is beneath it is restored in
     place.
@@ -93,21 +100,19 @@ class TaskStore(KeyValueStore):
         changelog: bool,
         owner: ThreadOwner | None = None,
         counts: StoreCounts | None = None,
-        max_value: int | None = None,
-        drops_large: bool = False,
+        limit: ValueLimit | None = None,
     ) -> None:
         """``owner``: whose thread may use the store; without it, the thread of ``bind_thread``, and before
         that the current one.
 
-        ``counts``: where the calls are counted. ``max_value``: a value of more bytes is not put, which is an
-        error, or, with ``drops_large``, counted and logged."""
+        ``counts``: where the calls are counted. ``limit``: without it a value may have any size."""
         self.name = name
         self.engine = engine
         self.has_changelog = changelog
         self._counts = counts = counts or StoreCounts(name, MetricsRegistry())
         self._gets, self._puts = counts.gets, counts.puts
-        self._max_value = sys.maxsize if max_value is None else max_value
-        self._drops_large = drops_large
+        self._max_value = sys.maxsize if limit is None else limit.bytes
+        self._drops_large = limit is not None and limit.drops
         self._expiring = engine if isinstance(engine, ExpiringEngine) else None
         self._encode_key = key_encoder(key_serde)
         self._decode_key = key_serde.from_bytes

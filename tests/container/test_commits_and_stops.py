@@ -16,6 +16,7 @@ from streambench.errors import (
 )
 from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.planning.changelog_partitions import open_generation
+from streambench.planning.model import PlannedContainer
 from streambench.planning.plan import plan
 from streambench.system.memory import (
     MemoryAdmin,
@@ -433,9 +434,7 @@ def test_each_container_runs_its_own_tasks() -> None:
             {"task.inputs": "mem.a"},
             streams=first.streams,
             checkpoints=first.checkpoints.sibling(),
-            model=model,
-            number=number,
-            generation=generation.number,
+            planned=PlannedContainer(model, number, generation.number),
         )
         container = bench.started()
         container.run("caught-up")
@@ -458,9 +457,7 @@ def test_a_container_of_a_first_start_is_not_misled_by_what_another_has_recorded
             {"task.inputs": "mem.a", **upcoming},
             streams=first.streams,
             checkpoints=first.checkpoints.sibling(),
-            model=model,
-            number=number,
-            generation=generation.number,
+            planned=PlannedContainer(model, number, generation.number),
         )
         container = bench.started()
         assert container.run("caught-up") == 0

@@ -24,6 +24,7 @@ from streambench.cli.app import app
 from streambench.clock import SystemClock
 from streambench.errors import ConfigError, StoreError
 from streambench.planning.changelog_partitions import open_generation
+from streambench.planning.model import PlannedContainer
 from streambench.planning.plan import plan
 from streambench.system.log import open_log
 from streambench.system.systems import Systems
@@ -190,7 +191,7 @@ class RandomJob:
         for task in model.tasks:
             self.model.live.setdefault(task.name, Task())
         containers = [
-            sb.Container(config, model=model, number=each.number, generation=generation)
+            sb.Container(config, planned=PlannedContainer(model, each.number, generation))
             for each in model.containers
         ]
         running = []
