@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from streambench.debug.breakpoints import KINDS
 from streambench.debug.moment import NAMES
+from streambench_magics.compare_arguments import compare_commands
 from streambench_magics.errors import MagicError
 
 _WIDTH = 110
@@ -182,18 +183,7 @@ def _time_commands(command: Callable[[str, str], Parser]) -> None:
     )
     _swap_options(it)
     it.takes("--undo", action="store_true", help="take the last swap back: the code of before")
-    it = command(
-        "crash",
-        "Simulate a kill -9 where the job stands: what would come again from the last commit, which outputs "
-        "would be there twice, and how state would differ. Nothing is changed by it.",
-    )
-    _job(it)
-    it.takes("--everywhere", action="store_true", help="after each message of the history, with a verdict")
-    it.takes(
-        "--inside-commit",
-        action="store_true",
-        help="before the commit at this position is done: outputs are out, the checkpoint is not written",
-    )
+    compare_commands(command, _positive, REPLAYED)
     it = command("changed", "List the changes of one key of a store, the newest first, with their messages.")
     it.takes(
         "what",

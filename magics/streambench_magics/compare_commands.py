@@ -1,18 +1,30 @@
-"""The sub-commands of ``%stream`` that run messages again and compare: crashes and versions of a task."""
+"""The sub-commands of ``%stream`` that run messages again: crashes, comparisons, shrinking."""
 
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from streambench.config import Config
+from streambench.debug.comparison import Comparison, compare
+from streambench.debug.comparison_lines import comparison_lines
 from streambench.debug.crash_lines import crash_lines, report_lines
 from streambench.debug.message_text import message_text
+from streambench.debug.shrinking import shrink, small_path
+from streambench.debug.view import counted
+from streambench.recording.recording import Recording
+from streambench_magics.commands import PARSERS, REPLAYED
+from streambench_magics.errors import MagicError
 from streambench_magics.job_commands import JobCommands
+from streambench_magics.jobs import Job
 from streambench_magics.status_messages import status_line
 from streambench_magics.time_commands import seen_session
 
 _SHORT = 60
 _EVERY = 100
+_MOST_SHOWN = 10
 
 
 class CompareCommands(JobCommands):
@@ -34,6 +46,58 @@ class CompareCommands(JobCommands):
 
                 report = session.crash_everywhere(show)
             print("\n".join(report_lines(report)))
+
+    def _compare(self, args: Namespace) -> None:
+        if len(args.versions) > 2:
+            raise MagicError(f"two versions, at most; {PARSERS['compare'].usage_line()}")
+        if args.last is not None and args.over is not None:
+            raise MagicError("over the last messages of the job, or --over something else: give one of them")
+        sides = [self.bench.version(each) for each in args.versions]
+        names = args.versions
+        job = self.bench.job(args.job) if self.bench.jobs or args.job else None
+        if len(sides) == 1:
+            if job is None or job.session is None:
+                raise MagicError(f"compare {names[0]} with what? Name a second task")
+            sides.insert(0, job.session.container.factory)
+            names = [f"{job.name} as it runs", *names]
+        comparison = self._compared(job, sides[0], sides[1], args.over, args.last)
+        print("\n".join(comparison_lines(comparison, (names[0], names[1]), _short)))
+
+    def _compared(self, job: Job | None, a: Any, b: Any, over: str | None, last: int | None) -> Comparison:
+        if over is None:
+            if job is None:
+                raise MagicError("over which messages? Name a recording or a stream: --over WHAT")
+            session = seen_session(job)
+            with self._running(job):
+                return compare(a, b, session, last=last or REPLAYED)
+        if job is None:
+            return compare(a, b, over)
+        task = job.task if isinstance(a, Config) or isinstance(b, Config) else None
+        config = None if Path(over).is_file() else job.config
+        with self._running(job):
+            return compare(a, b, over, task=task, config=config)
+
+    def _shrink(self, args: Namespace) -> None:
+        task = None if args.task is None else self.bench.version(args.task)
+        path = Path(args.file).expanduser()
+        recording = Recording.read(path)
+        with status_line(f"shrinking {path.name}, {counted(len(recording), 'message')}") as update:
+            small = shrink(recording, task=task, progress=_shown(update))
+        to = small.save(small_path(path) if args.to is None else Path(args.to).expanduser())
+        fail = "still fails" if len(small) == 1 else "still fail"
+        print(f"{counted(len(small), 'message')} of {len(recording):,} {fail} alike: {to}")
+        for message in list(small.decoded())[:_MOST_SHOWN]:
+            key = "" if message.key is None else f"  key {_short(message.key)}"
+            print(f"        {message.ssp}@{message.offset}{key}  {_short(message.message)}")
+        if len(small) > _MOST_SHOWN:
+            print(f"        ... and {len(small) - _MOST_SHOWN:,} more")
+
+
+def _shown(update: Callable[[str], None]) -> Callable[[int, int], None]:
+    def show(left: int, tried: int) -> None:
+        update(f"{counted(left, 'message')} left, {counted(tried, 'run')}")
+
+    return show
 
 
 def _short(value: Any) -> str:

@@ -422,6 +422,16 @@ class Workbench:
             "properties file"
         )
 
+    def version(self, name: str) -> Any:
+        """A task or a configuration by name, to be compared. Raises MagicError."""
+        task = self._known(name)
+        if task is not None:
+            return task
+        if name in self.configs or Path(name).is_file():
+            return self.config(name)
+        known = ", ".join([*self.tasks, *self.configs]) or "none at all"
+        raise MagicError(f"there is no task and no configuration {name}; there is {known}")
+
     def config_with(self, system: str, name: str | None = None) -> Config:
         """The configuration that says what a system is: the named one, else the nearest one that defines it.
         Raises MagicError."""

@@ -4,13 +4,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from streambench.debug.comparison import Comparison, compare
     from streambench.debug.crash import crash_everywhere
     from streambench.debug.replay import open
     from streambench.debug.session import Session
+    from streambench.debug.shrinking import shrink
 
-_HOMES = {"Session": "session", "crash_everywhere": "crash", "open": "replay"}
+_HOMES = {
+    "Comparison": "comparison",
+    "Session": "session",
+    "compare": "comparison",
+    "crash_everywhere": "crash",
+    "open": "replay",
+    "shrink": "shrinking",
+}
 
-__all__ = ["Session", "crash_everywhere", "open"]
+__all__ = ["Comparison", "Session", "compare", "crash_everywhere", "open", "shrink"]
 
 
 def __getattr__(name: str) -> Any:

@@ -363,6 +363,15 @@ class History:
         place, number = found
         return self.inputs.ssps[place], self.inputs.offset(place, number)
 
+    def places(self) -> Iterator[tuple[int, SystemStreamPartition, str]]:
+        """The position, partition and offset of each message, in order."""
+        self.read()
+        for block in self.blocks:
+            numbers = list(block.numbers)
+            for position, place in enumerate(block.order, start=block.start + 1):
+                yield position, self.inputs.ssps[place], self.inputs.offset(place, numbers[place])
+                numbers[place] += 1
+
     def message_at(self, position: int) -> IncomingMessageEnvelope | None:
         """The message at a position, decoded where that is possible; None where it is not known any more."""
         found = self._number_of(position)

@@ -16,8 +16,7 @@ from streambench.debug.differences import Difference, Place, differences
 from streambench.debug.effects import Effects
 from streambench.debug.exchange import exchange
 from streambench.debug.history import History
-from streambench.debug.replica import Replica
-from streambench.debug.time_travel import TimeTravel
+from streambench.debug.time_travel import Stores, TimeTravel
 from streambench.errors import ContainerStateError, TaskError
 
 log = logging.getLogger(__name__)
@@ -65,6 +64,18 @@ class HotSwap(TimeTravel):
             self._between(lambda: self._exchange(task, init=init))
         self._swapped()
         return swap
+
+    def run_again(self, tasks: Sequence[Any], last: int | None = None) -> list[RunAgain]:
+        """Run the last messages (None: all of the history) through each of these tasks, on copies, from the
+        state before them on. Raises ConfigError, ContainerStateError."""
+        for task in tasks:
+            check_task(task)
+        history = self._living_history()
+        if self.branched:
+            raise ContainerStateError("in a branch nothing is recorded: go_live() (%stream live) first")
+        end = self.position
+        begin = max(history.oldest, 0 if last is None else end - last)
+        return self._between(lambda: [self._run_again(begin, end, task) for task in tasks])
 
     def undo(self) -> bool:
         """Take the last swap back: the code of before, with the state of now; after ``init``, with the
@@ -143,17 +154,19 @@ class HotSwap(TimeTravel):
         effects = self._effects_of(
             replica.writes_from(writes), self._made_of(replica.outputs[outputs:], held=False)
         )
-        return RunAgain(effects, end, error, replica, partial(_place, history))
+        stores = {task.name: self._entries(task) for task in replica.tasks}
+        return RunAgain(effects, begin, end, error, stores, partial(_place, history))
 
 
 class RunAgain(NamedTuple):
-    """The effects of recorded messages with other code, up to ``end``. ``error``: of the task that failed
-    there."""
+    """The effects of recorded messages with other code, after ``begin`` and up to ``end``, and the stores
+    then. ``error``: of the task that failed there."""
 
     effects: Mapping[int, Effects]
+    begin: int
     end: int
     error: str | None
-    replica: Replica
+    stores: Stores
     place_of: Callable[[int], Place]
 
 

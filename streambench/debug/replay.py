@@ -14,13 +14,16 @@ from typing import Any, cast
 from streambench import imports
 from streambench.checkpoint.api import Checkpoint, Generation
 from streambench.checkpoint.memory import MemoryCheckpointManager
+from streambench.chooser.api import MessageChooser
 from streambench.config import Config
 from streambench.container.container import Container
+from streambench.container.inputs.partitions import chooser_of
 from streambench.container.observer import ContainerObserver, Given
 from streambench.container.tasks.task_instance import TaskInstance
 from streambench.container.timers import Windows
 from streambench.debug.attributes import set_attribute, user_values
 from streambench.debug.replayed_inputs import (
+    CountingChooser,
     ReplayChooser,
     ReplayClock,
     ReplaySystemFactory,
@@ -29,6 +32,7 @@ from streambench.debug.replayed_inputs import (
 )
 from streambench.debug.session import Session
 from streambench.errors import ConfigError, StreambenchError
+from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStreamPartition
 from streambench.planning.model import ContainerModel, JobModel, PlannedContainer, TaskModel
 from streambench.recording.header import TaskCode, factory_here
@@ -42,8 +46,9 @@ _OWN_SYSTEM = re.compile(r"systems\.[^.]+\.(samza\.(factory|landing.*|bounded)|(
 _OF_STREAM = re.compile(r"systems\.[^.]+\.streams\..+\.(samza\.(bounded|reset\.offset)|partitions)")
 _OF_STORE = re.compile(r"stores\.[^.]+\.(factory|rocksdb\..*|container\..*)")
 _OF_JOB = re.compile(
-    r"metrics\.reporter.*|task\.commit\.ms|task\.capture.*|task\.checkpoint\..*|task\.chooser.*"
+    r"metrics\.reporter.*|task\.commit\.ms|task\.capture.*|task\.checkpoint\..*"
 )
+_OF_CHOOSER = re.compile(r"task\.chooser.*")
 
 
 def open(
@@ -53,19 +58,21 @@ def open(
     recorded_source: bool = False,
     history: int | bool | None = None,
     at_end: bool = True,
+    recorded_order: bool = True,
 ) -> Session:
     """Open a recording: a session that stands before the failing message, else behind the last one.
 
     ``task``: the code to run, a class, a function, or ``file.py:Class``; else that of the recorded job, where
     it can be imported here. ``recorded_source``: run the source text in the recording instead; it is code
     like any other, to be run only if you trust who made the file. ``at_end``: False to stand at the begin.
+    ``recorded_order``: False to have the chooser of the configuration choose.
 
     Raises StreambenchError where the file is no recording, ConfigError where there is no code for it."""
     found = recording if isinstance(recording, Recording) else Recording.read(recording)
-    config = replay_config(found)
+    config = replay_config(found, recorded_order=recorded_order)
     factory = _task_of(found, config, task, recorded_source=recorded_source)
     session = Session(
-        _container(found, config, factory),
+        _container(found, config, factory, recorded_order=recorded_order),
         found.path.name if found.path is not None else found.job,
         history=history,
     )
@@ -78,12 +85,14 @@ def open(
     return session
 
 
-def replay_config(recording: Recording) -> Config:
-    """The configuration of a recorded job for a replay: systems and stores in memory, nothing reported."""
+def replay_config(recording: Recording, *, recorded_order: bool = True) -> Config:
+    """The configuration of a recorded job for a replay: systems and stores in memory, nothing reported, and
+    no chooser where messages come in their recorded order."""
     config = recording.config
     values: dict[str, Any] = {}
+    left_out = [_OWN_SYSTEM, _OF_STREAM, _OF_STORE, _OF_JOB, *([_OF_CHOOSER] if recorded_order else [])]
     for key in config:
-        if any(each.fullmatch(key) for each in (_OWN_SYSTEM, _OF_STREAM, _OF_STORE, _OF_JOB)):
+        if any(each.fullmatch(key) for each in left_out):
             values[key] = None
     values |= {f"systems.{system}.samza.factory": "memory" for system in config.names_below("systems.")}
     values |= {
@@ -94,8 +103,17 @@ def replay_config(recording: Recording) -> Config:
     return config.with_values(values | {"task.commit.ms": -1, "job.container.count": 1})
 
 
-def _container(recording: Recording, config: Config, factory: Any) -> Container:
+def _container(
+    recording: Recording, config: Config, factory: Any, *, recorded_order: bool
+) -> Container:
     clock = ReplayClock(recording)
+    systems = ReplaySystems(config, ReplaySystemFactory(recording))
+    chooser: MessageChooser = ReplayChooser(recording, clock)
+    if not recorded_order:
+        inputs = sorted({each.ssp.system_stream for each in recording.messages})
+        chooser = CountingChooser(
+            chooser_of(config, inputs, systems.metadata(inputs), systems, MetricsRegistry(), clock), clock
+        )
     tasks = tuple(
         TaskModel(each.name, tuple(map(SystemStreamPartition.parse, each.partitions)), each.number)
         for each in recording.tasks
@@ -104,12 +122,12 @@ def _container(recording: Recording, config: Config, factory: Any) -> Container:
         config,
         factory,
         planned=PlannedContainer(JobModel(recording.job, (ContainerModel(0, tasks),))),
-        systems=ReplaySystems(config, ReplaySystemFactory(recording)),
+        systems=systems,
         checkpoints=MemoryCheckpointManager(
             _checkpoints(recording), job=recording.job, last=Generation(1, {0: [each.name for each in tasks]})
         ),
         clock=clock,
-        chooser=ReplayChooser(recording, clock),
+        chooser=chooser,
         remember_choices=_REMEMBERED,
     )
     return container

@@ -83,6 +83,29 @@ class ReplayChooser(MessageChooser):
         return Explanation("as it was recorded", None if chosen is None else Candidate.of(chosen))
 
 
+class CountingChooser(MessageChooser):
+    """A chooser of a configuration, which goes its own way through recorded messages: windows and ends of
+    inputs stay after as many messages as they were recorded."""
+
+    def __init__(self, chooser: MessageChooser, clock: ReplayClock) -> None:
+        self._chooser = chooser
+        self._clock = clock
+        self.register, self.update = chooser.register, chooser.update  # type: ignore[method-assign]
+        self.start, self.stop = chooser.start, chooser.stop  # type: ignore[method-assign]
+        self.explain = chooser.explain  # type: ignore[method-assign]
+
+    def update(self, envelope: IncomingMessageEnvelope) -> None:
+        raise AssertionError("an attribute of the object stands in for it")
+
+    def choose(self) -> IncomingMessageEnvelope | None:
+        if self._clock.has_event:
+            return None
+        envelope = self._chooser.choose()
+        if envelope is not None:
+            self._clock.position += 1
+        return envelope
+
+
 class ReplayWindows:
     """The windows of a replay: repeats the events of the recording when their position is reached. Stands in
     for the ``Windows`` of a container, of which it calls tasks by."""

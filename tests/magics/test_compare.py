@@ -1,11 +1,18 @@
-"""``%stream crash``, and what else runs messages again to compare."""
+"""``%stream crash``, ``compare`` and ``shrink``."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from tests.magics.conftest import Shell
-from tests.magics.test_time import tally
+from tests.magics.test_time import CONFIG, TASK, tally
 
 __all__ = ["tally"]
+
+NEWER = TASK.replace("Tally", "Newer").replace("+ 1, ", '+ (2 if envelope.message == "c" else 1), ')
+FAILING = TASK.replace("Tally", "Failing").replace(
+    "    counts = ", '    if envelope.message == "c":\n        raise ValueError("no c")\n    counts = '
+)
 
 
 def test_crash_says_what_a_kill_would_do_here(tally: Shell) -> None:
@@ -42,3 +49,69 @@ def test_crash_inside_a_commit_needs_one_there(tally: Shell) -> None:
     inside = tally.run("%stream crash --inside-commit")
     assert inside.startswith("a kill -9 at 5, before the commit there is done")
     assert "mem.seen gets 5 messages twice" in inside
+
+
+def test_compare_runs_the_last_messages_through_two_tasks(tally: Shell) -> None:
+    tally.run(NEWER)
+    expected = [
+        "5 messages through Tally and Newer: 4 alike, 1 differs; first at 4: counts[c] n 1 -> 2",
+        "     4  mem.words.0@3  c",
+        "                     Tally  Newer",
+        "        -> mem.seen      5      5",
+        "state at the end, Tally -> Newer: 1 key differs",
+        "        counts[c]  n 1 -> 2",
+    ]
+    assert tally.run("%stream compare Tally Newer").splitlines() == expected
+    assert tally.run("%stream compare Newer").splitlines()[0] == expected[0].replace(
+        "Tally and", "Tally as it runs and"
+    )
+    assert tally.run("%stream compare Tally Newer --last 1").startswith(
+        "1 message through Tally and Newer: equal"
+    )
+    assert tally.run("%stream wait").startswith("Tally is paused: 5 messages processed")
+
+
+def test_compare_reads_a_stream_or_a_range_of_it(tally: Shell) -> None:
+    tally.run(NEWER)
+    shown = tally.run("%stream compare Tally Newer --over mem.words")
+    assert shown.startswith("6 messages through Tally and Newer: 5 alike, 1 differs; first at 4: counts[c]")
+    shown = tally.run("%stream compare Tally Newer --over mem.words.0@0..2")
+    assert shown.startswith("3 messages through Tally and Newer: equal")
+
+
+def test_compare_runs_a_task_with_two_configurations(tally: Shell) -> None:
+    tally.run(CONFIG.replace("tallied", "batched") + "task.consumer.batch.size=2\n")
+    shown = tally.run("%stream compare tallied batched --over mem.words")
+    assert shown.startswith("6 messages through tallied and batched: equal")
+
+
+def test_compare_shows_where_a_task_fails(tally: Shell) -> None:
+    tally.run(FAILING)
+    shown = tally.run("%stream compare Tally Failing").splitlines()
+    assert shown[0].endswith("3 alike, 1 differs; first at 4: Partition 0 failed at mem.words.0@3: "
+                             "ValueError: no c")  # fmt: skip
+    assert shown[3].split() == ["processed", "5", "3"]
+
+
+def test_compare_names_what_is_missing(tally: Shell) -> None:
+    assert "there is no task and no configuration Other; there is Tally" in tally.fails(
+        "%stream compare Tally Other"
+    )
+    assert "two versions, at most" in tally.fails("%stream compare Tally Tally Tally")
+    assert "give one of them" in tally.fails("%stream compare Tally Tally --last 3 --over mem.words")
+    assert "Newer" not in tally.completions("%stream compare T")
+    assert "Tally" in tally.completions("%stream compare T")
+
+
+def test_shrink_writes_the_fewest_messages_that_fail(tally: Shell) -> None:
+    tally.run(FAILING)
+    tally.run("%stream create Failing --config tallied")
+    tally.run("session = (get_ipython().magics_manager.registry['StreamMagics'].bench.job('Failing'))")
+    tally.run("session.start(); session.session.record('long.recording')")
+    tally.fails("%stream step 10")
+    shown = tally.run("%stream shrink long.recording").splitlines()
+    assert shown[-2:] == [
+        "1 message of 4 still fails alike: long.small.recording",
+        "        mem.words.0@3  c",
+    ]
+    assert Path("long.small.recording").is_file()

@@ -10,7 +10,7 @@ from tests.magics.conftest import Shell
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
-        ("%stream sh", ["show"]),
+        ("%stream sh", ["show", "shrink"]),
         ("%stream st", ["state", "step", "stop", "streams"]),
         ("found = %stream pe", ["peek"]),
         ("%stream create --task ", ["Count"]),
