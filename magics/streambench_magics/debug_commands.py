@@ -81,7 +81,7 @@ class DebugCommands(JobCommands):
             )
         if args.until is not None and not any(word.isdecimal() for word in args.what):
             number = session.latest
-        with self._running(job):
+        with self._travelling(job, session):
             try:
                 done = session.step(number, until=args.until)
             except ConditionError:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 from IPython.core.interactiveshell import InteractiveShell
 
 from streambench.debug.panel_state import static_view
+from streambench.debug.session import Session
 from streambench.errors import StreambenchError, TaskError
 from streambench.job.failure import user_frames
 from streambench_magics.commands import Parser
@@ -15,6 +16,7 @@ from streambench_magics.errors import MagicError, interrupted, task_failed
 from streambench_magics.jobs import Job, Workbench, telling
 from streambench_magics.panel import Panel, show, static
 from streambench_magics.status_messages import say
+from streambench_magics.travel_progress import show_travel_progress
 
 STOPPED = "stopped"
 """The note on the panel of a job that was stopped."""
@@ -62,6 +64,19 @@ class JobCommands:
             raise
         except KeyboardInterrupt as error:
             raise interrupted(self.shell, error, job.name, job.state) from None
+
+    @contextlib.contextmanager
+    def _travelling(self, job: Job, session: Session) -> Iterator[None]:
+        """As ``_running``, for what runs messages again."""
+        was_live, had_branch = session.live, session.branched
+        with self._running(job), show_travel_progress(session):
+            try:
+                yield
+            except KeyboardInterrupt:
+                dropped = "; its branch is dropped" if had_branch else ""
+                if not was_live:
+                    print(f"{job.name} is live again, at {session.position:,}{dropped}")
+                raise
 
 
 def name_and_number(

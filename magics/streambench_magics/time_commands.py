@@ -32,7 +32,7 @@ class TimeCommands(JobCommands):
         job, number = self._job_and_number(args.what, "back")
         session = seen_session(job)
         before = session.position
-        with self._running(job):
+        with self._travelling(job, session):
             if args.until is not None:
                 session.back_until(args.until)
             else:
@@ -49,7 +49,7 @@ class TimeCommands(JobCommands):
         job, number = self._job_and_number(args.what, "forward")
         session = seen_session(job)
         before = session.position
-        with self._running(job):
+        with self._travelling(job, session):
             if args.until is not None:
                 session.forward_until(args.until)
             else:
@@ -69,7 +69,7 @@ class TimeCommands(JobCommands):
                 f"'{where}' is neither a position (a number) nor a message (SSP@OFFSET, such as "
                 f"log.clicks.0@7); {PARSERS['goto'].usage_line()}"
             )
-        with self._running(job):
+        with self._travelling(job, session):
             session.goto(int(figures) if figures.isdecimal() else where)
         print_position(job, session)
 
@@ -86,7 +86,7 @@ class TimeCommands(JobCommands):
     def _adopt(self, args: Namespace) -> None:
         job = self.bench.job(args.name)
         session = seen_session(job)
-        with self._running(job):
+        with self._travelling(job, session):
             session.adopt()
         what_follows = (
             "the next commit shows its outputs and makes it durable"
@@ -126,7 +126,7 @@ class TimeCommands(JobCommands):
     def _swap_job(self, job: Job, args: Namespace) -> None:
         session = swappable_session(job)
         has_history = session.history is not None and not session.branched
-        with self._running(job):
+        with self._travelling(job, session):
             swap = session.swap(job.task, init=args.init, replay=args.replay if has_history else None)
         if swap.replayed:
             print(swap_text(swap))

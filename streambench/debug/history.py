@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from array import array
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
@@ -111,6 +111,8 @@ class History:
         self.trace = Trace()
         self.is_dropped = self.is_named = False
         self.reader: Reader | None = None
+        self.moving: Callable[[], tuple[int, int]] | None = None
+        """The position and the target of the last move of a replica, which may go on; for any thread."""
         self._inputs: RecordedInputs | None = None
         self._numbers: list[int] = []
         self._keyless: dict[SystemStream, int] = {}

@@ -66,14 +66,16 @@ class Past:
         block = self.history.block_at(position)
         if replica is not None and replica.position == position and self._is_current(replica):
             return
+        was_there = replica is not None
         may_go_on = replica is not None and replica.position <= position and self._is_current(replica)
         if replica is None or not may_go_on or (not self.branch and replica.block is not block):
             replica = self._begun(position)
         self._replica = None  # what fails in the middle of a message is no position
         try:
             self._advance(replica, position)
-        except BaseException:
-            self._go_back()
+        except Exception:
+            if was_there:
+                self._go_back()
             raise
         self._replica, self._position = replica, replica.position
 
@@ -101,7 +103,7 @@ class Past:
         target = min(before + n, self.history.latest)
         try:
             self.go_to(target)
-        except BaseException:
+        except Exception:
             reached = self._reached(before, target)
             self.go_to(reached)
             raise

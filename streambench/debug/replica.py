@@ -117,6 +117,7 @@ class Replica:
         """Process messages up to a position; how many. Raises what tasks raise."""
         self._context.take()
         before = self.position
+        self.history.moving = lambda: (self.position, position)
         self._repeat_events()
         while self.position < position:
             due = self._events[0].position if self._events else position

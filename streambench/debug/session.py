@@ -172,7 +172,7 @@ class Session(Stops):
         past = self._past
         if condition is None and not self._breakpoints.all:
             if past is not None and past.branch:
-                return self._drive(lambda: past.step(n))
+                return self._travel(lambda: past.step(n))
             self.goto(min(before + n, self.latest))
             return self.position - before
         listed = None if condition is None else self._breakpoints.add(condition, "message", is_listed=False)

@@ -118,7 +118,7 @@ class TimeTravel:
             past.go_to(to)
             self._past = past
 
-        self._drive(go)
+        self._travel(go)
         return self.position
 
     def back_until(self, condition: Conditional) -> int:
@@ -284,6 +284,15 @@ class TimeTravel:
 
     def _past_or_new(self) -> Past:
         return self._past or Past(self._living_history())
+
+    def _travel(self, what: Callable[[], _T]) -> _T:
+        """``_drive`` for a move in the past. An interrupt makes the session live: to go back to where it
+        stood would run the same code again."""
+        try:
+            return self._drive(what)
+        except KeyboardInterrupt:
+            self._past = None
+            raise
 
     def _moved(self) -> None:
         self._drive(lambda: None)

@@ -1,0 +1,82 @@
+"""Commands that run messages again: they say how far they are, and Ctrl-C ends them."""
+
+from __future__ import annotations
+
+import _thread
+import threading
+from typing import Any
+
+import pytest
+
+import streambench_magics.travel_progress as travel
+from streambench_magics.errors import Interrupted
+from tests.magics.conftest import Shell
+from tests.magics.test_time import CONFIG
+
+ENDLESS = """%%streamtask Tally
+def process(envelope, collector, coordinator, context):
+    counts = context.store("counts")
+    counts.put(envelope.message, (counts.get(envelope.message) or 0) + 1)
+    while endless:
+        noticed.set()
+"""
+
+
+@pytest.fixture
+def endless(ip_empty: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    """A shell with a job that has processed three words, and whose task does not end any more."""
+    monkeypatch.setattr(travel, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(travel, "_EVERY_S", 0.01)
+    ip_empty.names.update(endless=False, noticed=threading.Event(), printed=threading.Event())
+
+    def noticed_print(*words: str, **options: Any) -> None:
+        print(*words, **options)
+        ip_empty.names["printed"].set()
+
+    monkeypatch.setattr(travel, "print", noticed_print, raising=False)
+    ip_empty.run(ENDLESS)
+    ip_empty.run(CONFIG)
+    ip_empty.run("%stream streams create mem.words --partitions 1")
+    ip_empty.run('%stream send mem.words --from ["a", "b", "a"]')
+    ip_empty.run("%stream create Tally --config tallied")
+    ip_empty.run("%stream step 3")
+    return ip_empty
+
+
+def interrupt_later(shell: Shell) -> threading.Thread:
+    """Interrupt the main thread as the kernel does, once the task is at its message."""
+
+    def interrupt() -> None:
+        assert shell.names["noticed"].wait(30)
+        shell.names["printed"].clear()
+        assert shell.names["printed"].wait(30)
+        _thread.interrupt_main()
+
+    shell.names["endless"] = True
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    return thread
+
+
+def test_an_endless_way_back_says_how_far_it_is_and_can_be_interrupted(endless: Shell) -> None:
+    thread = interrupt_later(endless)
+    shown = endless.fails("%stream back")
+    thread.join()
+    assert isinstance(endless.error, Interrupted)
+    assert "Tally runs again what led there: at " in shown and "of 2 (interrupt the kernel to stop)" in shown
+    assert "interrupted: Tally is paused" in shown
+    endless.names["endless"] = False
+    assert endless.run("%stream live").startswith("Tally is live, at 3")
+    assert endless.run("%stream back").startswith("Tally is at 2 of 3")
+
+
+def test_an_interrupted_move_in_the_past_ends_live(endless: Shell) -> None:
+    endless.run("%stream back 2")
+    endless.names["noticed"].clear()
+    endless.run("%stream swap --replay 0")
+    thread = interrupt_later(endless)
+    shown = endless.fails("%stream forward")
+    thread.join()
+    assert "Tally is live again, at 3; its branch is dropped" in shown
+    endless.names["endless"] = False
+    assert endless.run("%stream back 2").startswith("Tally is at 1 of 3, in the past (")
