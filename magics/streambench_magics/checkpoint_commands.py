@@ -87,8 +87,13 @@ class CheckpointCommands(JobCommands):
         if args.what[2:]:
             raise MagicError(f"a job and a place, at most; {PARSERS['rewind'].usage_line()}")
         self._require_no_branch(job, "rewind")
-        with self._planned(job, args.what[-1], _unsaid):
-            pass  # what is no place is refused before anything is stopped
+        session = job.session
+        is_open = session is not None and (job.alive or session.can_resume)
+        with self._planned(job, args.what[-1], _unsaid if is_open else _warn) as rewind:
+            if not is_open:
+                self._apply(job, rewind)
+                return
+        # The place was checked before anything is stopped. Stopping commits, so it is planned again.
         was_alive = job.alive
         with self._running(job):
             job.pause()
@@ -97,9 +102,12 @@ class CheckpointCommands(JobCommands):
             self._close_panel(job.name, "stopped, and rewound")
             print(f"{job.name} is stopped, with everything committed")
         with self._planned(job, args.what[-1], _warn) as rewind:
-            for task, places in rewind.places().items():
-                print(f"{task}: goes on with {places}")
-            rewind.apply()
+            self._apply(job, rewind)
+
+    def _apply(self, job: Job, rewind: Rewind) -> None:
+        for task, places in rewind.places().items():
+            print(f"{task}: goes on with {places}")
+        rewind.apply()
         print(f"{job.name} goes on from there with its next step or run")
 
     @contextlib.contextmanager

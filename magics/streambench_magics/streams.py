@@ -10,7 +10,7 @@ import pyarrow as pa
 from streambench.chunk import Undecodable
 from streambench.config import Config
 from streambench.container.outputs.direct_writer import writing
-from streambench.errors import UnknownStreamError, described, no_partition, shortened
+from streambench.errors import SerdeError, UnknownStreamError, described, no_partition, shortened
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import (
     IncomingMessageEnvelope,
@@ -50,20 +50,34 @@ def send(
         serdes = StreamSerdes(config).for_stream(stream)
         plain = isinstance(systems.factory(stream.system), MemorySystemFactory)
         keep_key, keep_message = (plain or serde is not None for serde in serdes)
+        given = list(messages)
         with writing(systems, stream, partitions, _SOURCE, serdes) as writer:
-            writer.send(
-                OutgoingMessageEnvelope(
-                    stream,
-                    message if keep_message else _bytes(message),
-                    key if keep_key else _bytes(key),
-                    None,
-                    partition,
+            try:
+                writer.send(
+                    OutgoingMessageEnvelope(
+                        stream,
+                        message if keep_message else _bytes(message),
+                        key if keep_key else _bytes(key),
+                        None,
+                        partition,
+                    )
+                    for key, message in given
                 )
-                for key, message in messages
-            )
+            except (SerdeError, MagicError) as error:
+                if len(given) == 1 or writer.sent >= len(given):
+                    raise
+                raise _of_element(error, writer.sent, given) from error
     finally:
         systems.close()
     return writer.sent
+
+
+def _of_element(
+    error: SerdeError | MagicError, at: int, given: Sequence[tuple[Any, Any]]
+) -> SerdeError | MagicError:
+    """The error of one of several messages, with its place among them."""
+    before = f"; the {at:,} before it may have been sent" if at else ""
+    return type(error)(f"element [{at}] of {len(given):,}, {shortened(given[at][1])}: {error}{before}")
 
 
 def is_confirmed(config: Config, stream: SystemStream) -> bool:

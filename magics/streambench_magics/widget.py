@@ -15,8 +15,9 @@ _HERE = Path(__file__).parent
 class PanelWidget(anywidget.AnyWidget):
     """Shows what Python drew, and sends what was pressed as ``{"do": ...}``."""
 
-    _esm = _HERE / "panel.js"
-    _css = _HERE / "panel.css"
+    # Not as paths: anywidget would watch the files, and keep each widget for that for good.
+    _esm = (_HERE / "panel.js").read_text("utf-8")
+    _css = (_HERE / "panel.css").read_text("utf-8")
     html = traitlets.Unicode("").tag(sync=True)
     panel = traitlets.Unicode("").tag(sync=True)
     """Its own id: a view in the page does not know it otherwise."""

@@ -76,14 +76,15 @@ class Record:
             raise DamagedRecordError(
                 self.path, "is damaged: it is empty, cut off or no record of checkpoints"
             )
+        body = line[frame.end() : -2]
+        # First of all: where a byte is damaged, the version may be it.
+        if f"{crc32c.crc32c(body):08x}".encode() != frame[2]:
+            raise DamagedRecordError(self.path, "is damaged: its contents do not match their checksum")
         if int(frame[1]) != VERSION:
             raise CheckpointError(
                 f"{self.path} has version {int(frame[1])}; this streambench reads version {VERSION}: use "
                 "the one that wrote it"
             )
-        body = line[frame.end() : -2]
-        if f"{crc32c.crc32c(body):08x}".encode() != frame[2]:
-            raise DamagedRecordError(self.path, "is damaged: its contents do not match their checksum")
         return body
 
     def payload(self) -> bytes | None:

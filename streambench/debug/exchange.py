@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
 from streambench.container.tasks.task_instance import TaskInstance, check_task, task_object
+from streambench.container.timers import has_window
 from streambench.debug.attributes import attributes_of, set_attribute, set_user_values, user_values
+
+log = logging.getLogger(__name__)
+
+
+def warn_of_window(job: str, before: Any, now: Any) -> None:
+    """Warn where the code of now has a ``window()`` and that of before had none."""
+    if has_window(now) and not has_window(before):
+        log.warning(
+            "%s: window() of the new code is called from the next start on: the code of before had none", job
+        )
 
 
 def exchange(tasks: Sequence[TaskInstance], factory: Any, *, init: bool = False) -> None:

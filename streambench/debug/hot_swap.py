@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -10,16 +9,13 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from streambench.container.tasks.task_instance import TaskInstance, check_task
-from streambench.container.timers import has_window
 from streambench.debug.attributes import set_user_values, user_values
 from streambench.debug.differences import Difference, Place, differences
 from streambench.debug.effects import Effects
-from streambench.debug.exchange import exchange
+from streambench.debug.exchange import exchange, warn_of_window
 from streambench.debug.history import History
 from streambench.debug.time_travel import Stores, TimeTravel
 from streambench.errors import ContainerStateError, TaskError
-
-log = logging.getLogger(__name__)
 
 
 class Swap(Struct, frozen=True):
@@ -99,14 +95,9 @@ class HotSwap(TimeTravel):
     def _exchange(self, factory: Any, *, init: bool) -> None:
         container = self.container
         before = container.factory
-        had_window = has_window(before)
         objects = [(task.task, user_values(task.context)) for task in container.tasks]
         container.exchange(lambda: exchange(container.tasks, factory, init=init), factory)
-        if has_window(factory) and not had_window:
-            log.warning(
-                "%s: window() of the new code is called from the next start on: the code of before had none",
-                self.name,
-            )
+        warn_of_window(self.name, before, factory)
         self._former.append((before, objects if init else None))
         if self.history is not None:
             self.history.cut()

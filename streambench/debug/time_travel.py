@@ -14,6 +14,7 @@ from streambench.debug.crash import Crash, crash_at, crash_steps
 from streambench.debug.crash_report import Report
 from streambench.debug.effects import Effects, net
 from streambench.debug.events import Cause, Change, Output, Outputs, PositionDiff
+from streambench.debug.exchange import warn_of_window
 from streambench.debug.history import DEFAULT_MB, History
 from streambench.debug.moment import Moment
 from streambench.debug.past import Past, find_back, resume
@@ -144,7 +145,8 @@ class TimeTravel:
         if past is None:
             raise ContainerStateError("the session is live: there is no branch to adopt")
         before = self.container.factory
-        self._drive(past.adopt)
+        self._travel(past.adopt)
+        warn_of_window(self.name, before, self.container.factory)
         self._former.append((before, None))
         self._past = None
         self._moved()

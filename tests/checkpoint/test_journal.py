@@ -207,6 +207,15 @@ def test_a_record_in_the_place_of_another_is_found_out(job: Job) -> None:
         job.manager().read_last()
 
 
+def test_a_damaged_record_is_not_taken_for_one_of_a_later_version(job: Job) -> None:
+    job.started()
+    path = job.records()[0]
+    data = path.read_bytes().replace(b'"version":1,', b'"version":2,')
+    path.write_bytes(data.replace(b'"body":{', b'"body":['))
+    with pytest.raises(CheckpointError, match="is damaged: its contents do not match their checksum"):
+        job.manager().read_last()
+
+
 def test_a_record_of_a_later_version_is_not_guessed_at(job: Job) -> None:
     job.started()
     path = job.records()[0]

@@ -116,6 +116,27 @@ def test_a_window_that_the_code_of_before_had_not_is_announced(caplog: pytest.Lo
     session.stop()
 
 
+def test_a_window_of_an_adopted_branch_is_announced(caplog: pytest.LogCaptureFixture) -> None:
+    session, _ = session_of(WithoutWindow, words("aba"), EXACTLY_ONCE)
+    session.step(3)
+    session.goto(1)
+    session.swap(Counter, init=True)
+    session.adopt()
+    assert len([each for each in caplog.messages if "window() of the new code" in each]) == 1
+    session.stop()
+
+
+def test_outputs_that_an_adopted_branch_replaces_are_not_counted_as_sent() -> None:
+    session, bench = session_of(inputs=words("bbbbbb"), config=EXACTLY_ONCE)
+    session.step(6)
+    session.goto(2)
+    session.swap(Doubling)
+    session.adopt()
+    assert session.snapshot().counts["producers.sends"] == 2
+    session.stop()
+    assert len(bench.outputs()) == 2
+
+
 def test_replay_says_what_the_new_code_does_differently() -> None:
     session, _ = session_of(inputs=words("abcab"))
     session.step(5)

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streambench.errors import SerdeError
 from streambench_magics.errors import MagicError
 from streambench_magics.frames import rows_of
 from streambench_magics.streams import messages_in
@@ -173,3 +174,11 @@ def test_an_infinity_is_refused_by_json_and_named(ip: Shell) -> None:
     ip.run("%stream streams create log.fine")
     with pytest.raises(Exception, match=r"JSON has no inf \(at \['x'\]\)"):
         ip.run("%stream send log.fine --from frame")
+
+
+def test_an_element_that_cannot_be_sent_is_named(ip_empty: Shell) -> None:
+    ip_empty.run("%%streamconfig js\nsystems.js.samza.factory=memory\nsystems.js.samza.msg.serde=json")
+    ip_empty.run("%stream streams create js.in --partitions 1")
+    ip_empty.names["frame"] = pd.DataFrame({"w": ["a", "b"], "x": [1.0, math.inf]})
+    with pytest.raises(SerdeError, match=r"^element \[1\] of 2, \{'w': 'b', 'x': inf\}: cannot be sent"):
+        ip_empty.run("%stream send js.in --from frame")

@@ -130,8 +130,9 @@ class TransactionalOutbox(BaseOutbox):
 
     def drop_outputs(self) -> None:
         """Drop the outputs that wait for the commit."""
+        self.maintain()  # counts those that were not counted yet
         for producer in self._holding:
-            producer.take()
+            self._unflushed -= sum(map(len, producer.take()))
         self._pending, self._is_awaited = 0, False
         self.maintain()
 
