@@ -16,6 +16,7 @@ from streambench.debug.breakpoints import KINDS
 from streambench.debug.moment import NAMES
 from streambench_magics.compare_arguments import compare_commands
 from streambench_magics.errors import MagicError
+from streambench_magics.record_parsers import record_commands
 
 _WIDTH = 110
 _NAMES = ", ".join(NAMES)
@@ -450,6 +451,7 @@ def _parsers() -> dict[str, Parser]:
     )
 
     _time_commands(command)
+    record_commands(command)
     it = command(
         "deploy",
         "Run the job on Spark until it has caught up, from its last checkpoint. The one in this notebook is "

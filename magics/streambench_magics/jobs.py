@@ -149,16 +149,22 @@ class Job:
             again = self.session is not None
             if not self._inputs and not self.config.names("task.broadcast.inputs"):
                 raise MagicError(f"{self.name} has no inputs: %stream attach {self.name} SYSTEM.STREAM")
-            container = Container(self.config, self.task, remember_choices=CHOICES)
-            session = Session(container, self.name, namespace=self._namespace)
-            if self._former is not None:
-                session.take_over(self._former)
-            with show_restore_progress(session.container):
-                session.start()
+            session = self._new_session()
             session.on_change(self._changed)
             self.session = self._former = session
         self._changed()
         return again
+
+    def _new_session(self) -> Session:
+        """A started session over a new container."""
+        container = Container(self.config, self.task, remember_choices=CHOICES)
+        session = Session(container, self.name, namespace=self._namespace)
+        if self._former is not None:
+            session.take_over(self._former)
+            session.record_as(self._former)
+        with show_restore_progress(session.container):
+            session.start()
+        return session
 
     def marked(self) -> Session:
         """The session that breakpoints and watches are given to: that of now, else one from which the next
@@ -404,6 +410,23 @@ class Workbench:
         self.jobs[name] = job
         return job, old
 
+    def put(self, job: Job, replaces: Callable[[], None]) -> None:
+        """Add a job, or put it in the place of the one of its name, which is stopped."""
+        old = self.jobs.get(job.name)
+        if old is not None:
+            replaces()
+            old.stop()
+        self._last = job.name
+        self.jobs[job.name] = job
+
+    def task(self, name: str) -> Any:
+        """A task by name. Raises MagicError."""
+        found = self._known(name)
+        if found is None:
+            known = f"; there is {', '.join(self.tasks)}" if self.tasks else ""
+            raise MagicError(f"there is no task {name}{known}: write one with %%streamtask {name}")
+        return found
+
     def config(self, name: str | None) -> Config:
         """A configuration by name: of ``%%streamconfig``, a variable, or a properties file. None: the default
         one. Raises MagicError."""
@@ -459,9 +482,7 @@ class Workbench:
             task = name if self._known(name) is not None or found.text("task.class") is None else None
         if task is None:
             return Job(name, found, lambda: None, found.required("task.class"), self.namespace)
-        if self._known(task) is None:
-            known = f"; there is {', '.join(self.tasks)}" if self.tasks else ""
-            raise MagicError(f"there is no task {task}{known}: write one with %%streamtask {task}")
+        self.task(task)
         return Job(name, found, lambda: self._known(task), task, self.namespace)
 
     def _known(self, task: str) -> Any:

@@ -33,6 +33,7 @@ from streambench_magics.export import export
 from streambench_magics.job_commands import STOPPED, name_and_number
 from streambench_magics.jobs import Job, Workbench, parsed_config
 from streambench_magics.panel import Panel, show, static
+from streambench_magics.record_commands import RecordCommands
 from streambench_magics.status_messages import print_ignored, print_stop, say_if_busy, status_line
 from streambench_magics.stream_commands import StreamCommands
 from streambench_magics.tables import Records
@@ -47,7 +48,7 @@ _HERE = ("log", "memory", "file")
 
 @magics_class
 class StreamMagics(
-    CheckpointCommands, StreamCommands, DebugCommands, TimeCommands, CompareCommands, Magics
+    CheckpointCommands, StreamCommands, DebugCommands, TimeCommands, CompareCommands, RecordCommands, Magics
 ):
     """The magics of one IPython shell, and the workbench that they work on."""
 

@@ -19,6 +19,7 @@ HELP = {
     "send": "Send messages to a stream.",
     "peek": "Show messages of a stream.",
     "checkpoints": "Show how far the tasks of a job have come, and go back.",
+    "replay": "Run the messages of a recording, or of a failure, again.",
     "keys": "List the keys of a configuration.",
     "metrics": "List the metrics that every job has.",
     "doctor": "Look for what streambench needs on this machine.",

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -69,6 +70,9 @@ def run(
     watch: Annotated[
         bool, typer.Option("--watch", help="Step it and look inside on the whole terminal; ? lists the keys.")
     ] = False,
+    capture: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where a failure writes its capture.")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Run a job on this machine, until Ctrl-C or as the options say.
@@ -102,6 +106,8 @@ def run(
     from streambench.job.run import run as run_job
 
     settings = read_job(job, config)
+    if capture is not None:
+        settings = settings.with_values({"task.capture": "on", "task.capture.path": capture.absolute()})
     if messages is not None and not (quiet or json or watch):
         print(
             f"it stops after {counted(messages, 'message')}, and waits for them if need be (Ctrl-C ends it)",

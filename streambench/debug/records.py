@@ -58,6 +58,10 @@ class Records(HotSwap):
         """Note that the session replays a recording: none of its outputs leaves it."""
         self.recording, self._holds_all = recording, True
 
+    def record_as(self, former: Records) -> None:
+        """Record what was asked for of a former session of the same job, which was not started."""
+        self._to_record = former._to_record
+
     @property
     def recorded_to(self) -> Path | None:
         """The file that is being recorded to; None where nothing is, or not yet."""

@@ -57,6 +57,7 @@ def open(
     *,
     recorded_source: bool = False,
     history: int | bool | None = None,
+    namespace: Mapping[str, Any] | None = None,
     at_end: bool = True,
     recorded_order: bool = True,
 ) -> Session:
@@ -65,7 +66,8 @@ def open(
     ``task``: the code to run, a class, a function, or ``file.py:Class``; else that of the recorded job, where
     it can be imported here. ``recorded_source``: run the source text in the recording instead; it is code
     like any other, to be run only if you trust who made the file. ``at_end``: False to stand at the begin.
-    ``recorded_order``: False to have the chooser of the configuration choose.
+    ``history``, ``namespace``: see Session. ``recorded_order``: False to have the chooser of the
+    configuration choose.
 
     Raises StreambenchError where the file is no recording, ConfigError where there is no code for it."""
     found = recording if isinstance(recording, Recording) else Recording.read(recording)
@@ -75,6 +77,7 @@ def open(
         _container(found, config, factory, recorded_order=recorded_order),
         found.path.name if found.path is not None else found.job,
         history=history,
+        namespace=namespace,
     )
     session.replays(found)
     _start(session, found)

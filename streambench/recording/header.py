@@ -28,7 +28,7 @@ Kind = Literal["recording", "capture"]
 
 class TaskCode(Struct, frozen=True, kw_only=True):
     """The code of the tasks. ``reference``: where it can be imported from. ``file``: the file that it stood
-    in; empty for a cell of a notebook. ``source``: the text of that file, or of the class or function."""
+    in; empty for a cell of a notebook. ``source``: the text of that file or cell."""
 
     name: str
     reference: str
@@ -101,14 +101,21 @@ def code_of(factory: Any) -> TaskCode:
     name = getattr(code, "__qualname__", type(code).__qualname__)
     module = getattr(code, "__module__", "") or ""
     file = getattr(sys.modules.get(module), "__file__", None) or ""
-    try:
-        source = "".join(linecache.getlines(file)) if file else inspect.getsource(code)
-    except (OSError, TypeError):
-        source = ""
+    source = "".join(linecache.getlines(file or _cell_of(code)))
     return TaskCode(
         name=name, reference=f"{module}:{name}", file=file,
         source=redacted(source[:_LARGEST_SOURCE]),
     )  # fmt: skip
+
+
+def _cell_of(code: Any) -> str:
+    """The name under which the cell of a notebook was compiled that defines a task; empty where it is not
+    known."""
+    for name in ("process", "process_batch"):
+        function = inspect.unwrap(getattr(code, name, code))
+        if hasattr(function, "__code__"):
+            return str(function.__code__.co_filename)
+    return ""
 
 
 def read(values: Mapping[str, Any]) -> Header:

@@ -1,0 +1,96 @@
+"""The sub-commands of ``%stream`` that record a job, and open recordings as jobs."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from streambench.debug.replay import open as open_recording
+from streambench.debug.replay_summary import summary_lines
+from streambench.debug.session import Session
+from streambench.recording import Recording
+from streambench_magics.commands import PARSERS
+from streambench_magics.errors import MagicError
+from streambench_magics.job_commands import JobCommands
+from streambench_magics.jobs import Job
+
+_NAME = "replay"
+
+
+class ReplayJob(Job):
+    """A job that is the replay of a recording. Started again, it is opened again."""
+
+    def __init__(
+        self, name: str, open_again: Callable[[Any], Session], find_task: Callable[[], Any], task_name: str,
+        namespace: Mapping[str, Any],
+    ) -> None:  # fmt: skip
+        self._open_again = open_again
+        session = open_again(find_task())
+        super().__init__(
+            name, session.container.config, lambda: find_task() or session.container.factory, task_name,
+            namespace,
+        )  # fmt: skip
+        session.name = name
+        session.on_change(self._changed)
+        self.session = self._former = session
+
+    def check(self) -> None:
+        """Nothing to check: it is open."""
+
+    def set_inputs(self, inputs: list[str]) -> bool:
+        raise MagicError(f"{self.name} is a replay: it reads what was recorded")
+
+    def _new_session(self) -> Session:
+        session = self._open_again(self.task)
+        session.name = self.name
+        return session
+
+
+class RecordCommands(JobCommands):
+    """Methods of the magics, one per sub-command."""
+
+    def _record(self, args: Namespace) -> None:
+        *names, file = args.what
+        if len(names) > 1:
+            raise MagicError(f"one job, and one file; {PARSERS['record'].usage_line()}")
+        job = self.bench.job(names[0] if names else None)
+        session = job.marked()
+        session.record(file)
+        print(
+            f"{job.name} is recorded to {file} until it stops"
+            if session.recorded_to is not None
+            else f"{job.name} is recorded to {file} from its start on"
+            if session.state == "new"
+            else f"{job.name} is recorded to {file} from its next commit on: %stream commit begins it now"
+        )
+
+    def _replay(self, args: Namespace) -> None:
+        recording = Recording.read(args.file)
+        if args.to_test is not None:
+            print(f"written: {recording.to_test(args.to_test)}")
+            return
+        code = recording.header.task
+        wanted = args.task or (code.name if code.name in self.bench.tasks else None)
+
+        def find_task() -> Any:
+            if wanted is None:
+                return None
+            return wanted if ".py:" in wanted else self.bench.task(wanted)
+
+        def open_again(task: Any) -> Session:
+            return open_recording(
+                recording, task, recorded_source=args.recorded_source and task is None,
+                namespace=self.shell.user_ns,
+            )  # fmt: skip
+
+        name = args.name or _NAME
+        job = ReplayJob(name, open_again, find_task, wanted or code.name, self.shell.user_ns)
+        self.bench.put(job, lambda: self._close_panel(name, "closed to open another recording"))
+        print("\n".join(summary_lines(recording)))
+        assert job.session is not None
+        held = job.session.container.held
+        if held is not None:
+            print(f"{name} stands before it, at {job.session.position:,}: %stream step runs it")
+        else:
+            print(f"{name} stands at {job.session.position:,}: %stream back leads into it")

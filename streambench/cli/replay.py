@@ -1,0 +1,101 @@
+"""``streambench replay``: the messages of a recording or a capture, run again."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streambench.cli.output import say
+from streambench.errors import TaskError
+
+if TYPE_CHECKING:
+    from streambench.debug.session import Session
+
+_LAST = 3
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(name="replay")(replay)
+
+
+def replay(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A recording or a capture.", show_default=False)
+    ],
+    task: Annotated[
+        str | None, typer.Option(metavar="FILE.py:CLASS", help="Run this code instead of the recorded job's.")
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(metavar="COND", help="Stop before the message for which this holds: \"key == 'a'\"."),
+    ] = None,
+    to_test: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a pytest file that runs the recording.")
+    ] = None,
+    recorded_source: Annotated[
+        bool,
+        typer.Option("--recorded-source", help="Run the source text in the recording, if you trust it."),
+    ] = False,
+) -> None:
+    """Run the messages of a recording again, in their order, and say how it ends.
+
+    A container that fails writes a capture, which its error names; %stream record FILE in a notebook makes a
+    recording. All streams, stores and checkpoints of a replay are in memory: nothing leaves it. It exits with
+    1 where the task fails, so that a mended task can be tried with --task until it does not. In a notebook
+    "%stream replay FILE" opens the same file, to be stepped.
+
+    Examples:
+
+        streambench replay streams/_jobs/late-1/captures/1-c0.capture
+
+        streambench replay 1-c0.capture --task late.py:Late
+
+        streambench replay 1-c0.capture --to-test tests/test_late.py
+    """
+    from streambench.debug.replay import open as open_recording
+    from streambench.debug.replay_summary import summary_lines
+    from streambench.recording import Recording
+
+    recording = Recording.read(file)
+    say("\n".join(summary_lines(recording)))
+    if to_test is not None:
+        say(
+            f"written: {recording.to_test(to_test)}, with its messages in {to_test.with_suffix('.recording')}"
+        )
+        return
+    session = open_recording(recording, task, recorded_source=recorded_source, at_end=False)
+    try:
+        session.step(max(1, len(recording)), until=until)
+        if until is None:
+            session.run("caught-up")
+            session.wait()
+    except TaskError:
+        _print_last(session)
+        print(f"it fails after {session.position:,} of {len(recording):,} messages", file=sys.stderr)
+        raise
+    _print_last(session)
+    stands = session.container.held
+    if until is not None and stands is None:
+        print(f"error: {until} held at none of the messages", file=sys.stderr)
+        raise typer.Exit(1)
+    if stands is not None:
+        say(f"before {session.position + 1:,}: {stands.ssp}@{stands.offset}  {stands.message}")
+    else:
+        ended = "" if recording.failure is None else ", and it no longer fails"
+        say(f"{session.position:,} of {len(recording):,} messages processed{ended}")
+    session.abandon()
+
+
+def _print_last(session: Session) -> None:
+    """Print the effects of the last messages."""
+    from streambench.debug.effect_lines import effect_lines
+    from streambench.serde.plain import printable
+
+    position = session.position
+    for effects in session.effects(max(0, position - _LAST)):
+        message = session.history.message_at(effects.position) if session.history is not None else None
+        where = "" if message is None else f"{message.ssp}@{message.offset}  key {printable(message.key)}"
+        say("\n".join([f"{effects.position:,}  {where}", *effect_lines(effects, printable)]))

@@ -1,0 +1,27 @@
+"""A recording in a few lines: what it holds, how it ended, and what it lacks."""
+
+from __future__ import annotations
+
+from streambench.debug.view import counted
+from streambench.recording.recording import Recording
+
+
+def summary_lines(recording: Recording) -> list[str]:
+    """The job and the number of messages, the failure, and the notes."""
+    failure = recording.failure
+    begin = f"{counted(len(recording), 'message')} of {recording.job}"
+    if failure is None:
+        lines = [f"{begin}, recorded without a failure"]
+    elif failure.ssp is None:
+        lines = [f"{begin}; behind the last one it failed", f"  {_plain(failure.text)}"]
+    else:
+        lines = [
+            f"{begin}; at the last one, {failure.ssp}@{failure.offset}, it failed",
+            f"  {_plain(failure.text)}",
+        ]
+    return [*lines, *(f"  note: {note}" for note in recording.notes)]
+
+
+def _plain(text: str) -> str:
+    """The text of a failure without the name of its capture."""
+    return text.partition("; captured: ")[0]

@@ -1,0 +1,93 @@
+"""``streambench replay``, and the captures of ``streambench run``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from streambench.recording import Recording
+from tests.job.project import Project
+
+TASK = """
+import streambench as sb
+
+class Ratio(sb.StreamTask):
+    def init(self, context):
+        self.store = context.store("n")
+
+    def process(self, envelope, collector, coordinator):
+        self.store.put("all", (self.store.get("all") or 0) + 1)
+        collector.send("log.out", envelope.message["n"] / envelope.message["of"])
+"""
+JOB = """
+task.class=ratio.py:Ratio
+task.inputs=log.numbers
+systems.log.samza.factory=log
+systems.log.path=log
+systems.log.samza.msg.serde=json
+systems.log.samza.offset.default=oldest
+stores.n.factory=memory
+stores.n.key.serde=string
+stores.n.msg.serde=integer
+systems.k.samza.factory=kafka
+systems.k.bootstrap.servers=h:1
+systems.k.sasl.plain.password=hunter2-secret
+"""
+MESSAGES = "".join(f'{{"n": {n}, "of": {of}}}\n' for n, of in ((1, 2), (3, 4), (5, 0)))
+
+
+@pytest.fixture
+def broken(project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Project:
+    """A job that fails at its third message."""
+    monkeypatch.chdir(project.directory)
+    Path("ratio.py").write_text(TASK)
+    Path("ratio.properties").write_text(JOB)
+    project.ok("streams", "create", "log.numbers", "-c", "ratio.properties")
+    project.ok("send", "log.numbers", "-c", "ratio.properties", stdin=MESSAGES)
+    return project
+
+
+def captured(project: Project, *options: str) -> str:
+    error = project.fails("run", "ratio.properties", "--until", "caught-up", "-q", *options)
+    found = re.search(r"captured: streambench replay (\S+)", error)
+    assert found is not None, error
+    return found[1]
+
+
+def test_a_failure_is_replayed_mended_and_made_a_test(
+    broken: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = captured(broken)
+    assert "ZeroDivisionError" in broken.fails("replay", path)
+    assert 'ratio.py", line 10' in broken.run("replay", path).stderr
+    Path("mended.py").write_text(TASK.replace('/ envelope.message["of"]', '/ (envelope.message["of"] or 1)'))
+    assert "3 of 3 messages processed, and it no longer fails" in broken.ok(
+        "replay", path, "--task", "mended.py:Ratio"
+    )
+    assert "written: test_ratio.py" in broken.ok("replay", path, "--to-test", "test_ratio.py")
+    assert "ratio.py:Ratio" in Path("test_ratio.py").read_text()
+
+
+def test_a_replay_stops_where_a_condition_holds(broken: Project) -> None:
+    path = captured(broken)
+    shown = broken.ok("replay", path, "--until", "message['n'] == 3")
+    assert "before 2: log.numbers.0@1" in shown
+    Path("mended.py").write_text(TASK.replace('/ envelope.message["of"]', ""))
+    mended = ("--task", "mended.py:Ratio")
+    assert "held at none" in broken.fails("replay", path, "--until", "message['n'] == 7", *mended)
+
+
+def test_a_capture_goes_where_the_command_says(broken: Project) -> None:
+    assert captured(broken, "--capture", "there") == "there/ratio-1/1-c0.capture"
+    assert Path("there/ratio-1/1-c0.capture").is_file()
+
+
+def test_no_secret_stands_in_what_a_failure_leaves(broken: Project) -> None:
+    path = captured(broken)
+    recording = Recording.read(path)
+    assert b"hunter2-secret" not in Path(path).read_bytes()
+    assert "hunter2-secret" not in f"{recording.header} {recording._rows}"
+    broken.ok("replay", path, "--to-test", "test_ratio.py")
+    assert b"hunter2-secret" not in Path("test_ratio.recording").read_bytes()

@@ -1,0 +1,92 @@
+"""``%stream record`` and ``%stream replay``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from streambench.recording import Recording
+from tests.magics.conftest import CONFIG, TASK, Shell
+
+MENDED = """%%streamtask Count
+import streambench as sb
+
+class Count(sb.StreamTask):
+    def init(self, context):
+        self.seen = []
+
+    def process(self, envelope, collector, coordinator):
+        self.seen.append(envelope.message)
+"""
+
+
+@pytest.fixture
+def counting(ip_empty: Shell) -> Shell:
+    """A shell with the task ``Count`` and one empty partition."""
+    ip_empty.run(CONFIG)
+    ip_empty.run(TASK)
+    ip_empty.run("%stream streams create mem.clicks")
+    return ip_empty
+
+
+def send(shell: Shell, *messages: str) -> None:
+    for message in messages:
+        shell.run(f"%stream send mem.clicks {message}")
+
+
+def recorded(counting: Shell, *messages: str, path: str = "count.recording") -> None:
+    counting.run("%stream create job --task Count --config inputs")
+    counting.run(f"%stream record job {path}")
+    send(counting, *messages)
+
+
+def test_a_failure_is_recorded_opened_mended_and_gone_on_with(counting: Shell) -> None:
+    recorded(counting, "one", "two", "bad")
+    counting.fails("%stream step job 9")
+    counting.run("%stream stop job")
+    shown = counting.run("%stream replay count.recording")
+    assert shown.splitlines()[0] == "3 messages of job-1; at the last one, mem.clicks.0@2, it failed"
+    assert "cannot count this" in shown
+    assert shown.splitlines()[-1] == "replay stands before it, at 2: %stream step runs it"
+    counting.run("handle = %stream job replay")
+    assert counting.names["handle"].session.message.message == "bad"
+    counting.fails("%stream step replay")
+    counting.run(MENDED)
+    counting.run("%stream step replay")
+    assert counting.names["handle"].session.position == 3
+    counting.run("%stream back replay 2")
+    assert counting.names["handle"].session.position == 1
+
+
+def test_a_recording_begins_with_the_next_commit_where_messages_wait_for_it(counting: Shell) -> None:
+    counting.run("%stream create job --task Count --config inputs")
+    send(counting, "one", "two", "three")
+    counting.run("%stream step job 2")
+    assert "next commit" in counting.run("%stream record job late.recording")
+    counting.run("%stream commit job")
+    counting.run("%stream step job")
+    counting.run("%stream stop job")
+    assert [each.message for each in Recording.read("late.recording")] == ["three"]
+
+
+def test_a_recording_becomes_a_test(counting: Shell) -> None:
+    recorded(counting, "one", "bad")
+    counting.fails("%stream step job 9")
+    counting.run("%stream stop job")
+    assert counting.run("%stream replay count.recording --to-test test_count.py") == "written: test_count.py"
+    text = Path("test_count.py").read_text()
+    assert "class Count(sb.StreamTask):" in text
+    assert re.search(r"debug\.open\(RECORDING, task=Count\)", text)
+    compile(text, "test_count.py", "exec")
+
+
+def test_a_replay_has_no_other_inputs(counting: Shell) -> None:
+    recorded(counting, "one")
+    counting.run("%stream step job")
+    counting.run("%stream stop job")
+    counting.run("%stream replay count.recording again")
+    assert "reads what was recorded" in counting.fails("%stream attach again mem.clicks2")
+    Path("other.txt").write_text("hello")
+    assert "is no recording" in counting.fails("%stream replay other.txt")
