@@ -1,0 +1,167 @@
+"""Staged writes: what several processes wrote is appended once, whatever happens in between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streambench.errors import MessageTooLargeError, StreamSystemError
+from streambench.system.log import open_log
+from streambench.system.log.partition import Partition
+from streambench.system.log.staging import STAGED, StagedFile, StagedWrite
+from streambench.system.log.streams import Log
+
+Numbers = Sequence[int]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    with open_log(tmp_path, batch_messages=3) as log:
+        log.create("out", 2)
+        yield log
+
+
+def stage(write: StagedWrite, step: int, numbers: Numbers) -> list[StagedFile]:
+    """Stage numbers as one task does: even ones for partition 0, odd ones for partition 1."""
+    files = write.stage(step)
+    for number in numbers:
+        row = {"key": None, "message": b"%d" % number, "timestamp": None, "headers": None}
+        files.write(number % 2, pa.RecordBatch.from_pylist([row], schema=STAGED))
+    return files.close()
+
+
+def read(log: Log, stream: str = "out") -> list[int]:
+    """The numbers of the stream, in the order of each partition."""
+    found = []
+    for number in range(log.stream(stream).partitions):
+        for batch in log.partition(stream, number).read(0, 1 << 30):
+            found += [int(value) for value in batch.column(3).to_pylist()]
+    return found
+
+
+def staged_files(log: Log) -> list[str]:
+    return [str(path.relative_to(log.path)) for path in log.path.glob(".staging/**/*") if path.is_file()]
+
+
+def test_staged_messages_are_seen_once_the_step_is_committed(log: Log) -> None:
+    write = StagedWrite(log, "out", "query")
+    files = [*stage(write, 0, range(10)), *stage(write, 0, [10, 12])]
+    stage(write, 0, [99])  # an attempt that did not succeed
+    assert read(log) == []
+    assert write.commit(0, files)
+    assert read(log) == [0, 2, 4, 6, 8, 10, 12, 1, 3, 5, 7, 9]
+    assert staged_files(log) == [".staging/out/query/done.json"]
+    assert log.streams() == ["out"]
+
+
+def test_a_step_that_is_repeated_is_not_appended_again(log: Log) -> None:
+    write = StagedWrite(log, "out", "query")
+    for step in (3, 4):
+        assert write.commit(step, stage(write, step, [step]))
+    assert not write.commit(4, stage(write, 4, [4, 5, 6]))
+    assert not write.commit(3, stage(write, 3, [1]))
+    assert read(log) == [4, 3]
+    assert (write.last(), staged_files(log)) == (4, [".staging/out/query/done.json"])
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+def crash_at(monkeypatch: pytest.MonkeyPatch, count: int, *, after: bool) -> None:
+    """Have the process end before or after its append number ``count``."""
+    append, calls = Partition.append_columns, iter(range(1000))
+
+    def counted(self: Partition, *arguments: Any, **named: Any) -> Any:
+        last = next(calls) == count
+        if last and not after:
+            raise Crash
+        found = append(self, *arguments, **named)
+        if last:
+            raise Crash
+        return found
+
+    monkeypatch.setattr(Partition, "append_columns", counted)
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("count", range(5))
+def test_a_commit_goes_on_where_it_died(
+    log: Log, monkeypatch: pytest.MonkeyPatch, count: int, after: bool
+) -> None:
+    write = StagedWrite(log, "out", "query")
+    files = stage(write, 7, range(12))
+    with monkeypatch.context() as patched, pytest.raises(Crash):
+        crash_at(patched, count, after=after)
+        write.commit(7, files)
+        raise Crash  # the last of all appends is number 3
+    write.discard(7)  # as Spark does when a commit has failed
+    with open_log(log.path, batch_messages=3) as restarted:
+        again = StagedWrite(restarted, "out", "query")
+        # Spark stages the step once more, and may deal the rows out otherwise.
+        again.commit(7, [*stage(again, 7, range(11, 5, -1)), *stage(again, 7, range(6))])
+        assert read(restarted) == [0, 2, 4, 6, 8, 10, 1, 3, 5, 7, 9, 11]
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(st.tuples(st.lists(st.integers(0, 99), max_size=8), st.integers(0, 6)), max_size=5), st.data()
+)
+def test_every_step_is_there_once_after_any_crashes(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[list[int], int]], data: st.DataObject
+) -> None:
+    with (
+        open_log(tmp_path_factory.mktemp("log"), batch_messages=2) as log,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        log.create("out", 2)
+        for step, (numbers, crash) in enumerate(steps):
+            write = StagedWrite(log, "out", "query")
+            with patch.context() as patched:
+                crash_at(patched, crash, after=data.draw(st.booleans()))
+                with suppress(Crash):
+                    write.commit(step, stage(write, step, numbers))
+            write = StagedWrite(log, "out", "query")
+            write.commit(step, stage(write, step, sorted(numbers)))
+        assert sorted(read(log)) == sorted(number for numbers, _ in steps for number in numbers)
+
+
+def test_a_write_without_a_name_leaves_nothing(log: Log) -> None:
+    write = StagedWrite(log, "out", "unnamed", once=False)
+    write.commit(0, stage(write, 0, range(4)))
+    assert (read(log), staged_files(log)) == ([0, 2, 1, 3], [])
+
+
+def test_what_is_discarded_is_gone(log: Log) -> None:
+    write = StagedWrite(log, "out", "query")
+    stage(write, 0, [1])
+    write.discard(0)
+    assert staged_files(log) == []
+    assert write.commit(0, stage(write, 0, [2]))
+    assert read(log) == [2]
+
+
+def test_files_on_another_machine_are_missed_before_anything_is_written(log: Log) -> None:
+    write = StagedWrite(log, "out", "query")
+    files = [*stage(write, 0, [1]), StagedFile(0, "0/elsewhere/0.arrow", 5)]
+    with pytest.raises(StreamSystemError, match=r"elsewhere/0.arrow is not there: all processes .* share"):
+        write.commit(0, files)
+    assert read(log) == []
+
+
+def test_a_message_that_is_too_large_is_refused_where_it_is_staged(tmp_path: Path) -> None:
+    with open_log(tmp_path, max_message_bytes=10) as log:
+        log.create("out", 1)
+        files = StagedWrite(log, "out", "query").stage(0)
+        row = {"key": b"key", "message": b"12345678", "timestamp": None, "headers": None}
+        with pytest.raises(
+            MessageTooLargeError, match=r"log.out.0: a message of 11 bytes .*max.message.bytes=10"
+        ):
+            files.write(0, pa.RecordBatch.from_pylist([row], schema=STAGED))
