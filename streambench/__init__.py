@@ -134,11 +134,13 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _LATER:
         return getattr(importlib.import_module(_LATER[name]), name)
+    if name == "spark":
+        return importlib.import_module("streambench.spark")
     raise AttributeError(f"module 'streambench' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})
+    return sorted({*globals(), *_LATER, "spark"})
 
 
 def load_ipython_extension(ipython: Any) -> None:

@@ -1,6 +1,6 @@
 """A job on Apache Spark: the same container, inside Spark tasks; and its streams as DataFrames."""
 
-from streambench.spark.dataframes import read, register
+from streambench.spark.dataframes import read, read_store, register
 from streambench.spark.deployment import deploy
 from streambench.spark.result import (
     DeployedContainer,
@@ -20,5 +20,6 @@ __all__ = [
     "JobRunningError",
     "deploy",
     "read",
+    "read_store",
     "register",
 ]

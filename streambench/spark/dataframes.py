@@ -19,9 +19,7 @@ _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 def register(spark: SparkSession | None = None) -> SparkSession:
     """Make ``format("streambench")`` known to a session, the active one if none is given, and return it.
 
-    Conditions on ``partition`` and ``offset`` are pushed down, which Spark has to be allowed
-    (``spark.sql.python.filterPushdown.enabled``). Raises MissingExtraError, and StreambenchError where there
-    is no session."""
+    Raises MissingExtraError, and StreambenchError where there is no session."""
     require()
     from streambench.spark.source.data_source import StreamDataSource
 
@@ -31,7 +29,6 @@ def register(spark: SparkSession | None = None) -> SparkSession:
             "there is no active Spark session: make one (SparkSession.builder.getOrCreate()) and give it"
         )
     session.dataSource.register(StreamDataSource)
-    session.conf.set(_PUSHDOWN, "true")
     return session
 
 
@@ -48,10 +45,35 @@ def read(
     ``config``: a Config, a mapping, or the path of a properties file. ``schema``: fields of the messages
     instead of the columns that every message has. ``options``: those of the format, ``start="oldest"``. The
     end is looked up when the DataFrame is first used. Raises ConfigError and what ``register`` raises."""
+    return _load(spark, config, schema, stream=stream, **options)
+
+
+def read_store(
+    config: Config | Mapping[str, Any] | str | Path,
+    store: str,
+    spark: SparkSession | None = None,
+    *,
+    schema: str | None = None,
+) -> DataFrame:
+    """A store of a job as a DataFrame, as of the job's last checkpoints: task, key and value.
+
+    ``schema``: of these three those that are wanted, with other types, and fields of the values. Raises what
+    ``read`` raises."""
+    return _load(spark, config, schema, store=store)
+
+
+def _load(
+    spark: SparkSession | None,
+    config: Config | Mapping[str, Any] | str | Path,
+    schema: str | None,
+    **options: Any,
+) -> DataFrame:
     from streambench.spark.source.options import as_options
 
     session = register(spark)
-    reader = session.read.format("streambench").options(**as_options(Config.of(config)), stream=stream)
+    if str(options.get("pushdown", "")).lower() == "true":
+        session.conf.set(_PUSHDOWN, "true")
+    reader = session.read.format("streambench").options(**as_options(Config.of(config)))
     if schema is not None:
         reader = reader.schema(schema)
     return reader.options(**options).load()

@@ -15,8 +15,9 @@ import pytest
 from streambench import OutgoingMessageEnvelope, StreamTask, SystemStream
 from streambench.config import Config
 from streambench.model import SystemStreamPartition
-from streambench.spark import deploy
+from streambench.spark import deploy, register
 from streambench.spark.session import lease
+from streambench.spark.source.options import as_options
 from tests.spark.conftest import Job
 
 
@@ -93,3 +94,26 @@ def test_with_exactly_once_nothing_is_there_twice_either_when_an_executor_is_kil
         list(range(0, 400, 2)),
         list(range(1, 400, 2)),
     ]
+
+
+def test_a_frame_is_written_once_though_an_executor_is_killed_meanwhile(job: Job, cluster: Any) -> None:
+    killed = job.directory / "killed"
+
+    def kills_its_executor(batches: Iterator[Any]) -> Iterator[Any]:
+        """Pass the rows on, and have the executor killed once in the midst of them."""
+        import psutil
+
+        for batch in batches:
+            yield batch
+            if batch.column(0)[0].as_py() == "2500" and not killed.exists():
+                killed.touch()
+                os.kill(psutil.Process(os.getppid()).ppid(), signal.SIGKILL)
+
+    register(cluster)
+    cluster.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+    frame = cluster.range(0, 4000, 1, 2).selectExpr("CAST(id AS STRING) AS message")
+    frame = frame.mapInArrow(kills_its_executor, "message STRING")
+    frame.write.format("streambench").options(**as_options(job.config)).mode("append").save("log.out")
+    assert killed.exists()
+    assert job.numbers() == list(range(4000))
+    assert not [path for path in (job.directory / "streams" / ".staging").rglob("*") if path.is_file()]

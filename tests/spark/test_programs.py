@@ -138,10 +138,20 @@ def test_spark_connect_does_as_well(job: Job) -> None:
     session = (
         "from pyspark.sql import SparkSession; spark = SparkSession.builder.remote('local[2]').getOrCreate()"
     )
-    said = in_a_program(
-        job, arguments="spark=spark", session=session, after="print(spark.range(5).count()); spark.stop()"
+    frames = (
+        "from streambench.spark import read; config = json.loads(Path('config.json').read_text()); "
+        "frame = read(config, 'log.out', spark, columns='message,offset'); "
+        "print(frame.count(), frame.where('offset < 3').count()); "
+        "frame.select('message').write.format('streambench').options(**as_options(Config(config)))"
+        ".mode('append').save('log.copy'); "
+        "print(read(config, 'log.copy', spark).selectExpr('SUM(message)').collect()[0][0])"
     )
-    assert [line for line in said if not line.startswith("stderr: ")] == ["[20, 1, [0, 1]]", "5"]
+    imports = "from streambench.spark.source.options import as_options; "
+    said = in_a_program(
+        job, arguments="spark=spark", session=session, after=f"{imports}{frames}; spark.stop()"
+    )
+    found = [line for line in said if not line.startswith("stderr: ")]
+    assert found == ["[20, 1, [0, 1]]", "20 6", "2470.0"]
 
 
 STUCK = (

@@ -10,7 +10,9 @@ from pyspark.sql.types import StructType
 from streambench.spark.source.layout import StreamFormat, default_schema
 from streambench.spark.source.options import parse
 from streambench.spark.source.ranges import check_readable, has_numbers
-from streambench.spark.source.readers import BatchReader, StreamReader
+from streambench.spark.source.readers import BatchReader, FilteringReader, StreamReader
+from streambench.spark.source.stores import StoreReader, store_schema
+from streambench.spark.source.writers import BatchWriter, StreamingWriter
 from streambench.system.systems import Systems
 
 NAME = "streambench"
@@ -33,6 +35,8 @@ class StreamDataSource(DataSource):
 
     def schema(self) -> StructType:
         options = self._options
+        if options.store is not None:
+            return store_schema(options)
         stream = options.required_stream()
         systems = Systems(options.config)
         try:
@@ -41,13 +45,22 @@ class StreamDataSource(DataSource):
         finally:
             systems.close()
         self._has_default_schema = True
-        return default_schema(StreamFormat(options.config, stream), numbers, options.columns)
+        return default_schema(StreamFormat.of(options.config, stream), numbers, options.columns)
 
-    def reader(self, schema: StructType) -> BatchReader:
-        return BatchReader(self._options, schema, self._metadata(schema))
+    def reader(self, schema: StructType) -> BatchReader | StoreReader:
+        if self._options.store is not None:
+            return StoreReader(self._options, schema)
+        kind = FilteringReader if self._options.pushdown else BatchReader
+        return kind(self._options, schema, self._metadata(schema))
 
     def streamReader(self, schema: StructType) -> StreamReader:
         return StreamReader(self._options, schema, self._metadata(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        return BatchWriter(self._options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamingWriter:
+        return StreamingWriter(self._options, schema, overwrite)
 
     def _metadata(self, schema: StructType) -> tuple[str, ...]:
         """The columns that are no fields of the message."""

@@ -1,14 +1,18 @@
 """The layout of a DataFrame: from messages as they were read to Arrow batches with the columns of its schema.
 
 Nothing is done message by message where bytes are only passed on, taken for text, or parsed as JSON objects.
+Constants are put into buffers: pyarrow imports pandas when it converts its first Python object, which costs a
+task of Spark more than all its messages.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+from msgspec import Struct
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
@@ -41,26 +45,38 @@ _OF_FORMATS: dict[str, DataType] = {
     "long": LongType(),
     "double": DoubleType(),
 }
-_TEXT = ("string", "json", "bytes", "")
+TEXT_FORMATS = ("string", "json", "bytes", "")
+"""The names of the bytes that STRING stands for as they are."""
 
 
-class StreamFormat:
-    """The serdes of a stream, and the names of the bytes that they write."""
+class StreamFormat(Struct, frozen=True):
+    """The serdes of keys and of messages, and the names of the bytes that they write; empty without a
+    serde."""
 
-    def __init__(self, config: Config, stream: SystemStream) -> None:
-        serdes = StreamSerdes(config)
-        self.serdes = serdes.for_stream(stream)
-        self.names = serdes.names_for(stream)
-        self.formats = tuple(
+    serdes: tuple[Serde | None, Serde | None]
+    formats: tuple[str, ...]
+
+    @classmethod
+    def of(cls, config: Config, stream: SystemStream) -> StreamFormat:
+        """Those of a stream. Raises ConfigError."""
+        known = StreamSerdes(config)
+        serdes = known.for_stream(stream)
+        formats = [
             "" if serde is None or name is None else format_of(config, name, serde).partition(" ")[0]
-            for name, serde in zip(self.names, self.serdes, strict=True)
-        )
+            for name, serde in zip(known.names_for(stream), serdes, strict=True)
+        ]
+        return cls(serdes, tuple(formats))
+
+
+def column_type(format: str) -> DataType:
+    """The type of a column of keys or messages whose bytes have this name."""
+    return _OF_FORMATS.get(format, BinaryType())
 
 
 def default_schema(format: StreamFormat, numbers: bool, columns: Sequence[str] | None) -> StructType:
     """The schema of a stream of which none is given: ``columns``, or all. ``numbers``: offsets are whole
     numbers."""
-    key, message = (_OF_FORMATS.get(each, BinaryType()) for each in format.formats)
+    key, message = map(column_type, format.formats)
     kinds: dict[str, DataType] = {
         "key": key,
         "message": message,
@@ -106,7 +122,9 @@ class Layout:
     def _metadata_column(self, name: str, messages: MessageBatch, read: pa.RecordBatch) -> Any:
         kind = self._schema.field(name).type
         if name == "partition":
-            return pa.repeat(pa.scalar(messages.ssp.partition, kind), len(messages))
+            numbers = array("i", [messages.ssp.partition]) * len(messages)
+            column = pa.Array.from_buffers(pa.int32(), len(numbers), [None, pa.py_buffer(numbers)])
+            return self._castable(name, column, kind)
         column = read.column(name)
         if name in ("key", "message"):
             at = ("key", "message").index(name)
@@ -123,7 +141,7 @@ class Layout:
         if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
             return column.cast(kind)
         formats = dict(zip(("key", "message"), self._format.formats, strict=True))
-        if pa.types.is_string(kind) and formats[name] in _TEXT and pa.types.is_binary(column.type):
+        if pa.types.is_string(kind) and formats[name] in TEXT_FORMATS and pa.types.is_binary(column.type):
             try:
                 return column.cast(kind)
             except pa.ArrowInvalid as error:

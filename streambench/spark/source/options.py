@@ -19,13 +19,16 @@ METADATA = ("key", "message", "partition", "offset", "timestamp", "headers")
 
 _STREAM, _STORE, _CONFIG, _PROPERTIES, _DIRECTORY = "stream", "store", "config", "properties", "directory"
 _START, _END, _COLUMNS = "start", "end", "columns"
+_PARTITIONS, _PUSHDOWN = "partitions", "pushdown"
 _MIN_PARTITIONS, _MAX_MESSAGES, _WRITE_ID = "minPartitions", "maxMessagesPerTrigger", "writeId"
 _KNOWN = (
     *(_STREAM, _STORE, _CONFIG, _PROPERTIES, _DIRECTORY, _START, _END),
-    *(_COLUMNS, _MIN_PARTITIONS, _MAX_MESSAGES, _WRITE_ID),
+    *(_COLUMNS, _PARTITIONS, _PUSHDOWN, _MIN_PARTITIONS, _MAX_MESSAGES, _WRITE_ID),
 )
 _PATH = "path"
 """The option that Spark makes of ``load(NAME)`` and ``save(NAME)``."""
+_OF_SPARK = ("checkpointlocation", "queryname")
+"""Options of Spark's own, which it hands over as well."""
 
 Bounds = Mapping[int | None, str]
 """Start points by partition; that of the key None is for all others."""
@@ -33,7 +36,9 @@ Bounds = Mapping[int | None, str]
 
 class StreamOptions(Struct, frozen=True):
     """The checked options. ``columns``: the names of a schema that are no fields of the message; None where
-    the option is not given."""
+    the option is not given. ``partitions``: those that are read; None for all. ``pushdown``: conditions of
+    the query on partitions and offsets are pushed down, which the query must be the only one of its frame
+    for."""
 
     config: Config
     stream: SystemStream | None = None
@@ -41,6 +46,8 @@ class StreamOptions(Struct, frozen=True):
     start: Bounds = {}
     end: Bounds = {}
     columns: tuple[str, ...] | None = None
+    partitions: tuple[int, ...] | None = None
+    pushdown: bool = False
     min_partitions: int = 1
     max_messages: int | None = None
     write_id: str | None = None
@@ -51,6 +58,12 @@ class StreamOptions(Struct, frozen=True):
             raise ConfigError(f"option {_STREAM}: name the stream, SYSTEM.STREAM", key=_STREAM)
         return self.stream
 
+    def required_store(self) -> str:
+        """The store. Raises ConfigError where the option is missing."""
+        if self.store is None:
+            raise ConfigError(f"option {_STORE}: name the store", key=_STORE)
+        return self.store
+
 
 def parse(given: Mapping[str, str]) -> StreamOptions:
     """Read options as Spark hands them over. Raises ConfigError that names the option."""
@@ -58,6 +71,8 @@ def parse(given: Mapping[str, str]) -> StreamOptions:
     keys = {name: value for name, value in given.items() if "." in name}
     known = {name.lower(): name for name in _KNOWN}
     path = options.pop(_PATH, None)
+    for name in _OF_SPARK:
+        options.pop(name, None)
     if unknown := sorted(options.keys() - known):
         raise ConfigError(
             f"{unknown[0]} is no option of streambench; {suggest_or_list(unknown[0], _KNOWN)}", key=unknown[0]
@@ -71,6 +86,8 @@ def parse(given: Mapping[str, str]) -> StreamOptions:
         _bounds(found, _START),
         _bounds(found, _END),
         _columns(found),
+        _partitions(found),
+        _boolean(found, _PUSHDOWN),
         _number(found, _MIN_PARTITIONS) or 1,
         _number(found, _MAX_MESSAGES),
         found.get(_WRITE_ID),
@@ -149,6 +166,25 @@ def _columns(found: Mapping[str, str]) -> tuple[str, ...] | None:
             key=_COLUMNS,
         )
     return names
+
+
+def _partitions(found: Mapping[str, str]) -> tuple[int, ...] | None:
+    if _PARTITIONS not in found:
+        return None
+    text = found[_PARTITIONS]
+    names = [name.strip() for name in text.split(",")]
+    if not all(name.isdecimal() for name in names):
+        raise ConfigError(
+            f"option {_PARTITIONS}: '{text}' is no list of partitions, such as 0,2", key=_PARTITIONS
+        )
+    return tuple(sorted({int(name) for name in names}))
+
+
+def _boolean(found: Mapping[str, str], option: str) -> bool:
+    text = found.get(option, "false").lower()
+    if text not in ("true", "false"):
+        raise ConfigError(f"option {option}: '{text}' is neither true nor false", key=option)
+    return text == "true"
 
 
 def _number(found: Mapping[str, str], option: str) -> int | None:

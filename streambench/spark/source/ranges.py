@@ -63,12 +63,22 @@ def ranges(systems: Systems, options: StreamOptions) -> list[OffsetRange]:
     check_bounds(stream, metadata, options.start)
     check_bounds(stream, metadata, options.end)
     found = []
-    for number, here in sorted(metadata.items()):
+    for number, here in sorted(chosen(stream, metadata, options).items()):
         ssp = SystemStreamPartition(stream.system, stream.stream, number)
         start = point(systems, ssp, here, options.start, "oldest")
         end = point(systems, ssp, here, options.end, "upcoming")
         found.append(OffsetRange(number, start, end))
     return found
+
+
+def chosen(
+    stream: SystemStream, metadata: dict[int, PartitionMetadata], options: StreamOptions
+) -> dict[int, PartitionMetadata]:
+    """The partitions that the options select. Raises UnknownStreamError where one of them is not there."""
+    if options.partitions is None:
+        return metadata
+    check_bounds(stream, metadata, dict.fromkeys(options.partitions, ""))
+    return {number: metadata[number] for number in options.partitions}
 
 
 def check_bounds(stream: SystemStream, metadata: dict[int, PartitionMetadata], bounds: Bounds) -> None:

@@ -28,6 +28,7 @@ from streambench.spark.source.ranges import (
     OffsetRange,
     check_bounds,
     check_readable,
+    chosen,
     has_numbers,
     not_empty,
     point,
@@ -61,7 +62,7 @@ class _Rows:
 
     def _layout(self) -> Layout:
         stream = self.options.required_stream()
-        return Layout(self.schema, self.metadata, StreamFormat(self.options.config, stream), stream)
+        return Layout(self.schema, self.metadata, StreamFormat.of(self.options.config, stream), stream)
 
 
 class BatchReader(DataSourceReader):
@@ -95,6 +96,20 @@ class BatchReader(DataSourceReader):
         return self._rows.read(partition)
 
 
+class FilteringReader(BatchReader):
+    """A BatchReader that takes conditions on partitions and offsets from the query.
+
+    For a frame that is used in one query only: Spark 4.3 keeps what it planned with the first conditions, and
+    uses it for other queries of the frame as well, which lack rows then."""
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:
+        with _opened(self._options) as systems:
+            numbers = has_numbers(systems, self._options.required_stream())
+        own = {"partition", "offset"} if numbers else {"partition"}
+        self._pushdown = Pushdown(own & set(self._rows.metadata))
+        return self._pushdown.take(filters)
+
+
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a stream in steps, each from the offsets where the last one ended.
 
@@ -110,7 +125,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> Offsets:
         with _opened(self._options) as systems:
-            metadata = systems.metadata([self._stream])[self._stream]
+            metadata = self._metadata(systems)
             check_bounds(self._stream, metadata, self._options.start)
             return {
                 str(number): point(systems, self._ssp(number), here, self._options.start, "oldest")
@@ -123,7 +138,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
         with _opened(self._options) as systems:
-            metadata = systems.metadata([self._stream])[self._stream]
+            metadata = self._metadata(systems)
             begin = self._started(start, metadata)
             ends = self._ends or self._upcoming(metadata)
             if not isinstance(limit, ReadMaxRows):
@@ -133,16 +148,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         with _opened(self._options) as systems:
-            self._ends = self._upcoming(systems.metadata([self._stream])[self._stream])
+            self._ends = self._upcoming(self._metadata(systems))
 
     def reportLatestOffset(self) -> Offsets:
         with _opened(self._options) as systems:
-            return self._upcoming(systems.metadata([self._stream])[self._stream])
+            return self._upcoming(self._metadata(systems))
 
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
         with _opened(self._options) as systems:
             if start.keys() != end.keys():
-                start = self._started(start, systems.metadata([self._stream])[self._stream])
+                start = self._started(start, self._metadata(systems))
             found = [OffsetRange(int(number), start[number], upto) for number, upto in end.items()]
             found = [each for each in found if not_empty(each, systems.admin(self._stream.system).compare)]
             if has_numbers(systems, self._stream):
@@ -151,6 +166,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._rows.read(partition)
+
+    def _metadata(self, systems: Systems) -> dict[int, PartitionMetadata]:
+        return chosen(self._stream, systems.metadata([self._stream])[self._stream], self._options)
 
     def _ssp(self, number: int) -> SystemStreamPartition:
         return SystemStreamPartition(self._stream.system, self._stream.stream, number)

@@ -48,6 +48,8 @@ def test_bounds_are_for_all_partitions_or_for_each() -> None:
         ({"start": '{"a": "1"}'}, "option start: "),
         ({"columns": "ofset"}, "option columns: there is no column 'ofset'; did you mean offset?"),
         ({"maxMessagesPerTrigger": "0"}, "option maxMessagesPerTrigger: '0' is no whole number from 1 on"),
+        ({"partitions": "0,x"}, "option partitions: '0,x' is no list of partitions"),
+        ({"pushdown": "yes"}, "option pushdown: 'yes' is neither true nor false"),
         ({"config": "a", "properties": "b"}, "option properties: config is given as well"),
         ({"config": "/not/there.properties"}, "cannot read the configuration /not/there.properties"),
     ],

@@ -103,22 +103,33 @@ def test_a_frame_is_what_the_log_itself_gives(
             LessThanOrEqual(("offset",), high),
             Not(EqualTo(("partition",), number)),
         ]
-        assert rows(source(config), *filters) == [
+        assert rows(source(config, pushdown="true"), *filters) == [
             row for row in wanted if low < row[3] <= high and row[2] != number
         ]
 
 
 def test_offsets_and_partitions_are_pushed_down(tmp_path: Path) -> None:
     write(tmp_path, "in", [[[message(b"%d" % n) for n in range(100)]] for _ in range(3)])
-    reader = (made := source(config_of(tmp_path))).reader(made.schema())
+    made = source(config_of(tmp_path), pushdown="true")
+    reader = made.reader(made.schema())
     left = reader.pushFilters([In(("offset",), (7, 9)), EqualTo(("partition",), 1), EqualTo(("key",), b"k")])
     assert [type(each) for each in left] == [In, EqualTo]
     assert [(each.partition, each.start, each.end) for each in reader.partitions()] == [(1, "7", "10")]
 
 
+def test_partitions_are_chosen_by_an_option(tmp_path: Path) -> None:
+    write(tmp_path, "in", [[[message(b"%d" % n)]] for n in range(4)])
+    made = source(config_of(tmp_path), columns="message,partition", partitions="3,1")
+    assert rows(made) == [(b"1", 1), (b"3", 3)]
+    reader = made.streamReader(made.schema())
+    assert reader.latestOffset(reader.initialOffset(), ReadAllAvailable()) == {"1": "1", "3": "1"}
+    with pytest.raises(UnknownStreamError, match="log.in has no partition 4"):
+        rows(source(config_of(tmp_path), partitions="4"))
+
+
 def test_a_field_of_the_message_is_not_taken_for_an_offset(tmp_path: Path) -> None:
     write(tmp_path, "in", [[[message(b'{"offset": 7}')]]])
-    made = source(config_of(tmp_path, **{"systems.log.samza.msg.serde": "json"}))
+    made = source(config_of(tmp_path, **{"systems.log.samza.msg.serde": "json"}), pushdown="true")
     reader = made.reader(fields(offset=LongType()))
     left = EqualTo(("offset",), 7)
     assert list(reader.pushFilters([left])) == [left]
@@ -190,6 +201,13 @@ def test_streams_that_executors_cannot_read_are_refused(tmp_path: Path) -> None:
         source(config, "m.in").schema()
     with pytest.raises(StreamSystemError, match=r"u.in: .* land it in a log \(systems.u.samza.landing\)"):
         source(config, "u.in").schema()
+
+
+def test_a_stream_that_is_landed_is_read_from_its_log(tmp_path: Path) -> None:
+    landed = {"systems.u.samza.factory": "udp", "systems.u.streams.in.listen": "127.0.0.1:0"}
+    config = config_of(tmp_path, **landed, **{"systems.u.samza.landing": "log"})
+    write(tmp_path, "u.in", [[[message(b"1"), message(b"2")]]])
+    assert rows(source(config, "u.in", columns="message,offset")) == [(b"1", 0), (b"2", 1)]
 
 
 def test_a_file_is_read_as_well(tmp_path: Path) -> None:

@@ -1,0 +1,219 @@
+"""The writers of a stream: tasks encode their rows, and what becomes visible is decided on the driver.
+
+To a ``log``, tasks write nothing that a reader could see: they stage their messages, and the commit appends
+those of the attempts that succeeded (``system.log.staging``). Of a streaming query each micro-batch is a step
+under the query's id, so that one which Spark repeats is appended once. To other systems tasks send at once,
+and flush before they end: what a task had sent when it failed is sent again by the next attempt.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from streambench.container.outputs.outgoing_batch import OutgoingBatch, columnar_writer
+from streambench.errors import (
+    ConfigError,
+    MessageTooLargeError,
+    SerdeError,
+    StreamSystemError,
+    UnknownStreamError,
+)
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import OutgoingMessageEnvelope, SystemStream
+from streambench.spark.source.encoding import Encoding
+from streambench.spark.source.layout import StreamFormat
+from streambench.spark.source.options import StreamOptions
+from streambench.system.api import SendColumns, row_by_row
+from streambench.system.capabilities import Columnar
+from streambench.system.log.factory import log_of
+from streambench.system.log.staging import StagedFile, StagedWrite
+from streambench.system.systems import Systems, builtin_kind
+
+_QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
+_SOURCE = "spark"
+
+
+class Written(WriterCommitMessage):
+    """The outcome of one task: what it staged, under the name of the write; or how much it sent."""
+
+    def __init__(self, write: str, files: Sequence[StagedFile], messages: int) -> None:
+        self.write = write
+        self.files = files
+        self.messages = messages
+
+
+Messages = Sequence[WriterCommitMessage | None]
+
+
+class StreamWriting:
+    """Writing rows to a stream, and committing what was staged of them."""
+
+    def __init__(self, options: StreamOptions, schema: StructType, *, overwrite: bool) -> None:
+        """Raises ConfigError and UnknownStreamError: on the driver, before a task starts."""
+        self._options = options
+        self._stream = stream = options.required_stream()
+        self._schema = schema
+        if overwrite:
+            raise ConfigError(f'{stream}: a stream is only appended to: use mode("append")')
+        if builtin_kind(options.config, stream.system) == "memory":
+            raise StreamSystemError(
+                f"{stream} lies in the memory of one process, and Spark's executors are others: use a system "
+                f"of another kind (systems.{stream.system}.samza.factory=log)"
+            )
+        self._encoding()
+        systems = Systems(options.config)
+        try:
+            self._partitions = _count_or_create(systems, stream)
+        finally:
+            systems.close()
+
+    def run(self, rows: Iterator[pa.RecordBatch], write: str, step: int, task: int) -> Written:
+        """Write the rows of one task: stage them for a step of a write, or send them."""
+        if self._is_log:
+            with self._staged(write) as staged:
+                files = staged.stage(step)
+                messages = self._send(
+                    rows, lambda source, number, columns: files.write(number, columns), task
+                )
+                return Written(write, files.close(), messages)
+        systems = Systems(self._options.config)
+        producer = systems.producer(self._stream.system, MetricsRegistry())
+        try:
+            producer.register(_SOURCE)
+            producer.start()
+            send = (
+                producer.sender_of_columns(self._stream)
+                if isinstance(producer, Columnar)
+                else row_by_row(self._stream, producer.sender(self._stream))
+            )
+            messages = self._send(rows, send, task)
+            producer.flush(_SOURCE)
+        finally:
+            producer.stop()
+            systems.close()
+        return Written(write, (), messages)
+
+    def commit(self, messages: Messages, step: int) -> None:
+        """Append what the tasks staged for a step, in the order of the tasks."""
+        done = [each for each in messages if isinstance(each, Written)]
+        files = [file for each in done for file in each.files]
+        if self._is_log and done:
+            with self._staged(done[0].write) as staged:
+                staged.commit(step, files)
+
+    def abort(self, messages: Messages, step: int) -> None:
+        """Remove what was staged for a step, unless its commit is decided."""
+        done = [each for each in messages if isinstance(each, Written)]
+        if self._is_log and done:
+            with self._staged(done[0].write) as staged:
+                staged.discard(step)
+
+    @property
+    def _is_log(self) -> bool:
+        return builtin_kind(self._options.config, self._stream.system) == "log"
+
+    @contextmanager
+    def _staged(self, write: str) -> Iterator[StagedWrite]:
+        with log_of(self._stream.system, self._options.config) as log:
+            once = not write.startswith(_ANONYMOUS)
+            yield StagedWrite(log, self._stream.stream, write, once=once)
+
+    def _send(self, rows: Iterator[pa.RecordBatch], send: SendColumns, task: int) -> int:
+        encoding, count, partitions = self._encoding(), 0, self._partitions
+
+        def shifted(source: str, number: int, columns: pa.RecordBatch) -> None:
+            """Have each task begin with another partition, where turns decide."""
+            send(source, (number + task) % partitions, columns)
+
+        put = _writer(self._stream, send, partitions)
+        put_in_turn = _writer(self._stream, shifted, partitions)
+        for batch in rows:
+            if batch.num_rows:
+                messages = encoding.batch(batch)
+                in_turn = messages.keys is None and messages.partitions is None
+                (put_in_turn if in_turn else put)(_SOURCE, messages)
+                count += batch.num_rows
+        return count
+
+    def _encoding(self) -> Encoding:
+        format = StreamFormat.of(self._options.config, self._stream)
+        return Encoding(self._schema, self._options.columns, format, self._stream)
+
+
+_ANONYMOUS = "unnamed-"
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """``df.write``: all of it, or nothing. With the option ``writeId`` also only once, however often it is
+    repeated."""
+
+    def __init__(self, options: StreamOptions, schema: StructType, overwrite: bool) -> None:
+        self._writing = StreamWriting(options, schema, overwrite=overwrite)
+        self._write = options.write_id or f"{_ANONYMOUS}{uuid.uuid4().hex}"
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        return self._writing.run(iterator, self._write, 0, _task().partitionId())
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._writing.commit(messages, 0)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._writing.abort(messages, 0)
+
+
+class StreamingWriter(DataSourceStreamArrowWriter):
+    """``df.writeStream``: each micro-batch once, under the id of the query, which Spark keeps with its
+    checkpoint."""
+
+    def __init__(self, options: StreamOptions, schema: StructType, overwrite: bool) -> None:
+        self._writing = StreamWriting(options, schema, overwrite=overwrite)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        task = _task()
+        query, batch = task.getLocalProperty(_QUERY), task.getLocalProperty(_BATCH)
+        if not query or not batch:
+            raise StreamSystemError(f"Spark names no query and no batch in its tasks ({_QUERY}, {_BATCH})")
+        return self._writing.run(iterator, query, int(batch), task.partitionId())
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self._writing.commit(messages, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self._writing.abort(messages, batchId)
+
+
+def _count_or_create(systems: Systems, stream: SystemStream) -> int:
+    """The number of partitions of a stream, which is created as an output of a job would be."""
+    admin = systems.admin(stream.system)
+    try:
+        return admin.partition_count(stream)
+    except UnknownStreamError:
+        systems.create(stream)
+        return admin.partition_count(stream)
+
+
+def _task() -> Any:
+    from pyspark import TaskContext
+
+    return TaskContext.get()
+
+
+def _writer(stream: SystemStream, send: SendColumns, partitions: int) -> Callable[[str, OutgoingBatch], None]:
+    return columnar_writer(stream, send, _no_single, partitions, None, None, _refuse)
+
+
+def _no_single(source: str, envelope: Any) -> None:
+    raise AssertionError("messages are encoded before they are sent")
+
+
+def _refuse(source: str, envelope: OutgoingMessageEnvelope, error: Exception) -> None:
+    if isinstance(error, MessageTooLargeError):
+        raise error
+    raise SerdeError(f"cannot be written to {envelope.system_stream}: {error}") from error.__cause__
