@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from argparse import Namespace
-from collections.abc import Callable, Iterator
 from typing import Any
 
 from streambench.checkpoint.factory import checkpoint_manager
@@ -13,11 +12,11 @@ from streambench.debug.panel_state import to_do_again
 from streambench.job.rewind import Rewind
 from streambench.planning.model import natural
 from streambench.planning.plan import job_name
-from streambench.system.systems import Systems
 from streambench_magics.commands import PARSERS
 from streambench_magics.errors import MagicError
 from streambench_magics.job_commands import JobCommands
-from streambench_magics.jobs import Job
+from streambench_magics.jobs import Job, require_no_branch
+from streambench_magics.rewinding import planned, unsaid
 from streambench_magics.status_messages import say_if_busy, warn_of_pending
 from streambench_magics.tables import Records
 
@@ -86,10 +85,10 @@ class CheckpointCommands(JobCommands):
         job = self.bench.job(args.what[0] if args.what[1:] else None)
         if args.what[2:]:
             raise MagicError(f"a job and a place, at most; {PARSERS['rewind'].usage_line()}")
-        self._require_no_branch(job, "rewind")
+        require_no_branch(job, "rewind")
         session = job.session
         is_open = session is not None and (job.alive or session.can_resume)
-        with self._planned(job, args.what[-1], _unsaid if is_open else _warn) as rewind:
+        with planned(job, args.what[-1], unsaid if is_open else _warn) as rewind:
             if not is_open:
                 self._apply(job, rewind)
                 return
@@ -101,7 +100,7 @@ class CheckpointCommands(JobCommands):
         if was_alive:
             self._close_panel(job.name, "stopped, and rewound")
             print(f"{job.name} is stopped, with everything committed")
-        with self._planned(job, args.what[-1], _warn) as rewind:
+        with planned(job, args.what[-1], _warn) as rewind:
             self._apply(job, rewind)
 
     def _apply(self, job: Job, rewind: Rewind) -> None:
@@ -110,23 +109,6 @@ class CheckpointCommands(JobCommands):
         rewind.apply()
         print(f"{job.name} goes on from there with its next step or run")
 
-    @contextlib.contextmanager
-    def _planned(self, job: Job, where: str, warn: Callable[[str], object]) -> Iterator[Rewind]:
-        """A rewind of a job, not made yet. Raises what ``Rewind.add`` raises."""
-        with (
-            contextlib.closing(Systems(job.config)) as systems,
-            contextlib.closing(
-                checkpoint_manager(job.config, name := job_name(job.config, job.task))
-            ) as manager,
-        ):
-            rewind = Rewind(job.config, systems, name, manager, warn)
-            rewind.add([where])
-            yield rewind
-
 
 def _warn(text: str) -> None:
     print(f"warning: {text}")
-
-
-def _unsaid(text: str) -> None:
-    """Leave a warning to the rewind itself."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from streambench.container.container import Until
 from streambench.debug.breakpoints import Kind
-from streambench.debug.conditions import Condition, Conditional, ConditionError
+from streambench.debug.conditions import Condition, Conditional, ConditionError, named_expression
 from streambench.debug.effect_lines import effect_lines, summary_lines
 from streambench.debug.events import changed_text
 from streambench.debug.message_text import message_text
@@ -171,15 +171,16 @@ class DebugCommands(JobCommands):
             job.marked().unwatch(args.remove)
             print(f"{args.remove} is watched no longer")
             return None
-        name, equals, condition = args.condition.partition("=")
-        if not equals or not name.strip().isidentifier() or condition.startswith("="):
-            raise MagicError(f"a watch is NAME=EXPRESSION; {PARSERS['watch'].usage_line()}")
+        try:
+            name, condition = named_expression(args.condition)
+        except ConditionError as error:
+            raise MagicError(f"{error}; {PARSERS['watch'].usage_line()}") from None
         with self._running(job):
-            job.marked().watch(name.strip(), condition.strip())
+            job.marked().watch(name, condition)
         if job.alive:
-            print_watches(_session(job), name.strip())
+            print_watches(_session(job), name)
         else:
-            print(f"{name.strip()} is watched from the next step or run on")
+            print(f"{name} is watched from the next step or run on")
         return None
 
     def _state(self, args: Namespace) -> Records:

@@ -36,16 +36,6 @@ class JobCommands:
             if panel.reloaded and note == STOPPED:
                 show(static(static_view(panel.job), note))
 
-    def _require_no_branch(self, job: Job, command: str) -> None:
-        """Raise MagicError in a branch, which the command would drop."""
-        session = job.session
-        if session is not None and session.branched:
-            raise MagicError(
-                f"{job.name} stands in a branch, at {session.position:,}, which %stream {command} would "
-                f"drop: %stream adopt {job.name} keeps it, %stream live {job.name} drops it; then %stream "
-                f"{command}"
-            )
-
     @contextlib.contextmanager
     def _running(self, job: Job) -> Iterator[None]:
         """Show a failure, or where the task was when it was interrupted, with the user's own frames alone;

@@ -198,6 +198,10 @@ class Job:
         """Go back in its history. Raises ContainerStateError where there is none."""
         self._live().back(n)
 
+    def forward(self, n: int = 1) -> None:
+        """Go forward in its history."""
+        self._live().forward(n)
+
     def goto(self, position: int) -> None:
         """Go to a position of its history."""
         self._live().goto(position)
@@ -494,6 +498,17 @@ class Workbench:
             value
             if callable(value) and (callable(getattr(value, "process", None)) or not isinstance(value, type))
             else None
+        )
+
+
+def require_no_branch(job: Job, command: str) -> None:
+    """Raise MagicError in a branch, which the command would drop."""
+    session = job.session
+    if session is not None and session.branched:
+        raise MagicError(
+            f"{job.name} stands in a branch, at {session.position:,}, which %stream {command} would "
+            f"drop: %stream adopt {job.name} keeps it, %stream live {job.name} drops it; then %stream "
+            f"{command}"
         )
 
 

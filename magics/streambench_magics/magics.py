@@ -31,7 +31,7 @@ from streambench_magics.debug_commands import DebugCommands
 from streambench_magics.errors import Interrupted, MagicError
 from streambench_magics.export import export
 from streambench_magics.job_commands import STOPPED, name_and_number
-from streambench_magics.jobs import Job, Workbench, parsed_config
+from streambench_magics.jobs import Job, Workbench, parsed_config, require_no_branch
 from streambench_magics.panel import Panel, show, static
 from streambench_magics.record_commands import RecordCommands
 from streambench_magics.status_messages import print_ignored, print_stop, say_if_busy, status_line
@@ -150,7 +150,7 @@ class StreamMagics(
 
     def _attach(self, args: Namespace) -> None:
         job, streams = self._job_and_streams(args.names)
-        self._require_no_branch(job, "attach")
+        require_no_branch(job, "attach")
         again = [each for each in streams if each in job.inputs]
         if again:
             raise MagicError(f"{job.name} reads {', '.join(again)} already")
@@ -159,7 +159,7 @@ class StreamMagics(
 
     def _detach(self, args: Namespace) -> None:
         job, streams = self._job_and_streams(args.names)
-        self._require_no_branch(job, "detach")
+        require_no_branch(job, "detach")
         unknown = [each for each in streams if each not in job.inputs]
         if unknown:
             raise MagicError(
@@ -238,7 +238,7 @@ class StreamMagics(
             print(f"{job.name} is {'not started: there is nothing to stop' if is_new else 'stopped already'}")
             return
         if not args.now:
-            self._require_no_branch(job, "stop")
+            require_no_branch(job, "stop")
         with self._running(job):
             if args.now and not job.pause(_MOMENT_S):
                 self._give_up(job)
@@ -293,7 +293,7 @@ class StreamMagics(
     def _deploy(self, args: Namespace) -> Records:
         job = self.bench.job(args.name)
         deploy = importlib.import_module("streambench.spark").deploy
-        self._require_no_branch(job, "deploy")
+        require_no_branch(job, "deploy")
         likely_master = importlib.import_module("streambench.spark.session").likely_master
         was_alive = job.alive
         with self._running(job):

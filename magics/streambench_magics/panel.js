@@ -125,6 +125,8 @@ function render({ model, el }) {
   let gone = false;
   let tab = "";
   let typed = 0;
+  let confirming = "";
+  let unsure = 0;
 
   function draw() {
     due = 0;
@@ -133,6 +135,7 @@ function render({ model, el }) {
     children(root, template.content);
     if (gone) grey();
     pick();
+    label();
     look();
     age();
   }
@@ -147,6 +150,22 @@ function render({ model, el }) {
     const shown = tabs.some((each) => each.dataset.tab === tab) ? tab : tabs[0]?.dataset.tab;
     for (const each of tabs) each.setAttribute("aria-selected", String(each.dataset.tab === shown));
     for (const each of root.querySelectorAll("[data-page]")) each.classList.toggle("sb-shown", each.dataset.page === shown);
+  }
+
+  // A button that needs a second click says so after the first one, for a while.
+  function label() {
+    for (const each of root.querySelectorAll("[data-confirm]")) {
+      const text = each.dataset.do === confirming ? each.dataset.confirm : each.dataset.label;
+      if (each.textContent !== text) each.textContent = text;
+      each.classList.toggle("sb-unsure", each.dataset.do === confirming);
+    }
+  }
+
+  function ask(control) {
+    clearTimeout(unsure);
+    confirming = control.dataset.do;
+    unsure = setTimeout(() => ((confirming = ""), label()), 4000);
+    label();
   }
 
   // The widget manager tells its models when their kernel has ended. Nothing draws them any more, and no button acts.
@@ -205,7 +224,10 @@ function render({ model, el }) {
       return;
     }
     const control = event.target.closest("[data-do]");
-    if (control && !control.disabled && !gone) model.send({ do: control.dataset.do });
+    if (!control || control.disabled || gone) return;
+    if (control.dataset.confirm && confirming !== control.dataset.do) return ask(control);
+    confirming = "";
+    model.send({ do: control.dataset.do });
   }
 
   function hint(event) {
@@ -240,7 +262,7 @@ function render({ model, el }) {
   // before JupyterLab gets them, which listens at the document.
   function keys(event) {
     if (!root.contains(document.activeElement) || event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return;
-    if (document.activeElement !== root && document.activeElement.closest("input, textarea, a")) return;
+    if (document.activeElement !== root && document.activeElement.closest("input, textarea, select, a")) return;
     if (event.key === " " && document.activeElement.closest("button")) return;
     const wanted = { " ": ["step", "pause"], ArrowRight: ["step"], ArrowLeft: ["back"] }[event.key];
     if (!wanted) return;
@@ -251,6 +273,16 @@ function render({ model, el }) {
   }
 
   function key(event) {
+    if (event.target.matches(".sb-ask")) {
+      // JupyterLab must not take what is typed for its shortcuts.
+      event.stopPropagation();
+      const value = event.target.value.trim();
+      if (event.key !== "Enter" || !value || gone) return;
+      const kind = event.target.parentNode.querySelector(".sb-kind");
+      model.send({ do: [event.target.dataset.ask, ...(kind ? [kind.value] : []), value].join(" ") });
+      event.target.value = "";
+      return;
+    }
     if ((event.key === "Enter" || event.key === " ") && event.target.matches("a[data-do]")) {
       event.preventDefault();
       act(event);

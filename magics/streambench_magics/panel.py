@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections.abc import Callable, Mapping
 from queue import SimpleQueue
 from typing import Any
 
@@ -25,11 +26,18 @@ from streambench.errors import StreambenchError
 from streambench.model import SystemStream
 from streambench_magics.frozen import hidden_table_html, table_html, text
 from streambench_magics.jobs import Job
+from streambench_magics.marks import MARKS
 from streambench_magics.render import ABORT, BUTTONS, LIVE, panel_html
+from streambench_magics.rewinding import rewind_and_start
 
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 _COMMANDS = frozenset(button.command for button in (*BUTTONS, ABORT, LIVE))
-_WITH_VALUE = ("open ", "goto ", "search ")
+_WITH_VALUE = frozenset(
+    [
+        *("open", "goto", "search", "until", "rewind"),
+        *("break", "enable", "disable", "remove", "watch", "unwatch"),
+    ]
+)
 
 _FRAME_S = 0.25
 _IDLE_S = 1.0
@@ -40,6 +48,17 @@ _LARGE = 200_000
 _JOIN_S = 5.0
 _TABLE_S = 5.0
 """How often the table is drawn again while a job runs."""
+
+
+_MOVES: Mapping[str, Callable[[Job, str], object]] = {
+    "run": lambda job, value: job.run(),
+    "until": lambda job, value: job.run(value or None),
+    "commit": lambda job, value: job.commit(),
+    "back": lambda job, value: job.back(),
+    "forward": lambda job, value: job.forward(),
+    "live": lambda job, value: job.go_live(),
+    "goto": lambda job, value: job.goto(int(value)),
+}
 
 
 class Panel:
@@ -54,7 +73,7 @@ class Panel:
         self._wake = threading.Event()
         self._done = threading.Event()
         self._pause_asked = threading.Event()
-        self._hidden = False
+        self._hidden = self._is_rewinding = False
         self._closing = threading.Lock()
         self._notice = ""
         self._view: Any = None
@@ -123,7 +142,7 @@ class Panel:
         elif command == ABORT.command:
             # Not by the worker: it may be the one that waits for the message.
             threading.Thread(target=self._give_up, name="streambench gives up", daemon=True).start()
-        elif isinstance(command, str) and (command in _COMMANDS or command.startswith(_WITH_VALUE)):
+        elif isinstance(command, str) and (command in _COMMANDS or command.split(" ")[0] in _WITH_VALUE):
             if command == "pause":
                 self._pause_asked.set()
             self._commands.put(command)
@@ -142,7 +161,7 @@ class Panel:
                 return
             if not self._hidden:
                 self._paint()
-            if self.job.state == "stopped":
+            if self.job.state == "stopped" and not self._is_rewinding:
                 threading.Thread(
                     target=self.close, args=("stopped",), name="streambench panel closes", daemon=True
                 ).start()
@@ -190,26 +209,30 @@ class Panel:
         self._wake.set()
 
     def _do(self, command: str) -> None:
-        job = self.job
-        if command == "pause":
+        job, (name, _, value) = self.job, command.partition(" ")
+        if name == "pause":
             self._pause_asked.clear()
             job.pause()
-        elif command == "run":
-            job.run()
-        elif command == "commit":
-            job.commit()
-        elif command == "back":
-            job.back()
-        elif command == "live":
-            job.go_live()
-        elif command.startswith("goto "):
-            job.goto(int(command.removeprefix("goto ")))
-        elif command.startswith("search "):
-            self._viewer.standing.search = command.removeprefix("search ")
-        elif command.startswith("open "):
-            self._viewer.opened = self._viewer.opened ^ {SystemStream.parse(command.removeprefix("open "))}
+        elif name == "step":
+            self._step(int(value or 1))
+        elif name == "search":
+            self._viewer.standing.search = value
+        elif name == "open":
+            self._viewer.opened = self._viewer.opened ^ {SystemStream.parse(value)}
+        elif name == "rewind":
+            self._rewind(value)
+        elif name in MARKS:
+            MARKS[name](job, value)
         else:
-            self._step(int(command.removeprefix("step") or 1))
+            _MOVES[name](job, value)
+
+    def _rewind(self, commit: str) -> None:
+        self._is_rewinding = True
+        try:
+            rewind_and_start(self.job, commit)
+        finally:
+            self._is_rewinding = False
+        self._notice = f"rewound to commit {commit}: the next step processes the message after it"
 
     def _step(self, number: int) -> None:
         was = self.job.state

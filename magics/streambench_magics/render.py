@@ -13,6 +13,7 @@ from streambench.debug.panel_state import PanelState
 from streambench.debug.rows import Row
 from streambench.debug.view import counted
 from streambench_magics.figures import bytes_text, figure, label, offset, place_of, short, short_place
+from streambench_magics.stop_tabs import EXAMPLE, ask_box
 from streambench_magics.strip import colour_number, partitions_in, sparkline, strip
 from streambench_magics.tabs import tabs_html
 
@@ -33,6 +34,7 @@ _STILL = frozenset({"new", "paused", "stopped", "failed"})
 
 BUTTONS = (
     Button("back", "◀ back", "%stream back", frozenset({"paused", "past"})),
+    Button("forward", "forward", "%stream forward", frozenset({"past"})),
     Button("step", "step ▶", "%stream step", _STILL | {"past"}),
     Button("step 10", "step 10", "%stream step 10", _STILL | {"past"}),
     Button("run", "run ▶▶", "%stream run", _STILL),
@@ -56,7 +58,7 @@ def panel_html(frame: PanelState) -> str:
         f'<div class="sb-panel" data-state="{state}">'
         f'<div class="sb-bar"><b>{escape(frame.name)}</b><span class="sb-pill sb-{state}">{state}</span>'
         f'<span class="sb-why-still" title="{why}">{why}</span>'
-        f'<span class="sb-buttons">{buttons}</span></div>'
+        f'<span class="sb-buttons">{buttons}{_until_box(frame)}</span></div>'
         f'<div class="sb-time"><span class="sb-dim">choices</span>{strip(frame)}'
         f'<span class="sb-num">{_message_number(frame)}</span></div>'
         f'<div class="sb-grid"><div><h4>Inputs</h4><div class="sb-rows">{_inputs(frame)}</div></div>'
@@ -78,6 +80,12 @@ def _button(button: Button, frame: PanelState) -> str:
         f'<button type="button"{main} data-do="{button.command}" title="{button.magic}"'
         f"{' disabled' if is_off else ''}>{button.label}</button>"
     )
+
+
+def _until_box(frame: PanelState) -> str:
+    title = f"a condition, such as {EXAMPLE}; Enter runs until it is true (%stream run --until)"
+    box = ask_box("until", "run until…", title)
+    return box if frame.state in _STILL else box.replace("<input", "<input disabled")
 
 
 def _message_number(frame: PanelState) -> str:

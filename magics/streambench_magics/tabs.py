@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from html import escape
 from typing import Any, NamedTuple
 
 from streambench.container.observe.snapshot import PartitionSnapshot
 from streambench.debug.events import Change
+from streambench.debug.kept_commits import KeptCommit
 from streambench.debug.message_text import message_text
 from streambench.debug.names import middle_cut
 from streambench.debug.panel_state import PanelState, to_do_again
 from streambench.debug.standing import Standing
 from streambench.debug.view import counted
 from streambench_magics.figures import NAME, figure, short
+from streambench_magics.stop_tabs import breakpoints_page, small_button, watches_page
 from streambench_magics.strip import sparkline
 
 _MOST_TASKS = 40
@@ -34,7 +37,13 @@ class Tab(NamedTuple):
 
 def tabs_html(frame: PanelState) -> str:
     """The tabs and their pages; the first one is shown until another is picked."""
-    pages = [*_standing(frame), _checkpoints(frame), _metrics(frame)]
+    pages = [
+        *_standing(frame),
+        _checkpoints(frame),
+        _metrics(frame),
+        Tab("Watches", *watches_page(frame)),
+        Tab("Breakpoints", *breakpoints_page(frame)),
+    ]
     heads = "".join(
         f'<button type="button" role="tab" data-tab="{each.name.lower()}">{each.name}'
         f"{f' · {each.mark}' if each.mark else ''}</button>"
@@ -97,14 +106,29 @@ def _outputs(standing: Standing) -> Tab:
         f"{'' if each.partition is None else f'.{each.partition}'}</td>"
         f'<td class="sb-num">{"" if each.key is None else _value(each.key)}</td>'
         f'<td class="sb-num sb-value">{_value(each.message)}</td>'
-        f"<td>{'<span class=sb-tag>held until the commit</span>' if each.held else ''}</td></tr>"
+        f"<td>{'<span class=sb-tag>held until the commit</span>' if each.held else ''}</td>"
+        f"<td>{_cause(standing, each.position)}</td></tr>"
         for each in reversed(standing.outputs)
     )
     if not rows:
         return Tab("Outputs", "", '<span class="sb-dim">the last messages sent nothing</span>')
-    head = '<tr><th class="r">message</th><th>to</th><th>key</th><th>output</th><th></th></tr>'
+    head = (
+        '<tr><th class="r">message</th><th>to</th><th>key</th><th>output</th>'
+        "<th></th><th>made from</th></tr>"
+    )
     new = f"{standing.new_outputs} new" if standing.new_outputs else ""
     return Tab("Outputs", new, f"<table>{head}{rows}</table>")
+
+
+def _cause(standing: Standing, position: int) -> str:
+    """The message that an output was made from: a click goes there."""
+    cause = standing.causes.get(position)
+    if cause is None:
+        return ""
+    return (
+        f'<a role="button" tabindex="0" class="sb-num" data-do="goto {position}" '
+        f'title="%stream goto {position}">{escape(middle_cut(cause, NAME))}</a>'
+    )
 
 
 def _before_and_after(change: Change) -> tuple[str, str]:
@@ -151,7 +175,10 @@ def _checkpoints(frame: PanelState) -> Tab:
 
 
 def _commits(frame: PanelState) -> str:
-    """The commits that were seen, the newest first; their ages are worked out in the page."""
+    """The commits that are kept, the newest first, each with a button; while it runs, those that were seen.
+    Their ages are worked out in the page."""
+    if frame.standing is not None and frame.standing.commits:
+        return _kept(frame.standing.commits)
     if not frame.last_commits:
         return '<span class="sb-dim">no commit since the job started</span>'
     processed = (frame.live or frame.snapshot).processed
@@ -165,6 +192,23 @@ def _commits(frame: PanelState) -> str:
     head = (
         '<tr><th>commit</th><th></th><th class="r">behind message</th><th class="r">processed since</th></tr>'
     )
+    return f"<table>{head}{body}</table>"
+
+
+def _kept(commits: Sequence[KeptCommit]) -> str:
+    """The commits that are kept. A rewind needs a second click."""
+    def rewind(name: str) -> str:
+        return small_button(f"rewind {name}", "rewind", f"%stream rewind {name}", "really?")
+
+    body = "".join(
+        f'<tr><td class="sb-num">{each.name}</td>'
+        f'<td class="sb-num">{time.strftime("%H:%M:%S", time.localtime(each.time_ms / 1000))}</td>'
+        f'<td class="sb-dim"><time data-at="{each.time_ms}"></time></td>'
+        f'<td class="r sb-num">{figure(each.again)}</td>'
+        f"<td>{rewind(each.name)}</td></tr>"
+        for each in commits
+    )
+    head = '<tr><th>commit</th><th>at</th><th></th><th class="r">to do again</th><th></th></tr>'
     return f"<table>{head}{body}</table>"
 
 

@@ -18,6 +18,7 @@ from streambench.config import Config
 from streambench.container.container import Until
 from streambench.container.observe.snapshot import ContainerSnapshot
 from streambench.container.timers import WindowsLeft
+from streambench.debug.conditions import named_expression
 from streambench.debug.panel_state import PanelStateReader
 from streambench.debug.session import Session
 from streambench.debug.terminal_view import Screen
@@ -331,8 +332,7 @@ class Watch:
         self._reader.standing.search = value
 
     def _watch(self, value: str) -> None:
-        name, equals, expression = value.partition("=")
-        self._of.watch(name.strip(), expression if equals else name)
+        self._of.watch(*named_expression(value))
 
     def _toggle_breakpoint(self, value: str) -> None:
         if value.startswith("-"):

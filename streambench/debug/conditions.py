@@ -21,6 +21,14 @@ class ConditionError(StreambenchError):
     """A condition that is no expression, uses unknown names, or raised where it was evaluated."""
 
 
+def named_expression(text: str) -> tuple[str, str]:
+    """The name and the expression of a watch, of ``NAME=EXPRESSION``. Raises ConditionError."""
+    name, equals, expression = text.partition("=")
+    if not equals or not name.strip().isidentifier() or expression.startswith("="):
+        raise ConditionError("a watch is NAME=EXPRESSION")
+    return name.strip(), expression.strip()
+
+
 class Condition:
     """A condition. ``text``: as it was given; of a function, its name.
 

@@ -7,6 +7,7 @@ from html import unescape
 import pytest
 
 from streambench.debug.panel_state import PanelState, PanelStateReader
+from streambench.errors import StreambenchError
 from streambench_magics.panel import Panel
 from streambench_magics.render import panel_html
 from tests.magics.conftest import Shell
@@ -119,14 +120,105 @@ def test_a_step_that_does_nothing_says_why(counted: Shell) -> None:
     assert panel._notice == "it had stopped, and went on from its last checkpoint"
 
 
-def test_the_checkpoints_tab_lists_the_commits_it_has_seen(counted: Shell) -> None:
-    reader = PanelStateReader(counted.magics.bench.job("counted"))
-    assert "no commit since the job started" in panel_html(reader.take())
+def test_the_checkpoints_tab_lists_the_commits_of_a_job_that_runs(counted: Shell) -> None:
+    job = counted.magics.bench.job("counted")
+    reader = PanelStateReader(job)
+    reader.take()
+    counted.run("%stream commit")
+    job.run()
+    frame = reader.take()
+    assert frame.standing is None
+    listed = page(panel_html(frame), "checkpoints")
+    assert listed.count("<time data-at=") == 1
+    assert '<td class="r sb-num">3</td>' in listed
+    job.pause()
+
+
+def test_commits_that_are_kept_are_rewound_to(counted: Shell) -> None:
     counted.run("%stream commit")
     counted.run("%stream step")
-    listed = page(panel_html(reader.take()), "checkpoints")
-    assert listed.count("<time data-at=") == 1
-    assert '<td class="r sb-num">3</td><td class="r sb-num">1</td>' in listed
+    job = counted.magics.bench.job("counted")
+    panel = Panel(job)
+    listed = page(panel_html(panel._viewer.take()), "checkpoints")
+    commit = frame_of(counted).standing.commits[0]
+    assert commit.again == 1
+    assert f'data-do="rewind {commit.name}"' in listed and 'data-confirm="really?"' in listed
+    panel._do(f"rewind {commit.name}")
+    assert job.state == "paused"
+    assert job.session.stores()["Partition 0"]["seen"]["x"]["n"] == 2
+    panel._do("step")
+    assert job.session.message.key == "z"
+    for refused in ("9.9", "nowhere"):
+        with pytest.raises(StreambenchError, match="there is no commit 9.9|'nowhere' is no place"):
+            panel._do(f"rewind {refused}")
+        assert job.state == "paused"
+
+
+def test_outputs_name_the_message_that_they_were_made_from(counted: Shell) -> None:
+    outputs = page(panel_html(frame_of(counted)), "outputs")
+    assert 'data-do="goto 3" title="%stream goto 3">mem.clicks.0@2</a>' in outputs
+
+
+def test_breakpoints_are_added_switched_and_removed_in_their_tab(counted: Shell) -> None:
+    job = counted.magics.bench.job("counted")
+    panel = Panel(job)
+    panel._do("break message key == 'z'")
+    panel._do("break output True")
+    assert [(each.id, each.on, str(each)) for each in job.session.breakpoints] == [
+        (1, "message", "key == 'z'"),
+        (2, "output", "True"),
+    ]
+    html = panel_html(panel._viewer.take())
+    assert ">Breakpoints · 2<" in html
+    assert 'data-do="disable 1"' in page(html, "breakpoints")
+    panel._do("disable 1")
+    assert 'data-do="enable 1"' in page(panel_html(panel._viewer.take()), "breakpoints")
+    panel._do("step")
+    assert job.session.position == 4
+    panel._do("remove 2")
+    assert [each.id for each in job.session.breakpoints] == [1]
+
+
+def test_a_disabled_breakpoint_for_one_time_is_kept(counted: Shell) -> None:
+    session = counted.magics.bench.job("counted").session
+    made = session.break_on("key == 'z'", once=True)
+    session.enable(made.id, False)
+    session.step()
+    assert session.breakpoints == [made]
+    counted.run("%stream send mem.clicks 1 --key z")
+    session.enable(made.id)
+    assert session.step() == 0
+    assert session.breakpoints == []
+
+
+def test_watches_show_their_values_and_what_has_changed(counted: Shell) -> None:
+    panel = Panel(counted.magics.bench.job("counted"))
+    panel._do("watch k=key")
+    panel._do("watch at=position")
+    html = panel_html(panel._viewer.take())
+    assert ">Watches · 2<" in html
+    panel._do("back")
+    html = panel_html(panel._viewer.take())
+    assert ">Watches · 2 changed<" in html
+    watches = page(html, "watches")
+    assert '<td>k</td><td class="sb-num sb-value">key</td><td class="sb-num sb-value">y</td>' in watches
+    panel._do("unwatch k")
+    assert ">Watches · 1<" in panel_html(panel._viewer.take())
+    with pytest.raises(StreambenchError, match="NAME=EXPRESSION"):
+        panel._do("watch key == 1")
+
+
+def test_the_box_runs_until_a_condition_is_true(counted: Shell) -> None:
+    job = counted.magics.bench.job("counted")
+    panel = Panel(job)
+    panel._do("back")
+    panel._do("forward")
+    assert job.session.live
+    panel._do("until key == 'z'")
+    assert job.wait()
+    frame = panel._viewer.take()
+    assert (frame.state, job.session.position, frame.stopped_at) == ("paused", 3, "key is 'z'")
+    assert 'data-ask="until"' in panel_html(frame)
 
 
 def test_a_large_state_is_not_read_whole_for_the_panel(counted: Shell) -> None:
