@@ -48,6 +48,11 @@ class Coordination:
         coordinator = Coordinator(self._tasks[0].name, self._requests, self._context)
         coordinator.commit(RequestScope.ALL_TASKS_IN_CONTAINER)
 
+    def commit_again(self, names: Collection[str]) -> None:
+        """Request a commit of these tasks at the end of this iteration, as a recorded run did."""
+        for name in names:
+            Coordinator(name, self._requests, self._context).commit(RequestScope.CURRENT_TASK)
+
     def take_requests(self) -> list[TaskInstance]:
         """Take what tasks asked for in this iteration; the tasks to commit. Follow it by
         ``check_shutdown_votes``."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from streambench.debug.comparison import Comparison, compare
-    from streambench.debug.crash import crash_everywhere
+    from streambench.debug.crash_campaign import crash_everywhere
     from streambench.debug.replay import open
     from streambench.debug.session import Session
     from streambench.debug.shrinking import shrink
@@ -14,7 +14,7 @@ _HOMES = {
     "Comparison": "comparison",
     "Session": "session",
     "compare": "comparison",
-    "crash_everywhere": "crash",
+    "crash_everywhere": "crash_campaign",
     "open": "replay",
     "shrink": "shrinking",
 }

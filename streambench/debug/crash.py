@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
@@ -17,9 +17,6 @@ from streambench.debug.writes import Values
 from streambench.errors import ContainerStateError
 from streambench.model import IncomingMessageEnvelope
 from streambench.serde.streams import readable
-
-if TYPE_CHECKING:
-    from streambench.debug.session import Session
 
 Differences = Mapping[str, Mapping[str, Mapping[Any, tuple[Any, Any]]]]
 
@@ -89,15 +86,6 @@ def crash_at(history: History, position: int, outputs: Outputs, *, inside_commit
         differs=_decoded(history, _differing(comparisons)),
         error=next((each.error for each in comparisons if each.error is not None), None),
     )
-
-
-def crash_everywhere(
-    over: Session, *, progress: Callable[[int, int], object] = lambda done, total: None
-) -> Report:
-    """Simulate a crash after each step of a session's history, and inside each commit; the verdict of each.
-
-    ``progress(done, total)`` is called now and then, with steps. Raises ContainerStateError."""
-    return over.crash_everywhere(progress)
 
 
 def crash_steps(history: History, progress: Callable[[int, int], object]) -> Report:

@@ -129,7 +129,7 @@ class ReplayWindows:
             elif event.kind == "end_of_stream":
                 self._coordination.end_again(event.tasks)
             else:
-                self._coordination.request_commit()
+                self._coordination.commit_again(event.tasks)
 
 
 class ReplaySystemFactory(MemorySystemFactory):

@@ -250,7 +250,9 @@ class TimeTravel:
         return self._drive(lambda: self._crash(inside_commit=inside_commit))
 
     def crash_everywhere(self, progress: Callable[[int, int], object] = lambda done, total: None) -> Report:
-        """Simulate a crash after each position of the history, see ``streambench.debug.crash_everywhere``."""
+        """Simulate a crash after each position of the history, and inside each commit; the verdict of each.
+
+        ``progress(done, total)`` is called now and then, with steps. Raises ContainerStateError."""
         return self._drive(lambda: crash_steps(self._living_history(), progress))
 
     def _crash(self, *, inside_commit: bool) -> Crash:
