@@ -78,7 +78,9 @@ class Terminal(io.StringIO):
 def on_a_terminal(monkeypatch: pytest.MonkeyPatch, columns: int, *arguments: str) -> list[str]:
     """What the command line shows on a terminal of so many columns, line by line."""
     terminal = Terminal()
-    for name, value in (("COLUMNS", str(columns)), ("NO_COLOR", "1"), ("TERM", "dumb")):
+    # Of a dumb terminal both must be given: else rich takes it to have 80 columns.
+    given = {"COLUMNS": str(columns), "LINES": "50", "NO_COLOR": "1", "TERM": "dumb"}
+    for name, value in given.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys, "stdout", terminal)
     app(arguments, prog_name="streambench", standalone_mode=False)
