@@ -71,8 +71,8 @@ lint: setup  ## ruff, mypy --strict, direction of imports
 	$(V)/bin/mypy
 	$(V)/bin/lint-imports --no-cache
 
-check: lint  ## the fast loop: lint, and the tests that need no server, browser or JVM
-	$(PYTEST) --quick tests $(CONTRACT) $(ARGS)
+check: lint  ## the fast loop: lint, and the tests that need no server, browser, JVM or many processes
+	$(PYTEST) --quick tests $(ARGS)
 
 test: prerequisites setup browser kafka rabbitmq lint  ## everything: lint, tests, notebooks, browser
 	$(PYTEST) $(NBVAL) tests $(NOTEBOOKS) $(CONTRACT) $(ARGS)

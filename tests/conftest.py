@@ -18,7 +18,13 @@ from streambench.config import Config
 from streambench.errors import StreambenchError
 from tests.order import Scheduling, rank
 from tests.progress import progress, pytest_timeout_set_timer  # noqa: F401 (a fixture and a hook)
-from tests.quick import forbid_when_quick, pytest_addoption, select_quick  # noqa: F401 (an option)
+from tests.quick import (  # noqa: F401 (an option and hooks)
+    forbid_when_quick,
+    pytest_addoption,
+    pytest_ignore_collect,
+    pytest_sessionstart,
+    select_quick,
+)
 from tests.reaper import (  # noqa: F401 (hooks)
     pytest_configure,
     pytest_keyboard_interrupt,
@@ -45,6 +51,7 @@ settings.register_profile(
     "default", max_examples=50, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("soak", settings.get_profile("default"), max_examples=5_000)
+settings.register_profile("quick", settings.get_profile("default"), max_examples=10)
 settings.load_profile("soak" if SOAK else "default")
 
 

@@ -1,13 +1,18 @@
 """The quick selection: tests that need no server, no browser and no JVM.
 
 ``pytest --quick`` (``make check``) runs them. A test is left out by the fixtures that it asks for, by its
-parameters (one of which may be the name of such a fixture), or by its folder. A selected test that starts a
-server all the same fails, so that this list stays true.
+parameters (one of which may be the name of such a fixture), or by its file. A selected test that starts a
+server all the same fails, so that this list stays true. Tests with random examples try fewer of them.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from hypothesis import settings
+
+CHECKOUT = Path(__file__).resolve().parent.parent
 
 #: Fixtures that start a server, a browser or a JVM, or ask for an installed one.
 SERVERS = frozenset({"browser", "kafka", "kafka_doors", "lab", "rabbitmq", "spark", "spark_installed"})
@@ -27,12 +32,46 @@ ELSEWHERE = (
     "tests/testing/brokers/test_rabbitmq.py",
 )
 
+#: Files whose tests start many processes, kill them, or flood a system: too long for the quick selection.
+LONG = (
+    "tests/cli/test_commands.py",
+    "tests/job/test_forks.py",
+    "tests/job/test_frozen_members.py",
+    "tests/job/test_group.py",
+    "tests/job/test_run.py",
+    "tests/job/test_watchdog.py",
+    "tests/magics/test_export.py",
+    "tests/store/test_memory.py",
+    "tests/system/net/test_chaos.py",
+    "tests/system/pull/test_example.py",
+    "tests/system/pull/test_pull_jobs.py",
+    "tests/system/test_connection_floods.py",
+    "tests/system/webhook/test_floods.py",
+    "tests/system/webhook/test_jobs.py",
+    "tests/test_descriptors.py",
+    "tests/test_reaper.py",
+)
+
 #: Whether this run is the quick one.
 _quick = False
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="only tests that need no server, browser or JVM")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Try fewer examples under ``--quick``, before the test files read how many there are."""
+    if session.config.getoption("quick"):
+        settings.load_profile("quick")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Skip, under ``--quick``, what is left out by folder or file: its imports alone take seconds."""
+    if not config.getoption("quick") or CHECKOUT not in collection_path.parents:
+        return None
+    name = collection_path.relative_to(CHECKOUT).as_posix() + ("/" if collection_path.is_dir() else "")
+    return name.startswith(ELSEWHERE + LONG) or None
 
 
 def select_quick(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -48,8 +87,6 @@ def select_quick(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 def is_quick(item: pytest.Item) -> bool:
     """Return whether the quick selection has this test."""
-    if item.nodeid.startswith(ELSEWHERE):
-        return False
     parameters = getattr(getattr(item, "callspec", None), "params", {}).values()
     kinds = {each.partition("-")[0] for each in parameters if isinstance(each, str)}
     return SERVERS.isdisjoint(kinds | set(getattr(item, "fixturenames", ())))
