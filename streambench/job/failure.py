@@ -12,7 +12,7 @@ from msgspec import Struct
 from streambench import errors
 from streambench.errors import ConfigError, StreambenchError, TaskError, described, represented
 from streambench.model import SystemStreamPartition
-from streambench.user_code import INSTALLED, OURS, is_users
+from streambench.user_code import INSTALLED, is_ours, is_users
 
 
 class Failure(Struct, frozen=True):
@@ -94,7 +94,7 @@ def interrupted_at(interrupt: KeyboardInterrupt) -> str:
     came elsewhere."""
     frames = [frame.filename for frame in traceback.extract_tb(interrupt.__traceback__)]
     last = max((at for at, file in enumerate(frames) if is_users(file)), default=-1)
-    if not any(file.startswith(OURS) for file in frames[: last + 1]):
+    if not any(is_ours(file) for file in frames[: last + 1]):
         return ""
     return _formatted(interrupt.__traceback__, after_ours=True, frames=last + 1)
 
@@ -106,7 +106,7 @@ def _formatted(trace: TracebackType | None, *, after_ours: bool = False, frames:
         frame for frame in traceback.extract_tb(trace)[:frames] if not frame.filename.startswith("<frozen")
     ]
     if after_ours:
-        last = max((at for at, frame in enumerate(shown) if frame.filename.startswith(OURS)), default=-1)
+        last = max((at for at, frame in enumerate(shown) if is_ours(frame.filename)), default=-1)
         shown = shown[last + 1 :]
         # What was compiled (Cython) gives names of files that stand nowhere.
         if (
@@ -116,5 +116,5 @@ def _formatted(trace: TracebackType | None, *, after_ours: bool = False, frames:
         ):
             return ""
     return "".join(
-        traceback.format_list([frame for frame in shown if not frame.filename.startswith(OURS)])
+        traceback.format_list([frame for frame in shown if not is_ours(frame.filename)])
     ).rstrip()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from msgspec import Struct
 
@@ -38,12 +38,28 @@ class ContainerRun(Struct, frozen=True):
     windows_left: WindowsLeft = WindowsLeft()
 
 
-class RunResult(Struct, frozen=True):
-    """Result of a run: all its containers, each of which has ended cleanly, with a commit."""
+class CountedContainer(Protocol):
+    """The counts of one container."""
 
-    job: str
-    containers: tuple[ContainerRun, ...]
-    seconds: float
+    @property
+    def messages(self) -> int: ...
+
+    @property
+    def passed_over(self) -> ErrorCounts: ...
+
+    @property
+    def windows_left(self) -> WindowsLeft: ...
+
+
+class Totals:
+    """The sums over all containers of a job."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        @property
+        def containers(self) -> Sequence[CountedContainer]: ...
 
     @property
     def messages(self) -> int:
@@ -57,8 +73,16 @@ class RunResult(Struct, frozen=True):
 
     @property
     def windows_left(self) -> WindowsLeft:
-        """The messages in all containers that no ``window()`` has followed when they ended."""
+        """The messages in all containers that no ``window()`` has followed."""
         return sum((each.windows_left for each in self.containers), WindowsLeft())
+
+
+class RunResult(Struct, Totals, frozen=True):
+    """Result of a run: all its containers, each of which has ended cleanly, with a commit."""
+
+    job: str
+    containers: tuple[ContainerRun, ...]
+    seconds: float
 
     @property
     def ended(self) -> Ended:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import orjson
 
-from streambench import errors
 from streambench.errors import SerdeError, class_name, described
 from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope
 from streambench.serde.plain import plain
+from streambench.user_code import is_ours
 
 LETTER = "dead-letter."
 """What the headers begin with that make a message a dead letter."""
@@ -22,7 +21,6 @@ _TRACEBACK = f"{LETTER}traceback"
 _SIZE = f"{LETTER}size"
 _MOST_OF_A_REASON = 1_000
 _MOST_OF_A_TRACEBACK = 4_000
-_OURS = str(Path(errors.__file__).parent)
 _CUTS = ((64 << 10, 1_000), (4 << 10, 400), (0, 100))
 
 
@@ -50,7 +48,7 @@ def user_traceback(error: BaseException) -> str:
     each: traceback.TracebackException | None = whole
     while each is not None:
         each.stack = traceback.StackSummary.from_list(
-            [frame for frame in each.stack if not frame.filename.startswith(_OURS)]
+            [frame for frame in each.stack if not is_ours(frame.filename)]
         )
         each = each.__cause__ or each.__context__
     return "".join(whole.format()).rstrip()[-_MOST_OF_A_TRACEBACK:]

@@ -12,6 +12,7 @@ from streambench.container.outputs.dead_letters import ErrorCounts
 from streambench.container.timers import WindowsLeft
 from streambench.errors import StreambenchError, TaskError
 from streambench.job.failure import Failure
+from streambench.job.result import Totals
 from streambench.model import SystemStreamPartition
 
 
@@ -57,7 +58,7 @@ class DeployedContainer(Struct, frozen=True, kw_only=True):
         return None if None in spans else sum(span for span in spans if span is not None)
 
 
-class DeployResult(Struct, frozen=True, kw_only=True):
+class DeployResult(Struct, Totals, frozen=True, kw_only=True):
     """Result of a deployment: all its containers, by number.
 
     ``generation`` is None where no container was started: in a dry run (``dry_run``), and where there was
@@ -72,21 +73,6 @@ class DeployResult(Struct, frozen=True, kw_only=True):
     master: str = ""
     rounds: int = 0
     dry_run: bool = False
-
-    @property
-    def messages(self) -> int:
-        """Number of messages that all containers processed."""
-        return sum(each.messages for each in self.containers)
-
-    @property
-    def passed_over(self) -> ErrorCounts:
-        """Messages that all containers dropped, dead-lettered or ignored."""
-        return sum((each.passed_over for each in self.containers), ErrorCounts())
-
-    @property
-    def windows_left(self) -> WindowsLeft:
-        """The messages in all containers that no ``window()`` has followed."""
-        return sum((each.windows_left for each in self.containers), WindowsLeft())
 
     @property
     def failed(self) -> tuple[DeployedContainer, ...]:

@@ -16,17 +16,16 @@ from streambench.config import Config
 from streambench.errors import OffsetError, StreamExistsError, UnknownStreamError, no_partition
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import (
-    IncomingMessageEnvelope,
     OutgoingMessageEnvelope,
     PartitionMetadata,
     SystemStream,
     SystemStreamPartition,
 )
+from streambench.system.adapters import ChunkConsumer
 from streambench.system.api import (
     Chunk,
     PartitionAppenders,
     Sender,
-    SystemConsumer,
     SystemFactory,
     SystemProducer,
     nothing_to_settle,
@@ -166,7 +165,7 @@ def memory_streams(system: str) -> MemoryStreams:
     return _systems.setdefault(system, MemoryStreams())
 
 
-class MemoryConsumer(SystemConsumer):
+class MemoryConsumer(ChunkConsumer):
     """Reads slices of the lists that the producers append to."""
 
     polled_by_loop: ClassVar[bool] = True
@@ -190,11 +189,6 @@ class MemoryConsumer(SystemConsumer):
 
     def stop(self) -> None:
         pass
-
-    def poll(
-        self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int
-    ) -> list[IncomingMessageEnvelope]:
-        return [envelope for chunk in self.poll_chunks(wanted, timeout_ms) for envelope in chunk.envelopes()]
 
     def poll_chunks(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[Chunk]:
         chunks = []

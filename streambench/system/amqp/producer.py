@@ -17,11 +17,12 @@ from streambench.errors import (
 )
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream
+from streambench.system.adapters import SenderProducer
 from streambench.system.amqp.broker import channel_to, check, place_of
 from streambench.system.amqp.link import Link
 from streambench.system.amqp.messages import RESENT, ROUTING_KEY, short, to_send
 from streambench.system.amqp.settings import Place, Settings
-from streambench.system.api import Sender, SystemProducer
+from streambench.system.api import Sender
 
 _MOST_UNCONFIRMED = 10_000
 _AT_ONCE = 200
@@ -51,7 +52,7 @@ class _Message:
         self.size = size
 
 
-class AmqpProducer(SystemProducer):
+class AmqpProducer(SenderProducer):
     """Publishes persistent messages over one connection, in the order in which they were sent.
 
     What the broker has not confirmed when a connection is lost is sent again, with the header
@@ -90,14 +91,6 @@ class AmqpProducer(SystemProducer):
 
     def stop(self) -> None:
         self._link.stop()
-
-    def register(self, source: str) -> None:
-        pass
-
-    def send(self, source: str, envelope: OutgoingMessageEnvelope) -> None:
-        self.sender(envelope.system_stream)(
-            source, envelope, envelope.key, envelope.message, envelope.partition or 0
-        )
 
     def sender(self, stream: SystemStream) -> Sender:
         if stream not in self._senders:

@@ -7,14 +7,15 @@ from typing import ClassVar
 
 from streambench.chunk import Unreadable
 from streambench.errors import no_partition
-from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
-from streambench.system.api import Chunk, SystemConsumer
+from streambench.model import SystemStreamPartition
+from streambench.system.adapters import ChunkConsumer
+from streambench.system.api import Chunk
 from streambench.system.file.reader import Reader, reader_of
 from streambench.system.file.streams import FileStreams
 from streambench.system.numbered import to_number
 
 
-class FileConsumer(SystemConsumer):
+class FileConsumer(ChunkConsumer):
     """Reads partitions of one file system."""
 
     polled_by_loop: ClassVar[bool] = True
@@ -41,11 +42,6 @@ class FileConsumer(SystemConsumer):
         for reader in self._readers.values():
             reader.close()
         self._readers.clear()
-
-    def poll(
-        self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int
-    ) -> list[IncomingMessageEnvelope]:
-        return [envelope for chunk in self.poll_chunks(wanted, timeout_ms) for envelope in chunk.envelopes()]
 
     def poll_chunks(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[Chunk]:
         chunks = []

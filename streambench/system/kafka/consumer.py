@@ -14,8 +14,8 @@ from kafka import errors as kafka_errors
 from streambench.chunk import Chunk
 from streambench.errors import OffsetError, StreamSystemError, UnknownStreamError
 from streambench.metrics.registry import MetricsRegistry
-from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
-from streambench.system.api import SystemConsumer
+from streambench.model import SystemStreamPartition
+from streambench.system.adapters import ChunkConsumer
 from streambench.system.kafka import stall_detector as progress
 from streambench.system.kafka.admin import KafkaAdmin
 from streambench.system.kafka.clients import LookUps, as_ours, new_consumer, unreachable
@@ -30,7 +30,7 @@ _ASK_MS = 2_000
 _CHECK_EVERY_S = 10.0
 
 
-class KafkaConsumer(SystemConsumer):
+class KafkaConsumer(ChunkConsumer):
     """Reads partitions of one Kafka cluster.
 
     One client reads all partitions of a container, without a consumer group. A client for each partition
@@ -107,11 +107,6 @@ class KafkaConsumer(SystemConsumer):
         self._admin.close()
         if client is not None:
             client.close(autocommit=False, timeout_ms=0)
-
-    def poll(
-        self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int
-    ) -> list[IncomingMessageEnvelope]:
-        return [envelope for chunk in self.poll_chunks(wanted, timeout_ms) for envelope in chunk.envelopes()]
 
     def poll_chunks(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[Chunk]:
         asked = {ssp: number for ssp, number in wanted.items() if number > 0}

@@ -9,14 +9,14 @@ import pyarrow as pa
 
 from streambench.chunk import ArrowChunk, Chunk
 from streambench.metrics.registry import MetricsRegistry
-from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
-from streambench.system.api import SystemConsumer
+from streambench.model import SystemStreamPartition
+from streambench.system.adapters import ChunkConsumer
 from streambench.system.log.cursor import Cursor
 from streambench.system.log.streams import Log
 from streambench.system.numbered import to_number
 
 
-class LogConsumer(SystemConsumer):
+class LogConsumer(ChunkConsumer):
     """Reads partitions of one log."""
 
     polled_by_loop: ClassVar[bool] = True
@@ -43,11 +43,6 @@ class LogConsumer(SystemConsumer):
     def stop(self) -> None:
         self._cursors.clear()
         self._log.close()
-
-    def poll(
-        self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int
-    ) -> list[IncomingMessageEnvelope]:
-        return [envelope for chunk in self.poll_chunks(wanted, timeout_ms) for envelope in chunk.envelopes()]
 
     def poll_chunks(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[Chunk]:
         chunks = []

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from streambench import descriptors
 from streambench.errors import do_all, no_partition
 from streambench.metrics.registry import MetricsRegistry
-from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
-from streambench.system.api import Chunk, SystemConsumer, nothing_to_look_at
+from streambench.model import SystemStream, SystemStreamPartition
+from streambench.system.api import Chunk
 from streambench.system.net.address import Address, listen
+from streambench.system.net.consumer import ListeningConsumer
 from streambench.system.net.framing import FRAMINGS
 from streambench.system.net.listener import Counters, Listener
 from streambench.system.net.settings import Streams, TcpSettings, tcp_settings
@@ -24,7 +25,7 @@ log = logging.getLogger(__name__)
 _HELD_S = 0.05
 
 
-class TcpConsumer(SystemConsumer):
+class TcpConsumer(ListeningConsumer):
     """Listens for partitions of one system, each on a port of its own.
 
     Back-pressure: sockets are read in ``poll`` alone, and only those of partitions that it wants. Whatever
@@ -33,10 +34,8 @@ class TcpConsumer(SystemConsumer):
     """
 
     def __init__(self, streams: Streams, metrics: MetricsRegistry) -> None:
-        self._streams = streams
-        self._metrics = metrics
+        super().__init__(streams, metrics)
         self._counters = Counters(streams.system, metrics)
-        self._wanted: dict[SystemStreamPartition, int] = {}
         self._listeners: dict[SystemStreamPartition, Listener] = {}
         self._selector: selectors.BaseSelector | None = None
         self._watched: frozenset[SystemStreamPartition] = frozenset()
@@ -52,13 +51,6 @@ class TcpConsumer(SystemConsumer):
         """Its addresses, with the ports that were chosen where 0 was configured; empty before ``start``
         and after ``stop``."""
         return {ssp: listener.address for ssp, listener in self._listeners.items()}
-
-    def look_only(self, at_most: int | None) -> None:
-        if at_most is not None:
-            raise nothing_to_look_at(self._streams.system)
-
-    def register(self, ssp: SystemStreamPartition, offset: str) -> None:
-        self._wanted[ssp] = to_number(offset, ssp)
 
     def start(self) -> None:
         connections = sum(
@@ -83,11 +75,6 @@ class TcpConsumer(SystemConsumer):
             self._selector.close()
             self._selector = None
             self._watched = frozenset()
-
-    def poll(
-        self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int
-    ) -> list[IncomingMessageEnvelope]:
-        return [envelope for chunk in self.poll_chunks(wanted, timeout_ms) for envelope in chunk.envelopes()]
 
     def poll_chunks(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[Chunk]:
         assert self._selector is not None

@@ -14,7 +14,8 @@ from typing import Any, NoReturn
 from streambench.errors import StreambenchError, StreamSystemError, no_partition
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream
-from streambench.system.api import PartitionAppenders, Sender, SystemProducer
+from streambench.system.adapters import SenderProducer
+from streambench.system.api import PartitionAppenders, Sender
 from streambench.system.net.address import Address
 from streambench.system.net.connection import NOT_NOW
 from streambench.system.net.framing import FRAMINGS, Framing
@@ -31,7 +32,7 @@ _LONGEST_ANSWER = 4096
 _WARN_AFTER_S = 1.5
 
 
-class TcpProducer(SystemProducer):
+class TcpProducer(SenderProducer):
     """Sends to the receivers of one system, at least once.
 
     A message is kept until the receiver has acknowledged it; where the connection is lost before that, it is
@@ -50,22 +51,11 @@ class TcpProducer(SystemProducer):
         self._sent_again = metrics.counter(f"{streams.system}-messages-sent-again", "tcp")
         self._lines: dict[SystemStream, list[TcpConnection]] = {}
 
-    def start(self) -> None:
-        pass
-
     def stop(self) -> None:
         for lines in self._lines.values():
             for line in lines:
                 line.disconnect()
         self._lines.clear()
-
-    def register(self, source: str) -> None:
-        pass
-
-    def send(self, source: str, envelope: OutgoingMessageEnvelope) -> None:
-        self.sender(envelope.system_stream)(
-            source, envelope, envelope.key, envelope.message, envelope.partition or 0
-        )
 
     def sender(self, stream: SystemStream) -> Sender:
         lines = self._of(stream)

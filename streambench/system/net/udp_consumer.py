@@ -16,9 +16,10 @@ from streambench.chunk import numbered
 from streambench.errors import do_all, no_partition
 from streambench.locks import not_for_children
 from streambench.metrics.registry import MetricsRegistry
-from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
-from streambench.system.api import Chunk, SystemConsumer, nothing_to_look_at
+from streambench.model import SystemStreamPartition
+from streambench.system.api import Chunk
 from streambench.system.net.address import Address, announce, listen
+from streambench.system.net.consumer import ListeningConsumer
 from streambench.system.net.settings import (
     HEADER,
     LARGEST_DATAGRAM,
@@ -27,7 +28,6 @@ from streambench.system.net.settings import (
     UdpSettings,
     udp_settings,
 )
-from streambench.system.numbered import to_number
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ _LOOK_AT_LOSSES_S = 1.0
 _SENDERS = 10_000
 
 
-class UdpConsumer(SystemConsumer):
+class UdpConsumer(ListeningConsumer):
     """Receives partitions of one system, each on a port of its own.
 
     What there is no room for waits in the kernel's buffer (``receive.buffer.bytes``), and is lost when that
@@ -46,10 +46,8 @@ class UdpConsumer(SystemConsumer):
     """
 
     def __init__(self, streams: Streams, metrics: MetricsRegistry) -> None:
-        self._streams = streams
-        self._metrics = metrics
+        super().__init__(streams, metrics)
         self._counters = _Counters(streams.system, metrics)
-        self._wanted: dict[SystemStreamPartition, int] = {}
         self._ports: dict[SystemStreamPartition, _Port] = {}
         self._looked = 0.0
 
@@ -58,13 +56,6 @@ class UdpConsumer(SystemConsumer):
         """Its addresses, with the ports that were chosen where 0 was configured; empty before ``start``
         and after ``stop``."""
         return {ssp: port.address for ssp, port in self._ports.items()}
-
-    def look_only(self, at_most: int | None) -> None:
-        if at_most is not None:
-            raise nothing_to_look_at(self._streams.system)
-
-    def register(self, ssp: SystemStreamPartition, offset: str) -> None:
-        self._wanted[ssp] = to_number(offset, ssp)
 
     def start(self) -> None:
         for ssp, offset in self._wanted.items():
@@ -90,11 +81,6 @@ class UdpConsumer(SystemConsumer):
             self._count_losses()
         ports, self._ports = self._ports, {}
         do_all([port.close for port in ports.values()])
-
-    def poll(
-        self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int
-    ) -> list[IncomingMessageEnvelope]:
-        return [envelope for chunk in self.poll_chunks(wanted, timeout_ms) for envelope in chunk.envelopes()]
 
     def poll_chunks(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[Chunk]:
         ports = [(self._ports[ssp], at_most) for ssp, at_most in wanted.items() if at_most > 0]

@@ -17,14 +17,15 @@ from streambench.errors import (
 )
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream
-from streambench.system.api import Sender, SystemProducer
+from streambench.system.adapters import SenderProducer
+from streambench.system.api import Sender
 from streambench.system.net.address import Address
 from streambench.system.net.settings import NUMBERED, Streams, UdpSettings, udp_settings
 
 log = logging.getLogger(__name__)
 
 
-class UdpProducer(SystemProducer):
+class UdpProducer(SenderProducer):
     """Sends to the receivers of one system, at most once: ``flush`` returns when the kernel has taken
     everything, and what is lost after that only the receiver can count (``sequence=true``). What is known of
     it here is in the metric ``<system>-messages-unsent``: messages that the kernel would not take, or of
@@ -36,22 +37,11 @@ class UdpProducer(SystemProducer):
         self._unsent = metrics.counter(f"{streams.system}-messages-unsent", "udp")
         self._ways: dict[SystemStream, list[DatagramSender]] = {}
 
-    def start(self) -> None:
-        pass
-
     def stop(self) -> None:
         for ways in self._ways.values():
             for way in ways:
                 way.sock.close()
         self._ways.clear()
-
-    def register(self, source: str) -> None:
-        pass
-
-    def send(self, source: str, envelope: OutgoingMessageEnvelope) -> None:
-        self.sender(envelope.system_stream)(
-            source, envelope, envelope.key, envelope.message, envelope.partition or 0
-        )
 
     def sender(self, stream: SystemStream) -> Sender:
         ways = self._of(stream)

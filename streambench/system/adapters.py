@@ -1,0 +1,44 @@
+"""Bases for consumers and producers of one quick way each: they derive the plain ways from it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+
+from streambench.model import (
+    IncomingMessageEnvelope,
+    OutgoingMessageEnvelope,
+    SystemStream,
+    SystemStreamPartition,
+)
+from streambench.system.api import Chunk, Sender, SystemConsumer, SystemProducer
+
+
+class ChunkConsumer(SystemConsumer):
+    """A consumer that reads by the column: ``poll`` gives the messages of ``poll_chunks``."""
+
+    def poll(
+        self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int
+    ) -> list[IncomingMessageEnvelope]:
+        return [envelope for chunk in self.poll_chunks(wanted, timeout_ms) for envelope in chunk.envelopes()]
+
+    @abstractmethod
+    def poll_chunks(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[Chunk]: ...
+
+
+class SenderProducer(SystemProducer):
+    """A producer with a sender for each stream: ``send`` calls it. Sources need no announcement."""
+
+    def start(self) -> None:
+        """Do nothing: the first message to a stream connects."""
+
+    def register(self, source: str) -> None:
+        """Do nothing: messages of all sources are sent alike."""
+
+    def send(self, source: str, envelope: OutgoingMessageEnvelope) -> None:
+        self.sender(envelope.system_stream)(
+            source, envelope, envelope.key, envelope.message, envelope.partition or 0
+        )
+
+    @abstractmethod
+    def sender(self, stream: SystemStream) -> Sender: ...
