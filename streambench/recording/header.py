@@ -119,7 +119,7 @@ def _cell_of(code: Any) -> str:
 
 
 def read(values: Mapping[str, Any]) -> Header:
-    """The header of its JSON. Raises msgspec.ValidationError."""
+    """The header of its JSON. Raises what msgspec raises for other JSON."""
     return msgspec.convert(values, Header)
 
 
