@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ from streambench.container.container import Container
 from streambench.debug.session import Session
 from streambench.errors import ContainerStateError, StreambenchError, TaskError
 from streambench.recording import Recording
-from tests.container.test_failure_capture import GOOD, Sums, config_of, put
+from tests.container.test_failure_capture import GOOD, Sums, config_of, process_all, put
 from tests.debug.test_time_travel import Counter, messages, session_of, shown
 
 SERDES = {"systems.mem.samza.msg.serde": "json", "systems.mem.samza.key.serde": "string"}
@@ -257,3 +260,50 @@ def test_the_capture_of_a_session_has_all_of_its_history(tmp_path: Path) -> None
         opened.goto(position)
         assert opened.stores() == seen[position]
     session.abandon()
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from streambench.container.container import Container
+from streambench.debug.session import Session
+from tests.container.test_failure_capture import config_of, process_all
+
+session = Session(Container(config_of(Path(sys.argv[1])), process_all))
+session.record(sys.argv[2])
+session.start()
+session.step(3)
+session.step(4)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_recording_outlives_a_kill_up_to_its_last_block(tmp_path: Path) -> None:
+    put(config_of(tmp_path), "log.in", *[{"key": str(number)} for number in range(20)])
+    path = tmp_path / "killed.recording"
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), str(path)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    recording = Recording.read(path)
+    assert not recording.is_complete
+    assert [each.offset for each in recording] == [str(number) for number in range(7)]
+    opened = debug.open(path, process_all)
+    assert opened.position == 7
+    assert len(opened.outputs()) == 7
+
+
+def test_a_test_made_of_a_recording_is_red_until_the_task_is_mended(tmp_path: Path) -> None:
+    config = config_of(tmp_path)
+    put(config, "log.in", *GOOD, {"key": "c", "bad": True})
+    with pytest.raises(TaskError) as raised, Container(config, Sums) as container:
+        container.run("caught-up")
+    test = Recording.read(str(raised.value).rpartition(" ")[2]).to_test(tmp_path / "test_sums.py")
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", str(test)]
+    text = test.read_text()
+    assert "from tests.container.test_failure_capture import Sums" in text
+    red = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert red.returncode == 1
+    assert "a bad message" in red.stdout
+    mended = "from tests.container.test_failure_capture import process_all as Sums"
+    test.write_text(text.replace("from tests.container.test_failure_capture import Sums", mended))
+    green = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert green.returncode == 0, green.stdout
