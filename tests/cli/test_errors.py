@@ -105,6 +105,7 @@ def test_a_task_that_raises_is_shown_with_its_message_and_its_own_lines_only(pro
     first, *frames = done.stderr.splitlines()
     assert (
         first == "error: Partition 1 failed at log.numbers.1@3, key 'k7': ZeroDivisionError: division by zero"
+        "; captured: streambench replay streams/_jobs/up-1/captures/1-c0.capture"
     )
     assert [line.split('"')[1] for line in frames if line.startswith("  File ")] == [
         str(project.directory / "task.py")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -13,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from streambench import OutgoingMessageEnvelope, StreambenchError, StreamTask, SystemStream, TaskError
+from streambench import OutgoingMessageEnvelope, StreambenchError, StreamTask, SystemStream, TaskError, debug
 from streambench.chooser import RoundRobinChooser
 from streambench.config import Config
 from streambench.model import SystemStreamPartition
@@ -465,3 +466,31 @@ def test_containers_write_snapshots_from_the_executors(job: Job, spark: Any) -> 
     }
     assert seen == {"TaskName-Partition 0": 5, "TaskName-Partition 1": 5}
     assert {each["header"]["container-name"] for each in told} == {"samza-container-0", "samza-container-1"}
+
+
+class Keeps(Forward):
+    """Counts in a store, and fails at one message when it has counted it."""
+
+    def init(self, context):
+        self.store = context.store("n")
+
+    def process(self, envelope, collector, coordinator):
+        self.store.put("all", (self.store.get("all") or 0) + 1)
+        if envelope.message == 11:
+            raise ValueError("I do not like 11")
+        super().process(envelope, collector, coordinator)
+
+
+def test_a_failure_on_spark_names_a_capture_that_can_be_stepped(spark: Any, job: Job) -> None:
+    job.send(0, 40)
+    stores = {"stores.n.factory": "memory", "stores.n.key.serde": "string", "stores.n.msg.serde": "integer"}
+    with pytest.raises(DeployTaskError) as caught:
+        deploy(job.config.with_values(stores), Keeps, spark=spark)
+    captured = re.search(r"captured: streambench replay (\S+)", str(caught.value))
+    assert captured is not None, caught.value
+    session = debug.open(captured[1], Keeps)
+    assert session.message is not None
+    assert (session.message.ssp, session.message.offset) == (IN[1], "5")
+    assert session.stores() == {"Partition 1": {"n": {"all": 5}}}
+    with pytest.raises(TaskError, match="I do not like 11"):
+        session.step()
