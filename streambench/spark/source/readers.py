@@ -73,13 +73,6 @@ class BatchReader(DataSourceReader):
         self._rows = _Rows(options, schema, metadata)
         self._pushdown: Pushdown | None = None
 
-    def pushFilters(self, filters: list[Filter]) -> list[Filter]:
-        with _opened(self._options) as systems:
-            numbers = has_numbers(systems, self._options.required_stream())
-        own = {"partition", "offset"} if numbers else {"partition"}
-        self._pushdown = Pushdown(own & set(self._rows.metadata))
-        return self._pushdown.take(filters)
-
     def partitions(self) -> list[InputPartition]:
         options = self._options
         stream = options.required_stream()

@@ -17,7 +17,7 @@ from streambench import Config, ConfigError, OffsetError, SerdeError, StreamSyst
 
 pytest.importorskip("pyspark")
 
-from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, In, LessThanOrEqual, Not
+from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, GreaterThan, In, LessThanOrEqual, Not
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import (
     ArrayType,
@@ -106,6 +106,15 @@ def test_a_frame_is_what_the_log_itself_gives(
         assert rows(source(config, pushdown="true"), *filters) == [
             row for row in wanted if low < row[3] <= high and row[2] != number
         ]
+
+
+def test_nothing_is_pushed_down_unless_it_is_asked_for(tmp_path: Path) -> None:
+    """Spark looks whether the method is overridden."""
+    write(tmp_path, "in", [[[message(b"1")]]])
+    for pushdown in (False, True):
+        made = source(config_of(tmp_path), pushdown=str(pushdown).lower())
+        kept = type(made.reader(made.schema())).pushFilters is DataSourceReader.pushFilters
+        assert kept is not pushdown
 
 
 def test_offsets_and_partitions_are_pushed_down(tmp_path: Path) -> None:
