@@ -74,10 +74,11 @@ def _order(
     last = history.latest if epoch.end is None else epoch.end.position
     ssps = history.inputs.ssps
     for each in history.since(block):
-        for position, place in enumerate(each.order, start=each.start + 1):
-            if position > last:
-                return
-            if position > epoch.begin.position and ssps[place] in group.ssps:
+        if each.start >= last:
+            return
+        known = max(0, epoch.begin.position - each.start)
+        for position, place in enumerate(each.order[known : last - each.start], each.start + known + 1):
+            if ssps[place] in group.ssps:
                 yield position, ssps[place]
 
 

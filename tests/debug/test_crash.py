@@ -279,6 +279,14 @@ class Chance(sb.StreamTask):
             coordinator.commit(sb.RequestScope.ALL_TASKS_IN_CONTAINER)
 
 
+class ChanceInWindows(Chance):
+    """The same, and counts its windows in the store."""
+
+    def window(self, collector: Any, coordinator: Any) -> None:
+        self.store.put("windows", (self.store.get("windows") or 0) + 1)
+        collector.send("mem.out", ["window", self.store.get("windows")])
+
+
 def random_inputs(chance: random.Random) -> dict[str, dict[int, list[Any]]]:
     often = chance.choice(["wwwsskkd", "wwsskdlof"])
     commits = chance.choice(["1", "2", "12", ""])
@@ -340,6 +348,35 @@ def test_a_simulated_crash_foretells_a_real_one(seed: int) -> None:
                     stores[task][store][key] = after
     assert real.stores() == stores
     real.stop()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_job_that_keeps_all_in_stores_is_safe_under_exactly_once(seed: int, tmp_path: Path) -> None:
+    chance = random.Random(seed)
+    inputs = {
+        "mem.in": {
+            number: [
+                chance.choice("abc") + "".join(chance.sample("wdsk", 2)) + chance.choice(["1", "2", "", ""])
+                for _ in range(chance.randrange(1, 15))
+            ]
+            for number in range(3)
+        },
+    }
+    config = {
+        **EXACTLY_ONCE,
+        "stores.n.factory": chance.choice(["memory", "rocksdb"]),
+        "stores.loose.factory": "memory",
+        "job.logged.store.base.dir": tmp_path,
+        "task.window.ms": chance.choice([0, 20]),
+        "task.consumer.batch.size": chance.choice([1, 3]),
+    }
+    session, bench = session_of(ChanceInWindows, inputs, config)
+    while session.step(chance.randrange(1, 5)):
+        bench.clock.advance(chance.randrange(20))
+    report = crash_everywhere(session)
+    assert str(report) == f"{report.steps:,} steps: all safe (exactly-once)"
+    assert report.steps == session.latest
+    session.stop()
 
 
 PROGRAM = """
