@@ -52,5 +52,8 @@ def compare_commands(
     it.takes("file", metavar="FILE", help="the recording")
     it.takes("--to", metavar="FILE", help="where to write it (beside the recording, as NAME.small)")
     it.takes(
-        "--task", metavar="TASK", completes="tasks", help="the code to run; without it, the recorded task"
+        "--task",
+        metavar="TASK",
+        completes="tasks",
+        help="the code to run; without it, the task of the recording",
     )

@@ -78,9 +78,11 @@ class CompareCommands(JobCommands):
             return compare(a, b, over, task=task, config=config)
 
     def _shrink(self, args: Namespace) -> None:
-        task = None if args.task is None else self.bench.version(args.task)
         path = Path(args.file).expanduser()
         recording = Recording.read(path)
+        recorded = recording.header.task.name
+        name = args.task or (recorded if recorded in self.bench.tasks else None)
+        task = None if name is None else self.bench.version(name)
         with status_line(f"shrinking {path.name}, {counted(len(recording), 'message')}") as update:
             small = shrink(recording, task=task, progress=_shown(update))
         to = small.save(small_path(path) if args.to is None else Path(args.to).expanduser())

@@ -13,6 +13,7 @@ from streambench.errors import TaskError
 
 if TYPE_CHECKING:
     from streambench.debug.session import Session
+    from streambench.recording import Recording
 
 _LAST = 3
 
@@ -39,6 +40,10 @@ def replay(
         bool,
         typer.Option("--recorded-source", help="Run the source text in the recording, if you trust it."),
     ] = False,
+    shrink: Annotated[
+        bool,
+        typer.Option("--shrink", help="Find the fewest messages that still fail, and go on with these."),
+    ] = False,
 ) -> None:
     """Run the messages of a recording again, in their order, and say how it ends.
 
@@ -53,7 +58,7 @@ def replay(
 
         streambench replay 1-c0.capture --task late.py:Late
 
-        streambench replay 1-c0.capture --to-test tests/test_late.py
+        streambench replay 1-c0.capture --shrink --to-test tests/test_late.py
     """
     from streambench.debug.replay import open as open_recording
     from streambench.debug.replay_summary import summary_lines
@@ -61,6 +66,8 @@ def replay(
 
     recording = Recording.read(file)
     say("\n".join(summary_lines(recording)))
+    if shrink:
+        recording = _shrunk(recording, file, task, recorded_source=recorded_source)
     if to_test is not None:
         say(
             f"written: {recording.to_test(to_test)}, with its messages in {to_test.with_suffix('.recording')}"
@@ -87,6 +94,22 @@ def replay(
         ended = "" if recording.failure is None else ", and it no longer fails"
         say(f"{session.position:,} of {len(recording):,} messages processed{ended}")
     session.abandon()
+
+
+def _shrunk(recording: Recording, file: Path, task: str | None, *, recorded_source: bool) -> Recording:
+    """The fewest messages that still fail, written beside the recording."""
+    from rich.console import Console
+
+    from streambench.debug.shrinking import shrink, small_path
+
+    with Console(stderr=True).status("shrinking") as status:
+        small = shrink(
+            recording, task=task, recorded_source=recorded_source,
+            progress=lambda left, tried: status.update(f"shrinking: {left:,} messages left, {tried:,} runs"),
+        )  # fmt: skip
+    path = small.save(small_path(file))
+    say(f"shrunk to {len(small):,} of {len(recording):,} messages: {path}")
+    return small
 
 
 def _print_last(session: Session) -> None:

@@ -25,15 +25,18 @@ def shrink(
     failing: Failing | None = None,
     *,
     task: Any = None,
+    recorded_source: bool = False,
     progress: Progress = lambda left, tried: None,
 ) -> Recording:
     """The recording with the fewest messages that still fails: none of them can be left out.
 
     ``failing``: returns true for a recording that fails; without it, the one that fails with the same
-    exception, raised at the same line. ``task``: the code to run, as for ``open``. A KeyboardInterrupt ends
-    it with the smallest recording so far. Raises StreambenchError where the recording does not fail."""
+    exception, raised at the same line. ``task`` and ``recorded_source``: the code to run, as for ``open``.
+
+    A KeyboardInterrupt ends it with the smallest recording so far. Raises StreambenchError where the
+    recording does not fail."""
     whole = recording if isinstance(recording, Recording) else Recording.read(recording)
-    fails = failing or _same_failure(whole, task)
+    fails = failing or _same_failure(task, recorded_source=recorded_source)
     if not fails(whole):
         raise StreambenchError(
             f"{whole.path or whole.job} does not fail when it is run again: there is nothing to shrink"
@@ -80,12 +83,12 @@ def _smaller(
             parts = 0 if size == 1 else min(len(left), parts * 2)
 
 
-def _same_failure(whole: Recording, task: Any) -> Failing:
-    """A function that returns true where a recording fails as this one does when it is run again."""
+def _same_failure(task: Any, *, recorded_source: bool) -> Failing:
+    """A function that returns true where a recording fails as the first one does that it is given."""
     wanted: list[str | None] = []
 
     def fails(recording: Recording) -> bool:
-        kind = failure_kind(recording, task)
+        kind = failure_kind(recording, task, recorded_source=recorded_source)
         if not wanted:
             wanted.append(kind)
         return kind is not None and kind == wanted[0]
@@ -93,9 +96,9 @@ def _same_failure(whole: Recording, task: Any) -> Failing:
     return fails
 
 
-def failure_kind(recording: Recording, task: Any = None) -> str | None:
+def failure_kind(recording: Recording, task: Any = None, *, recorded_source: bool = False) -> str | None:
     """The exception and the line with which a recording fails when it is run; None where it does not."""
-    session = open_recording(recording, task, history=False, at_end=False)
+    session = open_recording(recording, task, recorded_source=recorded_source, history=False, at_end=False)
     try:
         session.run("caught-up")
         session.wait()

@@ -70,6 +70,25 @@ def test_a_failure_is_replayed_mended_and_made_a_test(
     assert "ratio.py:Ratio" in Path("test_ratio.py").read_text()
 
 
+def test_a_failure_is_shrunk_and_made_a_test(broken: Project) -> None:
+    path = captured(broken)
+    shown = broken.run("replay", path, "--shrink")
+    small = Path(path).with_name("1-c0.small.capture")
+    assert f"shrunk to 1 of 3 messages: {small}" in shown.stdout
+    assert "it fails after 0 of 1 messages" in shown.stderr
+    assert len(Recording.read(small)) == 1
+    shown_again = broken.ok("replay", path, "--shrink", "--to-test", "test_ratio.py")
+    assert "written: test_ratio.py" in shown_again
+    assert len(Recording.read("test_ratio.recording")) == 1
+
+
+def test_what_no_longer_fails_cannot_be_shrunk(broken: Project) -> None:
+    path = captured(broken)
+    Path("mended.py").write_text(TASK.replace('/ envelope.message["of"]', ""))
+    error = broken.fails("replay", path, "--shrink", "--task", "mended.py:Ratio")
+    assert "does not fail when it is run again: there is nothing to shrink" in error
+
+
 def test_a_replay_stops_where_a_condition_holds(broken: Project) -> None:
     path = captured(broken)
     shown = broken.ok("replay", path, "--until", "message['n'] == 3")
