@@ -271,10 +271,12 @@ class SystemAdmin(ABC):
         """The number of partitions of a stream. Raises UnknownStreamError."""
         return len(self.metadata([stream])[stream])
 
-    def glance(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
-        """``metadata`` of streams that were there, for a picture of who reads them: that must not hold up
+    def glance(
+        self, partitions: Iterable[SystemStreamPartition]
+    ) -> dict[SystemStream, dict[int, PartitionMetadata]]:
+        """``metadata_of`` partitions that were there, for a picture of who reads them: that must not hold up
         what it shows. Where the system does not answer within moments, StreamSystemError."""
-        return self.metadata(streams)
+        return self.metadata_of(partitions)
 
     @abstractmethod
     def create(self, stream: SystemStream, partitions: int, **settings: Any) -> bool:

@@ -188,11 +188,13 @@ class Systems:
             found.update(self.admin(system).metadata(wanted))
         return found
 
-    def glance(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
-        """The ``SystemAdmin.glance`` of streams of any systems; nothing of those whose system does not
+    def glance(
+        self, partitions: Iterable[SystemStreamPartition]
+    ) -> dict[SystemStream, dict[int, PartitionMetadata]]:
+        """The ``SystemAdmin.glance`` of partitions of any systems; nothing of those whose system does not
         answer."""
         found: dict[SystemStream, dict[int, PartitionMetadata]] = {}
-        for system, wanted in _by_system(streams).items():
+        for system, wanted in _partitions_by_system(partitions).items():
             try:
                 found.update(self.admin(system).glance(wanted))
             except UnknownStreamError:
@@ -205,11 +207,8 @@ class Systems:
         self, partitions: Iterable[SystemStreamPartition]
     ) -> dict[SystemStream, dict[int, PartitionMetadata]]:
         """The ``SystemAdmin.metadata_of`` of partitions of any systems."""
-        of_systems: dict[str, list[SystemStreamPartition]] = {}
-        for ssp in partitions:
-            of_systems.setdefault(ssp.system, []).append(ssp)
         found: dict[SystemStream, dict[int, PartitionMetadata]] = {}
-        for system, wanted in of_systems.items():
+        for system, wanted in _partitions_by_system(partitions).items():
             found.update(self.admin(system).metadata_of(wanted))
         return found
 
@@ -295,3 +294,12 @@ def _by_system(streams: Iterable[SystemStream]) -> dict[str, list[SystemStream]]
     for stream in streams:
         systems.setdefault(stream.system, []).append(stream)
     return systems
+
+
+def _partitions_by_system(
+    partitions: Iterable[SystemStreamPartition],
+) -> dict[str, list[SystemStreamPartition]]:
+    found: dict[str, list[SystemStreamPartition]] = {}
+    for ssp in partitions:
+        found.setdefault(ssp.system, []).append(ssp)
+    return found

@@ -41,8 +41,9 @@ def partition_snapshots(container: ContainerStatus) -> tuple[PartitionSnapshot, 
     multiplexer = container.multiplexer
     if container.state != "running" or multiplexer is None:
         return container.last_partitions
-    container.seen.update(container.systems.glance({ssp.system_stream for ssp in multiplexer.partitions}))
     metadata = container.seen
+    for stream, of_stream in container.systems.glance(multiplexer.partitions).items():
+        metadata[stream] = {**metadata[stream], **of_stream}
     served = container.progress.last_chosen
     stands = multiplexer.explain(None, served)
     turns = {each.ssp: turn for turn, each in enumerate(stands.queue, start=1)}

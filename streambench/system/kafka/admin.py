@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -49,6 +49,35 @@ class KafkaAdmin(NumberedAdmin):
 
     def metadata(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
         wanted = list(streams)
+        there = self._there(wanted)
+        self._numbers.update(there)
+        return self._ends(wanted, there)
+
+    def metadata_of(
+        self, partitions: Iterable[SystemStreamPartition]
+    ) -> dict[SystemStream, dict[int, PartitionMetadata]]:
+        asked = list(partitions)
+        wanted = sorted({ssp.system_stream for ssp in asked})
+        self._numbers.update(self._there(wanted))
+        return self._ends(wanted, self._known(asked))
+
+    def glance(
+        self, partitions: Iterable[SystemStreamPartition]
+    ) -> dict[SystemStream, dict[int, PartitionMetadata]]:
+        asked = list(partitions)
+        if any(ssp.stream not in self._numbers for ssp in asked):
+            return self.metadata_of(asked)
+        if time.monotonic() < self._away_until:
+            raise unreachable(self._settings)
+        try:
+            return self._ends({ssp.system_stream for ssp in asked}, self._known(asked), _GLANCE_MS)
+        except StreamSystemError:
+            # To wait in vain again and again would hold up everything else as well.
+            self._away_until = time.monotonic() + _REST_S
+            raise
+
+    def _there(self, wanted: Collection[SystemStream]) -> dict[str, list[int]]:
+        """Per topic, the numbers of its partitions. Raises UnknownStreamError."""
         if not wanted:
             return {}
         there = self.partitions([stream.stream for stream in wanted])
@@ -57,26 +86,20 @@ class KafkaAdmin(NumberedAdmin):
                 raise UnknownStreamError(
                     f"{stream}: there is no such topic at {','.join(self._settings.servers)}"
                 )
-        self._numbers.update(there)
-        return self._ends(wanted, there)
+        return there
 
-    def glance(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
-        wanted = list(streams)
-        if any(stream.stream not in self._numbers for stream in wanted):
-            return self.metadata(wanted)
-        if time.monotonic() < self._away_until:
-            raise unreachable(self._settings)
-        try:
-            return self._ends(
-                wanted, {stream.stream: self._numbers[stream.stream] for stream in wanted}, _GLANCE_MS
-            )
-        except StreamSystemError:
-            # To wait in vain again and again would hold up everything else as well.
-            self._away_until = time.monotonic() + _REST_S
-            raise
+    def _known(self, partitions: Iterable[SystemStreamPartition]) -> dict[str, list[int]]:
+        """Those of these partitions that are there, as of the last look."""
+        asked: dict[str, set[int]] = {}
+        for ssp in partitions:
+            asked.setdefault(ssp.stream, set()).add(ssp.partition)
+        return {
+            topic: [number for number in self._numbers[topic] if number in numbers]
+            for topic, numbers in asked.items()
+        }
 
     def _ends(
-        self, wanted: list[SystemStream], there: Mapping[str, list[int]], timeout_ms: int | None = None
+        self, wanted: Iterable[SystemStream], there: Mapping[str, list[int]], timeout_ms: int | None = None
     ) -> dict[SystemStream, dict[int, PartitionMetadata]]:
         all_of_them = [
             TopicPartition(topic, number) for topic, numbers in there.items() for number in numbers

@@ -364,9 +364,8 @@ def _grown(directory: Path) -> int:
 def _numbered(directory: Path) -> list[int]:
     """The partitions of which there is a directory."""
     try:
-        return sorted(
-            int(name) for name in os.listdir(directory) if name.isdecimal() and (directory / name).is_dir()
-        )
+        with os.scandir(directory) as entries:
+            return sorted(int(each.name) for each in entries if each.name.isdecimal() and each.is_dir())
     except (FileNotFoundError, NotADirectoryError):
         return []
 

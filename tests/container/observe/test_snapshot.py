@@ -51,7 +51,7 @@ def test_a_container_that_was_not_started_shows_its_name_and_nothing_else() -> N
 def test_a_snapshot_of_streams_whose_system_does_not_answer_shows_what_was_in_them_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def away(streams: object) -> NoReturn:
+    def away(partitions: object) -> NoReturn:
         raise StreamSystemError("nobody answers")
 
     bench = Bench(ignore, {"mem.a": {0: [1, 2, 3]}})
