@@ -40,7 +40,7 @@ HOT = {
     "streambench/container/outputs/stream_writers.py": {"__init__", "stream_writer"},
 }
 
-#: Promised to users: the parameters of these functions are the documented way to call them.
+#: Promised to users, as are the options of commands: these parameters are the documented way to call them.
 PROMISED = {
     "streambench/container/container.py": {"__init__"},
     "streambench/job/run.py": {"run"},
@@ -133,7 +133,8 @@ def large_functions() -> Iterator[str]:
         for function in functions_of(path):
             branches = sum(isinstance(node, BRANCHES) for node in ast.walk(function))
             given = parameters(function)
-            most = MOST_PROMISED_PARAMETERS if function.name in promised else MOST_PARAMETERS
+            is_promised = function.name in promised or is_command(function)
+            most = MOST_PROMISED_PARAMETERS if is_promised else MOST_PARAMETERS
             if function.name not in hot and (given > most or branches > MOST_BRANCHES):
                 yield place(
                     path, function.lineno, f"{function.name}: {given} parameters, {branches} branches"
@@ -174,13 +175,15 @@ def functions_of(path: Path) -> Iterator[Function]:
 
 
 def parameters(function: Function) -> int:
-    """The number of parameters; 0 of a command, which has one for each of its options."""
     given = function.args
-    kinds = [each.annotation for each in (*given.args, *given.kwonlyargs)]
-    if any(isinstance(kind, ast.Subscript) and ast.unparse(kind.value) == "Annotated" for kind in kinds):
-        return 0
     names = [each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
     return len(names) - (bool(names) and names[0] in ("self", "cls"))
+
+
+def is_command(function: Function) -> bool:
+    """Return whether a function is a command of the command line: its parameters are its options."""
+    kinds = [each.annotation for each in (*function.args.args, *function.args.kwonlyargs)]
+    return any(isinstance(kind, ast.Subscript) and ast.unparse(kind.value) == "Annotated" for kind in kinds)
 
 
 RULES: dict[str, Callable[[], Iterator[str]]] = {

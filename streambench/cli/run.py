@@ -26,6 +26,7 @@ from streambench.job.failure import user_frames
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from streambench.config import Config
     from streambench.container.container import Until
     from streambench.container.observe.snapshot import ContainerSnapshot
     from streambench.container.outputs.dead_letters import ErrorCounts
@@ -101,10 +102,6 @@ def run(
     _check_options(until, messages, container, join=join)
     if watch:
         _check_watch(quiet=quiet, json=json, join=join)
-    from rich.console import Console
-
-    from streambench.job.run import run as run_job
-
     settings = read_job(job, config)
     if capture is not None:
         settings = settings.with_values({"task.capture": "on", "task.capture.path": capture.absolute()})
@@ -113,15 +110,33 @@ def run(
             f"it stops after {counted(messages, 'message')}, and waits for them if need be (Ctrl-C ends it)",
             file=sys.stderr,
         )
-    hint = WaitingHint(
-        settings, lambda stream: f"streambench send {stream} -c {shlex.quote(str(job or config))}", messages
-    )
     goal: Until = messages if messages is not None else "caught-up" if until is not None else None
     if watch:
         from streambench.cli.watch import watch as watch_job
 
         _show_end(watch_job(settings, goal, container), goal)
         return
+    hint = WaitingHint(
+        settings, lambda stream: f"streambench send {stream} -c {shlex.quote(str(job or config))}", messages
+    )
+    _run_shown(settings, goal, hint, container=container, join=join, quiet=quiet, json=json)
+
+
+def _run_shown(
+    settings: Config,
+    goal: Until,
+    hint: WaitingHint,
+    *,
+    container: int | None,
+    join: bool,
+    quiet: bool,
+    json: bool,
+) -> None:
+    """Run the job with a table or lines of its progress. Raises Exit where it was stopped before its goal."""
+    from rich.console import Console
+
+    from streambench.job.run import run as run_job
+
     lines = _JsonLines() if json else None
     show: OnSnapshots | None = None
     display: AbstractContextManager[object] = nullcontext()

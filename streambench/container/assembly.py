@@ -1,5 +1,5 @@
-"""The assembly of a container: ``build`` makes everything between its streams and its tasks, ``begin`` starts
-to read.
+"""Assembly: ``build`` makes all parts of a container, from its inputs to its outbox; ``begin`` starts to
+read.
 
 What is made is noted in ``resources`` and in the status at once, so that a start that fails closes it.
 """

@@ -1,5 +1,4 @@
-"""Runs of messages for tasks that take batches: how they wait, how long a run is, and how tasks are given
-one.
+"""Batches for tasks with ``process_batch``: how many messages make one, and the call of the task.
 
 The event loop treats a run as it treats a message: it is chosen (by its first message), given to its tasks,
 followed by windows, outputs and commits. What is different is here, so that jobs without ``process_batch``

@@ -1,4 +1,4 @@
-"""Turns taken ahead: many choices at once, where the chooser does nothing but let partitions take turns.
+"""Bursts, the fast path of round robin: many choices are planned at once, in the order of the chooser.
 
 To choose one message costs as much as all else that the container does with it. Where each choice follows
 from the one before, they are made in one go, the messages are given to their tasks one after the other, and

@@ -1,5 +1,4 @@
-"""Commits: offsets and changes of tasks on their way to the outbox, and acknowledgements once they are
-durable."""
+"""Step 8: commits of offsets and state through the outbox, then acknowledgements of the inputs."""
 
 from __future__ import annotations
 

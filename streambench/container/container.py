@@ -1,5 +1,4 @@
-"""A container: some tasks of a job, the event loop that drives them, and everything between the streams and
-them.
+"""A container: its life cycle from ``start`` to ``stop``, and the calls that run its event loop.
 
 A container made by ``from_config`` plans the job by itself and runs all its tasks. A runner that spreads a
 job over several containers plans it once and hands each its part (``planned``).

@@ -1,4 +1,4 @@
-"""Requests of tasks and the end of their inputs: which tasks commit, and when the container shuts down."""
+"""Requests of tasks for commits and shutdowns, and the end of their inputs."""
 
 from __future__ import annotations
 

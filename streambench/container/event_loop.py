@@ -1,4 +1,4 @@
-"""The event loop. There is only this one: stepping, running, Spark and tests are callers of
+"""Step 4: the event loop. There is only this one: stepping, running, Spark and tests call
 ``EventLoop.run``.
 
 One iteration, always in this order and on one thread:

@@ -1,4 +1,4 @@
-"""A container that stays open where a task raised at a message, so that it can go on there."""
+"""A container that stays open after a task raised at a message, so that it can continue there."""
 
 from __future__ import annotations
 

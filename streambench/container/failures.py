@@ -1,5 +1,4 @@
-"""Failures of tasks: which are ignored, what is taken back of them, and how they are reported. Only where
-something raises."""
+"""The failure policy: ignored exceptions, the undoing of a failed callback, and errors with their place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores as checkpoints remember them: those that a run does not name, and the serdes of the others."""
+"""Stores that a checkpoint knows: those that a run leaves out, and the serdes of the others."""
 
 from __future__ import annotations
 

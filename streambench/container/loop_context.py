@@ -1,4 +1,4 @@
-"""The context of an event loop: its thread and the message in work, which the handles of tasks look at."""
+"""The context of an event loop that handles of tasks read: its thread, and the current message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of an event loop: what ``assembly`` built for it, its progress, and its observers."""
+"""The parts of an event loop, which ``assembly`` builds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The progress of an event loop, which it writes between two messages and observers read."""
+"""The progress of an event loop: written between two messages, read by observers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runtime of a container: what ``assembly`` built, and what has to be closed of it."""
+"""The runtime of a container: the parts that ``assembly`` built, and their release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stores of a container's tasks: made, restored from their changelogs, and drained with every commit."""
+"""The stores of a container: created, restored from changelogs, and drained with every commit."""
 
 from __future__ import annotations
 

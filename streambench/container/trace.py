@@ -1,4 +1,4 @@
-"""The trace of a container: what it read, chose, wrote and sent since it was read last.
+"""The trace of a container for the history: inputs, choices, writes and outputs, in order.
 
 A trace is filled in bulk, by lists that the container appends to: bursts stay possible, and a container
 without a trace does nothing for it. ``streambench.debug.history`` reads it between two messages.

@@ -1,4 +1,4 @@
-"""The one door in: whatever the code does not determine enters a container here.
+"""Step 1: the consumers of a container. The only source of non-determinism: messages, time, commands.
 
 That is: messages, the time, and commands from other threads. A replay is the same container with another
 intake, one that hands out what was recorded; nothing else in the container looks at the outside world.

@@ -1,4 +1,4 @@
-"""From many partitions to one candidate each: the multiplexer keeps the chooser supplied.
+"""Step 2: the multiplexer keeps the chooser supplied with one candidate of each partition.
 
 Every input partition has a buffer. Messages wait in it by the chunk as they were read, then, decoded, one by
 one; the first of them is inside the chooser. Work is done per chunk wherever possible: a message that goes

@@ -1,4 +1,4 @@
-"""The buffers of input partitions: messages wait in them between their reader and the chooser."""
+"""The buffer of one input partition, between its consumer and the chooser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Identities of partitions: a stream that was deleted and created again, or a replaced file, is noticed."""
+"""Identities of partitions: they show that a stream was created again, or a file replaced."""
 
 from __future__ import annotations
 

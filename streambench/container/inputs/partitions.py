@@ -1,5 +1,4 @@
-"""The inputs of a container as it reads them: one buffer for each partition, with all that is fixed when it
-starts."""
+"""The inputs of a container: one buffer for each partition, and its settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The buffer of messages that stay as they were read, for tasks that take batches."""
+"""The buffer of undecoded messages, for tasks that take batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Taking snapshots of a container: on the thread that drives it, or while none does."""
+"""Snapshots: taken on the thread that drives the container, or between two runs."""
 
 from __future__ import annotations
 

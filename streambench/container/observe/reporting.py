@@ -1,5 +1,4 @@
-"""From a container to its metrics reporters: the event loop's own thread reports to them when
-they are due."""
+"""Reports to the metrics reporters, on the thread of the event loop, when they are due."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A picture of a container between two messages: immutable, and all that any display is drawn from."""
+"""A snapshot of a container between two messages: immutable, the source of every display."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The status of a container: everything that snapshots, metrics and reports read of it."""
+"""The status of a container: the source of snapshots, metrics and reports."""
 
 from __future__ import annotations
 

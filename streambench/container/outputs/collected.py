@@ -1,4 +1,4 @@
-"""The output of tasks that is collected and not sent yet."""
+"""Step 5: the collected output of tasks, which is not sent yet."""
 
 from __future__ import annotations
 

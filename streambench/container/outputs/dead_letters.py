@@ -1,5 +1,4 @@
-"""Messages that cannot be decoded, and outputs that cannot be sent: none of them is dropped without a
-trace."""
+"""Dead letters: messages that cannot be decoded, and outputs that cannot be sent. Each is counted."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Writing from outside of a container: messages into one stream, encoded and spread over its partitions as
-those of a task are."""
+"""A writer from outside of a container, for ``send``: encodes and partitions as a task's output is."""
 
 from __future__ import annotations
 

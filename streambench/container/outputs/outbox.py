@@ -1,4 +1,4 @@
-"""The one door out: every effect of a container goes through its outbox.
+"""Step 6: the outbox. Every effect of a container goes through it.
 
 That is: messages that tasks send, changes of state on their way to a changelog, and checkpoints. An outbox is
 replaceable as a whole: one that only keeps what it is given holds effects back, one that throws them away is

@@ -1,4 +1,4 @@
-"""The outlets of a container: from what tasks sent to what producers take."""
+"""Step 7: stream writers serialise the output of tasks and append it through producers."""
 
 from __future__ import annotations
 

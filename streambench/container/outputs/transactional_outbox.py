@@ -1,5 +1,4 @@
-"""The outbox of exactly-once: nothing leaves the container before a commit, and with the commit all of it
-does, or none."""
+"""The outbox of exactly-once: outputs, state and checkpoint leave in one atomic commit."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Tasks that are plain functions, and what they may be given beside their promised arguments: the context of
-their task.
+"""Tasks that are plain functions; each may take the context of its task as its last parameter.
 
 Functions have no ``self``, and globals cannot stand in for it: all tasks of a process share them, and a store
 in a global keeps the function from being sent to Spark. A function that takes one parameter more than

@@ -1,5 +1,4 @@
-"""The handles of user code: collector, coordinator, context. They stay the same objects for the life of a
-task."""
+"""Step 5: the handles of user code: collector, coordinator, context. They live as long as their task."""
 
 from __future__ import annotations
 

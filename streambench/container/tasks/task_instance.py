@@ -1,4 +1,4 @@
-"""One task in a container: the user's object, what it is handed, and how far it has come."""
+"""Step 5: one task of a container: the user's object, its handles, and its offsets."""
 
 from __future__ import annotations
 
