@@ -71,7 +71,7 @@ class RecordCommands(JobCommands):
             print(f"written: {recording.to_test(args.to_test)}")
             return
         code = recording.header.task
-        wanted = args.task or (code.name if code.name in self.bench.tasks else None)
+        wanted = args.task or self._task_of(code.name)
 
         def find_task() -> Any:
             if wanted is None:
@@ -94,3 +94,8 @@ class RecordCommands(JobCommands):
             print(f"{name} stands before it, at {job.session.position:,}: %stream step runs it")
         else:
             print(f"{name} stands at {job.session.position:,}: %stream back leads into it")
+
+    def _task_of(self, code: str) -> str | None:
+        """The name of the ``%%streamtask`` whose class or function has this name; None for none."""
+        found = [name for name, task in self.bench.tasks.items() if getattr(task, "__qualname__", "") == code]
+        return code if code in found else next(iter(found), None)

@@ -35,6 +35,7 @@ from streambench.recording.failure_row import failure_row
 from streambench.recording.file import RecordingWriter, Row
 from streambench.recording.header import TaskStart, new_header, written
 from streambench.recording.recording import plain_row, value_columns
+from streambench.recording.stream_rows import stream_rows
 from streambench.store.engine import StoreEngine
 from streambench.store.expiry import ExpiringEngine
 from streambench.store.memory import MemoryEngine
@@ -117,7 +118,7 @@ def _write(status: ContainerStatus, runtime: Runtime, error: BaseException, path
     failing = isinstance(error, TaskError) and error.ssp is not None
     count = len(content.messages)
     with RecordingWriter(path, written(header)) as writer:
-        writer.write(content.stores)
+        writer.write([*content.stores, *stream_rows(status.systems, runtime.outbox.streams)])
         for start in range(0, count, _BLOCK):
             writer.write_columns(_columns(content.messages[start : start + _BLOCK], start))
         notes = [plain_row("note", count, each) for each in content.notes]

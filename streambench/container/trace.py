@@ -66,7 +66,8 @@ class Trace:
     ``traced``: writes to stores, in order, five entries for each: the message in work or the position, the
     number of the store, the key, its former value and its new one (None: no value). ``sent``: outputs.
     ``events``: windows, ends of inputs, commits.
-    ``ticks``: readings of the clock by stores whose entries expire. ``base``: the messages chosen before
+    ``ticks``: readings of the clock by stores whose entries expire, each with the number of events
+    before it. ``base``: the messages chosen before
     ``chosen``. ``stores``: the task and the name of each store, by its number. ``on_check``: called from time
     to time inside an iteration.
     """
@@ -77,7 +78,7 @@ class Trace:
         self.traced: list[Any] = []
         self.sent: list[Sent] = []
         self.events: list[TraceEvent] = []
-        self.ticks: list[tuple[IncomingMessageEnvelope | int, int]] = []
+        self.ticks: list[tuple[IncomingMessageEnvelope | int, int, int]] = []
         self.base = 0
         self.active = False
         self.stores: list[tuple[str, str]] = []
@@ -139,7 +140,7 @@ class TracedClock:
         now = self._clock.now_ms()
         if now != self._last and self._trace.active:
             self._last = now
-            self._trace.ticks.append((self._trace.at(), now))
+            self._trace.ticks.append((self._trace.at(), now, len(self._trace.events)))
         return now
 
     def monotonic_ns(self) -> int:

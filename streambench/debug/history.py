@@ -41,9 +41,10 @@ class Reader(Protocol):
     """Gets what a history reads, to record it."""
 
     def note(
-        self, order: Sequence[int], events: Sequence[TraceEvent], ticks: Sequence[tuple[int, int]]
+        self, order: Sequence[int], events: Sequence[TraceEvent], ticks: Sequence[tuple[int, int, int]]
     ) -> None:
-        """Note messages, by the places of their partitions, events, and readings of the clock."""
+        """Note messages, by the places of their partitions, events, and readings of the clock, each with the
+        number of these events before it."""
 
     def flush(self) -> None:
         """Read the noted messages, some of which may be dropped after this."""
@@ -229,8 +230,11 @@ class History:
             sent.at = position
             block.outputs.append(with_turn(sent, self._keyless))
             size += 250 + (len(sent.message) if isinstance(sent.message, bytes) else 300)
-        ticks = [(at if isinstance(at, int) else where.get(id(at), base), now) for at, now in trace.ticks]
-        block.ticks += ticks
+        ticks = [
+            (at if isinstance(at, int) else where.get(id(at), base), now, number)
+            for at, now, number in trace.ticks
+        ]
+        block.ticks += [(at, now) for at, now, _ in ticks]
         block.events.extend(
             event._replace(sent=self._sent + event.sent, written=self._written + event.written)
             for event in trace.events

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -16,10 +16,12 @@ from streambench.debug.attributes import TaskMemory
 from streambench.debug.history import Block, History
 from streambench.metrics.registry import Counter as MetricCounter
 from streambench.metrics.registry import Gauge, Timer
+from streambench.model import SystemStream
 from streambench.recording.failure_row import failure_row
 from streambench.recording.file import RecordingWriter, Row
 from streambench.recording.header import TaskStart, new_header, written
 from streambench.recording.recording import EVENTS, plain_row, value_columns
+from streambench.recording.stream_rows import stream_rows
 from streambench.recording.values import packed
 from streambench.store.engine import StoreEngine
 from streambench.store.overlay import OverlayEngine
@@ -56,6 +58,7 @@ class Recorder:
         self._done = 0
         self._order: list[int] = []
         self._rows: list[Row] = []
+        self._streams: set[SystemStream] = set()
         container = history.container
         header = new_header(
             "recording" if since is None else "capture", container.config, container.name, container.number,
@@ -67,16 +70,24 @@ class Recorder:
         self._try(lambda: self._write_state(since))
 
     def note(
-        self, order: Sequence[int], events: Sequence[TraceEvent], ticks: Sequence[tuple[int, int]]
+        self, order: Sequence[int], events: Sequence[TraceEvent], ticks: Sequence[tuple[int, int, int]]
     ) -> None:
-        """Note messages, by the places of their partitions, events, and readings of the clock."""
+        """Note messages, by the places of their partitions, events, and readings of the clock, each with the
+        number of these events before it."""
         self._order.extend(order)
-        self._rows += [
-            plain_row(each.kind, each.position - self._start, list(each.tasks), timestamp=each.now_ms)
-            for each in events
-            if each.kind in EVENTS
-        ]
-        self._rows += [Row("clock", max(0, at - self._start), timestamp=now) for at, now in ticks]
+        left = deque(ticks)
+        for number, each in enumerate(events):
+            self._note_ticks(left, number)
+            if each.kind in EVENTS:
+                at = each.position - self._start
+                self._rows.append(plain_row(each.kind, at, list(each.tasks), timestamp=each.now_ms))
+        self._note_ticks(left, len(events))
+
+    def _note_ticks(self, ticks: deque[tuple[int, int, int]], number: int) -> None:
+        """Note the readings of the clock before an event."""
+        while ticks and ticks[0][2] <= number:
+            at, now, _ = ticks.popleft()
+            self._rows.append(Row("clock", max(0, at - self._start), timestamp=now))
 
     def flush(self) -> None:
         """Write what was noted since the last call."""
@@ -132,8 +143,15 @@ class Recorder:
         for start in range(0, len(order), _ROWS):
             part = order[start : start + _ROWS]
             self._write_messages(part, self._following(Counter(part)))
-        self._writer.write(rows)
+        self._writer.write([*self._new_streams(), *rows])
         self._check_size()
+
+    def _new_streams(self) -> list[Row]:
+        """The numbers of partitions of streams that the tasks have sent to since the last call."""
+        container = self._history.container
+        new = [each for each in container.runtime.outbox.streams if each not in self._streams]
+        self._streams.update(new)
+        return stream_rows(container.status.systems, new)
 
     def _check_size(self) -> None:
         """End a recording that has reached its size."""
@@ -201,10 +219,16 @@ def write_capture(history: History, error: BaseException, path: Path, limit: int
     )
     recorder = Recorder(history, path, limit // _MB, since=block)
     for each in history.since(block):
-        recorder.note(each.order, each.events, each.ticks)
+        ticks = [(at, now, _events_before(each, at)) for at, now in each.ticks]
+        recorder.note(each.order, each.events, ticks)
     recorder.close(error)
     if recorder.problem is not None:
         raise recorder.problem
+
+
+def _events_before(block: Block, position: int) -> int:
+    """The number of events of a block before a reading of the clock at a position."""
+    return sum(each.position < position for each in block.events)
 
 
 def task_starts(container: Container, since: Block | None = None) -> list[TaskStart]:

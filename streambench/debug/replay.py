@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 _SLICE = 10_000
 _REMEMBERED = 100
 _OWN_SYSTEM = re.compile(r"systems\.[^.]+\.(samza\.(factory|landing.*|bounded)|(?!samza\.|streams\.).*)")
-_OF_STREAM = re.compile(r"systems\.[^.]+\.streams\..+\.(samza\.(bounded|reset\.offset)|partitions)")
+_OF_STREAM = re.compile(r"systems\.[^.]+\.streams\..+\.samza\.(bounded|reset\.offset)")
 _OF_STORE = re.compile(r"stores\.[^.]+\.(factory|rocksdb\..*|container\..*)")
 _OF_JOB = re.compile(
     r"metrics\.reporter.*|task\.commit\.ms|task\.capture.*|task\.checkpoint\..*"

@@ -35,13 +35,13 @@ class ReplayClock:
 
     def __init__(self, recording: Recording) -> None:
         self.position = 0
-        self.events: deque[Event] = deque(recording.events)
-        self._ticks = deque(recording.ticks)
+        self._timeline: deque[Event] = deque(recording.timeline)
         self._now_ms = recording.header.now_ms
 
     def now_ms(self) -> int:
-        while self._ticks and self._ticks[0][0] <= self.position:
-            self._now_ms = self._ticks.popleft()[1]
+        timeline = self._timeline
+        while timeline and timeline[0].kind == "clock" and timeline[0].position <= self.position:
+            self._now_ms = timeline.popleft().now_ms
         return self._now_ms
 
     def monotonic_ns(self) -> int:
@@ -50,13 +50,20 @@ class ReplayClock:
     @property
     def has_event(self) -> bool:
         """True while an event waits at the position."""
-        return bool(self.events) and self.events[0].position <= self.position
+        for each in self._timeline:
+            if each.position > self.position:
+                return False
+            if each.kind != "clock":
+                return True
+        return False
 
     def take(self) -> Event:
-        """The next event; the time is that of it."""
-        event = self.events.popleft()
-        self._now_ms = event.now_ms or self._now_ms
-        return event
+        """The next event; the time is that of it. Readings of the clock before it were not needed."""
+        while True:
+            event = self._timeline.popleft()
+            if event.kind != "clock":
+                self._now_ms = event.now_ms or self._now_ms
+                return event
 
 
 class ReplayChooser(MessageChooser):
@@ -171,7 +178,7 @@ class ReplaySystemFactory(MemorySystemFactory):
         return RecordedConsumer({ssp: _chunks(ssp, found) for ssp, found in messages.items()})
 
     def get_admin(self, system: str, config: Config, metrics: MetricsRegistry | None = None) -> MemoryAdmin:
-        return ReplayAdmin(self._memory, self._offsets)
+        return ReplayAdmin(self._memory, self._offsets, self._recording.streams)
 
 
 class ReplaySystems(Systems):
@@ -192,9 +199,14 @@ class ReplayAdmin(MemoryAdmin):
     """Knows the recorded partitions; other streams are in memory."""
 
     def __init__(
-        self, streams: MemoryStreams, offsets: Mapping[SystemStreamPartition, Sequence[str]]
+        self,
+        streams: MemoryStreams,
+        offsets: Mapping[SystemStreamPartition, Sequence[str]],
+        counts: Mapping[SystemStream, int],
     ) -> None:
         super().__init__(streams)
+        self._counts = counts
+        self._widest = 1 + max((ssp.partition for ssp in offsets), default=0)
         self._partitions: dict[SystemStream, dict[int, Sequence[str]]] = {}
         self._places: dict[str, int] = {}
         for ssp, known in offsets.items():
@@ -215,6 +227,11 @@ class ReplayAdmin(MemoryAdmin):
                     for number, known in recorded.items()
                 }
         return found
+
+    def create(self, stream: SystemStream, partitions: int, **settings: Any) -> bool:
+        """Create a stream with its recorded number of partitions; where that is not known, with no fewer than
+        the inputs have, so that a partition which the task names is there."""
+        return super().create(stream, self._counts.get(stream) or max(partitions, self._widest))
 
     def compare(self, offset: str, other: str) -> int | None:
         order = super().compare(offset, other)

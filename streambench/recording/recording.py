@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from streambench.config import Config
 from streambench.errors import StreambenchError
-from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
+from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.recording import header as headers
 from streambench.recording.file import RecordingWriter, Row, read_header, read_rows
 from streambench.recording.generated_test import text_of_test
@@ -123,6 +123,24 @@ class Recording:
             for row in self._rows
             if row.kind in EVENTS
         ]
+
+    @cached_property
+    def timeline(self) -> Sequence[Event]:
+        """The events and, as ``clock``, the readings of the clock, as they came."""
+        return [
+            Event(row.position, row.kind, tuple(unpacked(row.message or b"[]")), row.timestamp or 0)
+            for row in self._rows
+            if row.kind in EVENTS or row.kind == "clock"
+        ]
+
+    @cached_property
+    def streams(self) -> Mapping[SystemStream, int]:
+        """The numbers of partitions of streams that the tasks sent to, where they are known."""
+        return {
+            SystemStream.parse(row.source or ""): int(row.offset or 1)
+            for row in self._rows
+            if row.kind == "stream"
+        }
 
     @cached_property
     def ticks(self) -> Sequence[tuple[int, int]]:

@@ -17,10 +17,24 @@ from streambench.container.container import Container
 from streambench.debug.session import Session
 from streambench.errors import ContainerStateError, StreambenchError, TaskError
 from streambench.recording import Recording
+from tests.container.jobs import Bench
 from tests.container.test_failure_capture import GOOD, Sums, config_of, process_all, put
 from tests.debug.test_time_travel import Counter, messages, session_of, shown
 
 SERDES = {"systems.mem.samza.msg.serde": "json", "systems.mem.samza.key.serde": "string"}
+
+
+class LastFirst(sb.MessageChooser):
+    """Chooses the message that came last."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Any] = []
+
+    def update(self, envelope: Any) -> None:
+        self.waiting.append(envelope)
+
+    def choose(self) -> Any:
+        return self.waiting.pop() if self.waiting else None
 
 
 class Fragile(Counter):
@@ -42,11 +56,22 @@ def recorded(
     return session, path
 
 
-@pytest.mark.parametrize("serdes", [{}, SERDES], ids=["objects", "bytes"])
-def test_every_position_of_a_recording_is_that_of_the_session(tmp_path: Path, serdes: Any) -> None:
-    config = {"task.window.ms": 10, "task.commit.ms": 20, **serdes}
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        SERDES,
+        {"task.processing.guarantee": "exactly-once"},
+        {"stores.n.factory": "rocksdb"},
+        {"task.chooser.class": "tests.debug.test_replay:LastFirst"},
+        {"task.ignored.exceptions": "ValueError"},
+    ],
+    ids=["objects", "bytes", "exactly-once", "rocksdb", "chooser", "ignoring"],
+)
+def test_every_position_of_a_recording_is_that_of_the_session(tmp_path: Path, settings: Any) -> None:
+    config = {"task.window.ms": 10, "task.commit.ms": 20, **settings}
     inputs = messages(20)
-    if serdes:
+    if settings is SERDES:
         inputs = {
             stream: {number: [json.dumps(each).encode() for each in given] for number, given in parts.items()}
             for stream, parts in inputs.items()
@@ -69,6 +94,32 @@ def test_every_position_of_a_recording_is_that_of_the_session(tmp_path: Path, se
     opened.go_live()
     assert [(each.ssp, each.offset) for each in opened.container.choices][-len(order) :] == order
     opened.stop()
+
+
+def test_outputs_have_as_many_partitions_in_a_replay_as_they_had(tmp_path: Path) -> None:
+    def last_of_nine(envelope: Any, collector: Any, coordinator: Any) -> None:
+        collector.send(sb.OutgoingMessageEnvelope(sb.SystemStream("mem", "out"), 1, partition=8))
+
+    bench = Bench(
+        last_of_nine, {"mem.in": {0: [1, 2]}, "mem.out": {8: []}}, {"task.inputs": "mem.in"}, observed=False
+    )
+    session = Session(bench.container)
+    session.record(tmp_path / "wide.recording")
+    session.start()
+    session.step(2)
+    session.stop()
+    assert [each.partition for each in debug.open(tmp_path / "wide.recording").outputs()] == [8, 8]
+
+
+def test_entries_expire_in_a_replay_as_they_did(tmp_path: Path) -> None:
+    config = {"task.window.ms": 10, "task.commit.ms": 20, "stores.n.ttl.ms": 12}
+    session, path = recorded(tmp_path, config=config)
+    while session.step(1):
+        session.container.status.clock.advance(4)  # type: ignore[attr-defined]
+    last = without_metrics(session)
+    session.stop()
+    assert sum(len(of_task["n"]) for of_task in last[0].values()) > 0
+    assert without_metrics(debug.open(path)) == last
 
 
 def test_a_recording_of_a_failure_opens_before_the_failing_message(tmp_path: Path) -> None:
