@@ -50,7 +50,7 @@ LIVE = Button("live", "live ▶|", "%stream live", frozenset({"past"}))
 
 def panel_html(frame: PanelState) -> str:
     """The live panel."""
-    state, why = frame.state, escape(frame.why)
+    state, why = frame.state, escape(frame.stopped_at or frame.why)
     last = {"busy": ABORT, "past": LIVE}.get(state, BUTTONS[-1])
     buttons = "".join(_button(each, frame) for each in (*BUTTONS[:-1], last))
     behind = "yes" if frame.behind else ""

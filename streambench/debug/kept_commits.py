@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
 from streambench.checkpoint.api import Checkpoint
 from streambench.container.observe.snapshot import PartitionSnapshot
+
+_Made = tuple[tuple[int, int], Checkpoint]
+"""A checkpoint behind the generation and sequence of its commit."""
 
 
 class KeptCommit(Struct, frozen=True):
@@ -24,31 +28,32 @@ def kept_commits(
 ) -> tuple[KeptCommit, ...]:
     """The newest commits, the newest first. ``history``: per task, the checkpoints that are kept.
     ``partitions``: where the job stands."""
-    made = {
-        (each.generation, each.sequence): each.time_ms
-        for kept in history.values()
-        for each in kept
-        if each.generation
-    }
+    tasks = {task: _by_commit(kept) for task, kept in history.items()}
+    times = {at: each.time_ms for made in tasks.values() for at, each in made}
     return tuple(
-        KeptCommit(f"{at[0]}.{at[1]}", made[at], _again(history, at, partitions))
-        for at in sorted(made, reverse=True)[:most]
+        KeptCommit(f"{at[0]}.{at[1]}", times[at], _again(tasks, at, partitions))
+        for at in sorted(times, reverse=True)[:most]
     )
 
 
+def _by_commit(kept: Sequence[Checkpoint]) -> list[_Made]:
+    """The checkpoints that commits made, in their order; those of a rewind belong to none."""
+    made = [((each.generation, each.sequence), each) for each in kept if each.generation]
+    return sorted(made, key=lambda pair: pair[0])
+
+
 def _again(
-    history: Mapping[str, Sequence[Checkpoint]],
-    at: tuple[int, int],
-    partitions: Sequence[PartitionSnapshot],
+    tasks: Mapping[str, Sequence[_Made]], at: tuple[int, int], partitions: Sequence[PartitionSnapshot]
 ) -> int | None:
     """The number of messages that were processed since a commit, of all tasks."""
     again = 0
     for each in partitions:
         for task in each.tasks:
-            kept = [c for c in history.get(task, ()) if (0, 0) < (c.generation, c.sequence) <= at]
-            if not kept:
+            made = tasks.get(task, ())
+            number = bisect_right(made, at, key=lambda pair: pair[0])
+            if not number:
                 continue
-            last = max(kept, key=lambda c: (c.generation, c.sequence))
+            last = made[number - 1][1]
             offset = last.offsets.get(each.ssp)
             start = last.starts.get(each.ssp) if offset is None else offset
             if start is None:

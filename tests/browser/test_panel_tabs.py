@@ -1,0 +1,122 @@
+"""The tabs of a panel in a real JupyterLab: breakpoints, watches, causes of outputs, rewinds."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from playwright.sync_api import Locator, expect
+
+from tests.browser.lab import JupyterLab
+from tests.browser.notebook import TIMEOUT_SECONDS
+from tests.browser.test_panel import picture
+
+expect.set_options(timeout=TIMEOUT_SECONDS * 1000)
+
+CELLS = (
+    "%load_ext streambench",
+    "%%streamconfig tabs\nsystems.mem.samza.factory=memory\nsystems.mem.samza.offset.default=oldest\n"
+    "task.inputs=mem.numbers\nstores.sums.factory=memory\nstores.sums.key.serde=string\n"
+    "stores.sums.msg.serde=json\n",
+    "%%streamtask tabs\nclass Sums:\n    def init(self, context):\n"
+    "        self.sums = context.store('sums')\n\n"
+    "    def process(self, envelope, collector, coordinator):\n"
+    "        total = (self.sums.get('all') or 0) + envelope.message['n']\n"
+    "        self.sums.put('all', total)\n"
+    "        if envelope.message['n'] % 3 == 0:\n"
+    "            collector.send('mem.thirds', {'total': total})\n",
+    "numbers = [{'n': n} for n in range(1, 41)]\n%stream streams create mem.numbers mem.thirds\n"
+    "%stream send mem.numbers --from numbers\n%stream create tabs --config tabs\n%stream step 2\n"
+    "%stream show",
+    "%stream stop",
+)
+
+
+def ask(panel: Locator, box: str, text: str) -> None:
+    """Type into a box of the panel."""
+    field = panel.locator(f'[data-ask="{box}"]')
+    field.click()
+    field.press_sequentially(text)
+    field.press("Enter")
+    expect(field).to_have_value("")
+
+
+def open_tab(panel: Locator, name: str) -> Locator:
+    panel.get_by_role("tab", name=name).click()
+    return panel.locator(".sb-page.sb-shown")
+
+
+def test_boxes_and_buttons_of_the_tabs_do_what_they_say(lab: JupyterLab, tmp_path: Path) -> None:
+    show = 3
+    notebook = lab.new(*CELLS)
+    for cell in range(show + 1):
+        notebook.run_cell(cell)
+    panel = notebook.output(show)
+    number = panel.locator(".sb-time")
+
+    tab = open_tab(panel, "Watches")
+    ask(panel, "watch", "n=message['n']")
+    expect(tab.locator("tr", has_text="message['n']")).to_contain_text("2")
+    ask(panel, "until", "message['n'] == 11")
+    expect(number).to_contain_text("message 10")
+    expect(tab.locator("tr.sb-won")).to_contain_text("changed")
+
+    tab = open_tab(panel, "Breakpoints")
+    tab.locator(".sb-kind").select_option("output")
+    ask(panel, "break", "output.message['total'] > 100")
+    expect(tab.locator("tr", has_text="> 100")).to_contain_text("output")
+    panel.get_by_role("button", name="run").click()
+    expect(tab.locator(".sb-stopped")).to_contain_text("breakpoint 1")
+    expect(number).to_contain_text("message 15")
+    tab.get_by_role("button", name="disable").click()
+    expect(tab.get_by_role("button", name="enable")).to_be_visible()
+    picture(notebook, "panel-breakpoints.png", show, tmp_path)
+
+    tab = open_tab(panel, "Outputs")
+    tab.locator("a", has_text="mem.numbers.0@8").click()
+    expect(number).to_contain_text("message 9")
+    expect(panel.locator(".sb-pill")).to_have_text("past")
+    panel.get_by_role("button", name="forward").click()
+    expect(number).to_contain_text("message 10")
+    panel.get_by_role("button", name="live").click()
+    panel.get_by_role("button", name="commit").click()
+
+    tab = open_tab(panel, "Checkpoints")
+    commit = tab.locator("tr", has=notebook.page.locator("[data-confirm]")).first
+    expect(commit.locator("td.r")).to_have_text("0")
+    panel.get_by_role("button", name="step 10").click()
+    expect(number).to_contain_text("message 25")
+    expect(commit.locator("td.r")).to_have_text("10")
+    commit.get_by_role("button", name="rewind").click()
+    picture(notebook, "panel-rewind.png", show, tmp_path)
+    commit.get_by_role("button", name="really?").click()
+    expect(panel.locator(".sb-notice")).to_contain_text("rewound to commit")
+    expect(panel.locator("tr", has_text="numbers.0").first.locator("td").nth(2)).to_have_text("15")
+    expect(panel.locator(".sb-pill")).to_have_text("paused")
+    expect(open_tab(panel, "State")).to_contain_text(re.compile(r"all\s*120"))
+    assert notebook.page_errors == []
+
+
+def test_all_tabs_are_reached_by_keyboard_on_narrow_pages(lab: JupyterLab, tmp_path: Path) -> None:
+    show = 3
+    notebook = lab.new(*CELLS)
+    for cell in range(show + 1):
+        notebook.run_cell(cell)
+    notebook.page.set_viewport_size({"width": 700, "height": 960})
+    panel = notebook.output(show)
+    panel.get_by_role("tab", name="State").focus()
+    for name in ("Outputs", "Checkpoints", "Metrics", "Watches", "Breakpoints"):
+        notebook.page.keyboard.press("Tab")
+        notebook.page.keyboard.press("Enter")
+        expect(panel.get_by_role("tab", name=name)).to_have_attribute("aria-selected", "true")
+        widest = panel.locator(".sb-panel").evaluate("(panel) => panel.scrollWidth - panel.clientWidth")
+        assert widest <= 0, name
+    notebook.page.keyboard.press("Tab")
+    expect(panel.locator(".sb-kind")).to_be_focused()
+    notebook.page.keyboard.press("Tab")
+    notebook.page.keyboard.type("message['n'] == 5")
+    notebook.page.keyboard.press("Enter")
+    expect(panel.locator("tr", has_text="== 5")).to_be_visible()
+    picture(notebook, "panel-700-breakpoints.png", show, tmp_path)
+    notebook.page.set_viewport_size({"width": 1280, "height": 960})
+    assert notebook.page_errors == []
