@@ -47,8 +47,8 @@ class Terminal:
     """A terminal, while it is entered: keys come one by one, and ``draw`` fills the screen. It is put back as
     it was however the block ends; ``restore`` does that from any thread.
 
-    ``printed``: the lines that were written to standard output and error meanwhile. They are written at the
-    end, to where they would have gone."""
+    ``printed``: the last lines that were written to standard output and error meanwhile. They are written at
+    the end, to where they would have gone."""
 
     def __init__(self) -> None:
         self.printed: deque[str] = deque(maxlen=_MOST_PRINTED)
@@ -178,6 +178,7 @@ class _Lines(io.TextIOBase):
         self._printed = printed
         self._kept: deque[str] = deque(maxlen=_MOST_PRINTED)
         self._begun = ""
+        self._number = 0
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
@@ -193,6 +194,7 @@ class _Lines(io.TextIOBase):
         *lines, self._begun = (self._begun + text).split("\n")
         self._printed.extend(lines)
         self._kept.extend(lines)
+        self._number += len(lines)
         return len(text)
 
     def write_kept(self) -> None:
@@ -200,5 +202,7 @@ class _Lines(io.TextIOBase):
         if self._begun:
             self.write("\n")
         with contextlib.suppress(OSError):
+            if left_out := self._number - len(self._kept):
+                self.stream.write(f"({left_out:,} earlier lines are left out)\n")
             self.stream.write("".join(f"{line}\n" for line in self._kept))
             self.stream.flush()
