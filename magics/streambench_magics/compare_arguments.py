@@ -30,12 +30,13 @@ def compare_commands(
         "Run two tasks, or two configurations, over the same messages, and show the first message at which "
         "they differ, and outputs and state side by side. Both run on copies.",
     )
+    it.takes("a", metavar="A", completes="tasks configs", help="a task or a configuration")
     it.takes(
-        "versions",
-        metavar="A [B]",
-        nargs="+",
+        "b",
+        metavar="B",
+        nargs="?",
         completes="tasks configs",
-        help="tasks or configurations; with one task, the code that the job runs is compared with it",
+        help="another one; without it, the code that the job runs is compared with A",
     )
     it.takes("--last", metavar="N", type=positive, help=f"over the last N messages of the job ({replayed})")
     it.takes(

@@ -15,7 +15,7 @@ from streambench.debug.message_text import message_text
 from streambench.debug.shrinking import shrink, small_path
 from streambench.debug.view import counted
 from streambench.recording.recording import Recording
-from streambench_magics.commands import PARSERS, REPLAYED
+from streambench_magics.commands import REPLAYED
 from streambench_magics.errors import MagicError
 from streambench_magics.job_commands import JobCommands
 from streambench_magics.jobs import Job
@@ -48,12 +48,10 @@ class CompareCommands(JobCommands):
             print("\n".join(report_lines(report)))
 
     def _compare(self, args: Namespace) -> None:
-        if len(args.versions) > 2:
-            raise MagicError(f"two versions, at most; {PARSERS['compare'].usage_line()}")
         if args.last is not None and args.over is not None:
             raise MagicError("over the last messages of the job, or --over something else: give one of them")
-        sides = [self.bench.version(each) for each in args.versions]
-        names = args.versions
+        names = [args.a] if args.b is None else [args.a, args.b]
+        sides = [self.bench.version(each) for each in names]
         job = self.bench.job(args.job) if self.bench.jobs or args.job else None
         if len(sides) == 1:
             if job is None or job.session is None:

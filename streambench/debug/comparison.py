@@ -23,6 +23,7 @@ from streambench.debug.time_travel import Stores
 from streambench.errors import ConfigError, StreambenchError
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.recording.recording import Recording
+from streambench.serde.streams import StreamSerdes, decoded
 
 Side = Any
 """A task (a class, a function, ``file.py:Class``), or a configuration: a Config or the path of a properties
@@ -43,7 +44,8 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
     ``first``: the first message at which they differ, None where they do not. ``message``: that message.
     ``outputs``: per stream the outputs of each. ``stores``: per task, store and key the two values at the
-    end, where they differ (None: no value). ``differing``: the first difference at each message.
+    end, where they differ (None: no value). ``differing``: the first difference at each message that is not
+    alike; values that differ already and change alike are no new one.
     ``processed``: the messages that each processed. ``errors``: the failures that ended them. ``order``: the
     first position at which the two chose another message; alone, it makes them no less ``equal``."""
 
@@ -102,6 +104,7 @@ class _Ran(Struct):
     outputs: Sequence[Output]
     stores: Stores
     messages: Mapping[_Step, IncomingMessageEnvelope]
+    serdes: StreamSerdes
     error: str | None = None
     failed_at: _Step | None = None
 
@@ -153,7 +156,7 @@ def _ran(session: Session, recording: Recording, error: str | None) -> _Ran:
     failed = session.container.status.progress.unfinished
     return _Ran(
         {step: at for at, step in places.items()}, effects, session.outputs(), session.stores(),
-        {(each.ssp, each.offset): each for each in recording.messages},
+        {(each.ssp, each.offset): each for each in recording.messages}, StreamSerdes(recording.config),
         error, None if failed is None or error is None else (failed.ssp, failed.offset),
     )  # fmt: skip
 
@@ -182,7 +185,8 @@ def _of_session(session: Session, ran: RunAgain) -> _Ran:
     outputs = [output for each in ran.effects.values() for output in each.outputs]
     effects = {places[at]: each for at, each in ran.effects.items() if at in places}
     steps = {step: at for at, step in places.items()}
-    return _Ran(steps, effects, outputs, ran.stores, messages, ran.error, failed)
+    serdes = StreamSerdes(session.container.config)
+    return _Ran(steps, effects, outputs, ran.stores, messages, serdes, ran.error, failed)
 
 
 def _compared(a: _Ran, b: _Ran) -> Comparison:
@@ -201,11 +205,11 @@ def _compared(a: _Ran, b: _Ran) -> Comparison:
     order = _different_order(a.steps, b.steps)
     first = found[0] if found else order
     is_same = not found and not stores and len(a.steps) == len(b.steps)
-    messages = {**a.messages, **b.messages}
+    message = None if first is None else a.messages.get((first.ssp, first.offset or ""))
     return Comparison(
         equal=is_same and all(_bag(one) == _bag(other) for one, other in outputs.values()),
         first=first,
-        message=None if first is None else messages.get((first.ssp, first.offset or "")),
+        message=None if message is None else _decoded(message, a.serdes),
         outputs=outputs,
         stores=stores,
         differing=tuple(found),
@@ -213,6 +217,12 @@ def _compared(a: _Ran, b: _Ran) -> Comparison:
         errors=(a.error, b.error),
         order=order,
     )
+
+
+def _decoded(message: IncomingMessageEnvelope, serdes: StreamSerdes) -> IncomingMessageEnvelope:
+    """A message as the task got it; as it was read where it cannot be decoded."""
+    found = decoded(message, *serdes.for_stream(message.ssp.system_stream))
+    return found if isinstance(found, IncomingMessageEnvelope) else message
 
 
 def _different_order(a: Mapping[_Step, int], b: Mapping[_Step, int]) -> Difference | None:

@@ -19,7 +19,7 @@ def crash_lines(crash: Crash, shown: Shown) -> list[str]:
     where = ", before the commit there is done" if crash.inside_commit else ""
     lines = [
         f"a kill -9 at {crash.position:,}{where} (simulated: nothing has changed)",
-        f"the job starts again {_begins(crash)}; {_again(crash)}",
+        f"the job starts again{_begins(crash)}; {_again(crash)}",
     ]
     lines += _outputs("{} twice", crash.outputs_twice, shown)
     lines += _outputs("{} that was not sent before", crash.outputs_new, shown)
@@ -44,18 +44,21 @@ def report_lines(report: Report) -> list[str]:
     """The verdict of crashes at every step, then the first steps that are not safe."""
     lines = [str(report)]
     if len(report.unsafe) > 1 or any(each.inside_commit for each in report.unsafe):
-        lines += [f"{_INDENT}{_detail(each)}" for each in report.unsafe[:_MOST_STEPS]]
-        more = len(report.unsafe) - _MOST_STEPS
-        lines += [f"{_INDENT}... and {counted(more, 'more step')}"] if more > 0 else []
+        lines += _unsafe([each for each in report.unsafe if not each.inside_commit], "after", "")
+        where = "inside the commit (outputs are out, the checkpoint is not written) at"
+        lines += _unsafe([each for each in report.unsafe if each.inside_commit], where, " --inside-commit")
     return lines
 
 
-def _detail(step: CrashStep) -> str:
-    """A step that is not safe, and how to look at it."""
-    where = " (inside its commit: the outputs are out, the checkpoint is not written)"
-    how = f"%stream goto {step.position}, then %stream crash"
-    inside = f"{how} --inside-commit" if step.inside_commit else how
-    return f"{step}{where if step.inside_commit else ''}; {inside}"
+def _unsafe(steps: list[CrashStep], where: str, option: str) -> list[str]:
+    """The positions of some steps that are not safe, and how to look at the first."""
+    if not steps:
+        return []
+    named = ", ".join(f"{each.position:,}" for each in steps[:_MOST_STEPS])
+    more = len(steps) - _MOST_STEPS
+    positions = f"{named} and {more:,} more" if more > 0 else named
+    how = f"%stream goto {steps[0].position}, %stream crash{option}"
+    return [f"{_INDENT}not safe {where} {positions}: {how}"]
 
 
 def _begins(crash: Crash) -> str:
@@ -65,10 +68,14 @@ def _begins(crash: Crash) -> str:
         tasks.setdefault(position, []).append(task)
     places = {position: _commit(position) for position in tasks}
     if len(tasks) == 1:
-        return f"from {next(iter(places.values()))}"
+        return f" from {next(iter(places.values()))}"
     named = [f"{', '.join(tasks[position])} from {place}" for position, place in places.items()]
     more = len(named) - _MOST_TASKS
-    return ", ".join(named[:_MOST_TASKS]) + (f", and others from {more:,} other commits" if more > 0 else "")
+    return (
+        ": "
+        + ", ".join(named[:_MOST_TASKS])
+        + (f", and others from {more:,} other commits" if more > 0 else "")
+    )
 
 
 def _commit(position: int) -> str:
@@ -78,10 +85,15 @@ def _commit(position: int) -> str:
 def _again(crash: Crash) -> str:
     if not crash.again:
         return "no message comes again"
-    first, last = crash.again[0], crash.again[-1]
-    places = f"{first.ssp}@{first.offset}"
-    if len(crash.again) > 1:
-        places += f" to {last.ssp}@{last.offset}"
+    ranges: dict[str, list[str]] = {}
+    for each in crash.again:
+        ranges.setdefault(str(each.ssp), []).append(each.offset)
+    places = ", ".join(
+        f"{ssp}@{offsets[0]}" + (f"..{offsets[-1]}" if len(offsets) > 1 else "")
+        for ssp, offsets in list(ranges.items())[:_MOST_TASKS]
+    )
+    more = len(ranges) - _MOST_TASKS
+    places += f" and of {counted(more, 'more partition')}" if more > 0 else ""
     comes = "comes" if len(crash.again) == 1 else "come"
     return f"{counted(len(crash.again), 'message')} {comes} again: {places}"
 

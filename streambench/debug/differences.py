@@ -50,7 +50,10 @@ def differences(
     order: Sequence[_Step],
     place_of: Callable[[_Step], Place],
 ) -> Iterator[Difference]:
-    """The first difference at each step that is not alike, in this order of the steps."""
+    """The first difference at each step that is not alike, in this order of the steps.
+
+    Where values differ already, and both change them alike (the same fields by the same amounts), that is no
+    difference of its own."""
     nothing = Effects(0)
     for step in order:
         before, after = one.get(step, nothing), other.get(step, nothing)
@@ -70,11 +73,32 @@ def _of_state(one: Sequence[Change], other: Sequence[Change]) -> _Found | None:
         # A key that only one has changed is with the other as it was before.
         left = was.after if was is not None else now.before if now is not None else None
         right = now.after if now is not None else was.before if was is not None else None
-        if left != right:
+        if left != right and not (was is not None and now is not None and _is_carried(was, now)):
             change = was or now
             assert change is not None
             return "state", f"{change.store}[{change.key}]", left, right
     return None
+
+
+def _is_carried(was: Change, now: Change) -> bool:
+    """True where two changes of values that differed before are alike."""
+    if was.before == now.before:
+        return False
+    values = was.before, was.after, now.before, now.after
+    if not all(isinstance(each, dict) for each in values):
+        return _is_same_step(*values)
+    names = {name for each in values for name in each}
+    return all(_is_same_step(*(each.get(name) for each in values)) for name in names)
+
+
+def _is_same_step(was_before: Any, was_after: Any, now_before: Any, now_after: Any) -> bool:
+    """True where two values change by the same amount, or to the same value, or not at all."""
+    if was_before == was_after or now_before == now_after:
+        return bool(was_before == was_after and now_before == now_after)
+    values = was_before, was_after, now_before, now_after
+    if all(isinstance(each, int | float) for each in values):
+        return bool(was_after - was_before == now_after - now_before)
+    return bool(was_after == now_after)
 
 
 def _by_key(changes: Sequence[Change]) -> dict[tuple[str, str, str], Change]:

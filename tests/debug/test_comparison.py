@@ -61,6 +61,21 @@ def test_the_first_difference_comes_with_its_message_and_the_state_of_both() -> 
     assert found.counts == {"mem.out": (1, 1)}
 
 
+def test_what_both_do_alike_to_values_that_differ_is_no_new_difference() -> None:
+    class Once(Counter):
+        """Counts the first message of the key b twice."""
+
+        def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
+            if envelope.message["key"] == "b" and self.store.get("b") is None:
+                self.store.put("b", 1)
+            super().process(envelope, collector, coordinator)
+
+    found = compare(Counter, Once, words("abbbbb"), config=CONFIG)
+    assert [str(each) for each in found.differing] == ["2: n[b] 1 -> 2"]
+    assert found.stores == {"Partition 0": {"n": {"b": (5, 6)}}}
+    assert not found.equal
+
+
 def test_outputs_that_differ_are_side_by_side() -> None:
     def one(envelope: Any, collector: Any, coordinator: Any) -> None:
         collector.send("mem.out", envelope.message * 2)
@@ -171,6 +186,7 @@ def test_a_stream_or_a_range_of_it_is_read_and_left_as_it_is(log: dict[str, Any]
     files = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*"))
     found = compare(Counter, Doubling, "log.in", config=log)
     assert found.processed == (6, 6) and len(found.differing) == 2
+    assert found.message is not None and found.message.message == {"key": "b"}
     part = compare(Counter, Doubling, "log.in.1@1..2", config=log)
     assert part.processed == (2, 2)
     assert part.message is None and part.equal

@@ -101,7 +101,7 @@ def test_a_cell_swaps_the_code_of_a_live_job(tally: Shell) -> None:
     other = TASK.replace("Tally\n", "Tally --swap\n", 1).replace('"late": 1})', '"late": 2})')
     assert tally.run(other).splitlines() == [
         "Tally is a task",
-        "replayed the last 5 messages through both: 0 alike, 5 differ; first at 1: counts[a] late 1 -> 2",
+        "replayed the last 5 messages through both: 2 alike, 3 differ; first at 1: counts[a] late 1 -> 2",
         "Tally: live now, state kept; %stream swap --undo takes it back",
     ]
     assert tally.run("%stream step").startswith("     6  mem.words.0@5")
