@@ -19,6 +19,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from streambench.errors import OffsetError
 from streambench.model import PartitionMetadata, SystemStreamPartition
 from streambench.spark.source.admission import limited
 from streambench.spark.source.filters import Pushdown
@@ -134,6 +135,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             metadata = self._metadata(systems)
             begin = self._started(start, metadata)
             ends = self._ends or self._upcoming(metadata)
+            self._check_not_behind(systems, begin, ends)
             if not isinstance(limit, ReadMaxRows):
                 return {**begin, **ends}
             options = self._options
@@ -165,6 +167,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _ssp(self, number: int) -> SystemStreamPartition:
         return SystemStreamPartition(self._stream.system, self._stream.stream, number)
+
+    def _check_not_behind(self, systems: Systems, begin: Offsets, ends: Offsets) -> None:
+        """Raise OffsetError where a partition ends before what the query has read of it."""
+        compare = systems.admin(self._stream.system).compare
+        for number, end in ends.items():
+            if (compare(end, begin[number]) or 0) < 0:
+                raise OffsetError(
+                    f"{self._ssp(int(number))} ends at {end}, but the query has read it up to "
+                    f"{begin[number]}: it was deleted and created again. Begin with a new checkpointLocation"
+                )
 
     def _started(self, start: Offsets, metadata: dict[int, PartitionMetadata]) -> Offsets:
         new = {str(number): here.oldest or here.upcoming or "0" for number, here in metadata.items()}

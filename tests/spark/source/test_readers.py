@@ -259,6 +259,14 @@ def test_available_now_ends_where_the_stream_ended_at_its_start(tmp_path: Path) 
     assert reader.latestOffset({"0": "0"}, ReadAllAvailable()) == {"0": "1", "1": "0"}
 
 
+def test_a_stream_that_ends_before_what_was_read_is_an_error(tmp_path: Path) -> None:
+    write(tmp_path, "in", [[[message(b"1")]]])
+    made = source(config_of(tmp_path))
+    reader = made.streamReader(made.schema())
+    with pytest.raises(OffsetError, match=r"log.in.0 ends at 1, but .* up to 5: it was deleted"):
+        reader.latestOffset({"0": "5"}, ReadAllAvailable())
+
+
 def test_a_partition_that_is_added_is_read_from_its_oldest(tmp_path: Path) -> None:
     write(tmp_path, "in", [[[message(b"1")]], [[message(b"2")]]])
     made = source(config_of(tmp_path), columns="partition,offset")
