@@ -20,6 +20,7 @@ from streambench.config import Config
 from streambench.errors import ConfigError
 from streambench.job.failure import Failure
 from streambench.model import SystemStreamPartition
+from streambench.spark.history import note_run
 from streambench.spark.plan import DeployPlan, count_messages, make_plan, open_generation, reached, unfinished
 from streambench.spark.progress import Listener
 from streambench.spark.quiet import quiet
@@ -174,7 +175,7 @@ class _Deployment:
 
     def round(self) -> DeployResult:
         """Plan, run, report."""
-        began = time.monotonic()
+        began, began_ms = time.monotonic(), time.time_ns() // 1_000_000
         planned = make_plan(self._config, self._task)
         if planned.idle:
             return DeployResult(
@@ -227,6 +228,7 @@ class _Deployment:
             master=leased.master,
             rounds=1,
         )
+        note_run(planned.directory, result, began_ms)
         if cancelled:
             raise DeployError(
                 "cancelled; what was committed stays committed, and the next start goes on from there",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -36,7 +37,7 @@ class DeployPlan(Struct, frozen=True):
     """``starts``: per container and input partition, the first offset to be read. ``ends``: per input
     partition, the first one not to be read, which is what was upcoming when the plan was made. ``working``:
     the containers that have something to do, a message or a window that is due; the others are not
-    started."""
+    started. ``directory``: the job's, where its checkpoints are files."""
 
     config: Config
     task: Any
@@ -44,6 +45,7 @@ class DeployPlan(Struct, frozen=True):
     starts: Mapping[int, Offsets]
     ends: Offsets
     working: tuple[int, ...]
+    directory: Path | None = None
 
     @property
     def idle(self) -> bool:
@@ -101,7 +103,7 @@ def make_plan(config: Config, task: Any = None) -> DeployPlan:
             )
 
         working = tuple(each.number for each in model.containers if works(each))
-        return DeployPlan(config, task, model, starts, ends, working)
+        return DeployPlan(config, task, model, starts, ends, working, manager.directory)
 
 
 def open_generation(planned: DeployPlan) -> int:

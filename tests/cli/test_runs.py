@@ -1,0 +1,23 @@
+"""``streambench runs``: the deployments of a job, as a table and as JSON."""
+
+from __future__ import annotations
+
+from streambench.spark.history import directory_of, note_run
+from tests.job.project import Project
+from tests.spark.test_history import result
+
+
+def test_the_deployments_of_a_job_are_listed(project: Project) -> None:
+    assert project.ok("runs", "job.properties") == "the job was not deployed yet\n"
+    directory = directory_of(project.config, "up-1")
+    assert directory is not None
+    directory.mkdir(parents=True, exist_ok=True)
+    for generation in (1, 2, 3):
+        note_run(directory, result(generation, 1000 * generation), 1_700_000_000_000)
+    header, *lines = project.ok("runs", "job.properties", "--limit", "2").splitlines()
+    assert header.split()[:4] == ["generation", "began", "seconds", "messages"]
+    began = "2023-11-14T22:13:20.000+00:00"
+    assert lines[1].split() == ["3", began, "2.0", "3,000", "1,500", "1", "0", "local[2]"]
+    assert len(lines) == 2
+    [last] = project.rows("runs", "--limit", "1")
+    assert last["containers"][0]["offsets"] == {"log.in.0": ["0", "3000"]}
