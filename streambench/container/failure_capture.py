@@ -115,14 +115,15 @@ def _write(status: ContainerStatus, runtime: Runtime, error: BaseException, path
         "capture", status.config, status.name, status.number, status.factory, content.starts,
         now_ms=status.clock.now_ms(), after_init=not content.is_committed, ordered=content.ordered,
     )  # fmt: skip
-    failing = isinstance(error, TaskError) and error.ssp is not None
     count = len(content.messages)
+    place = (error.ssp, error.offset) if isinstance(error, TaskError) else None
+    first = next((at for at, each in enumerate(content.messages) if (each.ssp, each.offset) == place), count)
     with RecordingWriter(path, written(header)) as writer:
         writer.write([*content.stores, *stream_rows(status.systems, runtime.outbox.streams)])
         for start in range(0, count, _BLOCK):
             writer.write_columns(_columns(content.messages[start : start + _BLOCK], start))
         notes = [plain_row("note", count, each) for each in content.notes]
-        writer.write([*notes, failure_row(error, count - failing), Row("end", count)])
+        writer.write([*notes, failure_row(error, first), Row("end", count)])
 
 
 def _columns(messages: Sequence[Message], done: int) -> dict[str, list[Any]]:
@@ -241,7 +242,9 @@ def _merged(
                 lists[ssp] = messages
     failing: list[Message] = []
     if isinstance(error, TaskError) and error.ssp in lists:
-        failing = [lists[error.ssp].pop()]
+        of_failing = lists[error.ssp]
+        first = next(at for at, each in enumerate(of_failing) if each.offset == error.offset)
+        failing, lists[error.ssp] = of_failing[first:], of_failing[:first]
     ranked = [
         [(each.timestamp or 0, at, place, each) for at, each in enumerate(messages)]
         for place, messages in enumerate(lists.values())

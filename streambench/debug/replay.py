@@ -206,7 +206,7 @@ def _go_to_end(session: Session, recording: Recording) -> None:
     """Process what was recorded, up to before the failing message."""
     failure = recording.failure
     is_at_message = failure is not None and failure.ssp is not None
-    count = len(recording) - 1 if is_at_message else len(recording)
+    count = failure.position if failure is not None and is_at_message else len(recording)
     try:
         while session.position < count and session.step(min(_SLICE, count - session.position)):
             pass

@@ -208,6 +208,29 @@ def test_a_capture_of_several_partitions_says_that_their_order_is_not_known(tmp_
         assert offsets == sorted(offsets)
 
 
+def test_the_capture_of_a_failed_batch_opens_before_its_first_message(tmp_path: Path) -> None:
+    class Batches(sb.StreamTask):
+        def init(self, context: sb.TaskContext) -> None:
+            self.store = context.store("n")
+
+        def process_batch(self, batch: Any, collector: Any, coordinator: Any) -> None:
+            for each in batch:
+                if each.message.get("bad"):
+                    raise ValueError("a bad message")
+            self.store.put("all", (self.store.get("all") or 0) + len(batch))
+
+    config = config_of(tmp_path, task__batch__messages=4)
+    put(config, "log.in", *GOOD, {"key": "c", "bad": True}, {"key": "d"})
+    error, path = failed(config, Batches)
+    assert error.last_offset == "7"
+    recording = Recording.read(path)
+    assert recording.failure is not None
+    assert (recording.failure.position, len(recording)) == (4, 8)
+    session = debug.open(path)
+    assert session.position == 4
+    assert session.stores() == {"Partition 0": {"n": {"all": 4}}}
+
+
 def test_no_secret_stands_in_a_capture(tmp_path: Path) -> None:
     config = config_of(tmp_path, systems__k__samza__factory="kafka", systems__k__bootstrap__servers="h:1",
                        systems__k__sasl__plain__password=SECRET)  # fmt: skip
