@@ -59,6 +59,18 @@ const drawings = {
   },
   cells(pen, width, height, data, colours) {
     const all = [...data.levels];
+    const rows = Math.ceil(all.length / width);
+    if (rows > 1 && rows <= height) {
+      // More partitions than fit side by side: rows of them, a pixel wide each, the paler the less of one is read.
+      const tall = Math.floor(height / rows);
+      pen.fillStyle = colours.streams[data.colour];
+      all.forEach((level, at) => {
+        pen.globalAlpha = level >= "0" && level <= "9" ? 0.3 + (0.7 * Number(level)) / 9 : 0.15;
+        pen.fillRect(at % width, Math.floor(at / width) * tall, 1, tall);
+      });
+      pen.globalAlpha = 1;
+      return;
+    }
     for (let x = 0; x < Math.min(width, all.length); x++) {
       // More partitions than pixels: the worst of those that share one.
       const wide = Math.max(1, width / all.length);

@@ -15,6 +15,9 @@ from streambench_magics.figures import place_of
 COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2", "#d4a017", "#9c755f", "#e377a2")
 """The colours of the streams, and of the partitions where there is one stream."""
 
+_MANY = 60
+"""More partitions of a folded stream than this are drawn in several rows, a pixel each."""
+
 ROOM = 160
 """The number of choices that the strip has room for."""
 
@@ -58,8 +61,10 @@ def partitions_in(frame: PanelState, stream: SystemStream, colour: int) -> str:
         key=lambda each: each.ssp.partition,
     )
     levels = "".join(map(_level, parts))
+    many = " sb-many" if len(parts) > _MANY else ""
     return (
-        f'<canvas class="sb-cells" data-draw="cells" data-colour="{colour}" data-levels="{levels}"></canvas>'
+        f'<canvas class="sb-cells{many}" data-draw="cells" data-colour="{colour}" '
+        f'data-levels="{levels}"></canvas>'
     )
 
 

@@ -120,3 +120,29 @@ def test_all_tabs_are_reached_by_keyboard_on_narrow_pages(lab: JupyterLab, tmp_p
     picture(notebook, "panel-700-breakpoints.png", show, tmp_path)
     notebook.page.set_viewport_size({"width": 1280, "height": 960})
     assert notebook.page_errors == []
+
+
+def test_a_folded_stream_has_a_pixel_for_each_of_its_partitions(lab: JupyterLab, tmp_path: Path) -> None:
+    notebook = lab.new(
+        "%load_ext streambench",
+        "%%streamtask many\ndef process(envelope, collector, coordinator):\n    pass\n",
+        "config = {'systems.mem.samza.factory': 'memory', 'systems.mem.samza.offset.default': 'oldest',\n"
+        "          'task.inputs': 'mem.many'}\n"
+        "keys = [{'k': str(n)} for n in range(700)]\n%stream create many --config config\n"
+        "%stream streams create mem.many --partitions 1000\n"
+        "%stream send mem.many --from keys --key-field k\n%stream step 700\n%stream show\n"
+        "job = %stream job many\nparts = job.session.snapshot().partitions\n"
+        "print(sum(each.processed > 0 for each in parts))",
+    )
+    for cell in range(3):
+        notebook.run_cell(cell)
+    read = int(re.findall(r"\d+", notebook.outputs(2)[-1]["text"])[-1])
+    cells = notebook.output(2).locator(".sb-cells")
+    opaque = cells.evaluate(
+        "(canvas) => canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data"
+        ".filter((value, at) => at % 4 === 3 && value === 255).length"
+    )
+    tall = cells.evaluate("(canvas) => Math.floor(canvas.height / Math.ceil(1000 / canvas.width))")
+    assert opaque == read * tall > 0
+    picture(notebook, "panel-folded.png", 2, tmp_path)
+    assert notebook.page_errors == []
