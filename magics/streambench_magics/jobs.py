@@ -17,6 +17,7 @@ from streambench.config import Config
 from streambench.container.container import Container, Until
 from streambench.container.observe.snapshot import ContainerSnapshot
 from streambench.debug.conditions import Conditional
+from streambench.debug.restore_progress import show_restore_progress
 from streambench.debug.session import Session
 from streambench.debug.waiting import described_waits, nothing_to_read, sendable
 from streambench.errors import ConfigError, StreambenchError
@@ -24,7 +25,6 @@ from streambench.model import SystemStream
 from streambench.system.systems import Systems
 from streambench_magics.cell import file_name
 from streambench_magics.errors import MagicError
-from streambench_magics.restore_progress import show_restore_progress
 
 DEFAULT_CONFIG = """\
 systems.log.samza.factory=log

@@ -20,6 +20,7 @@ from streambench.container.observe.snapshot import ContainerSnapshot
 from streambench.container.timers import WindowsLeft
 from streambench.debug.conditions import named_expression
 from streambench.debug.panel_state import PanelStateReader
+from streambench.debug.restore_progress import show_restore_progress
 from streambench.debug.session import Session
 from streambench.debug.terminal_view import Screen
 from streambench.errors import StreambenchError
@@ -81,7 +82,8 @@ def watch(config: Config, goal: Until, number: int | None) -> RunResult:
         )
     began = time.monotonic()
     session = Session(container_of(config, None, number, remember_choices=CHOICES))
-    session.start()
+    with show_restore_progress(session.container):
+        session.start()
     first = positions(session.snapshot())
     watched = Watch(session, goal)
     watched.run()

@@ -34,6 +34,7 @@ KEYS = (
 _SHORT_HELP = "space run/pause  s step  b back  f forward  tab page  ? help  q quit"
 _COLOURS = ("blue", "yellow", "green", "magenta", "cyan", "bright_yellow", "red", "bright_magenta")
 _LEAST_PAGE = 5
+_MOST_NOTICE = 3
 _NAME = 24
 
 Line = list[Segment]
@@ -62,10 +63,10 @@ class Screen(Struct, frozen=True):
                 yield Segment.line()
 
     def _lines(self, console: Console, options: ConsoleOptions, width: int, height: int) -> list[Line]:
-        bottom = console.render_lines(self._bottom(width), options)[:1]
+        bottom = console.render_lines(self._bottom(), options)[: max(1, min(_MOST_NOTICE, height // 4))]
         if self.help:
-            listed = console.render_lines(_help(), options)[: height - 1]
-            return [*listed, *_blank(width, height - 1 - len(listed)), *bottom]
+            listed = console.render_lines(_help(), options)[: height - len(bottom)]
+            return [*listed, *_blank(width, height - len(bottom) - len(listed)), *bottom]
         all_pages = pages(self.frame, self.printed)
         number = self.page % len(all_pages)
         strip = console.render_lines(_strip(self.frame, width), options)[:1]
@@ -82,12 +83,12 @@ class Screen(Struct, frozen=True):
         shown = page[first : first + left]
         return [*top, *strip, *tabs, *shown, *_blank(width, left - len(shown)), *bottom]
 
-    def _bottom(self, width: int) -> Text:
+    def _bottom(self) -> Text:
         if self.prompt:
             return Text(f"{self.prompt}▏", no_wrap=True, overflow="ellipsis")
         said = self.notice or self.frame.notice
         if said:
-            return Text(said, style="red", no_wrap=True, overflow="ellipsis")
+            return Text(said, style="red")
         return Text(_SHORT_HELP, style="dim", no_wrap=True, overflow="ellipsis")
 
 

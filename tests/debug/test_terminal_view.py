@@ -123,4 +123,6 @@ def test_long_pages_are_scrolled_to_their_end_and_no_further(numbers: Any) -> No
 def test_what_is_typed_and_what_went_wrong_stand_at_the_bottom(numbers: Any) -> None:
     frame = PanelStateReader(Shown(numbers(1))).take()
     assert drawn(Screen(frame, notice="it cannot"), 80, 24)[-1].rstrip() == "it cannot"
+    long = drawn(Screen(frame, notice="word " * 30 + "end"), 80, 24)
+    assert long[-1].rstrip().endswith("end") and len(long) == 24
     assert drawn(Screen(frame, notice="it cannot", prompt="search: x"), 80, 24)[-1].startswith("search: x")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-import streambench_magics.restore_progress as restoring
+import streambench.debug.restore_progress as restoring
 from streambench.container.container import Container
 from streambench.container.task_stores import RestoreProgress
-from streambench_magics.restore_progress import show_restore_progress
+from streambench.debug.restore_progress import show_restore_progress
 from tests.container.jobs import ignore
 
 
