@@ -82,6 +82,8 @@ def compare(
     leaves the two: streams, stores and checkpoints stay as they are.
 
     Raises StreambenchError where there are no such messages, ConfigError where a version cannot be used."""
+    if a is None or b is None:
+        raise ConfigError("there is nothing to compare with None: give two tasks, or two configurations")
     if isinstance(over, Session):
         return _compared(*_over_session(a, b, over, last))
     base = None if config is None else Config.of(config)

@@ -25,7 +25,7 @@ from streambench.system.copying import detached
 from streambench.system.reader import read_to_head
 from streambench.system.systems import Systems
 
-Messages = Sequence[Any] | Mapping[str, Mapping[int, Sequence[Any]]]
+Messages = Iterable[Any] | Mapping[str, Mapping[int, Sequence[Any]]]
 """Messages, or (key, message) pairs, or envelopes; or per ``system.stream`` and partition such messages."""
 
 DEFAULT_INPUT = SystemStream("memory", "in")
@@ -129,6 +129,7 @@ def _envelopes(messages: Messages, config: Config) -> Iterator[IncomingMessageEn
             for number, each in sorted(partitions.items())
         )
         return
+    messages = list(messages)
     given = [each for each in messages if isinstance(each, IncomingMessageEnvelope)]
     if given and len(given) != len(messages):
         raise StreambenchError("messages to compare over are all envelopes, or none of them is one")

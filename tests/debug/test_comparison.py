@@ -198,6 +198,8 @@ def test_a_stream_needs_a_configuration_and_messages() -> None:
         compare(Counter, Counter, "log.in")
     with pytest.raises(StreambenchError, match="no messages to compare over"):
         compare(Counter, Counter, [], config=CONFIG)
+    with pytest.raises(ConfigError, match="nothing to compare with None"):
+        compare(Counter, None, [1])
     with pytest.raises(ConfigError, match="which task"):
         compare({}, {}, [1])
 
