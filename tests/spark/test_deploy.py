@@ -19,6 +19,7 @@ from streambench.chooser import RoundRobinChooser
 from streambench.config import Config
 from streambench.model import SystemStreamPartition
 from streambench.spark import DeployError, DeployProgress, DeployResult, DeployTaskError, deploy
+from streambench.spark.history import runs
 from streambench.spark.session import likely_master
 from streambench.spark.shipment import without_endpoints
 from streambench.testing import run_job
@@ -494,3 +495,12 @@ def test_a_failure_on_spark_names_a_capture_that_can_be_stepped(spark: Any, job:
     assert session.stores() == {"Partition 1": {"n": {"all": 5}}}
     with pytest.raises(TaskError, match="I do not like 11"):
         session.step()
+
+
+def test_each_round_with_something_to_do_is_in_the_history(job: Job, spark: Any) -> None:
+    job.send(0, 10)
+    result = deploy(job.config, Forward, spark=spark)
+    deploy(job.config, Forward, spark=spark)
+    [run] = runs(job.config)
+    assert (run.generation, run.messages, run.failed) == (result.generation, 10, 0)
+    assert [each.offsets for each in run.containers] == [{"log.in.0": ("0", "5")}, {"log.in.1": ("0", "5")}]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from streambench.spark import read, register
+from streambench.spark.source.options import as_options
 from tests.spark.conftest import Job
 from tests.spark.source.streams import everything
 
@@ -184,3 +185,14 @@ def test_a_micro_batch_that_is_repeated_is_written_once(
     job.send(100, 104)
     copy()
     assert job.numbers() == list(range(104))
+
+
+def test_a_secret_of_the_configuration_is_in_no_plan(sql: Any, job: Job, properties: str) -> None:
+    config = job.config.with_values({"job.password": "hunter2"})
+    frame = read(config, "log.in")
+    assert "streambench" in (shown := frame._jdf.queryExecution().toString())
+    assert "hunter2" not in shown
+    failed = sql.createDataFrame([("a", 1)], "message STRING, x INT")
+    with pytest.raises(Exception, match="the column 'x' is no part of a message") as raised:
+        failed.write.format("streambench").options(**as_options(config)).mode("append").save("log.out")
+    assert "hunter2" not in str(raised.value)
