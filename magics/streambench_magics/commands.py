@@ -292,6 +292,15 @@ def _parsers() -> dict[str, Parser]:
     )
     _config(it)
 
+    it = command("dataframe", "A stream as a DataFrame of the active Spark session, which is the value.")
+    it.takes("stream", metavar="STREAM", completes="streams", help="the stream, as system.stream")
+    it.takes("--schema", metavar="SCHEMA", help="fields of the messages: 'carrier STRING, delay INT'")
+    it.takes("--columns", metavar="COLUMNS", help="of key, message, partition, offset, timestamp, headers")
+    where = "oldest (the default), upcoming, an offset or timestamp:TIME"
+    it.takes("--from", metavar="PLACE", dest="begin", completes=("oldest", "upcoming"), help=where)
+    it.takes("--view", metavar="NAME", help="make it a view for spark.sql")
+    _config(it)
+
     it = command(
         "streams",
         "List streams with their partitions and offsets, or create one: %stream streams create STREAM "

@@ -1,8 +1,10 @@
-"""The sub-commands of ``%stream`` that read and write streams, without a job: send, peek and streams."""
+"""The sub-commands of ``%stream`` that read and write streams, without a job: send, peek, dataframe and
+streams."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
@@ -82,6 +84,19 @@ class StreamCommands:
             if args.begin in ("oldest", "newest")
             else f"{stream} ends at {args.begin}",
         )
+
+    def _dataframe(self, args: Namespace) -> Any:
+        stream = SystemStream.parse(args.stream)
+        config = self.bench.config_with(stream.system, args.config)
+        given = {"columns": args.columns, "start": args.begin}
+        options = {name: value for name, value in given.items() if value is not None}
+        read = importlib.import_module("streambench.spark").read
+        with self._known_stream(stream):
+            partitions_of(config, [stream])  # whose error is shorter than Spark's
+            frame = read(config, str(stream), schema=args.schema, **options)
+        if args.view is not None:
+            frame.createOrReplaceTempView(args.view)
+        return frame
 
     def _streams(self, args: Namespace) -> Records | None:
         if args.what[:1] == ["create"]:

@@ -141,3 +141,14 @@ def test_a_global_that_cannot_be_sent_to_spark_is_named(ip_empty: Shell) -> None
     ip_empty.run("%stream step")
     with pytest.raises(StreambenchError, match="its init\\(\\) assigns the global counts"):
         ip_empty.run("%stream deploy tally --master local[2]")
+
+
+def test_a_stream_is_a_frame_of_the_active_session(ready: Shell, spark: Any) -> None:
+    ready.run("%stream send log.numbers --from range(10)")
+    ready.run("%stream dataframe log.numbers --columns partition,message --from oldest --view numbers")
+    assert sorted(int(row.message) for row in ready.value.collect()) == list(range(10))
+    assert spark.sql("SELECT COUNT(*) FROM numbers WHERE partition = 0").collect()[0][0] == 5
+
+
+def test_a_stream_that_is_not_there_is_no_frame(ready: Shell) -> None:
+    assert "there is no stream log.number" in ready.fails("%stream dataframe log.number")

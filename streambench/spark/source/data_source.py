@@ -41,6 +41,7 @@ class StreamDataSource(DataSource):
         systems = Systems(options.config)
         try:
             check_readable(options.config, systems, stream)
+            systems.admin(stream.system).partition_count(stream)  # raises where there is no such stream
             numbers = has_numbers(systems, stream)
         finally:
             systems.close()
