@@ -32,8 +32,9 @@ LAYERS = (
     ("checkpoint",),
     ("system", "chooser", "store"),
     ("planning",),
+    ("recording",),
     ("container",),
-    ("job", "debug", "recording", "testing"),
+    ("job", "debug", "testing"),
     ("spark", "cli"),
 )
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 import re
 
 from tests.architecture import CHECKOUT, CONTAINER, PAGE, folders, parts, reachable, reduced, replaced
+from tests.figures import against_layers, circles, imports
+
+#: The arrows that are left: managers of checkpoints and stores ask for streams, and deploy is a command.
+LEFT = {("checkpoint", "system"), ("cli", "spark"), ("store", "system")}
 
 REMEDY = "run: python -m tests.architecture --write"
 
@@ -30,3 +34,13 @@ def test_the_diagram_leaves_out_only_what_it_implies() -> None:
     graph = {("a", "b"), ("b", "c"), ("a", "c"), ("d", "a")}
     assert reduced(graph) == [("a", "b"), ("b", "c"), ("d", "a")]
     assert all(reachable(*edge, set(reduced(graph))) for edge in graph)
+
+
+def test_no_modules_import_each_other() -> None:
+    """Imports of functions and those for type checkers count, too."""
+    assert circles(imports(CHECKOUT)) == []
+    assert circles({"a": {"b"}, "b": {"a"}, "c": {"a"}}) == [{"a", "b"}]
+
+
+def test_no_package_imports_one_above_it() -> None:
+    assert set(against_layers(CHECKOUT)) <= LEFT

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 import textwrap
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from streambench.recording.recording import Recording
+from streambench.recording.header import Header
 
 _TEXT = '''"""{title}"""
 
@@ -27,31 +25,32 @@ def test_{name}() -> None:
 _PLAIN_MODULE = re.compile(r"[A-Za-z_][\w.]*")
 
 
-def text_of_test(recording: Recording, data: str) -> str:
-    """The test of a recording in the file ``data`` beside it.
+def text_of_test(header: Header, data: str, count: int, failure: str | None) -> str:
+    """The test of a recording of ``count`` messages, in the file ``data`` beside it. ``failure``: the class
+    of the exception that ended it; None where it ended without one.
 
     It imports the task. That of a notebook, which cannot be imported, stands in the test as it was
     recorded."""
-    failure, code = recording.failure, recording.header.task
+    code = header.task
     module, _, name = code.reference.partition(":")
     imports = source = ""
     task = repr(f"{code.file}:{name}")
-    if _is_importable(module, name) and not recording.header.config.get("task.class", "").count(".py:"):
+    if _is_importable(module, name) and not header.config.get("task.class", "").count(".py:"):
         imports, task = f"from {module} import {name.partition('.')[0]}\n", name
     elif not code.file and code.source:
         imports = "import streambench as sb\n"
         source = f"\n# The task as it was recorded: mend it here, or import it.\n{_plain(code.source)}\n"
         task = name.rpartition(".")[2]
     return _TEXT.format(
-        title=f"{recording.job} processes the recorded messages."
+        title=f"{header.job} processes the recorded messages."
         if failure is None
-        else f"{recording.job} failed at the last of these messages: {failure.kind}.",
+        else f"{header.job} failed at the last of these messages: {failure}.",
         imports=imports,
         source=source,
         data=data,
-        name=re.sub(r"\W+", "_", recording.job).strip("_").lower() + "_processes_the_recording",
+        name=re.sub(r"\W+", "_", header.job).strip("_").lower() + "_processes_the_recording",
         task=task,
-        count=len(recording),
+        count=count,
     )
 
 

@@ -220,7 +220,8 @@ class Recording:
         data = path.with_suffix(".recording")
         path.parent.mkdir(parents=True, exist_ok=True)
         self.save(data)
-        path.write_text(text_of_test(self, data.name))
+        kind = None if self.failure is None else self.failure.kind
+        path.write_text(text_of_test(self.header, data.name, len(self), kind))
         return path
 
 
