@@ -34,13 +34,17 @@ ELSEWHERE = (
 
 #: Files whose tests start many processes, kill them, or flood a system: too long for the quick selection.
 LONG = (
+    "tests/checkpoint/test_crashes.py",
+    "tests/checkpoint/test_interleavings.py",
     "tests/cli/test_commands.py",
+    "tests/cli/test_watch.py",
     "tests/job/test_forks.py",
     "tests/job/test_frozen_members.py",
     "tests/job/test_group.py",
     "tests/job/test_run.py",
     "tests/job/test_watchdog.py",
     "tests/magics/test_export.py",
+    "tests/magics/test_no_leaks.py",
     "tests/store/test_memory.py",
     "tests/system/net/test_chaos.py",
     "tests/system/pull/test_example.py",
@@ -48,6 +52,7 @@ LONG = (
     "tests/system/test_connection_floods.py",
     "tests/system/webhook/test_floods.py",
     "tests/system/webhook/test_jobs.py",
+    "tests/test_config_fuzz_of_a_sound_job.py",
     "tests/test_descriptors.py",
     "tests/test_reaper.py",
 )

@@ -121,9 +121,9 @@ def first_words() -> Iterator[str]:
 
 def words() -> Iterator[str]:
     for path in PRODUCT:
-        for number, line in lines(path):
-            for match in WORDS.finditer(line):
-                yield place(path, number, match.group())
+        for match in WORDS.finditer(text_of(path)):
+            number = text_of(path).count("\n", 0, match.start()) + 1
+            yield place(path, number, match.group())
 
 
 def large_functions() -> Iterator[str]:
@@ -157,21 +157,26 @@ def long_files() -> Iterator[str]:
 
 @cache
 def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(), path)
+    return ast.parse(text_of(path), path)
 
 
+@cache
+def text_of(path: Path) -> str:
+    return path.read_text()
+
+
+@cache
 def lines(path: Path) -> list[tuple[int, str]]:
-    return list(enumerate(path.read_text().splitlines(), start=1))
+    return list(enumerate(text_of(path).splitlines(), start=1))
 
 
 def place(path: Path, line: int, text: str) -> str:
     return f"{path.relative_to(CHECKOUT)}:{line}: {text}"
 
 
-def functions_of(path: Path) -> Iterator[Function]:
-    for node in ast.walk(parsed(path)):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            yield node
+@cache
+def functions_of(path: Path) -> list[Function]:
+    return [node for node in ast.walk(parsed(path)) if isinstance(node, Function)]
 
 
 def parameters(function: Function) -> int:

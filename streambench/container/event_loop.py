@@ -55,7 +55,6 @@ class EventLoop:
         self._tasks = parts.tasks
         self._multiplexer = parts.multiplexer
         self._consumers = parts.consumers
-        self._inbox = parts.consumers.inbox
         self._outbox = parts.outbox
         self._commit = parts.commit
         self._context = parts.context
@@ -83,8 +82,7 @@ class EventLoop:
         """Process messages; how many. Returns after ``limit`` of them, once ``until()`` is true (called
         between messages and when idle), with ``stop_at_head`` once all inputs are caught up, when paused,
         when a task has shut the container down, when an observer holds a message, or when all inputs have
-        ended. Raises TaskError and others.
-        """
+        ended. Raises TaskError and others."""
         if limit is not None and limit <= 0:
             return 0
         if self.progress.held is not None:
@@ -92,10 +90,10 @@ class EventLoop:
         queue, choose, empty, update = self._choice_calls(may_burst=limit is None and until is None)
         partitions, refill = self._multiplexer.partitions, self._multiplexer.refill
         plan, due = self._burst_runner.planner.plan, self.timers.next_due()
-        inbox, collected, requests, send = self._inbox, self._collected, self._requests, self._outbox.send
-        progress, coordination, sampler = self.progress, self.coordination, self._sampler
+        inbox, send, requests = self._consumers.inbox, self._outbox.send, self._requests
+        progress, coordination, collected = self.progress, self.coordination, self._collected
         on_choice, may_burst = self.choice_watch.observer(), self.choice_watch.may_burst()
-        context, read_clock = self._context, self._clock.monotonic_ns
+        context, read_clock, sampler = self._context, self._clock.monotonic_ns, self._sampler
         last, base, processed, alone, found = limit or -1, progress.processed, 0, 0, False
         envelope: IncomingMessageEnvelope | None = None
         partition = self._begin_run()
@@ -108,8 +106,7 @@ class EventLoop:
                     if self._take_inbox(base + processed, partition):
                         break
                     on_choice, may_burst = self.choice_watch.observer(), self.choice_watch.may_burst()
-                # 1. Take the chosen envelope. First the chooser gets the next message of the last one's
-                # input.
+                # 1. Take the chosen envelope, after the chooser got the next message of the last input.
                 if partition is not None:
                     buffer = partition.buffer
                     if buffer:
@@ -298,7 +295,7 @@ class EventLoop:
         """Take what other threads brought: fetched records and commands. True where ``run`` is to return."""
         progress = self.progress
         progress.processed, progress.last_chosen = total, partition
-        inbox = self._inbox
+        inbox = self._consumers.inbox
         while inbox and not self.paused:
             item = inbox.popleft()
             if isinstance(item, FetchedRecords):
