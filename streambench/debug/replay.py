@@ -203,14 +203,17 @@ def _set_attributes(task: TaskInstance, values: Mapping[str, Any]) -> None:
 
 
 def _go_to_end(session: Session, recording: Recording) -> None:
-    """Process what was recorded, up to before the failing message."""
+    """Process what was recorded, up to before the failing message; where a window failed, up to before the
+    message that it follows."""
     failure = recording.failure
     is_at_message = failure is not None and failure.ssp is not None
-    count = failure.position if failure is not None and is_at_message else len(recording)
+    count = len(recording)
+    if failure is not None:
+        count = failure.position if is_at_message else max(0, count - 1)
     try:
         while session.position < count and session.step(min(_SLICE, count - session.position)):
             pass
-        if is_at_message:
+        if failure is not None and count < len(recording):
             session.step(1, until=lambda moment: True)
         elif failure is None:
             session.run("caught-up")

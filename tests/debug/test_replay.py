@@ -111,6 +111,29 @@ def test_outputs_have_as_many_partitions_in_a_replay_as_they_had(tmp_path: Path)
     assert [each.partition for each in debug.open(tmp_path / "wide.recording").outputs()] == [8, 8]
 
 
+class WindowFails(Counter):
+    """Fails in its second window."""
+
+    def window(self, collector: Any, coordinator: Any) -> None:
+        super().window(collector, coordinator)
+        if self.context.user.windows == 2:
+            raise ValueError("the second window")
+
+
+def test_a_recording_of_a_failed_window_opens_before_the_message_that_it_follows(tmp_path: Path) -> None:
+    session, path = recorded(tmp_path, WindowFails, {"task.window.ms": 10})
+    seen = {0: shown(session)}
+    with pytest.raises(TaskError, match="the second window"):
+        while session.step(1):
+            session.container.status.clock.advance(4)  # type: ignore[attr-defined]
+            seen[session.position] = shown(session)
+    opened = debug.open(path)
+    assert opened.position == max(seen)
+    assert shown(opened)[:3] == seen[max(seen)][:3]
+    with pytest.raises(TaskError, match="the second window"):
+        opened.step(1)
+
+
 def test_entries_expire_in_a_replay_as_they_did(tmp_path: Path) -> None:
     config = {"task.window.ms": 10, "task.commit.ms": 20, "stores.n.ttl.ms": 12}
     session, path = recorded(tmp_path, config=config)
