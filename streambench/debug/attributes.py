@@ -50,7 +50,7 @@ class TaskMemory:
             memo.setdefault(id(value), value)
         attributes = self._given(self.attributes, memo, self.shared, "")
         user = self._given(self.user, memo, self.shared, "context.user")
-        for name, _ in attributes_of(task.task):
+        for name, _ in list(attributes_of(task.task)):
             if name not in attributes:
                 _delete(task.task, name)
         for name, value in attributes.items():

@@ -16,19 +16,30 @@ import streambench as sb
 from streambench.checkpoint.factory import checkpoint_manager
 from streambench.container.outputs.direct_writer import writing
 from streambench.debug.session import Session
-from streambench.errors import ContainerStateError
+from streambench.errors import ContainerStateError, TaskError
 from tests.conftest import CHECKOUT
 from tests.container.jobs import Bench
 from tests.container.stateful import with_systems
 from tests.debug.test_time_travel import STORE, Counter, shown
+from tests.surroundings import SOAK
+
+WALKS = 300 if SOAK else 8
+WINDOW_MS = 20
 
 Schedule = list[tuple[int, type[Counter]]]
 
 
 class Quiet(Counter):
-    """Commits only where the walk does."""
+    """Commits only where the walk does, and fails where it wants that, when all else is done."""
 
     commits_after = 1_000
+    fails = False
+
+    def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
+        super().process(envelope, collector, coordinator)
+        if Quiet.fails:
+            coordinator.commit()
+            raise ValueError("as the walk wants it")
 
 
 class Doubling(Quiet):
@@ -54,6 +65,13 @@ class Renaming(Quiet):
 CODES = [Quiet, Doubling, Renaming]
 
 
+def bench(inputs: dict[str, Any], config: dict[str, Any]) -> Bench:
+    """A job whose output stream is there: so each output knows its partition."""
+    made = Bench(Quiet, inputs, config, observed=False)
+    made.streams.create(sb.SystemStream("mem", "out"), 2)
+    return made
+
+
 class Walk:
     """A session that walks, and the schedule of its code: at which position it was exchanged."""
 
@@ -73,22 +91,25 @@ class Walk:
             "job.non-logged.store.base.dir": tmp_path,
             "job.logged.store.base.dir": tmp_path,
             "task.commit.ms": -1,
+            "task.window.ms": self.chance.choice([-1, WINDOW_MS]),
             "task.checkpoint.system": "mem",
             "task.processing.guarantee": self.chance.choice(["at-least-once", "exactly-once"]),
             "task.consumer.batch.size": self.chance.choice([1, 2]),
             "systems.mem.streams.more.samza.priority": self.chance.choice([0, 1]),
             "systems.mem.streams.more.samza.bootstrap": self.chance.choice(["true", "false"]),
         }
-        self.bench = Bench(Quiet, self.inputs, self.config, observed=False)
+        self.bench = bench(self.inputs, self.config)
         self.session = Session(self.bench.container)
         self.session.start()
         self.code: Schedule = []
         self.branch: Schedule | None = None
+        self.ticks: list[int] = []
         self.known: dict[Any, Any] = {}
 
     def move(self) -> None:
         session, chance = self.session, self.chance
         kinds = ["step", "step", "run", "back", "goto", "forward", "swap", "undo", "live", "commit", "adopt"]
+        kinds += ["tick", "fail"]
         kind = chance.choice(kinds)
         before = session.position
         if kind == "step":
@@ -119,11 +140,32 @@ class Walk:
             session.commit()
         elif kind == "adopt" and session.branched:
             self.adopt()
+        elif kind == "tick" and session.live and before < self.count:
+            self.ticks.append(before)
+            self.bench.clock.advance(WINDOW_MS)
+            session.step()
+        elif kind == "fail" and session.live and before < self.count:
+            self.fail()
         if self.branch is not None:
             self.branch = [each for each in self.branch if each[0] <= session.position] or None
         if session.live:
             self.branch = None
         assert session.branched == (self.branch is not None)
+
+    def fail(self) -> None:
+        """A message fails, is looked at from before, and goes on."""
+        session, position = self.session, self.session.position
+        Quiet.fails = True
+        try:
+            with pytest.raises(TaskError, match="as the walk wants it"):
+                session.step(self.chance.randrange(1, 4))
+        finally:
+            Quiet.fails = False
+        assert (session.position, session.state) == (position, "failed")
+        if self.chance.random() < 0.5:
+            session.back(self.chance.randrange(1, 4))
+            session.go_live()
+        assert session.step() == 1
 
     def adopt(self) -> None:
         """A branch is adopted, or refused with the reason and nothing changed."""
@@ -158,12 +200,17 @@ class Walk:
 
     def fresh(self, position: int, schedule: tuple[tuple[int, type[Counter]], ...]) -> Any:
         config = {**self.config, "stores.n.factory": "memory"}
-        session = Session(Bench(Quiet, self.inputs, config, observed=False).container)
+        other = bench(self.inputs, config)
+        session = Session(other.container)
         session.start()
-        for at, code in schedule:
+        ticks = [(at, None) for at in self.ticks if at < position]
+        for at, code in sorted([*ticks, *schedule], key=lambda each: each[0]):
             if at > session.position:
                 session.step(at - session.position)
-            session.swap(code)
+            if code is None:
+                other.clock.advance(WINDOW_MS)
+            else:
+                session.swap(code)
         if position > session.position:
             session.step(position - session.position)
         found = shown(session)
@@ -171,7 +218,7 @@ class Walk:
         return found
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(WALKS))
 def test_a_position_is_that_of_a_fresh_run_to_it(seed: int, tmp_path: Path) -> None:
     walk = Walk(seed, tmp_path)
     for _ in range(25):
