@@ -241,6 +241,16 @@ def _parsers() -> dict[str, Parser]:
         help="the input streams, in place of task.inputs",
     )
 
+    it.takes(
+        "--history",
+        metavar="MB",
+        nargs="?",
+        const=True,
+        type=_number,
+        help="the memory for going back in time (256; 0: none). A task that takes batches has it only with "
+        "this, and gets one message at a time then",
+    )
+
     for name, about in (
         (
             "attach",

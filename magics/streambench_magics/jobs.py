@@ -84,6 +84,8 @@ class Job:
         self._base = config
         self._find_task = find_task
         self._inputs = config.names("task.inputs")
+        self.history: int | bool | None = None
+        """The memory in MB for going back in time, as for ``Session``."""
         self._until: Until | Conditional = None
         self._lock = threading.RLock()
         self._namespace = namespace or {}
@@ -158,7 +160,7 @@ class Job:
     def _new_session(self) -> Session:
         """A started session over a new container."""
         container = Container(self.config, self.task, remember_choices=CHOICES)
-        session = Session(container, self.name, namespace=self._namespace)
+        session = Session(container, self.name, history=self.history, namespace=self._namespace)
         if self._former is not None:
             session.take_over(self._former)
             session.record_as(self._former)
@@ -387,6 +389,7 @@ class Workbench:
         config: str | None,
         inputs: list[str],
         *,
+        history: int | bool | None = None,
         replaces: Callable[[], None] = lambda: None,
     ) -> tuple[Job, Job | None]:
         """A new job, and the one it replaces, which is stopped. With nothing but the name of a job that is
@@ -406,6 +409,7 @@ class Workbench:
             job = self._new(name, task, config)
             if inputs:
                 job.set_inputs(inputs)
+        job.history = old.history if old is not None and again and history is None else history
         job.check()
         if old is not None:
             # A panel that is still at work could start the old job again.

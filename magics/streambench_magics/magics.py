@@ -134,6 +134,7 @@ class StreamMagics(
                 args.task,
                 args.config,
                 args.inputs,
+                history=args.history,
                 replaces=lambda: self._close_panel(args.name, note),
             )
         reads = (

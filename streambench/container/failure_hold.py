@@ -35,7 +35,7 @@ class FailureHold:
         self.is_held = (
             self.is_wanted
             and isinstance(error, TaskError)
-            and error.last_offset is None
+            and error.last_offset in (None, error.offset)
             and message is not None
             and (error.ssp, error.offset) == (message.ssp, message.offset)
             and progress.unfinished_count == 1

@@ -26,6 +26,7 @@ from streambench.serde.streams import decoded
 from streambench.store.traced import traced_engine
 
 if TYPE_CHECKING:
+    from streambench.chunk import Messages
     from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
 
 DEFAULT_MB = 256
@@ -340,13 +341,14 @@ class History:
         blocks = list(self.blocks)
         return blocks[blocks.index(first) :]
 
-    def failed_message(self) -> IncomingMessageEnvelope:
-        """The message at which the container failed, as it was read."""
+    def failed_message(self) -> tuple[Messages, IncomingMessageEnvelope]:
+        """The message at which the container failed, as it was read, and decoded for the task."""
         self.read()
         failed = self.container.status.progress.unfinished
         assert failed is not None
         place = self.inputs.places[failed.ssp]
-        return self._decoded(self.inputs.copy(place, self._numbers[place]))
+        piece = self.inputs.copy(place, self._numbers[place])
+        return piece, self._decoded(piece.envelopes()[0])
 
     def take_back_unfinished(self) -> None:
         """Take back what the message at which the container failed has written to stores."""

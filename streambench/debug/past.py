@@ -309,7 +309,7 @@ def resume(history: History) -> None:
     Raises ContainerStateError where the container is closed, and what tasks raise when they run again, which
     closes it."""
     container = history.container
-    message = history.failed_message()
+    piece, message = history.failed_message()
 
     def bring_back() -> None:
         replica = Past(history).at(history.latest)
@@ -318,6 +318,9 @@ def resume(history: History) -> None:
             TaskMemory(mine).give(task)
             for each, was in zip(task.subscriptions, mine.subscriptions, strict=True):
                 each.offset, each.skip_before = was.offset, was.skip_before
+        waiting = container.runtime.multiplexer.partitions[message.ssp].waiting
+        if waiting is not None:
+            waiting.put_back(piece)
 
     container.failure_hold.resume(container.runtime, message, bring_back)
 

@@ -54,9 +54,9 @@ class RecordedPartition:
         """The message of a number, as it was read."""
         return self._part(number).envelopes()[0]
 
-    def copy(self, number: int) -> IncomingMessageEnvelope:
+    def copy(self, number: int) -> Messages:
         """The same, for a task, which may change it."""
-        return _copied(self._part(number)).envelopes()[0]
+        return _copied(self._part(number))
 
     def _part(self, number: int) -> Messages:
         at = bisect_right(self._starts, number) - 1
@@ -138,7 +138,7 @@ class RecordedInputs:
         """A message of a partition by its number, as it was read."""
         return self._partitions[place].message(number)
 
-    def copy(self, place: int, number: int) -> IncomingMessageEnvelope:
+    def copy(self, place: int, number: int) -> Messages:
         """The same, for a task, which may change it."""
         return self._partitions[place].copy(number)
 

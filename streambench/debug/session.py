@@ -58,8 +58,9 @@ class Session(Stops):
         history: int | bool | None = None,
         namespace: Mapping[str, Any] | None = None,
     ) -> None:
-        """``history``: the memory in MB for going back in time (256); 0 or False for none. ``namespace``:
-        further names for conditions."""
+        """``history``: the memory in MB for going back in time (256); 0 or False for none. A task that takes
+        batches has one only where it is asked for (True), and gets one message at a time then.
+        ``namespace``: further names for conditions."""
         self.container = container
         self.name = name or container.name
         self._begin_history(history)
@@ -202,7 +203,8 @@ class Session(Stops):
         self._resume()
         plain: Until = None if condition is not None else until  # type: ignore[assignment]
         run = self.container.run
-        one_by_one = condition is not None or self._breakpoints.has("message")
+        # A batch has no positions inside.
+        one_by_one = condition is not None or self.history is not None or self._breakpoints.has("message")
         self._begin(partial(self._conditional(condition), lambda: run(plain, one_by_one=one_by_one)))
 
     def pause(self, timeout: float | None = None) -> bool:

@@ -43,15 +43,18 @@ class TimeTravel:
     """True where no output ever leaves the session."""
 
     def _begin_history(self, history: int | bool | None) -> None:
-        """Prepare the history of a container that has not started. ``history``: its memory in MB; None or
-        True for 256, 0 or False for none."""
+        """Prepare the history of a container that has not started. ``history``: its memory in MB; True for
+        256, 0 or False for none; None for 256, and for none where the task takes batches."""
         limit = DEFAULT_MB if history is None or history is True else int(history)
         self._no_history = "it was made without one (history=0)"
         self.history: History | None = None
         if limit and self.container.state != "new":
             self._no_history = "the container had started before the session was made"
-        elif callable(getattr(self.container.factory, "process_batch", None)):
-            self._no_history = "its task takes batches (process_batch), and a batch has no position inside"
+        elif history is None and callable(getattr(self.container.factory, "process_batch", None)):
+            self._no_history = (
+                "its task takes batches (process_batch). With Session(container, history=True) (%stream "
+                "create --history) it has one, and gets one message at a time"
+            )
         elif limit:
             self.history = History(self.container, limit)
             self.container.failure_hold.is_wanted = True

@@ -62,12 +62,31 @@ class Renaming(Quiet):
         super().process(envelope, collector, coordinator)
 
 
+class InBatches:
+    """Gets its messages in batches."""
+
+    process: Any
+
+    def process_batch(self, batch: Any, collector: Any, coordinator: Any) -> None:
+        for envelope in batch:
+            self.process(envelope, collector, coordinator)
+
+
+class QuietBatches(InBatches, Quiet):
+    """The same in batches."""
+
+
+class DoublingBatches(InBatches, Doubling):
+    """The same in batches."""
+
+
 CODES = [Quiet, Doubling, Renaming]
+BATCHES = [QuietBatches, DoublingBatches]
 
 
-def bench(inputs: dict[str, Any], config: dict[str, Any]) -> Bench:
+def bench(task: Any, inputs: dict[str, Any], config: dict[str, Any]) -> Bench:
     """A job whose output stream is there: so each output knows its partition."""
-    made = Bench(Quiet, inputs, config, observed=False)
+    made = Bench(task, inputs, config, observed=False)
     made.streams.create(sb.SystemStream("mem", "out"), 2)
     return made
 
@@ -98,8 +117,9 @@ class Walk:
             "systems.mem.streams.more.samza.priority": self.chance.choice([0, 1]),
             "systems.mem.streams.more.samza.bootstrap": self.chance.choice(["true", "false"]),
         }
-        self.bench = bench(self.inputs, self.config)
-        self.session = Session(self.bench.container)
+        self.codes = self.chance.choice([CODES, CODES, BATCHES])
+        self.bench = bench(self.codes[0], self.inputs, self.config)
+        self.session = Session(self.bench.container, history=True)
         self.session.start()
         self.code: Schedule = []
         self.branch: Schedule | None = None
@@ -125,7 +145,7 @@ class Walk:
         elif kind == "goto":
             session.goto(chance.randrange(self.oldest(), session.latest + 1))
         elif kind == "swap":
-            code = chance.choice(CODES)
+            code = chance.choice(self.codes)
             session.swap(code, replay=3 if not session.branched and chance.random() < 0.3 else None)
             if session.live:
                 self.code.append((before, code))
@@ -200,8 +220,8 @@ class Walk:
 
     def fresh(self, position: int, schedule: tuple[tuple[int, type[Counter]], ...]) -> Any:
         config = {**self.config, "stores.n.factory": "memory"}
-        other = bench(self.inputs, config)
-        session = Session(other.container)
+        other = bench(self.codes[0], self.inputs, config)
+        session = Session(other.container, history=True)
         session.start()
         ticks = [(at, None) for at in self.ticks if at < position]
         for at, code in sorted([*ticks, *schedule], key=lambda each: each[0]):

@@ -32,3 +32,13 @@ def test_a_swap_after_a_failure_keeps_what_was_done(ip: Shell) -> None:
     seen = [each["seen"] for each in job.session.attributes().values()]
     assert sorted(sum(seen, [])) == ["BAD", "a", "b", "c", "d"]
     assert ip.run("%stream stop") == "Count is stopped, with everything committed"
+
+
+def test_a_task_of_batches_has_a_history_where_create_asks_for_it(ip: Shell) -> None:
+    ip.run("%%streamtask Count\ndef process_batch(batch, collector, coordinator):\n    pass")
+    ip.run("%stream create Count --config inputs")
+    ip.run("%stream step 2")
+    assert "%stream create --history" in ip.fails("%stream back")
+    ip.run("%stream create Count --config inputs --history")
+    ip.run("%stream step 2")
+    assert ip.run("%stream back").startswith("Count is at 1 of 2")

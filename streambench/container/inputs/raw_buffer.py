@@ -73,6 +73,12 @@ class RawBuffer:
         )
         return batch
 
+    def put_back(self, piece: Messages) -> None:
+        """Put the batch that was taken back, as it was read: it is chosen again."""
+        self._pieces.appendleft(piece)
+        self._count += len(piece)
+        self._inside, self.taken = 1, None
+
 
 class LazyOffsets(Sequence[str]):
     """Offsets of messages that wait; one is made only when it is looked at."""
