@@ -34,6 +34,7 @@ _MB = 1 << 20
 _ssp = attrgetter("ssp")
 _SHORTEST_NS = 20_000_000
 _LONGEST_MESSAGES = 50_000
+_BLOCKS, _LEAST_BLOCK = 8, 64 << 10
 _COPY_SHARE = 20
 """Copies of what tasks keep in memory take at most one part in so many of the time."""
 
@@ -251,7 +252,10 @@ class History:
         """Read the trace, and begin another block where it is time. Between two messages."""
         self._is_due = False
         self.read()
-        if self.blocks[-1].order and time.perf_counter_ns() >= self._next_ns:
+        last = self.blocks[-1]
+        # Also where copies are slow: only whole blocks can be dropped.
+        is_large = last.size > max(_LEAST_BLOCK, self.limit // _BLOCKS)
+        if last.order and (is_large or time.perf_counter_ns() >= self._next_ns):
             self._add_block()
 
     def cut(self) -> None:
