@@ -4,9 +4,7 @@ table."""
 from __future__ import annotations
 
 import argparse
-import ast
 import json
-import keyword
 import re
 import shlex
 from collections.abc import Callable
@@ -17,6 +15,7 @@ from streambench.debug.moment import NAMES
 from streambench_magics.compare_arguments import compare_commands
 from streambench_magics.errors import MagicError
 from streambench_magics.record_parsers import record_commands
+from streambench_magics.typed_condition import condition_and_words
 
 _WIDTH = 110
 _NAMES = ", ".join(NAMES)
@@ -89,7 +88,7 @@ class Parser(argparse.ArgumentParser):
         ]
         if following:
             text, behind = text[: following[0]], text[following[0] :]
-        condition, others = _condition_and_words(text.strip())
+        condition, others = condition_and_words(text.strip())
         # One word with its option: it may begin with a hyphen.
         option = f"--until={condition}" if condition else "--until"
         return [*words(line[: found.start()]), *others, *words(behind), option]
@@ -552,35 +551,6 @@ def words(line: str) -> list[str]:
     # What goes on without a blank is an expression that begins like JSON.
     end += len(re.split(r"\s", line[end:], maxsplit=1)[0])
     return [*_split(line[:start]), line[start:end], *_split(line[end:])]
-
-
-def _condition_and_words(text: str) -> tuple[str, list[str]]:
-    """A condition with or without quotes, and the names and numbers behind it."""
-    quote = text[:1]
-    if quote in ("'", '"') and (end := text.find(quote, 1)) > 0:
-        others = text[end + 1 :].split()
-        if text[end + 1 : end + 2] in ("", " ") and all(map(_is_plain, others)):
-            return text[1:end], others
-    condition, others = text, list[str]()
-    while not _is_expression(condition):
-        condition, _, word = condition.rpartition(" ")
-        if not condition or not _is_plain(word):
-            return text, []
-        others.insert(0, word)
-    return condition.strip(), others
-
-
-def _is_plain(word: str) -> bool:
-    """True for a name or a number, which may be a job or a number of messages."""
-    return word.isdecimal() or (word.isidentifier() and not keyword.iskeyword(word))
-
-
-def _is_expression(text: str) -> bool:
-    try:
-        ast.parse(text, mode="eval")
-    except (SyntaxError, ValueError):
-        return False
-    return True
 
 
 def overview() -> str:
