@@ -198,19 +198,24 @@ class Job:
 
     def back(self, n: int = 1) -> None:
         """Go back in its history. Raises ContainerStateError where there is none."""
-        self._live().back(n)
+        self._moved().back(n)
 
     def forward(self, n: int = 1) -> None:
         """Go forward in its history."""
-        self._live().forward(n)
+        self._moved().forward(n)
 
     def goto(self, position: int) -> None:
         """Go to a position of its history."""
-        self._live().goto(position)
+        self._moved().goto(position)
 
     def go_live(self) -> None:
         """Return from the past."""
-        self._live().go_live()
+        self._moved().go_live()
+
+    def _moved(self) -> Session:
+        """The session to move in time; also one that is closed, while it stands in the past."""
+        session = self.session
+        return self._live() if session is None or session.live else session
 
     def run(self, until: Until | Conditional = None) -> None:
         """Process messages in the background."""

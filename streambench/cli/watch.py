@@ -57,6 +57,8 @@ _COMMANDS = {
 }
 _MOVES = frozenset({"step", "back", "forward", "until"})
 """Commands that pause what runs."""
+_LOOKS = frozenset({"back", "forward", "live", "search", "watch"})
+"""Commands that a job which has failed still takes."""
 _SCROLLED = {"up": -1, "down": 1, "page up": -10, "page down": 10}
 
 
@@ -238,10 +240,11 @@ class Watch:
 
     def _ask(self, command: str) -> None:
         """Have the worker do something; what moves the job pauses it first."""
-        if self._of.state == "failed":
-            self._notice = "it has failed: q leaves, and shows where in the code"
+        name = command.split()[0]
+        if self._of.state == "failed" and name not in _LOOKS and (self._of.live or name != "step"):
+            self._notice = "it has failed: b goes back to see why, q leaves and shows where in the code"
             return
-        if command.split()[0] in _MOVES:
+        if name in _MOVES:
             self._pausing.set()
         self._commands.put(command)
 

@@ -197,10 +197,11 @@ class PanelStateReader:
             self._lagged.append(snapshot.lag or 0)
         busy, standing, live = job.busy_at, None, snapshot
         message, why = _message(job, snapshot), status_text(snapshot)
-        if job.session is not None and job.state == "paused" and not busy:
-            standing = self.standing.read(job.session, snapshot)
+        session = job.session
+        if session is not None and not busy and (job.state == "paused" or not session.live):
+            standing = self.standing.read(session, snapshot)
             if not standing.is_live:
-                snapshot = in_the_past(snapshot, job.session)
+                snapshot = in_the_past(snapshot, session)
                 message, why = _laid_out(standing.message), _past(standing)
         return PanelState(
             job.name,

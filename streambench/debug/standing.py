@@ -89,7 +89,8 @@ class StandingReader:
         )
         if at != self._read:
             if self._read[:1] + self._read[5:6] != (session, committed):
-                self._checkpoints = _known(session.checkpoints, {})
+                is_open = session.container.state == "running"
+                self._checkpoints = _known(session.checkpoints, {}) if is_open else {}
             self._last = replace(
                 self._standing(session),
                 watches=self._watched(session, moved=self._read[:4] != at[:4]),

@@ -150,12 +150,17 @@ def test_it_ends_by_itself_at_its_goal(project: Project, watch: Watch) -> None:
 
 
 def test_a_failure_is_shown_and_raised_when_the_screen_is_left(project: Project, watch: Watch) -> None:
-    project.fill(0)
+    project.fill(5)
     project.fill_more(77, 78)
     screen = watch()
-    screen.await_text("failed at log.numbers.1@0, key 'k77': ValueError: unlucky")
+    screen.await_text("failed at log.numbers.1@2, key 'k77': ValueError: unlucky")
     screen.press("s")
-    screen.await_text("it has failed: q leaves")
+    screen.await_text("it has failed: b goes back")
+    screen.press("b")
+    screen.await_text("past +4 processed")
+    screen.await_text("seen +all +1 -> 2")
+    screen.press("l")
+    screen.await_text("failed at log.numbers.1@2")
     screen.press("q")
     assert screen.await_end() == 1
     assert 'counts.py", line' in screen.scrolled

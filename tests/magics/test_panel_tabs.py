@@ -108,6 +108,23 @@ def test_the_buttons_go_back_to_a_choice_of_the_strip_and_live(counted: Shell) -
     assert job.session.live
 
 
+def test_in_the_past_of_a_failed_job_the_buttons_move_and_start_nothing(counted: Shell) -> None:
+    counted.run("%stream send mem.clicks 1")  # without a key, which the store refuses
+    job = counted.magics.bench.job("counted")
+    panel = Panel(job)
+    with pytest.raises(StreambenchError, match="None is not a valid key"):
+        panel._do("step 10")
+    failed = job.session
+    counted.run("%stream back")
+    frame = frame_of(counted)
+    assert (frame.state, frame.why) == ("past", "at message 3 of 4")
+    assert '{"n": 1, "name": "y"}' in page(panel_html(frame), "state")
+    panel._do("back")
+    panel._do("forward")
+    panel._do("live")
+    assert (job.session, frame_of(counted).state) == (failed, "failed")
+
+
 def test_a_step_that_does_nothing_says_why(counted: Shell) -> None:
     panel = Panel(counted.magics.bench.job("counted"))
     panel._do("step 10")
