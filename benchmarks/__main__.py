@@ -32,6 +32,7 @@ _PARTS = (
     "stores",
     "kafka",
     "spark",
+    "frames",
     "amqp",
 )
 _MODULES = {"spark": "on_spark"}
