@@ -295,7 +295,7 @@ KEYS = (
         "systems.<s>.streams.<t>.samza.reset.offset",
         "text",
         "false",
-        "true: begin at samza.offset.default whatever the checkpoint says. What is neither true nor false "
+        "true: begin at samza.offset.default, not at the checkpoint. What is neither true nor false "
         "counts as false, with a warning",
     ),
     Key(
@@ -404,7 +404,7 @@ KEYS = (
         "stores.<n>.clean.on.container.start",
         "boolean",
         "false",
-        "do not use local files of before, but restore from the changelog",
+        "restore from the changelog, not from local files of a former run",
     ),
     Key(
         "stores.<n>.container.cache.size.bytes",

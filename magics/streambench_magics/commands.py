@@ -182,7 +182,7 @@ def _time_commands(command: Callable[[str, str], Parser]) -> None:
         )
     )
     _swap_options(it)
-    it.takes("--undo", action="store_true", help="take the last swap back: the code of before")
+    it.takes("--undo", action="store_true", help="undo the last swap: the former code again")
     compare_commands(command, _positive, REPLAYED)
     it = command("changed", "List the changes of one key of a store, the newest first, with their messages.")
     it.takes(
@@ -253,10 +253,10 @@ def _parsers() -> dict[str, Parser]:
     for name, about in (
         (
             "attach",
-            "Read streams as inputs. A job that is started commits, stops, and goes on with them from its "
+            "Read streams as inputs. A job that is started commits, stops, and continues with them from its "
             "checkpoint.",
         ),
-        ("detach", "Read streams no longer. A job that is started commits, stops, and goes on without them."),
+        ("detach", "Stop reading streams. A job that is started commits, stops, and continues without them."),
     ):
         names = "the job (the one used last), and the streams as system.stream"
         command(name, about).takes(
@@ -406,14 +406,14 @@ def _parsers() -> dict[str, Parser]:
 
     it = _job(
         command(
-            "wait", "Wait until it stands still. Interrupting the cell ends the waiting; the job goes on."
+            "wait", "Wait until it is paused or ends. Interrupting the cell ends only the waiting."
         )
     )
     it.takes("--timeout", metavar="SECONDS", type=float, help="wait no longer than this")
     _job(command("pause", "Have it stand still after the message it is at."))
     it = _job(
         command(
-            "stop", "Commit, close the tasks, release the streams. A later step or run goes on from there."
+            "stop", "Commit, close the tasks, release the streams. A later step or run continues from there."
         )
     )
     it.takes(

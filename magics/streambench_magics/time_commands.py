@@ -105,7 +105,7 @@ class TimeCommands(JobCommands):
         with self._running(job):
             undone = session.undo()
         print(
-            f"{job.name} has the code of before again, with the state of now"
+            f"{job.name} has its former code again, with its current state"
             if undone
             else f"{job.name}: there is no swap to take back"
         )

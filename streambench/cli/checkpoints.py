@@ -58,7 +58,7 @@ def checkpoints(
     --rewind moves the checkpoints of all tasks, or of the one named before "=". To "oldest": the first
     message there is, with empty stores. To "upcoming": what is in the inputs now is passed over, and the
     stores stay as they are. To a commit, as --history names it: what each task had committed by then, its
-    stores included. To PLACE@OFFSET, a start point: that partition (or all partitions of that stream) goes on
+    stores included. To PLACE@OFFSET, a start point: that partition (or all of that stream) continues
     with this message, even where samza.reset.offset is set, until the task's next commit; the rest, and the
     stores, stay as they are. OFFSET may also be oldest, upcoming, or timestamp:TIME (milliseconds since 1970,
     or a date): the first message that is not older. What still runs of the job is stopped by it. Outputs that

@@ -94,7 +94,7 @@ def streams(
     is, so that a key's old and new messages are in no order any more.
 
     Where files of a log are damaged or missing, repair says what of the stream is lost (offsets, messages,
-    bytes) and, once that is confirmed, moves damaged bytes aside, to files that it names. Reading goes on
+    bytes) and, once that is confirmed, moves damaged bytes aside, to files that it names. Reading continues
     behind what is lost, whose offsets are given to no other messages.
 
     Examples:

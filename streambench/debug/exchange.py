@@ -17,7 +17,7 @@ def warn_of_window(job: str, before: Any, now: Any) -> None:
     """Warn where the code of now has a ``window()`` and that of before had none."""
     if has_window(now) and not has_window(before):
         log.warning(
-            "%s: window() of the new code is called from the next start on: the code of before had none", job
+            "%s: window() of the new code is called from the next start on: the former code had none", job
         )
 
 

@@ -74,7 +74,7 @@ class HotSwap(TimeTravel):
         return self._between(lambda: [self._run_again(begin, end, task) for task in tasks])
 
     def undo(self) -> bool:
-        """Take the last swap back: the code of before, with the state of now; after ``init``, with the
+        """Undo the last swap: the former code, with the current state; after ``init``, with the
         attributes of before. False where there is none."""
         past = self._past
         if past is not None and past.branch:

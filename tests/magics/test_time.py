@@ -110,7 +110,7 @@ def test_a_cell_swaps_the_code_of_a_live_job(tally: Shell) -> None:
         .splitlines()[1]
         .startswith("6  mem.words.0@5  n 1 -> 2, late 1 -> 2")
     )
-    assert tally.run("%stream swap --undo") == "Tally has the code of before again, with the state of now"
+    assert tally.run("%stream swap --undo") == "Tally has its former code again, with its current state"
     assert tally.run("%stream swap --undo") == "Tally: there is no swap to take back"
 
 

@@ -79,9 +79,7 @@ class Settings(StreamSettings, frozen=True):
     ] = 16 << 20
     fail_on_data_loss: Annotated[
         bool,
-        doc(
-            "false: a reader that meets a gap or damage logs a warning and goes on behind it; true: it fails"
-        ),
+        doc("false: a reader that meets a gap or damage warns and continues behind it; true: it fails"),
     ] = True
 
     def with_values(
