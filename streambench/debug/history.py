@@ -112,7 +112,7 @@ class History:
         self.limit = limit_mb * _MB
         self.blocks: deque[Block] = deque()
         self.trace = Trace()
-        self.is_dropped = self.is_named = False
+        self.is_dropped = self.is_named = self.is_shared_named = False
         self.reader: Reader | None = None
         self.moving: Callable[[], tuple[int, int]] | None = None
         """The position and the target of the last move of a replica, which may go on; for any thread."""

@@ -14,6 +14,7 @@ from streambench.container.trace import Sent
 from streambench.debug.attributes import TaskMemory, empty_object
 from streambench.debug.history import History, is_turn
 from streambench.debug.replica import Replica
+from streambench.debug.shared_values import SharedValues
 from streambench.errors import ContainerStateError, UnknownStreamError
 from streambench.model import OutgoingMessageEnvelope
 from streambench.serde.streams import readable
@@ -68,6 +69,8 @@ class Past:
             return
         was_there = replica is not None
         may_go_on = replica is not None and replica.position <= position and self._is_current(replica)
+        code = self.branch[-1].factory if self.branch else self.history.container.factory
+        shared = None if self.history.is_shared_named else SharedValues(code)
         if replica is None or not may_go_on or (not self.branch and replica.block is not block):
             replica = self._begun(position)
         self._replica = None  # what fails in the middle of a message is no position
@@ -77,6 +80,8 @@ class Past:
             if was_there:
                 self._go_back()
             raise
+        finally:
+            self._name_shared(shared)
         self._replica, self._position = replica, replica.position
 
     def _go_back(self) -> None:
@@ -178,6 +183,18 @@ class Past:
                 self.history.container.name,
                 "; ".join(names[:_MOST_NAMED]) + (" ..." if len(names) > _MOST_NAMED else ""),
             )
+
+    def _name_shared(self, shared: SharedValues | None) -> None:
+        """Say once which values that are not the task's own it has changed on its way."""
+        if shared is None or not (names := shared.changed()):
+            return
+        self.history.is_shared_named = True
+        log.warning(
+            "%s: on the way there the task ran again and changed what no position brings back: %s. Keep it "
+            "in the context or in self",
+            self.history.container.name,
+            ", ".join(names[:_MOST_NAMED]) + (" ..." if len(names) > _MOST_NAMED else ""),
+        )
 
     def _check_adoptable(self) -> None:
         if not self.branch:
