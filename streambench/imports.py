@@ -196,6 +196,7 @@ def _from_file(config: Config, key: str, place: str) -> ModuleType:
         name = f"{path.stem}_{crc32(bytes(path)):x}"
     module = ModuleType(name)
     module.__file__ = str(path)
+    former = sys.modules.get(name)
     sys.modules[name] = module
     # As for a script that is run: what stands beside it can be imported.
     if str(path.parent) not in sys.path:
@@ -206,7 +207,10 @@ def _from_file(config: Config, key: str, place: str) -> ModuleType:
     try:
         exec(compile(path.read_bytes(), path, "exec"), vars(module))
     except BaseException as error:
-        del sys.modules[name]
+        if former is None:
+            del sys.modules[name]
+        else:  # whose classes may be in use
+            sys.modules[name] = former
         if isinstance(error, SystemExit):
             raise _ends_process(config, key, place, error) from error
         if isinstance(error, SyntaxError):

@@ -177,8 +177,8 @@ def _time_commands(command: Callable[[str, str], Parser]) -> None:
     it = _job(
         command(
             "swap",
-            "Give a live job the code that its task has now; state and position stay. In the past this "
-            "begins a branch, whose outputs are held.",
+            "Give a live job the code that its task has now (a file is read again); state and position stay. "
+            "In the past this begins a branch, whose outputs are held.",
         )
     )
     _swap_options(it)

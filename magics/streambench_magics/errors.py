@@ -73,17 +73,19 @@ def cell_error(shell: InteractiveShell, error: Exception) -> TaskCellError:
 
 
 def task_failed(
-    shell: InteractiveShell, error: TaskError, job: str, *, is_whole: bool = False, goes_on: bool = False
-) -> TaskFailed:
+    shell: InteractiveShell, error: TaskError, job: str, *, is_whole: bool = False, goes_on: bool = False,
+    file: Path | None = None,
+) -> TaskFailed:  # fmt: skip
     """The error to raise, from the cause of ``error``, where a task failed. ``is_whole``: that was on a copy
-    of the job, or with code that it has not taken. ``goes_on``: the job can go on at the message."""
+    of the job, or with code that it has not taken. ``goes_on``: the job can go on at the message. ``file``:
+    where the task is; None for a cell."""
+    mend = "Mend the task and run its cell" if file is None else f"Mend {file.name}"
     lines = shown(shell, error.__cause__) if error.__cause__ is not None else []
     remedy = (
-        f"{job} itself is as it was. Mend the task and run its cell; %stream swap --undo and %stream live go "
-        "back to what was before."
+        f"{job} itself is as it was. {mend}; %stream swap --undo and %stream live go back to what was before."
         if is_whole
         else f"{job} has failed; nothing since its last checkpoint is committed. "
-        f"Mend the task, run its cell, and %stream step {job}"
+        f"{mend}, and %stream step {job}"
         + (": it goes on at this message, with the state of before." if goes_on else ".")
     )
     failed = TaskFailed(error, [*lines, f"TaskError: {error}", remedy])

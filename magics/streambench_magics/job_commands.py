@@ -16,6 +16,7 @@ from streambench_magics.errors import MagicError, interrupted, task_failed
 from streambench_magics.jobs import Job, Workbench, telling
 from streambench_magics.panel import Panel, show, static
 from streambench_magics.status_messages import say
+from streambench_magics.task_code import task_file_path
 from streambench_magics.travel_progress import show_travel_progress
 
 STOPPED = "stopped"
@@ -45,7 +46,10 @@ class JobCommands:
                 yield
         except TaskError as error:
             goes_on = job.session is not None and job.session.can_resume
-            failed = task_failed(self.shell, error, job.name, is_whole=job.alive, goes_on=goes_on)
+            file = task_file_path(job.code)
+            failed = task_failed(
+                self.shell, error, job.name, is_whole=job.alive, goes_on=goes_on, file=file
+            )
             raise failed from error.__cause__
         except StreambenchError as error:
             # A serde or a chooser of the user's, in a cell.

@@ -17,6 +17,7 @@ from streambench.config import Config
 from streambench.container.container import Container, Until
 from streambench.container.observe.snapshot import ContainerSnapshot
 from streambench.debug.conditions import Conditional
+from streambench.debug.hot_swap import Swap
 from streambench.debug.restore_progress import show_restore_progress
 from streambench.debug.session import Session
 from streambench.debug.waiting import described_waits, nothing_to_read, sendable
@@ -25,6 +26,7 @@ from streambench.model import SystemStream
 from streambench.system.systems import Systems
 from streambench_magics.cell import file_name
 from streambench_magics.errors import MagicError
+from streambench_magics.task_code import Stamp, code_now, file_stamp
 
 DEFAULT_CONFIG = """\
 systems.log.samza.factory=log
@@ -91,6 +93,7 @@ class Job:
         self._namespace = namespace or {}
         # Its breakpoints and watches are those of the next session, too.
         self._former: Session | None = None
+        self._stamp: Stamp | None = None
 
     @property
     def config(self) -> Config:
@@ -145,8 +148,8 @@ class Job:
             if self.alive:
                 return False
             if self.session is not None and self.session.can_resume:
-                if self.task is not None and self.task is not self.session.container.factory:
-                    self.session.swap(self.task)
+                if (code := self._changed_code(self.session)) is not None:
+                    self.swap(code)
                 return True
             again = self.session is not None
             if not self._inputs and not self.config.names("task.broadcast.inputs"):
@@ -157,9 +160,33 @@ class Job:
         self._changed()
         return again
 
+    def code_now(self) -> Any:
+        """The code that its task has now; that of a file is read again. Raises ConfigError."""
+        return code_now(self.config, self.task, self.code)
+
+    @property
+    def code(self) -> Any:
+        """The code that it runs, also where a file names it; None before its first start."""
+        return self.task if self.session is None else self.session.container.factory
+
+    def swap(self, code: Any, *, init: bool = False, replay: int | None = None) -> Swap:
+        """Give its session other code. See ``Session.swap``."""
+        assert self.session is not None
+        swap = self.session.swap(code, init=init, replay=replay)
+        self._stamp = file_stamp(code)
+        return swap
+
+    def _changed_code(self, session: Session) -> Any:
+        """The code of now where it is not what runs; None where it is."""
+        task, running = self.task, session.container.factory
+        if task is None or task is running or isinstance(task, str):
+            return None if file_stamp(running) == self._stamp else self.code_now()
+        return task
+
     def _new_session(self) -> Session:
         """A started session over a new container."""
         container = Container(self.config, self.task, remember_choices=CHOICES)
+        self._stamp = file_stamp(container.factory)
         session = Session(container, self.name, history=self.history, namespace=self._namespace)
         if self._former is not None:
             session.take_over(self._former)

@@ -14,6 +14,7 @@ from streambench_magics.commands import PARSERS
 from streambench_magics.errors import MagicError
 from streambench_magics.job_commands import JobCommands
 from streambench_magics.jobs import Job
+from streambench_magics.task_code import file_stamp
 
 _NAME = "replay"
 
@@ -33,6 +34,7 @@ class ReplayJob(Job):
         )  # fmt: skip
         session.name = name
         session.on_change(self._changed)
+        self._stamp = file_stamp(session.container.factory)
         self.session = self._former = session
 
     def check(self) -> None:
@@ -43,6 +45,7 @@ class ReplayJob(Job):
 
     def _new_session(self) -> Session:
         session = self._open_again(self.task)
+        self._stamp = file_stamp(session.container.factory)
         session.name = self.name
         return session
 

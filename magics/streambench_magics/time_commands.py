@@ -127,7 +127,7 @@ class TimeCommands(JobCommands):
         session = swappable_session(job)
         has_history = session.history is not None and not session.branched
         with self._travelling(job, session):
-            swap = session.swap(job.task, init=args.init, replay=args.replay if has_history else None)
+            swap = job.swap(job.code_now(), init=args.init, replay=args.replay if has_history else None)
         if swap.replayed:
             print(swap_text(swap))
         kept = "attributes made again by init()" if args.init else "state kept"
