@@ -9,17 +9,19 @@ if TYPE_CHECKING:
     from streambench.debug.replay import open
     from streambench.debug.session import Session
     from streambench.debug.shrinking import shrink
+    from streambench.recording import Recording
 
 _HOMES = {
-    "Comparison": "comparison",
-    "Session": "session",
-    "compare": "comparison",
-    "crash_everywhere": "crash_campaign",
-    "open": "replay",
-    "shrink": "shrinking",
+    "Comparison": "debug.comparison",
+    "Recording": "recording",
+    "Session": "debug.session",
+    "compare": "debug.comparison",
+    "crash_everywhere": "debug.crash_campaign",
+    "open": "debug.replay",
+    "shrink": "debug.shrinking",
 }
 
-__all__ = ["Comparison", "Session", "compare", "crash_everywhere", "open", "shrink"]
+__all__ = ["Comparison", "Recording", "Session", "compare", "crash_everywhere", "open", "shrink"]
 
 
 def __getattr__(name: str) -> Any:
@@ -27,4 +29,4 @@ def __getattr__(name: str) -> Any:
     if home is None:
         raise AttributeError(f"module 'streambench.debug' has no attribute '{name}'")
     # Late: they bring the container, for which code that only counts messages does not wait.
-    return getattr(import_module(f"streambench.debug.{home}"), name)
+    return getattr(import_module(f"streambench.{home}"), name)

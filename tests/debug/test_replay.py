@@ -14,9 +14,9 @@ import pytest
 import streambench as sb
 from streambench import debug
 from streambench.container.container import Container
+from streambench.debug import Recording
 from streambench.debug.session import Session
 from streambench.errors import ContainerStateError, StreambenchError, TaskError
-from streambench.recording import Recording
 from tests.container.jobs import Bench
 from tests.container.test_failure_capture import GOOD, Sums, config_of, process_all, put
 from tests.debug.test_time_travel import Counter, messages, session_of, shown
