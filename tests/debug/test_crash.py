@@ -24,6 +24,7 @@ from tests.conftest import CHECKOUT
 from tests.container.jobs import Bench
 from tests.container.stateful import with_systems
 from tests.debug.test_time_travel import STORE, session_of
+from tests.surroundings import SOAK
 
 NEVER = {"task.commit.ms": -1}
 EXACTLY_ONCE = {**NEVER, "task.processing.guarantee": "exactly-once", "task.checkpoint.system": "mem"}
@@ -300,7 +301,7 @@ def random_inputs(chance: random.Random) -> dict[str, dict[int, list[Any]]]:
     }
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(500 if SOAK else 40))
 def test_a_simulated_crash_foretells_a_real_one(seed: int) -> None:
     chance = random.Random(seed)
     inputs = random_inputs(chance)
@@ -350,7 +351,7 @@ def test_a_simulated_crash_foretells_a_real_one(seed: int) -> None:
     real.stop()
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(100 if SOAK else 10))
 def test_a_job_that_keeps_all_in_stores_is_safe_under_exactly_once(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
     inputs = {
