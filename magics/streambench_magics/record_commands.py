@@ -6,10 +6,13 @@ from argparse import Namespace
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from streambench.debug.replay import open as open_recording
 from streambench.debug.replay_summary import summary_lines
 from streambench.debug.session import Session
 from streambench.recording import Recording
+from streambench.recording.header import code_of
 from streambench_magics.commands import PARSERS
 from streambench_magics.errors import MagicError
 from streambench_magics.job_commands import JobCommands
@@ -70,11 +73,14 @@ class RecordCommands(JobCommands):
 
     def _replay(self, args: Namespace) -> None:
         recording = Recording.read(args.file)
-        if args.to_test is not None:
-            print(f"written: {recording.to_test(args.to_test)}")
-            return
         code = recording.header.task
         wanted = args.task or self._task_of(code.name)
+        if args.to_test is not None:
+            if not code.source and wanted is not None and ".py:" not in wanted:
+                # It was recorded in another process, which does not know the cell.
+                recording.header = replace(recording.header, task=code_of(self.bench.task(wanted)))
+            print(f"written: {recording.to_test(args.to_test)}")
+            return
 
         def find_task() -> Any:
             if wanted is None:

@@ -39,8 +39,10 @@ def text_of_test(header: Header, data: str, count: int, failure: str | None) -> 
         imports, task = f"from {module} import {name.partition('.')[0]}\n", name
     elif not code.file and code.source:
         imports = "import streambench as sb\n"
-        source = f"\n# The task as it was recorded: mend it here, or import it.\n{_plain(code.source)}\n"
+        source = f"\n# The task of a notebook: mend it here, or import it.\n{_plain(code.source)}\n"
         task = name.rpartition(".")[2]
+    elif not code.file:
+        imports, task = "# Import the task here: the recording has no source of it.\n", name
     return _TEXT.format(
         title=f"{header.job} processes the recorded messages."
         if failure is None

@@ -100,17 +100,19 @@ def code_of(factory: Any) -> TaskCode:
     code = inspect.unwrap(factory)
     name = getattr(code, "__qualname__", type(code).__qualname__)
     module = getattr(code, "__module__", "") or ""
-    file = getattr(sys.modules.get(module), "__file__", None) or ""
-    source = "".join(linecache.getlines(file or _cell_of(code)))
+    # In a worker process __main__ is another module than the one that the task comes from.
+    loaded = None if module == "__main__" else sys.modules.get(module)
+    where = getattr(loaded, "__file__", None) or _compiled_from(code)
+    file = where if Path(where).is_file() else ""
+    source = "".join(linecache.getlines(where))
     return TaskCode(
         name=name, reference=f"{module}:{name}", file=file,
         source=redacted(source[:_LARGEST_SOURCE]),
     )  # fmt: skip
 
 
-def _cell_of(code: Any) -> str:
-    """The name under which the cell of a notebook was compiled that defines a task; empty where it is not
-    known."""
+def _compiled_from(code: Any) -> str:
+    """The file or the cell of a notebook that a task was compiled from; empty where it is not known."""
     for name in ("process", "process_batch"):
         function = inspect.unwrap(getattr(code, name, code))
         if hasattr(function, "__code__"):

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from streambench.recording import Recording
 from tests.magics.conftest import CONFIG, TASK, Shell
@@ -80,6 +81,17 @@ def test_a_recording_becomes_a_test(counting: Shell) -> None:
     assert "class Count(sb.StreamTask):" in text
     assert re.search(r"debug\.open\(RECORDING, task=Count\)", text)
     compile(text, "test_count.py", "exec")
+
+
+def test_a_test_has_the_cell_where_the_recording_has_no_source(counting: Shell) -> None:
+    recorded(counting, "one", "bad")
+    counting.fails("%stream step job 9")
+    counting.run("%stream stop job")
+    recording = Recording.read("count.recording")
+    recording.header = replace(recording.header, task=replace(recording.header.task, source=""))
+    recording.save("elsewhere.recording")
+    counting.run("%stream replay elsewhere.recording --to-test test_count.py")
+    assert "class Count(sb.StreamTask):" in Path("test_count.py").read_text()
 
 
 def test_a_replay_has_no_other_inputs(counting: Shell) -> None:
