@@ -149,10 +149,7 @@ class _Version:
 
 def _ran(session: Session, recording: Recording, error: str | None) -> _Ran:
     history = session.history
-    if history is None:
-        raise ConfigError(
-            "tasks with process_batch have no history, and cannot be compared", key="task.class"
-        )
+    assert history is not None, "it is asked for"
     places = {history.oldest: _BEGIN, **{at: (ssp, offset) for at, ssp, offset in history.places()}}
     effects = {places[each.position]: each for each in session.effects(0) if each.position in places}
     failed = session.container.status.progress.unfinished

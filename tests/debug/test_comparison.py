@@ -77,6 +77,15 @@ def test_what_both_do_alike_to_values_that_differ_is_no_new_difference() -> None
     assert not found.equal
 
 
+def test_a_task_that_takes_batches_is_compared_by_messages() -> None:
+    class InBatches(Counter):
+        def process_batch(self, batch: Any, collector: Any, coordinator: Any) -> None:
+            for envelope in batch:
+                self.process(envelope, collector, coordinator)
+
+    assert compare(Counter, InBatches, words("abcab"), config=CONFIG).equal
+
+
 def test_outputs_that_differ_are_side_by_side() -> None:
     def one(envelope: Any, collector: Any, coordinator: Any) -> None:
         collector.send("mem.out", envelope.message * 2)
