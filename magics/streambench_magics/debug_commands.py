@@ -36,9 +36,6 @@ _VALUE = 100
 class DebugCommands(JobCommands):
     """Methods of the magics, one per sub-command."""
 
-    def _start(self, job: Job) -> None:
-        raise NotImplementedError
-
     def _step(self, args: Namespace) -> None:
         name, number = name_and_number(args.what, PARSERS["step"], self.bench.jobs)
         job = self.bench.job(name)

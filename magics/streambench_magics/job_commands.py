@@ -37,6 +37,14 @@ class JobCommands:
             if panel.reloaded and note == STOPPED:
                 show(static(static_view(panel.job), note))
 
+    def _start(self, job: Job) -> None:
+        """Start a job that is not started, and say where it goes on."""
+        before, session = job.state, job.session
+        failed = session.message if session is not None and session.can_resume else None
+        if job.start():
+            where = "from its last checkpoint" if failed is None else f"at {failed.ssp}@{failed.offset}"
+            print(f"{job.name} had {before}; it goes on {where}")
+
     @contextlib.contextmanager
     def _running(self, job: Job) -> Iterator[None]:
         """Show a failure, or where the task was when it was interrupted, with the user's own frames alone;

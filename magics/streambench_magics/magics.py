@@ -381,13 +381,6 @@ class StreamMagics(
             note=hint,
         )
 
-    def _start(self, job: Job) -> None:
-        before, session = job.state, job.session
-        failed = session.message if session is not None and session.can_resume else None
-        if job.start():
-            where = "from its last checkpoint" if failed is None else f"at {failed.ssp}@{failed.offset}"
-            print(f"{job.name} had {before}; it goes on {where}")
-
     def _job_and_streams(self, names: list[str]) -> tuple[Job, list[str]]:
         name = names[0] if names[0] in self.bench.jobs or "." not in names[0] else None
         job = self.bench.job(name)

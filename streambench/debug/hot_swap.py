@@ -58,7 +58,7 @@ class HotSwap(TimeTravel):
             self._drive(lambda: past.swap(task, init=init))
         else:
             self._between(lambda: self._exchange(task, init=init))
-        self._swapped()
+        self._changed()
         return swap
 
     def run_again(self, tasks: Sequence[Any], last: int | None = None) -> list[RunAgain]:
@@ -79,18 +79,15 @@ class HotSwap(TimeTravel):
         past = self._past
         if past is not None and past.branch:
             undone = self._drive(past.undo)
-            self._swapped()
+            self._changed()
             return undone
         if past is not None:
             self._require_live("undo()")
         if not self._former:
             return False
         self._between(self._exchange_back)
-        self._swapped()
+        self._changed()
         return True
-
-    def _swapped(self) -> None:
-        raise NotImplementedError
 
     def _exchange(self, factory: Any, *, init: bool) -> None:
         container = self.container

@@ -11,9 +11,7 @@ import inspect
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, wait
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal, TypeVar, cast
 
@@ -24,11 +22,11 @@ from streambench.container.observe.snapshot import ContainerSnapshot
 from streambench.debug.advance import Advance
 from streambench.debug.busy import Busy, busy_with
 from streambench.debug.conditions import Condition, Conditional
-from streambench.debug.interrupt import GivenUp, forget_interrupt, interrupt_inside, settle_interrupts
+from streambench.debug.interrupt import GivenUp, interrupt_inside, settle_interrupts
 from streambench.debug.moment import Moment
 from streambench.debug.past_steps import walk
 from streambench.debug.stops import Stops
-from streambench.errors import ContainerStateError, StreambenchError
+from streambench.errors import StreambenchError
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +35,6 @@ SessionState = Literal["new", "paused", "running", "stopped", "failed"]
 _T = TypeVar("_T")
 _ANSWER_S = 5.0
 _ANSWER_AT_LEAST_S = 0.2
-_LOOK_AGAIN_S = 0.05
 _MOMENT_S = 2.0
 
 
@@ -63,22 +60,10 @@ class Session(Stops):
         ``namespace``: further names for conditions."""
         self.container = container
         self.name = name or container.name
+        self._begin_driving()
         self._begin_history(history)
-        self.error: BaseException | None = None
-        self.problem: BaseException | None = None
-        # The thread that drives the container holds the lock; ``_driver`` is that thread.
-        self._driving = threading.RLock()
-        self._driver: int | None = None
-        # Held by the thread that interrupts the driver, and by the driver when it has done and is not to be
-        # interrupted any more.
-        self._interrupting = threading.Lock()
-        self._thread: threading.Thread | None = None
-        # Waited for instead of the thread: up to Python 3.12, a ``join`` that KeyboardInterrupt ends takes
-        # the thread for dead.
-        self._ended = threading.Event()
-        self._is_interrupted = self._is_left_alone = False
         self._last: ContainerSnapshot | None = None
-        self._listeners: list[Callable[[], None]] = []
+        self._at_end.append(self._end_record)
         self._namespace: Mapping[str, Any] = namespace or {}
         self._begin_stops()
 
@@ -90,12 +75,6 @@ class Session(Stops):
         return "paused" if state == "running" else state
 
     @property
-    def running(self) -> bool:
-        """True while the session's thread drives the container."""
-        thread = self._thread
-        return thread is not None and thread is not threading.current_thread()
-
-    @property
     def busy_s(self) -> float:
         """For how many seconds a run or step has been busy with one message, give or take a moment; 0 where
         nothing moves."""
@@ -105,11 +84,6 @@ class Session(Stops):
     def busy(self) -> Busy | None:
         """The message that a run or step is busy with, and where in the code; None where nothing moves."""
         return busy_with(self.container, self._driver)
-
-    def on_change(self, listener: Callable[[], None]) -> None:
-        """Call ``listener`` (on whichever thread it happens) when the session starts, stops or pauses
-        running, was stepped, or failed."""
-        self._listeners.append(listener)
 
     def start(self, then: Callable[[], None] = lambda: None) -> None:
         """Start the container; ``then`` is called before the first position is recorded. Raises what
@@ -395,65 +369,6 @@ class Session(Stops):
             return None
         return Condition(cast("Conditional", until), self._namespace)
 
-    def _drive(self, what: Callable[[], _T]) -> _T:
-        self._check_still()
-        self.problem = None
-        try:
-            with self._hold():
-                self._check_still()  # a run may have begun meanwhile
-                return self._noted(what)
-        finally:
-            self._changed()
-
-    def _noted(self, what: Callable[[], _T]) -> _T:
-        """Do something that may fail the container, and remember what it failed with."""
-        failure: BaseException | None = None
-        try:
-            return what()
-        except BaseException as error:
-            failure = error
-            # Who gave it up knows, and waits for nothing of it.
-            if (
-                self.container.state == "failed"
-                and self.error is None
-                and not self._is_left_alone
-                and not isinstance(error, GivenUp)
-            ):
-                self.error = error
-            raise
-        finally:
-            if self.container.state in ("stopped", "failed"):
-                self._end_record(failure)
-
-    def _check_still(self) -> None:
-        if self.running:
-            raise ContainerStateError(f"{self.name} is running: pause it first")
-
-    @contextmanager
-    def _hold(self) -> Iterator[None]:
-        with self._driving:
-            before, self._driver = self._driver, threading.get_ident()
-            try:
-                yield
-            finally:
-                self._let_go(before)
-
-    def _let_go(self, before: int | None) -> None:
-        """Be the driver no longer, and past all interrupts; raises one that came too late to end anything."""
-        late: GivenUp | None = None
-        while True:
-            try:
-                with self._interrupting:
-                    self._driver = before
-                    if before is None and self._is_interrupted:
-                        self._is_interrupted = False
-                        forget_interrupt()
-                break
-            except GivenUp as interrupt:
-                late = interrupt
-        if late is not None:
-            raise late
-
     def _leave_alone(self) -> None:
         """Abandon the container while a thread drives it that does not end."""
         new = threading.RLock()
@@ -468,52 +383,6 @@ class Session(Stops):
         self._ended.set()
         self._changed()
 
-    def _stands_still(self, deadline: float | None) -> bool:
-        """Return True where no thread drives the container; checks for a moment."""
-        if self._driver == threading.get_ident():
-            return False
-        moment = (
-            _LOOK_AGAIN_S if deadline is None else max(0.0, min(_LOOK_AGAIN_S, deadline - time.monotonic()))
-        )
-        if self.running:
-            self._ended.wait(moment)
-            return False
-        if self._driving.acquire(timeout=moment):
-            self._driving.release()
-            return True
-        return False
-
-    def _between(self, what: Callable[[], _T], timeout: float | None = None) -> _T:
-        """Call ``what`` between two messages: here while no thread drives the container, else on the thread
-        that does. Raises TimeoutError."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        question: Future[_T] | None = None
-        while True:
-            if self._driving.acquire(blocking=False):
-                try:
-                    if question is None or question.cancel():
-                        return what()
-                finally:
-                    self._driving.release()
-                return question.result()
-            if question is None:
-                question = Future()
-                self.container.post(_answering(question, what))
-            wait([question], _LOOK_AGAIN_S)
-            if question.done() or (
-                deadline is not None and time.monotonic() >= deadline and not question.cancel()
-            ):
-                return question.result()
-            if question.cancelled():
-                raise TimeoutError
-
-    def _swapped(self) -> None:
-        self._changed()
-
-    def _changed(self) -> None:
-        for listener in self._listeners:
-            listener()
-
 
 def _takes_moment(function: Callable[..., object]) -> bool:
     """True for a function of a Moment, False for one that is called without arguments."""
@@ -524,17 +393,3 @@ def _takes_moment(function: Callable[..., object]) -> bool:
     except ValueError:
         return False
     return False
-
-
-def _answering(question: Future[_T], what: Callable[[], _T]) -> Callable[[], None]:
-    """A command to the event loop that answers the question, unless its caller has given up waiting."""
-
-    def answer() -> None:
-        if not question.set_running_or_notify_cancel():
-            return
-        try:
-            question.set_result(what())
-        except BaseException as error:
-            question.set_exception(error)
-
-    return answer

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from streambench.container.container import Container
 from streambench.container.tasks.task_instance import TaskInstance
 from streambench.container.trace import Sent, TraceEvent
 from streambench.debug.attributes import TaskMemory, handles_of
 from streambench.debug.conditions import Condition, Conditional
 from streambench.debug.crash import Crash, crash_at, crash_steps
 from streambench.debug.crash_report import Report
+from streambench.debug.driving import Driven
 from streambench.debug.effects import Effects, net
 from streambench.debug.events import Cause, Change, Output, Outputs, PositionDiff
 from streambench.debug.exchange import warn_of_window
@@ -30,14 +30,11 @@ _T = TypeVar("_T")
 Stores = dict[str, dict[str, dict[Any, Any]]]
 
 
-class TimeTravel:
+class TimeTravel(Driven):
     """A session's way through time. A position is the number of messages processed since the start.
 
     In the past the container itself stands still: its streams, stores and checkpoints stay as they are."""
 
-    container: Container
-    name: str
-    error: BaseException | None
     _namespace: Mapping[str, Any] | None
     _holds_all = False
     """True where no output ever leaves the session."""
@@ -61,14 +58,6 @@ class TimeTravel:
         self._past: Past | None = None
         self._closed: Replica | None = None
         self._former: list[tuple[Any, list[tuple[Any, dict[str, Any]]] | None]] = []
-
-    # What the session does on the thread that drives the container, or while none does.
-
-    def _drive(self, what: Callable[[], _T]) -> _T:
-        raise NotImplementedError
-
-    def _between(self, what: Callable[[], _T], timeout: float | None = None) -> _T:
-        raise NotImplementedError
 
     @property
     def position(self) -> int:
