@@ -104,11 +104,13 @@ class TimeCommands(JobCommands):
         session = swappable_session(job)
         with self._running(job):
             undone = session.undo()
-        print(
-            f"{job.name} has its former code again, with its current state"
-            if undone
-            else f"{job.name}: there is no swap to take back"
-        )
+        if not undone:
+            print(f"{job.name}: there is no swap to take back")
+        elif session.live:
+            print(f"{job.name} has its former code again, with its current state")
+        else:
+            print(f"{job.name} has its former code again, and the state that this code makes here")
+            print_position(job, session)
 
     def _swap_all(self, args: Namespace) -> None:
         """Swap the code of all live jobs of a task."""

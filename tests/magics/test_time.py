@@ -114,6 +114,19 @@ def test_a_cell_swaps_the_code_of_a_live_job(tally: Shell) -> None:
     assert tally.run("%stream swap --undo") == "Tally: there is no swap to take back"
 
 
+def test_undo_in_the_past_shows_the_state_of_the_former_code(tally: Shell) -> None:
+    tally.run(TASK.replace('"n"] + 1', '"n"] + 10'))
+    tally.run("%stream goto 2")
+    tally.run("%stream swap --replay 0")
+    assert "counts[a]  n 1 -> 11" in tally.run("%stream step")
+    assert tally.run("%stream swap --undo").splitlines()[:4] == [
+        "Tally has its former code again, and the state that this code makes here",
+        "Tally is at 3 of 5, in the past (%stream live returns to 5)",
+        "     3  mem.words.0@2",
+        "        counts[a]  n 1 -> 2",
+    ]
+
+
 def test_code_swapped_in_the_past_begins_a_branch(tally: Shell) -> None:
     tally.run(TASK.replace('"n"] + 1', '"n"] + 10'))
     tally.run("%stream goto 2")
