@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
@@ -62,13 +63,15 @@ class RecordCommands(JobCommands):
             raise MagicError(f"one job, and one file; {PARSERS['record'].usage_line()}")
         job = self.bench.job(names[0] if names else None)
         session = job.marked()
+        replaced = ", in place of the recording there" if Path(file).exists() else ""
         session.record(file)
         print(
-            f"{job.name} is recorded to {file} until it stops"
+            f"{job.name} is recorded to {file}{replaced} until it stops"
             if session.recorded_to is not None
-            else f"{job.name} is recorded to {file} from its start on"
+            else f"{job.name} is recorded to {file}{replaced} from its start on"
             if session.state == "new"
-            else f"{job.name} is recorded to {file} from its next commit on: %stream commit begins it now"
+            else f"{job.name} is recorded to {file}{replaced} from its next commit on: %stream commit begins "
+            "it now"
         )
 
     def _replay(self, args: Namespace) -> None:

@@ -14,6 +14,7 @@ from streambench.debug.hot_swap import HotSwap
 from streambench.debug.recorder import DEFAULT_MB, Recorder, write_capture
 from streambench.errors import ContainerStateError, StreambenchError
 from streambench.recording.captures import capture_limit
+from streambench.recording.file import check_target
 from streambench.recording.recording import Recording
 
 log = logging.getLogger(__name__)
@@ -30,10 +31,12 @@ class Records(HotSwap):
         """Record to a file, until the session stops: from the start on, from here where nothing was processed
         since the last commit, else from the next commit on. The recording ends at ``mb`` megabytes.
 
-        Raises ContainerStateError without a history, StreambenchError where the file cannot be written."""
+        A recording of that name is replaced. Raises ContainerStateError without a history, StreambenchError
+        where the file cannot be written, or is no recording."""
         history = self._history()
+        check_target(Path(path))
         if self.container.state not in ("new", "running"):
-            raise ContainerStateError(f"{self.name} is {self.container.state}: there is nothing to record")
+            raise ContainerStateError(f"{self.name} is {self.container.state}: record it once it runs again")
         if self._recorder is not None and self._recorder.is_open:
             raise ContainerStateError(f"{self.name} is being recorded already, to {self._recorder.path}")
 
@@ -44,7 +47,7 @@ class Records(HotSwap):
             if history.latest in (0, history.last_commit):
                 self._begin_record()
             else:
-                self.container.observe(_AtCommit(self._begin_record))
+                self.container.observe(_AtCommit(self._begin_at_commit))
 
         self._require_live("record()")
         self._between(begin)
@@ -79,6 +82,13 @@ class Records(HotSwap):
         except OSError as error:
             raise StreambenchError(f"cannot record to {path}: {error.strerror or error}") from error
         history.reader = self._recorder
+
+    def _begin_at_commit(self) -> None:
+        """Begin the recording; a file that cannot be written is a warning by now, and no failure."""
+        try:
+            self._begin_record()
+        except StreambenchError as error:
+            log.warning("%s: %s; the job goes on", self.name, error)
 
     def _flush_record(self) -> None:
         if self._recorder is not None:

@@ -150,6 +150,23 @@ def read_header(path: Path) -> dict[str, Any]:
         raise _no_recording(path) from None
 
 
+def check_target(path: Path) -> None:
+    """Raise StreambenchError where a recording cannot be written to a path, or would replace another file."""
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise StreambenchError(f"cannot record to {path}: there is no directory {folder}")
+    if path.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
+        reason = "it is a directory" if path.is_dir() else "it cannot be written"
+        raise StreambenchError(f"cannot record to {path}: {reason}")
+    if path.exists() and path.stat().st_size:
+        try:
+            read_header(path)
+        except StreambenchError:
+            raise StreambenchError(
+                f"cannot record to {path}: there is a file of that name, which is no recording; name another"
+            ) from None
+
+
 def read_rows(path: Path) -> Iterator[Row]:
     """The rows of a recording, up to a block that is torn. Raises StreambenchError."""
     import pyarrow as pa

@@ -72,6 +72,42 @@ def test_a_recording_begins_with_the_next_commit_where_messages_wait_for_it(coun
     assert [each.message for each in Recording.read("late.recording")] == ["three"]
 
 
+def test_a_file_that_is_no_recording_is_not_replaced(counting: Shell) -> None:
+    Path("notes.txt").write_text("mine")
+    counting.run("%stream create job --task Count --config inputs")
+    assert "a file of that name, which is no recording" in counting.fails("%stream record job notes.txt")
+    assert Path("notes.txt").read_text() == "mine"
+
+
+def test_a_recording_that_is_replaced_is_announced(counting: Shell) -> None:
+    recorded(counting, "one")
+    counting.run("%stream step job")
+    counting.run("%stream stop job")
+    assert "job is stopped: record it once it runs" in counting.fails("%stream record job count.recording")
+    counting.run("%stream create job --task Count --config inputs")
+    shown = counting.run("%stream record job count.recording")
+    assert shown == "job is recorded to count.recording, in place of the recording there from its start on"
+
+
+def test_a_recording_without_its_directory_is_refused_at_once(counting: Shell) -> None:
+    counting.run("%stream create job --task Count --config inputs")
+    assert "there is no directory" in counting.fails("%stream record job nowhere/count.recording")
+
+
+def test_a_directory_that_goes_before_the_recording_begins_leaves_the_job(
+    counting: Shell, caplog: pytest.LogCaptureFixture
+) -> None:
+    Path("gone").mkdir()
+    counting.run("%stream create job --task Count --config inputs")
+    send(counting, "one", "two")
+    counting.run("%stream step job")
+    counting.run("%stream record job gone/count.recording")
+    Path("gone").rmdir()
+    counting.run("%stream commit job")
+    assert "cannot record to gone/count.recording: No such file" in caplog.text
+    assert "mem.clicks.0@1" in counting.run("%stream step job")
+
+
 def test_a_recording_becomes_a_test(counting: Shell) -> None:
     recorded(counting, "one", "bad")
     counting.fails("%stream step job 9")
