@@ -30,7 +30,7 @@ def compare_commands(
         "Run two tasks, or two configurations, over the same messages, and show the first message at which "
         "they differ, and outputs and state side by side. Both run on copies.",
     )
-    it.takes("a", metavar="A", completes="tasks configs", help="a task or a configuration")
+    it.takes("a", metavar="A", completes="tasks configs", help="a task, FILE.py:Class, or a configuration")
     it.takes(
         "b",
         metavar="B",

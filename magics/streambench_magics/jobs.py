@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from streambench import imports
 from streambench.config import Config
 from streambench.container.container import Container, Until
 from streambench.container.observe.snapshot import ContainerSnapshot
@@ -486,14 +487,19 @@ class Workbench:
         )
 
     def version(self, name: str) -> Any:
-        """A task or a configuration by name, to be compared. Raises MagicError."""
+        """A task or a configuration by name, or a task as ``file.py:Class``, to be compared. Raises
+        MagicError, ConfigError."""
         task = self._known(name)
         if task is not None:
             return task
+        if ".py:" in name:
+            return imports.by_path(Config({"task.class": name}), "task.class", name)
         if name in self.configs or Path(name).is_file():
             return self.config(name)
         known = ", ".join([*self.tasks, *self.configs]) or "none at all"
-        raise MagicError(f"there is no task and no configuration {name}; there is {known}")
+        raise MagicError(
+            f"there is no task and no configuration {name}; there is {known} (in a file: FILE.py:Class)"
+        )
 
     def config_with(self, system: str, name: str | None = None) -> Config:
         """The configuration that says what a system is: the named one, else the nearest one that defines it.

@@ -50,6 +50,12 @@ def test_crash_inside_a_commit_needs_one_there(tally: Shell) -> None:
     assert "mem.seen gets 5 messages twice" in inside
 
 
+def test_a_task_of_a_file_is_compared(tally: Shell) -> None:
+    Path("newer_tally.py").write_text("class Newer:\n    def process(self, *_):\n        pass\n")
+    shown = tally.run("%stream compare Tally newer_tally.py:Newer")
+    assert shown.startswith("5 messages through Tally and newer_tally.py:Newer: 0 alike, 5 differ")
+
+
 def test_compare_runs_the_last_messages_through_two_tasks(tally: Shell) -> None:
     tally.run(NEWER)
     expected = [
