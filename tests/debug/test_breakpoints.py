@@ -41,6 +41,13 @@ def test_a_run_until_a_condition_stands_before_that_message() -> None:
     assert [each.message for each in session.outputs()] == ["a", "b"]
 
 
+def test_the_message_that_it_stands_before_does_not_wait_for_itself() -> None:
+    session = ran(paused(echo), "message == 'b'")
+    why = session.explanation
+    assert why is not None and why.winner is not None
+    assert (why.winner.offset, why.waiting) == ("1", ())
+
+
 def test_a_run_until_a_function_of_a_moment() -> None:
     session = ran(paused(echo), lambda moment: moment.position == 2)
     assert session.position == 2

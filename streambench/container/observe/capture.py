@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
+from streambench.container.inputs.partition_buffer import PartitionBuffer
 from streambench.container.observe.snapshot import (
     Choice,
     ContainerSnapshot,
@@ -87,10 +88,19 @@ def keep_last_snapshot(container: ContainerStatus) -> None:
         container.last_partitions = partition_snapshots(container)
         if container.choices and container.multiplexer is not None:
             last = container.choices[-1]
-            why = container.multiplexer.explain(last, container.progress.last_chosen)
+            why = container.multiplexer.explain(last, _not_offered(container))
             container.explanations.setdefault((last.ssp, last.offset), why)
     except Exception as problem:
         log.warning("no last snapshot of the inputs: %s", problem)
+
+
+def _not_offered(container: ContainerStatus) -> PartitionBuffer | None:
+    """The partition whose next message the chooser has not got yet: that of the message that is held, else of
+    the last one."""
+    progress, multiplexer = container.progress, container.multiplexer
+    if progress.held is None or multiplexer is None:
+        return progress.last_chosen
+    return multiplexer.partitions[progress.held.ssp]
 
 
 def _gate(container: ContainerStatus) -> str:
@@ -122,7 +132,7 @@ def _choices(container: ContainerStatus) -> tuple[Choice, ...]:
     multiplexer = container.multiplexer
     if container.state == "running" and multiplexer is not None and container.choices:
         last = container.choices[-1]
-        why.setdefault((last.ssp, last.offset), multiplexer.explain(last, container.progress.last_chosen))
+        why.setdefault((last.ssp, last.offset), multiplexer.explain(last, _not_offered(container)))
     first = container.progress.chosen - len(container.choices)
     return tuple(
         Choice(number, each.ssp, each.offset, each.key, why.get((each.ssp, each.offset)))
