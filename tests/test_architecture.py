@@ -7,8 +7,8 @@ import re
 from tests.architecture import CHECKOUT, CONTAINER, PAGE, folders, parts, reachable, reduced, replaced
 from tests.figures import against_layers, circles, imports
 
-#: The arrows that are left: managers of checkpoints and stores ask for streams, and deploy is a command.
-LEFT = {("checkpoint", "system"), ("cli", "spark"), ("store", "system")}
+#: The arrow that is left: deploy is a command.
+LEFT = {("cli", "spark")}
 
 REMEDY = "run: python -m tests.architecture --write"
 

@@ -6,11 +6,11 @@ import contextlib
 from argparse import Namespace
 from typing import Any
 
-from streambench.checkpoint.factory import checkpoint_manager
-from streambench.checkpoint.pending import pending_in
 from streambench.debug.panel_state import to_do_again
 from streambench.job.rewind import Rewind
+from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.planning.model import natural
+from streambench.planning.pending_commits import pending_in
 from streambench.planning.plan import job_name
 from streambench_magics.commands import PARSERS
 from streambench_magics.errors import MagicError

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
-from streambench.checkpoint.factory import checkpoint_manager
 from streambench.job.rewind import Rewind
+from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.planning.plan import job_name
 from streambench.system.systems import Systems
 from streambench_magics.jobs import Job, require_no_branch

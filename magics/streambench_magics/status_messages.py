@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
 
-from streambench.checkpoint.pending import PendingOutputs
 from streambench.container.outputs.dead_letters import ErrorCounts
 from streambench.debug.breakpoints import Stopped
 from streambench.debug.session import Session
+from streambench.planning.pending_commits import PendingOutputs
 from streambench_magics.jobs import Job
 from streambench_magics.panel import show
 

@@ -12,11 +12,11 @@ from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
 
-from streambench.checkpoint.pending import pending_for
 from streambench.container.observe.snapshot import lag_between
 from streambench.debug.view import counted
 from streambench.errors import StreamSystemError, UnknownStreamError
 from streambench.model import SystemStream
+from streambench.planning.pending_commits import pending_for
 from streambench.serde.streams import StreamSerdes
 from streambench.system.listing import listing
 from streambench.system.systems import Systems

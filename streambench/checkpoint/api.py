@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from streambench.errors import CheckpointError
 from streambench.model import SystemStreamPartition
-from streambench.system.rows import Rows
+from streambench.rows import Rows
 
 if TYPE_CHECKING:
     from streambench.checkpoint.pending_writes import PendingWritesApplier

@@ -44,7 +44,7 @@ from streambench.checkpoint.records import Start, decode_checkpoint, encode, enc
 from streambench.checkpoint.remedies import missing_record
 from streambench.errors import CheckpointError, ConfigError, FencedError
 from streambench.locks import Held, is_locked, take_lock
-from streambench.system.rows import Rows, ends_of
+from streambench.rows import Rows, ends_of
 
 log = logging.getLogger(__name__)
 

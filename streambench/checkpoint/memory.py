@@ -10,7 +10,7 @@ from threading import Lock
 from streambench.checkpoint import validation as rules
 from streambench.checkpoint.api import Checkpoint, CheckpointManager, Checkpoints, Generation
 from streambench.checkpoint.pending_writes import PendingWrites, PendingWritesApplier
-from streambench.system.rows import Rows, ends_of
+from streambench.rows import Rows, ends_of
 
 
 class _Memory:

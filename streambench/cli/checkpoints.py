@@ -10,8 +10,6 @@ import typer
 
 from streambench import imports as load
 from streambench.checkpoint.api import Checkpoint
-from streambench.checkpoint.factory import checkpoint_manager
-from streambench.checkpoint.pending import pending_in
 from streambench.cli.job import JobArgument, JobOption, JsonOption, read_job, systems_of
 from streambench.cli.output import moment, say, show_rows, tell_pending
 from streambench.config import Config
@@ -20,7 +18,9 @@ from streambench.container.observe.snapshot import lag_between
 from streambench.errors import ConfigError, UnknownStreamError
 from streambench.job.rewind import NoPlaceError, Rewind, next_offset, partitions
 from streambench.model import SystemStreamPartition
+from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.planning.model import natural
+from streambench.planning.pending_commits import pending_in
 from streambench.planning.plan import job_name
 from streambench.system.systems import Systems
 

@@ -11,7 +11,6 @@ from typing import Any
 
 from streambench.checkpoint.api import Checkpoint, CheckpointManager
 from streambench.checkpoint.journal import JournalCheckpointManager
-from streambench.checkpoint.pending import job_directories
 from streambench.config import Config
 from streambench.container.inputs.partition_identity import PartitionIdentities
 from streambench.container.observe.snapshot import lag_between
@@ -25,6 +24,7 @@ from streambench.errors import (
 from streambench.job.membership import living
 from streambench.model import SystemStream, SystemStreamPartition
 from streambench.planning.model import natural
+from streambench.planning.pending_commits import job_directories
 from streambench.system.listing import streams_of
 from streambench.system.systems import Systems
 

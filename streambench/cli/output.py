@@ -23,9 +23,9 @@ from streambench.redaction import redacted
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from streambench.checkpoint.pending import PendingOutputs
     from streambench.container.outputs.dead_letters import ErrorCounts
     from streambench.container.timers import WindowsLeft
+    from streambench.planning.pending_commits import PendingOutputs
 
 # Without a terminal, nothing is cut off to fit one.
 _NO_SCREEN = 10_000

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 import typer
 
-from streambench.checkpoint.pending import pending_for
 from streambench.chunk import Undecodable
 from streambench.cli.envelopes import add_base64, json_row
 from streambench.cli.job import JobOption, JsonOption, complete_words, split_job, stream_named, systems_of
@@ -21,6 +20,7 @@ from streambench.config import Config
 from streambench.errors import OffsetError, described, no_partition
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
+from streambench.planning.pending_commits import pending_for
 from streambench.serde.api import Serde
 from streambench.serde.plain import printable
 from streambench.serde.streams import StreamSerdes, readable

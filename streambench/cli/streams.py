@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 
-from streambench.checkpoint.pending import pending_for
 from streambench.cli.groups import COLUMNS, FIGURES, group_rows, readers, silent_systems
 from streambench.cli.job import (
     JobOption,
@@ -30,6 +29,7 @@ from streambench.errors import (
     UnknownStreamError,
 )
 from streambench.model import PartitionMetadata, SystemStream
+from streambench.planning.pending_commits import pending_for
 from streambench.system.listing import Listing, listing
 from streambench.system.systems import Systems
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from msgspec import Struct
 
 from streambench.checkpoint.api import Checkpoint, CheckpointManager
-from streambench.checkpoint.factory import checkpoint_manager
 from streambench.chooser.api import MessageChooser
 from streambench.container.burst import BurstPlanner, BurstRunner
 from streambench.container.commit import Commits
@@ -56,6 +55,7 @@ from streambench.errors import FencedError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStreamPartition
 from streambench.planning.changelog_partitions import open_generation
+from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.planning.model import ContainerModel, PlannedContainer
 from streambench.planning.plan import Metadata, all_inputs, plan
 from streambench.serde.streams import StreamSerdes

@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from streambench.checkpoint.api import Checkpoint
 from streambench.container.observe.status import ContainerStatus
+from streambench.container.restore import Restore, restore_all
 from streambench.container.runtime import Runtime
 from streambench.container.tasks.task_instance import TaskInstance
 from streambench.errors import StreambenchError, StreamSystemError, TaskError, described
@@ -39,7 +40,6 @@ from streambench.recording.stream_rows import stream_rows
 from streambench.store.engine import StoreEngine
 from streambench.store.expiry import ExpiringEngine
 from streambench.store.memory import MemoryEngine
-from streambench.store.restore import Restore, restore_all
 from streambench.system import reader
 
 log = logging.getLogger(__name__)

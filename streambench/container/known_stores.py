@@ -13,7 +13,7 @@ from streambench.config import Config
 from streambench.errors import ConfigError, StoreError, UnknownStreamError
 from streambench.model import PartitionMetadata, SystemStreamPartition
 from streambench.planning.model import JobModel
-from streambench.store.definitions import StoreDefinition, changelogs, store_definitions
+from streambench.planning.store_definitions import StoreDefinition, changelogs, store_definitions
 from streambench.system.systems import Systems
 
 log = logging.getLogger(__name__)

@@ -27,15 +27,15 @@ from streambench.container.known_stores import (
 )
 from streambench.container.loop_context import LoopContext
 from streambench.container.outputs.outbox import StoreChanges
+from streambench.container.restore import Restore, check_needs_nothing, check_not_compacted, restore_all
 from streambench.container.trace import TracedClock
 from streambench.errors import StreambenchError, StreamSystemError, UnknownStreamError, do_all
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStream, SystemStreamPartition
 from streambench.planning.model import ContainerModel, TaskModel
-from streambench.store.definitions import StoreDefinition, store_definitions
+from streambench.planning.store_definitions import StoreDefinition, store_definitions
 from streambench.store.engine import StoreEngine
 from streambench.store.metered import MeteredStore
-from streambench.store.restore import Restore, check_needs_nothing, check_not_compacted, restore_all
 from streambench.store.task_store import StoreCounts, TaskStore
 from streambench.store.traced import TracedEngine
 from streambench.system.api import SystemAdmin

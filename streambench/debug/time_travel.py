@@ -22,8 +22,8 @@ from streambench.debug.replica import Replica
 from streambench.debug.writes import StoreWrite
 from streambench.errors import ContainerStateError, StreambenchError
 from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
+from streambench.planning.store_definitions import StoreDefinition
 from streambench.serde.streams import StreamSerdes, readable
-from streambench.store.definitions import StoreDefinition
 
 _T = TypeVar("_T")
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from streambench.checkpoint.factory import checkpoint_manager
 from streambench.checkpoint.journal import JournalCheckpointManager
 from streambench.clock import SystemClock
 from streambench.config import Config
@@ -38,6 +37,7 @@ from streambench.job.runner import ContainerRunner, OnHang, OnSnapshot
 from streambench.job.shareable import check_shareable
 from streambench.job.signals import StopSignals
 from streambench.planning.changelog_partitions import open_generation
+from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.planning.model import ContainerModel, JobModel, PlannedContainer
 from streambench.planning.plan import plan
 from streambench.planning.sticky_assignor import sticky_assignment

@@ -15,12 +15,12 @@ from streambench.config import Config
 from streambench.container.inputs.partition_identity import PartitionIdentities, replaced
 from streambench.container.inputs.starting_offsets import start_point
 from streambench.container.observe.snapshot import lag_between
+from streambench.container.restore import check_needs_nothing, check_not_compacted
 from streambench.errors import CheckpointError, ConfigError, UnknownStreamError, no_partition
 from streambench.model import SystemStream, SystemStreamPartition
 from streambench.planning.model import JobModel, natural
 from streambench.planning.plan import Metadata, all_inputs, plan
-from streambench.store.definitions import store_definitions
-from streambench.store.restore import check_needs_nothing, check_not_compacted
+from streambench.planning.store_definitions import store_definitions
 from streambench.system.systems import Systems
 
 

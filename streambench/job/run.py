@@ -11,7 +11,6 @@ from msgspec import Struct
 
 from streambench import imports as load
 from streambench.checkpoint.api import CheckpointManager, Generation
-from streambench.checkpoint.factory import checkpoint_manager
 from streambench.clock import SystemClock
 from streambench.config import Config
 from streambench.container.container import Container, Until
@@ -29,6 +28,7 @@ from streambench.job.runner import EVERY_S, ContainerRunner, OnHang
 from streambench.job.shareable import check_shareable
 from streambench.job.signals import StopSignals
 from streambench.planning.changelog_partitions import open_generation
+from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.planning.model import JobModel, PlannedContainer
 from streambench.planning.plan import job_name, plan
 from streambench.system.systems import Systems

@@ -5,8 +5,8 @@ from __future__ import annotations
 from streambench.config import Config
 from streambench.model import SystemStream
 from streambench.planning.plan import all_inputs
+from streambench.planning.store_definitions import changelogs
 from streambench.serde.streams import dead_letter_stream
-from streambench.store.definitions import changelogs
 from streambench.system.kafka.settings import CHECKPOINTS
 from streambench.system.systems import Systems, builtin_kind
 

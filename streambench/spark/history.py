@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from streambench.checkpoint.factory import checkpoint_manager
 from streambench.config import Config
 from streambench.errors import StreamSystemError
+from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.planning.plan import job_name
 from streambench.redaction import redacted
 from streambench.spark.result import DeployResult

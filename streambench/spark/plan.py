@@ -10,7 +10,6 @@ from typing import Any
 from msgspec import Struct
 
 from streambench.checkpoint.api import Checkpoint, CheckpointManager
-from streambench.checkpoint.factory import checkpoint_manager
 from streambench.clock import SystemClock
 from streambench.config import Config
 from streambench.container.container import Container
@@ -24,6 +23,7 @@ from streambench.job.shareable import check_shareable
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStreamPartition
 from streambench.planning import changelog_partitions as places
+from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.planning.model import ContainerModel, JobModel
 from streambench.planning.plan import Metadata, plan
 from streambench.spark.result import DeployedContainer

@@ -14,11 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, get_args
 
-from streambench.checkpoint.factory import checkpoint_manager
 from streambench.checkpoint.journal import JournalCheckpointManager
 from streambench.config import Config
 from streambench.errors import ConfigError, StreambenchError
 from streambench.locks import Held, is_locked
+from streambench.planning.checkpoint_managers import checkpoint_manager
 
 IfRunning = Literal["refuse", "take-over"]
 

@@ -25,7 +25,6 @@ from msgspec import Struct
 
 import streambench
 from streambench import imports as load
-from streambench.checkpoint.factory import checkpoint_manager
 from streambench.config import Config
 from streambench.container.container import Container
 from streambench.container.observe.snapshot import ContainerSnapshot
@@ -36,6 +35,7 @@ from streambench.job.failure import Failure
 from streambench.job.runner import ContainerRunner
 from streambench.metrics.log_reporter import show_on_stderr
 from streambench.model import SystemStreamPartition
+from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.planning.model import JobModel, PlannedContainer
 from streambench.redaction import redacted
 from streambench.spark.progress import Address, Teller

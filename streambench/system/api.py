@@ -25,7 +25,7 @@ from streambench.model import (
     SystemStream,
     SystemStreamPartition,
 )
-from streambench.system.rows import Rows
+from streambench.rows import Rows
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,8 +10,8 @@ from typing import Protocol, runtime_checkable
 from streambench.config import Config
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStream, SystemStreamPartition
+from streambench.rows import Rows
 from streambench.system.api import SendColumns, SystemConsumer
-from streambench.system.rows import Rows
 
 
 @runtime_checkable

@@ -21,6 +21,7 @@ from streambench.model import (
     SystemStream,
     SystemStreamPartition,
 )
+from streambench.rows import Rows
 from streambench.system.adapters import ChunkConsumer
 from streambench.system.api import (
     Chunk,
@@ -32,7 +33,6 @@ from streambench.system.api import (
 )
 from streambench.system.copying import are_immutable, detached, is_immutable
 from streambench.system.numbered import NumberedAdmin, to_number
-from streambench.system.rows import Rows
 
 _FIELDS = 3
 

@@ -28,9 +28,9 @@ from streambench.model import (
     SystemStreamPartition,
 )
 from streambench.planning.plan import all_inputs, job_name
+from streambench.planning.store_definitions import store_definitions
 from streambench.serde.api import Serde
 from streambench.serde.streams import StreamSerdes, readable
-from streambench.store.definitions import store_definitions
 from streambench.system import beside
 from streambench.system.copying import detached
 from streambench.system.memory import MemoryStreams, MemorySystemFactory

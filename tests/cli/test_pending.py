@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from streambench.checkpoint.pending import pending_for
 from streambench.checkpoint.pending_writes import PendingWrites, PendingWritesApplier
 from streambench.cli.app import app
 from streambench.config import Config
 from streambench.container.container import Container
 from streambench.errors import StreambenchError
 from streambench.model import SystemStream
+from streambench.planning.pending_commits import pending_for
 
 TASK = """
 import streambench as sb

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from streambench.checkpoint.factory import checkpoint_manager
+from streambench.planning.checkpoint_managers import checkpoint_manager
 from tests.container.stateful import INPUT, Job
 from tests.job.project import Project
 

@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from streambench.checkpoint.factory import checkpoint_manager
 from streambench.config import Config
 from streambench.container.container import Container
 from streambench.container.outputs.direct_writer import writing
@@ -21,6 +20,7 @@ from streambench.model import (
     SystemStream,
     SystemStreamPartition,
 )
+from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.serde.builtin import JsonSerde
 from streambench.system.reader import read_to_head
 from streambench.system.systems import Systems

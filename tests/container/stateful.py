@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import streambench as sb
-from streambench.checkpoint.factory import checkpoint_manager
 from streambench.clock import Clock
 from streambench.metrics.registry import MetricsRegistry
+from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.system.systems import Systems
 
 INPUT = sb.SystemStream("log", "in")

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from streambench.checkpoint import pending_writes as effects
-from streambench.checkpoint.pending_writes import PendingWrites, PendingWritesApplier
+from streambench.checkpoint.pending_writes import PendingWrites
 from streambench.config import Config
 from streambench.container.container import Container
 from streambench.errors import (
@@ -27,9 +26,11 @@ from streambench.model import (
     SystemStream,
     SystemStreamPartition,
 )
+from streambench.rows import Rows
+from streambench.system import producers_applier
 from streambench.system.log import appender, open_log
 from streambench.system.log.producer import LogProducer
-from streambench.system.rows import Rows
+from streambench.system.producers_applier import ProducersApplier
 from streambench.task import MessageCollector, RequestScope, StreamTask, TaskContext, TaskCoordinator
 from streambench.testing import JobRun, run_job
 from tests.container.jobs import OUT, Bench, echo, ignore
@@ -337,7 +338,7 @@ def test_a_task_cannot_send_to_that_changelog_after_a_restart_either(guarantee: 
 def test_what_a_commit_lets_pass_can_be_appended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the commit would be made, and could never be applied."""
     limit = 10_000
-    monkeypatch.setattr(effects, "_LARGEST", limit)
+    monkeypatch.setattr(producers_applier, "_LARGEST", limit)
     monkeypatch.setattr(appender, "_LARGEST_BATCH", limit)
     rows = Rows(SystemStreamPartition("log", "out", 0), [], [])
     with open_log(tmp_path) as streams:
@@ -356,7 +357,7 @@ def test_what_a_commit_lets_pass_can_be_appended(tmp_path: Path, monkeypatch: py
             rows.stamp(1)
             effect = PendingWrites("job", 1, count, [rows])
             try:
-                PendingWritesApplier(lambda system: producer).check(effect)
+                ProducersApplier(lambda system: producer).check(effect)
             except MessageTooLargeError:
                 break
             producer.append_once(rows, "job", 1, count)

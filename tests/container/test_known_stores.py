@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 import streambench as sb
-from streambench.checkpoint.factory import checkpoint_manager
 from streambench.errors import ConfigError, StoreError
+from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.serde.api import Serde
 from streambench.system.log import open_log
 

@@ -10,10 +10,10 @@ import pytest
 
 import streambench as sb
 from streambench.checkpoint.api import Checkpoint
-from streambench.checkpoint.factory import checkpoint_manager
 from streambench.errors import FencedError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStreamPartition
+from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.system.systems import Systems
 
 INPUT = sb.SystemStream("log", "in")

@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from streambench.checkpoint.factory import checkpoint_manager
+from streambench.planning.checkpoint_managers import checkpoint_manager
 from tests.container.stateful import Job, held
 
 MESSAGES = st.lists(

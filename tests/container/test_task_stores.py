@@ -12,9 +12,9 @@ import pytest
 
 import streambench as sb
 from streambench.checkpoint import pending_writes as effects
-from streambench.checkpoint.factory import checkpoint_manager
 from streambench.container.task_stores import RestoreProgress, TaskStores
 from streambench.errors import ConfigError, FencedError, MessageTooLargeError, StoreError
+from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.testing import ManualClock, run_job
 from tests.container.stateful import Job, Keep, held, restored, with_systems
 

@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from streambench.checkpoint.api import Checkpoint
-from streambench.checkpoint.factory import checkpoint_manager
 from streambench.checkpoint.memory import MemoryCheckpointManager
 from streambench.checkpoint.records import StoredCheckpoint, decode_checkpoint, encode_checkpoint
 from streambench.config import Config
@@ -17,6 +16,7 @@ from streambench.container.container import Container
 from streambench.container.timers import WindowsLeft
 from streambench.job.runner import ContainerRunner
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
+from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.task import MessageCollector, TaskCoordinator
 from streambench.testing import ManualClock, run_job
 from tests.container.counting import BEGIN_MS, EVERY, STEP_MS, Counts, Time, counted, job, put, run_and_die

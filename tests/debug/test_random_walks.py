@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 import streambench as sb
-from streambench.checkpoint.factory import checkpoint_manager
 from streambench.container.outputs.direct_writer import writing
 from streambench.debug.session import Session
 from streambench.errors import ContainerStateError, TaskError
+from streambench.planning.checkpoint_managers import checkpoint_manager
 from tests.conftest import CHECKOUT
 from tests.container.jobs import Bench
 from tests.container.stateful import with_systems

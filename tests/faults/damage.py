@@ -11,11 +11,11 @@ from unittest import mock
 
 import orjson
 
-from streambench.checkpoint.factory import checkpoint_manager
 from streambench.config import Config
 from streambench.container.container import Container
 from streambench.errors import StreambenchError, described
 from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream
+from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.system.log import open_log, segment
 from streambench.task import MessageCollector, StreamTask, TaskContext, TaskCoordinator
 from streambench.testing import ManualClock

@@ -21,10 +21,10 @@ from typing import Any
 import msgspec
 import orjson
 
-from streambench.checkpoint.factory import checkpoint_manager
 from streambench.config import Config
 from streambench.container.container import Container
 from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream
+from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.system.log import open_log
 from streambench.task import MessageCollector, StreamTask, TaskContext, TaskCoordinator
 from streambench.testing import ManualClock

@@ -15,16 +15,17 @@ from subprocess import TimeoutExpired
 import pytest
 
 from streambench.checkpoint.api import Checkpoint
-from streambench.checkpoint.factory import checkpoint_manager
 from streambench.checkpoint.journal import JournalCheckpointManager
-from streambench.checkpoint.pending_writes import PendingWrites, PendingWritesApplier
+from streambench.checkpoint.pending_writes import PendingWrites
 from streambench.config import Config
 from streambench.errors import CheckpointError, ConfigError, ReplacedError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStreamPartition
+from streambench.planning.checkpoint_managers import checkpoint_manager
+from streambench.rows import Rows
 from streambench.system.api import SystemProducer
 from streambench.system.log import open_log
-from streambench.system.rows import Rows
+from streambench.system.producers_applier import ProducersApplier
 from streambench.system.systems import Systems
 from tests.job.project import Project
 
@@ -54,7 +55,7 @@ class Holder:
         self.waiting: list[PendingWrites] = []
         self._producer = Systems(config).producer("log", MetricsRegistry())
         self.applier = (
-            PendingWritesApplier(self._producer_of) if apply else _Sleeping(self._producer_of, self.waiting)
+            ProducersApplier(self._producer_of) if apply else _Sleeping(self._producer_of, self.waiting)
         )
         self.manager.claim(generation, container, now_ms=0)
 
@@ -65,13 +66,13 @@ class Holder:
     def wake(self) -> None:
         """Apply at last what was committed."""
         for effects in self.waiting:
-            PendingWritesApplier(self._producer_of).apply(effects)
+            ProducersApplier(self._producer_of).apply(effects)
 
     def _producer_of(self, system: str) -> SystemProducer:
         return self._producer
 
 
-class _Sleeping(PendingWritesApplier):
+class _Sleeping(ProducersApplier):
     def __init__(self, producer_of: object, waiting: list[PendingWrites]) -> None:
         super().__init__(producer_of)  # type: ignore[arg-type]
         self._waiting = waiting

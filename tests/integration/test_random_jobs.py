@@ -19,11 +19,11 @@ from msgspec import Struct
 from typer.testing import CliRunner
 
 import streambench as sb
-from streambench.checkpoint.factory import checkpoint_manager
 from streambench.cli.app import app
 from streambench.clock import SystemClock
 from streambench.errors import ConfigError, StoreError
 from streambench.planning.changelog_partitions import open_generation
+from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.planning.model import PlannedContainer
 from streambench.planning.plan import plan
 from streambench.system.log import open_log

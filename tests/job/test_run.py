@@ -17,7 +17,6 @@ import psutil
 import pytest
 
 import streambench as sb
-from streambench.checkpoint.factory import checkpoint_manager
 from streambench.checkpoint.journal import JournalCheckpointManager
 from streambench.checkpoint.record_log import Ledger
 from streambench.chooser import RoundRobinChooser
@@ -30,6 +29,7 @@ from streambench.job.pickling import shipped
 from streambench.job.restarts import Restart
 from streambench.job.result import ContainerRun
 from streambench.job.runner import ContainerRunner
+from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.planning.model import JobModel
 from streambench.system.systems import Systems
 from tests.container.stateful import Job, Keep

@@ -10,11 +10,11 @@ import psutil
 import pytest
 
 import streambench as sb
-from streambench.checkpoint.factory import checkpoint_manager
 from streambench.container.container import Container
 from streambench.errors import StreambenchError
 from streambench.job.runner import ContainerRunner
 from streambench.job.watchdog import stuck_at
+from streambench.planning.checkpoint_managers import checkpoint_manager
 from tests.job.project import Project
 
 SAYS = (

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from streambench import Config, OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
-from streambench.checkpoint.factory import checkpoint_manager
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import PartitionMetadata
+from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.planning.plan import job_name
 from streambench.system.systems import Systems
 

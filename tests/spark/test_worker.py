@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 
 from streambench import OutgoingMessageEnvelope, StreamTask, SystemStream
-from streambench.checkpoint.factory import checkpoint_manager
 from streambench.errors import ReplacedError
 from streambench.model import SystemStreamPartition
+from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.spark import running, worker
 from streambench.spark.plan import DeployPlan, make_plan, open_generation
 from streambench.spark.running import DeploymentLock

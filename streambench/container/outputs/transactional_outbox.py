@@ -6,16 +6,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from streambench.checkpoint.api import Checkpoint, CheckpointManager
-from streambench.checkpoint.pending_writes import PendingWritesApplier
 from streambench.config import Config
 from streambench.container.outputs.outbox import BaseOutbox, StoreChanges, TaskCommit
 from streambench.errors import MessageTooLargeError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
-from streambench.store.definitions import store_definitions
+from streambench.planning.store_definitions import store_definitions
+from streambench.rows import Rows
 from streambench.system.api import SendColumns, Sender, SystemProducer
 from streambench.system.capabilities import Transactional
-from streambench.system.rows import Rows
+from streambench.system.producers_applier import ProducersApplier
 from streambench.system.systems import Systems
 
 _GUARANTEE = "task.processing.guarantee"
@@ -80,7 +80,7 @@ class TransactionalOutbox(BaseOutbox):
         self._limit = self._config.integer(_LIMIT) * _MB
         if self._limit <= 0:
             raise self._config.error(_LIMIT, "leaves no room for any output: give 1 or more")
-        self._applier = PendingWritesApplier(self._producer, config.command("checkpoints --rewind oldest"))
+        self._applier = ProducersApplier(self._producer, config.command("checkpoints --rewind oldest"))
         self._holding: list[Transactional] = []
         self._pending = 0
         self._is_awaited = False

@@ -9,16 +9,16 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StringType, StructField, StructType
 
-from streambench.checkpoint.factory import checkpoint_manager
 from streambench.chunk import Chunk
 from streambench.config import Config
 from streambench.errors import ConfigError
 from streambench.model import SystemStream, SystemStreamPartition
+from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.planning.plan import job_name
+from streambench.planning.store_definitions import StoreDefinition, store_definitions
 from streambench.spark.source.layout import Layout, StreamFormat, column_type
 from streambench.spark.source.options import StreamOptions
 from streambench.spark.source.ranges import OffsetRange, check_readable, not_empty, read_range
-from streambench.store.definitions import StoreDefinition, store_definitions
 from streambench.suggestions import suggest_or_list
 from streambench.system.log.arrays import binary_column
 from streambench.system.systems import Systems

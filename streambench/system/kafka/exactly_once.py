@@ -13,11 +13,11 @@ from streambench.checkpoint.pending_writes import PendingWritesApplier
 from streambench.checkpoint.records import encode_checkpoint
 from streambench.errors import StreambenchError, StreamSystemError
 from streambench.model import SystemStreamPartition
+from streambench.rows import Rows
 from streambench.system.kafka.checkpoint_topic import Claimed, Committed, written
 from streambench.system.kafka.checkpoints import TRIM_EVERY, Claim, KafkaCheckpointManager, who
 from streambench.system.kafka.settings import Settings
 from streambench.system.kafka.transactions import TRIES, DoubtError, Transactions
-from streambench.system.rows import Rows
 
 log = logging.getLogger(__name__)
 

@@ -21,13 +21,13 @@ from streambench.errors import (
 )
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
+from streambench.rows import Rows
 from streambench.system.api import Sender, SystemProducer
 from streambench.system.kafka.admin import KafkaAdmin
 from streambench.system.kafka.clients import as_ours, in_place_of, let_go, new_producer, unreachable
 from streambench.system.kafka.settings import Settings
 from streambench.system.kafka.size_limit import SizeLimits
 from streambench.system.kafka.stall_detector import StallDetector
-from streambench.system.rows import Rows
 
 log = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from streambench.errors import MessageTooLargeError
 from streambench.model import SystemStreamPartition
+from streambench.rows import check_headers
 from streambench.system.kafka.admin import KafkaAdmin
 from streambench.system.kafka.settings import Settings
-from streambench.system.rows import check_headers
 
 _OVERHEAD = 100
 """More bytes than a batch of one message has beside key, value and headers."""

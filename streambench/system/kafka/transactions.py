@@ -19,12 +19,12 @@ from kafka import errors as kafka_errors
 
 from streambench.errors import MessageTooLargeError, StreamSystemError, UnknownStreamError
 from streambench.model import SystemStreamPartition
+from streambench.rows import Rows
 from streambench.system.kafka.admin import KafkaAdmin
 from streambench.system.kafka.clients import as_ours, let_go, new_producer, slow_logged
 from streambench.system.kafka.settings import Settings
 from streambench.system.kafka.size_limit import SizeLimits
 from streambench.system.kafka.stall_detector import StallDetector
-from streambench.system.rows import Rows
 
 _AGAIN_S = 0.1
 _FENCE_AT_ONCE = 8

@@ -20,12 +20,12 @@ from streambench.errors import (
 )
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
+from streambench.rows import Rows, check_headers
 from streambench.system.api import PartitionAppenders, SendColumns, Sender, SystemProducer, row_by_row
 from streambench.system.log.arrays import binary_column, int64_column
 from streambench.system.log.frame import SCHEMA
 from streambench.system.log.partition import Bytes, Partition, as_columns
 from streambench.system.log.streams import Log
-from streambench.system.rows import Rows, check_headers
 
 
 class _Identity(NamedTuple):

@@ -13,9 +13,9 @@ import pytest
 
 import streambench as sb
 from streambench.checkpoint.api import Checkpoint
-from streambench.checkpoint.factory import checkpoint_manager
 from streambench.container.outputs.direct_writer import writing
 from streambench.model import SystemStreamPartition
+from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.system.memory import memory_streams
 from streambench.system.systems import Systems
 

@@ -17,7 +17,6 @@ from kafka.admin import ConfigResource
 from typer.testing import CliRunner
 
 from streambench.checkpoint.api import Checkpoint, Generation
-from streambench.checkpoint.pending_writes import PendingWritesApplier
 from streambench.cli.app import app
 from streambench.errors import (
     CheckpointError,
@@ -28,18 +27,19 @@ from streambench.errors import (
 )
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStream, SystemStreamPartition
+from streambench.rows import Rows
 from streambench.system.kafka.checkpoints import KafkaCheckpointManager
 from streambench.system.kafka.clients import let_go, new_producer
 from streambench.system.kafka.exactly_once import TransactionalCheckpointManager
 from streambench.system.kafka.hanging import find_open
 from streambench.system.kafka.settings import Settings
-from streambench.system.rows import Rows
+from streambench.system.producers_applier import ProducersApplier
 from streambench.system.systems import Systems
 from streambench.testing.brokers.kafka import KafkaNodes
 from tests.system.kafka.cluster import all_of, config, new_stream, sent
 
 INPUT = SystemStreamPartition("k", "clicks", 0)
-APPLIER = PendingWritesApplier(lambda system: pytest.fail("a transaction needs nobody to apply it"))
+APPLIER = ProducersApplier(lambda system: pytest.fail("a transaction needs nobody to apply it"))
 
 
 class Job:

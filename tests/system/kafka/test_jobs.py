@@ -17,12 +17,12 @@ import pytest
 from typer.testing import CliRunner
 
 import streambench
-from streambench.checkpoint.factory import checkpoint_manager
 from streambench.cli.app import app
 from streambench.config import Config
 from streambench.errors import ConfigError, FencedError, StreamSystemError, UnknownStreamError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope
+from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.system.systems import Systems
 from streambench.testing.brokers.kafka import KafkaNodes
 from tests.system.kafka.cluster import all_of, new_stream, sent

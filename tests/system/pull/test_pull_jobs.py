@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from streambench.checkpoint.factory import checkpoint_manager
 from streambench.config import Config
 from streambench.container.container import Container
 from streambench.errors import ConfigError, OffsetError, StreambenchError
@@ -20,6 +19,7 @@ from streambench.model import (
     SystemStream,
     SystemStreamPartition,
 )
+from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.spark.plan import make_plan
 from streambench.system.log import open_log
 from streambench.system.pull import StreamMessage

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streambench.container.restore import Restore, restore_all
 from streambench.errors import StoreError
 from streambench.model import PartitionMetadata
 from streambench.store.memory import MemoryEngine
-from streambench.store.restore import Restore, restore_all
 from tests.store.fakes import CHANGELOG, Changelog
 
 Entry = tuple[bytes | None, bytes | None]

@@ -10,11 +10,12 @@ from streambench import imports as load
 from streambench.checkpoint.api import CheckpointManager
 from streambench.checkpoint.journal import JournalCheckpointManager
 from streambench.checkpoint.memory import memory_checkpoints
-from streambench.checkpoint.pending_writes import PendingWrites, apply_left
+from streambench.checkpoint.pending_writes import PendingWrites
 from streambench.config import Config
 from streambench.errors import ConfigError
 from streambench.suggestions import suggest
 from streambench.system.beside import add_beside
+from streambench.system.producers_applier import apply_left
 from streambench.system.systems import BUILTIN, GROUP, Systems, builtin_kind, keepers, log_systems
 
 log = logging.getLogger(__name__)

@@ -10,9 +10,9 @@ import pytest
 from streambench.config import Config
 from streambench.errors import ConfigError
 from streambench.model import SystemStream
+from streambench.planning.store_definitions import store_definitions
 from streambench.serde.builtin import JsonSerde, LongSerde, StringSerde
 from streambench.store.cache import CachedEngine
-from streambench.store.definitions import store_definitions
 from streambench.store.expiry import ExpiringEngine
 from streambench.store.memory import MemoryEngine, MemoryEngineFactory
 from streambench.store.rocksdb import RocksDbEngine

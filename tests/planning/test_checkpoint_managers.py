@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from streambench.checkpoint.api import CheckpointManager
-from streambench.checkpoint.factory import checkpoint_manager
 from streambench.checkpoint.memory import MemoryCheckpointManager
 from streambench.config import Config
 from streambench.errors import ConfigError
+from streambench.planning.checkpoint_managers import checkpoint_manager
 from tests.checkpoint.samples import at
 
 
