@@ -1,9 +1,10 @@
 """Checkpoints in a directory: a ledger of generations, and under each generation a ledger for each of its
 containers.
 
-    generations/<n>.json          a start of the job: the assignment, and the checkpoints of all tasks as they
-    were then (the base) g<n>/c<container>/<k>.json    what happened to one container since: ``open``
-    (a process claimed it), ``commit``, ``closed``
+    generations/<n>.json          a start of the job: the assignment, and the checkpoints of all tasks as
+                                  they were then (the base)
+    g<n>/c<container>/<k>.json    what happened to one container since: ``open`` (a process claimed it),
+                                  ``commit``, ``closed``
 
 Every record of a container holds the checkpoints of all its tasks, so that the last one suffices; those of
 the job are the base of its last generation with the last records of its containers laid over it. A generation

@@ -126,21 +126,21 @@ class Commits:
             task.keeps_start = False
 
     def acknowledge_by(
-        self, intake: Consumers, partitions: Iterable[PartitionBuffer], systems: Systems
+        self, consumers: Consumers, partitions: Iterable[PartitionBuffer], systems: Systems
     ) -> None:
-        """Acknowledge, after each commit from now on, what is safe to the consumers of ``intake`` that
+        """Acknowledge, after each commit from now on, what is safe to the consumers of ``consumers`` that
         wait."""
-        self._intake = intake
+        self._consumers = consumers
         self._awaited = [
             _Awaited(partition, systems)
             for partition in partitions
-            if intake.awaits_acknowledgement(partition.ssp.system)
+            if consumers.awaits_acknowledgement(partition.ssp.system)
         ]
 
     def _acknowledge(self) -> None:
         safe = {each.ssp: offset for each in self._awaited if (offset := each.news()) is not None}
         if safe:
-            self._intake.acknowledge(safe)
+            self._consumers.acknowledge(safe)
 
     def _is_of_another(self, checkpoint: Checkpoint, task: TaskInstance) -> bool:
         """True where a task's checkpoint is of partitions that are gone. The next start must know of those

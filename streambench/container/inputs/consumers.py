@@ -1,7 +1,7 @@
 """Step 1: the consumers of a container. The only source of non-determinism: messages, time, commands.
 
-That is: messages, the time, and commands from other threads. A replay is the same container with another
-intake, one that hands out what was recorded; nothing else in the container looks at the outside world.
+That is: messages, the time, and commands from other threads. A replay is the same container with other
+consumers, which hand out what was recorded; nothing else in the container looks at the outside world.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class Consumers:
     """Polls the consumers that may be polled by the event loop, and runs a reader thread for each of the
     others.
 
-    ``inbox`` holds what came from other threads, in order: Arrivals, ReaderFailures and Commands. The event
-    loop looks at it once per iteration; ``wake`` is set whenever something is added. ``polls``: how often
-    each system was polled. ``refresh_epoch``: the number of the last one that was asked.
+    ``inbox`` holds what came from other threads, in order: FetchedRecords, ReaderFailures and Commands. The
+    event loop looks at it once per iteration; ``wake`` is set whenever something is added. ``polls``: how
+    often each system was polled. ``refresh_epoch``: the number of the last one that was asked.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -198,7 +198,7 @@ class ReaderThread:
 
     def __init__(
         self,
-        intake: Consumers,
+        consumers: Consumers,
         system: str,
         consumer: SystemConsumer,
         poll: _Poll,
@@ -206,7 +206,7 @@ class ReaderThread:
         room: int,
     ) -> None:
         self.refreshed_epoch = 0
-        self._intake = intake
+        self._consumers = consumers
         self._system = system
         self._consumer = consumer
         self._poll = poll
@@ -256,7 +256,7 @@ class ReaderThread:
             if self._start_consumer():
                 self._read()
         except BaseException as error:
-            self._intake.arrive(ReaderFailure(error))
+            self._consumers.arrive(ReaderFailure(error))
         finally:
             self._stop_consumer()
 
@@ -281,9 +281,9 @@ class ReaderThread:
         reported = nothing, nothing
         ending = self._consumer if isinstance(self._consumer, Ending) else None
         while wanted := self._wanted():
-            question = self._intake.refresh_epoch
+            question = self._consumers.refresh_epoch
             chunks = self._poll(wanted, _READER_POLL_MS)
-            self._intake.polls[self._system] += 1
+            self._consumers.polls[self._system] += 1
             with self._changed:
                 for chunk in chunks:
                     self._room[chunk.ssp] -= len(chunk)
@@ -291,10 +291,10 @@ class ReaderThread:
             at_end = frozenset(filter(ending.at_end, at_head)) if ending else nothing
             if chunks or (at_head, at_end) != reported:
                 reported = at_head, at_end
-                self._intake.arrive(FetchedRecords(self._system, chunks, at_head, at_end))
+                self._consumers.arrive(FetchedRecords(self._system, chunks, at_head, at_end))
             if self.refreshed_epoch != question:
                 self.refreshed_epoch = question
-                self._intake.wake.set()
+                self._consumers.wake.set()
 
     def _wanted(self) -> dict[SystemStreamPartition, int]:
         """The partitions that have room; empty only when it is time to stop."""

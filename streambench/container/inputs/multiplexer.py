@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -24,9 +24,6 @@ from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStrea
 from streambench.serde.api import Serde
 from streambench.serde.streams import decoded
 
-if TYPE_CHECKING:
-    pass
-
 _REFILLS_PER_LOOK = 16
 
 
@@ -35,7 +32,7 @@ class Multiplexer:
 
     def __init__(
         self,
-        intake: Consumers,
+        consumers: Consumers,
         chooser: MessageChooser,
         partitions: Mapping[SystemStreamPartition, PartitionBuffer],
         *,
@@ -44,7 +41,7 @@ class Multiplexer:
         """``compare(system, a, b)`` compares two offsets of a system."""
         self.chooser = chooser
         self.partitions = dict(sorted(partitions.items()))
-        self._consumers = intake
+        self._consumers = consumers
         self._compare = compare
         self._starved: dict[PartitionBuffer, None] = {}
         self._refill_count = 0

@@ -1,4 +1,4 @@
-"""The buffer of one input partition, between its consumer and the chooser."""
+"""Step 2: the buffer of one input partition, between its consumer and the chooser."""
 
 from __future__ import annotations
 

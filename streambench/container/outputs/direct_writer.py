@@ -19,11 +19,11 @@ class Writer:
     """Sends messages to one stream. ``sent``: how many it has taken; ``durable``: how many of those are
     certain to stay."""
 
-    def __init__(self, producer: SystemProducer, source: str, outlets: StreamWriters) -> None:
+    def __init__(self, producer: SystemProducer, source: str, writers: StreamWriters) -> None:
         self.sent = self.durable = 0
         self._producer = producer
         self._source = source
-        self._outlets = outlets
+        self._stream_writers = writers
 
     def send(self, messages: Iterable[OutgoingMessageEnvelope], *, flush_every: int | None = None) -> None:
         """Send messages in order, and return when all of them are durable; with ``flush_every`` also whenever
@@ -33,7 +33,7 @@ class Writer:
         producer or ``messages`` raise. Those before it were sent then, and a ``flush`` may yet make them
         durable.
         """
-        send, source, sent = self._outlets.send, self._source, self.sent
+        send, source, sent = self._stream_writers.send, self._source, self.sent
         every = sys.maxsize if flush_every is None else flush_every
         due = self.durable + every
         try:
@@ -50,7 +50,7 @@ class Writer:
 
     def flush(self) -> None:
         """Return when all that was sent is durable; raise what the producer raises."""
-        self._outlets.maintain()
+        self._stream_writers.maintain()
         self._producer.flush(self._source)
         self.durable = self.sent
 

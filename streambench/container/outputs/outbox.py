@@ -200,8 +200,8 @@ class BaseOutbox:
         self._observation = observation or Observation()
         self._producers: dict[str, SystemProducer] = {}
         self._by_stream: dict[SystemStream | BatchTarget, StreamWriter] = {}
-        self._outlets = StreamWriters(self._outlet_of)
-        send, trace = self._outlets.send, self._observation.trace
+        self._stream_writers = StreamWriters(self._writer_of)
+        send, trace = self._stream_writers.send, self._observation.trace
         self.send = send if trace is None else traced_send(send, serdes, trace)
         self._partitions: dict[SystemStream, int] = {}
         self._ways: dict[SystemStream, _Way] = {}
@@ -239,24 +239,24 @@ class BaseOutbox:
 
     @property
     def failed_index(self) -> int:
-        return self._outlets.failed_index
+        return self._stream_writers.failed_index
 
     @property
     def can_defer(self) -> bool:
-        return self._outlets.can_defer
+        return self._stream_writers.can_defer
 
     def maintain(self) -> None:
-        self._unflushed += self._outlets.maintain()
+        self._unflushed += self._stream_writers.maintain()
 
     @property
     def unflushed(self) -> int:
-        return self._unflushed + self._outlets.pending()
+        return self._unflushed + self._stream_writers.pending()
 
     def check(self) -> None:
         self._checkpoints.check()
 
     def observe(self) -> None:
-        self._outlets.forget()
+        self._stream_writers.forget()
         for to in [each for each in self._by_stream if isinstance(each, SystemStream)]:
             del self._by_stream[to]
 
@@ -264,7 +264,7 @@ class BaseOutbox:
         self._refusal = ContainerStateError(
             "the container was abandoned in the middle of a message: nothing is sent or committed any more"
         )
-        self._outlets.refuse(self._refusal)
+        self._stream_writers.refuse(self._refusal)
 
     def _require_open(self) -> None:
         """Raise ContainerStateError after ``close_for_writes``. To be called when all that a checkpoint
@@ -331,16 +331,16 @@ class BaseOutbox:
             self._producers[system] = producer
         return self._producers[system]
 
-    def _outlet_of(self, task: str, envelope: Any) -> StreamWriter:
+    def _writer_of(self, task: str, envelope: Any) -> StreamWriter:
         try:
             return self._by_stream[envelope.system_stream]
         except (KeyError, TypeError, AttributeError):
-            return self._outlet(task, envelope)
+            return self._found_writer(task, envelope)
 
-    def _outlet(self, task: str, envelope: Any) -> StreamWriter:
+    def _found_writer(self, task: str, envelope: Any) -> StreamWriter:
         """The writer of the stream of a first message."""
         if isinstance(envelope, OutgoingBatch):
-            return self._outlet_of_columns(task, envelope)
+            return self._writer_of_columns(task, envelope)
         stream = _checked(task, envelope)
         if stream in self._changelogs:
             raise ConfigError(
@@ -375,16 +375,16 @@ class BaseOutbox:
         self._ways[stream] = way
         return way
 
-    def _outlet_of_columns(self, task: str, batch: OutgoingBatch) -> StreamWriter:
+    def _writer_of_columns(self, task: str, batch: OutgoingBatch) -> StreamWriter:
         stream = batch.stream
         if stream == self._dead_letters.stream:
             raise self._dead_letters.no_output(task)
-        self._outlet_of(task, OutgoingMessageEnvelope(stream, None))  # finds its partitions
+        self._writer_of(task, OutgoingMessageEnvelope(stream, None))  # finds its partitions
         send = self._observed_columns(stream)
         serdes = self._serdes.for_stream(stream)
 
         def single(source: str, envelope: Any) -> None:
-            self._outlet_of(source, envelope).put(source, envelope)
+            self._writer_of(source, envelope).put(source, envelope)
 
         put = columnar_writer(stream, send, single, self._partitions[stream], *serdes, self._unserialisable)
 
@@ -458,7 +458,7 @@ class AtLeastOnceOutbox(BaseOutbox):
     whole = False
 
     def flush(self) -> bool:
-        self._unflushed += self._outlets.maintain(anyway=False)
+        self._unflushed += self._stream_writers.maintain(anyway=False)
         if self._unflushed:
             for producer in self._producers.values():
                 for source in self._sources:

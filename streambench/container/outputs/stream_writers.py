@@ -44,7 +44,7 @@ class FastAppend(NamedTuple):
 
 class StreamWriter(NamedTuple):
     """The writer of one output stream: ``put`` takes any message; ``quick`` plain ones, None where there is
-    no quicker way. ``maintain``: see ``PartitionAppenders``."""
+    no quicker way. ``settle``: that of ``PartitionAppenders``."""
 
     put: Write
     quick: FastAppend | None = None
@@ -130,19 +130,19 @@ def rotation(partitions: int) -> Iterator[int]:
 
 
 class StreamWriters:
-    """The outlets of all streams that a container sends to. ``outlet_of`` finds that for a message of a
+    """The writers of all streams that a container sends to. ``writer_of`` finds that for a message of a
     source, or raises.
 
     ``send`` takes messages in order; ``failed_index`` is its place in the list when it raised last.
     ``can_defer``: whether all streams seen so far are such that messages are only kept at first, so that it
     is all the same when they are sent. ``maintain`` does what is due from time to time
     (``PartitionAppenders.settle``; not ``anyway``: if there were messages since), and returns how many
-    messages there were since it was called last. After ``close_for_writes(error)``, which may be called on
+    messages there were since it was called last. After ``refuse(error)``, which may be called on
     another thread, ``send`` raises ``error``. ``forget()`` has it look up the writers again.
     ``pending()``: the messages since ``maintain`` was called last.
     """
 
-    def __init__(self, outlet_of: Callable[[str, Any], StreamWriter]) -> None:
+    def __init__(self, writer_of: Callable[[str, Any], StreamWriter]) -> None:
         put: Write = _nowhere
         appends, longest, known, turns, only_one = _NOT_QUICK
         extends = appends.partitions
@@ -153,7 +153,7 @@ class StreamWriters:
         self.can_defer = False
         self.failed_index = 0
 
-        # One function for all of it, which has the outlet of the message before at hand: most jobs send plain
+        # One function for all of it, which has the writer of the message before at hand: most jobs send plain
         # messages to one stream most of the time, and a call for each part of the work takes longer than the
         # work. Messages are copied for the reason given in ``put``; what came in as it is has the right size.
         def send(outgoing: Collected) -> None:
@@ -166,7 +166,7 @@ class StreamWriters:
                     except AttributeError:
                         to = None
                     if to is not stream:
-                        put, quick, settle = outlet_of(source, envelope)
+                        put, quick, settle = writer_of(source, envelope)
                         stream = to
                         appends, longest, known, turns, only_one = quick or _NOT_QUICK
                         extends = appends.partitions
@@ -219,12 +219,12 @@ class StreamWriters:
             return count
 
         def close_for_writes(error: Exception) -> None:
-            nonlocal outlet_of, stream
+            nonlocal writer_of, stream
 
             def refusing(source: str, envelope: Any) -> StreamWriter:
                 raise error
 
-            outlet_of, stream = refusing, _nowhere
+            writer_of, stream = refusing, _nowhere
 
         def pending() -> int:
             return sent + unsettled
@@ -265,7 +265,7 @@ def hashed_bytes(key: Any) -> bytes:
 
 
 def _nowhere(source: str, envelope: Any) -> None:
-    raise AssertionError(f"there is no outlet for {envelope} of {source}")
+    raise AssertionError(f"there is no writer for {envelope} of {source}")
 
 
 _NO_APPENDS = PartitionAppenders((), -1, nothing_to_settle)

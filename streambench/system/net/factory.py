@@ -31,9 +31,11 @@ class TcpSystemFactory(SystemFactory):
     ``timestamp`` (milliseconds) and ``headers`` (a map of str to bin); with the other two there is the
     message alone. The receiver says nothing but lines of text::
 
-        17                      so many messages of this connection, from its first one on, are safe (with
-        acknowledge=true) error: message 18: ...  what was sent cannot be taken; nothing behind it is read,
-        and the connection is closed busy: ...               the connection is closed; come again
+        17                      so many messages of this connection, from the first on, are safe
+                                (with acknowledge=true)
+        error: message 18: ...  what was sent cannot be taken; nothing behind it is read, and the
+                                connection is closed
+        busy: ...               the connection is closed; come again
 
     Safe: the job has processed them all and has committed, or they are in a landed stream. A sender that
     keeps what is not acknowledged, and sends it again over a new connection, loses nothing, and what it sends
