@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from streambench.checkpoint.pending_writes import PendingWrites, PendingWritesApplier
+from streambench.checkpoint.pending_writes import PendingWrites
 from streambench.cli.app import app
 from streambench.config import Config
 from streambench.container.container import Container
 from streambench.errors import StreambenchError
 from streambench.model import SystemStream
 from streambench.planning.pending_commits import pending_for
+from streambench.system.producers_applier import ProducersApplier
 
 TASK = """
 import streambench as sb
@@ -51,11 +52,11 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     container.commit()
     container.run(1)
 
-    def dies(self: PendingWritesApplier, effects: PendingWrites) -> None:
+    def dies(self: ProducersApplier, effects: PendingWrites) -> None:
         raise StreambenchError("the process ends here")
 
     with monkeypatch.context() as patch:
-        patch.setattr(PendingWritesApplier, "apply", dies)
+        patch.setattr(ProducersApplier, "apply", dies)
         with pytest.raises(StreambenchError, match="ends here"):
             container.commit()
     return path

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import streambench as sb
-from streambench.checkpoint import pending_writes as effects
 from streambench.container.task_stores import RestoreProgress, TaskStores
 from streambench.errors import ConfigError, FencedError, MessageTooLargeError, StoreError
 from streambench.planning.checkpoint_managers import checkpoint_manager
+from streambench.system import producers_applier
 from streambench.testing import ManualClock, run_job
 from tests.container.stateful import Job, Keep, held, restored, with_systems
 
@@ -456,7 +456,7 @@ def test_a_value_that_just_fits_with_its_key_is_taken_exactly_once(engine: str, 
 def test_changes_that_are_too_many_for_one_commit_are_told_with_task_store_and_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(effects, "_LARGEST", 400)
+    monkeypatch.setattr(producers_applier, "_LARGEST", 400)
     job = Job(tmp_path, {"task.processing.guarantee": "exactly-once"})
     with pytest.raises(
         MessageTooLargeError,

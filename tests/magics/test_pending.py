@@ -6,8 +6,8 @@ from contextlib import suppress
 from pathlib import Path
 from unittest import mock
 
-from streambench.checkpoint.pending_writes import PendingWritesApplier
 from streambench.errors import StreambenchError
+from streambench.system.producers_applier import ProducersApplier
 from tests.magics.conftest import Shell
 
 
@@ -28,7 +28,7 @@ def test_a_notebook_is_told_what_is_committed_and_not_visible_yet(ip: Shell, tmp
     ip.run("%stream step")
     with (
         mock.patch.object(
-            PendingWritesApplier, "apply", side_effect=StreambenchError("the process ends here")
+            ProducersApplier, "apply", side_effect=StreambenchError("the process ends here")
         ),
         suppress(StreambenchError),
     ):
