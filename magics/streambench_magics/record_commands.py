@@ -79,8 +79,8 @@ class RecordCommands(JobCommands):
         code = recording.header.task
         wanted = args.task or self._task_of(code.name)
         if args.to_test is not None:
-            if not code.source and wanted is not None and ".py:" not in wanted:
-                # It was recorded in another process, which does not know the cell.
+            if not code.file and wanted is not None and ".py:" not in wanted:
+                # A task of a cell stands in the test as the notebook has it now.
                 recording.header = replace(recording.header, task=code_of(self.bench.task(wanted)))
             print(f"written: {recording.to_test(args.to_test)}")
             return
