@@ -364,7 +364,9 @@ class Cursor:
             if following is not None or (torn.garbage and not self._zeros(torn.position)):
                 raise self._corrupt(torn.position, torn.reason)
         committed = recovery_point(self._place.directory).upcoming
-        if committed > self._reached != _UNKNOWN and not self._has_grown():
+        if committed > self._reached != _UNKNOWN:
+            if self._has_grown():
+                return  # and is known as it is now: nothing else would have it looked at again
             raise self._corrupt(
                 torn.position, f"{torn.reason}, and what is there up to offset {committed - 1} was committed"
             )

@@ -25,7 +25,9 @@ from streambench.errors import (
     UnknownStreamError,
 )
 from streambench.system.log import Log, open_log
+from streambench.system.log import cursor as cursors
 from streambench.system.log.appender import Appender
+from streambench.system.log.notes import RecoveryPoint, recovery_point
 from streambench.system.log.segment import segments
 from tests.surroundings import SOAK
 from tests.system.log.partitions import Row, all_rows, files_of, open_partition, rows, some_bytes, values_of
@@ -126,6 +128,26 @@ def _append_many(directory: Path, writer: int, batches: int, start: Barrier) -> 
     for number in range(batches):
         partition.append([b"%d" % writer] * 2, [b"%d" % (2 * number), b"%d" % (2 * number + 1)])
     partition.flush()
+
+
+def test_a_batch_that_is_completed_while_its_end_is_looked_for_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = open_partition(tmp_path)
+    partition.append([b"k"], [b"first"])
+    partition.append([b"k"], [b"second"])
+    partition.flush()
+    cursor = partition.cursor(0)
+    path = segments(tmp_path / "clicks" / "0")[0].path
+    whole = path.read_bytes()
+    os.truncate(path, len(whole) - 10)
+
+    def finish(directory: Path) -> RecoveryPoint:
+        path.write_bytes(whole)
+        return recovery_point(directory)
+
+    monkeypatch.setattr(cursors, "recovery_point", finish)
+    assert [row[3] for row in rows(cursor.read(10))] == [b"first", b"second"]
 
 
 def test_of_what_several_processes_append_nothing_is_lost_doubled_or_out_of_order(tmp_path: Path) -> None:
