@@ -103,5 +103,6 @@ def test_cycles_of_jobs_leave_nothing_behind(kernel: Shell) -> None:
         cycle(kernel, fails=number % 4 == 3 or number == SETTLED - 1)
     cycle(kernel, fails=True)  # as the one before the first count
     more = held() - before
-    # One cycle in four fails. A file or two may be open for what else runs in this process.
-    assert {kind: count for kind, count in more.items() if count >= CYCLES // 4} == {}
+    # A file may be open for other work of this process; one cycle in four fails.
+    assert more.pop("open files", 0) < CYCLES // 4
+    assert more == Counter()
