@@ -84,8 +84,8 @@ def _installed(console: Console) -> Iterator[tuple[str, Any]]:
 
 
 def _module(part: str) -> Any:
-    """Imported when it is asked for: what one part needs and is not installed concerns nobody who wants
-    another."""
+    """Imported when it is asked for: where what one part needs is not installed, the others are measured
+    all the same."""
     try:
         return importlib.import_module(f".{_MODULES.get(part, part)}", __package__)
     except ModuleNotFoundError as error:

@@ -28,8 +28,8 @@ SERDE = b"streambench.serde"
 bytes of the column."""
 
 LeaveOut = Callable[[IncomingMessageEnvelope, SerdeError], None]
-"""What becomes of a message, given as it was read, that cannot be decoded: it raises the error, or returns
-and the message is left out."""
+"""Takes a message, as it was read, that cannot be decoded: it raises the error, or returns and the message
+is left out."""
 
 
 class MessageBatch:

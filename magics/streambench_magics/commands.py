@@ -22,7 +22,7 @@ _NAMES = ", ".join(NAMES)
 _UNTIL = re.compile(r"(?:^|(?<=\s))--until(?:=|\s+|$)")
 _OPTION = re.compile(r"\s(--[a-z]+)(?:\s+([^\s-]\S*))?(?=\s|$)")
 REPLAYED = 500
-"""How many messages are replayed before a swap."""
+"""The number of messages that are replayed before a swap."""
 
 
 class Parser(argparse.ArgumentParser):

@@ -36,11 +36,11 @@ systems.log.samza.key.serde=string
 systems.log.samza.msg.serde=json
 systems.log.samza.offset.default=oldest
 """
-"""What a job has that names no configuration: a log system in the folder of the notebook, with JSON messages,
+"""The configuration of a job that names none: a log system in the folder of the notebook, with JSON messages,
 read from the oldest on."""
 
 CHOICES = 160
-"""How many of the last choices are remembered, to be shown."""
+"""The number of the last choices that are remembered, to be shown."""
 
 _SILENT_S = 2.0
 _AT_LEAST_S = 0.05

@@ -41,13 +41,13 @@ _WITH_VALUE = frozenset(
 
 _FRAME_S = 0.25
 _IDLE_S = 1.0
-"""How often a job is looked at that stands still: others may write to its inputs."""
+"""Seconds between two looks at a job that stands still: others may write to its inputs."""
 _SOONEST_S = 0.1
 _LARGE = 200_000
 """Frames of more characters than this are drawn as rarely as those of a job that stands still."""
 _JOIN_S = 5.0
 _TABLE_S = 5.0
-"""How often the table is drawn again while a job runs."""
+"""Seconds between two drawings of the table while a job runs."""
 
 
 _MOVES: Mapping[str, Callable[[Job, str], object]] = {

@@ -63,7 +63,7 @@ class Replica:
         self.block = block
         self.factory = block.factory if factory is None else factory
         self.changes = 0
-        """How often its code was exchanged."""
+        """The number of times that its code was exchanged."""
         self.tasks: list[TaskInstance] = []
         self.traced: list[Any] = []
         self._container = history.container

@@ -34,7 +34,7 @@ _ENDINGS: Mapping[Kind, Sequence[str]] = {
     "timer": _SUMMARY,
     "histogram": _SUMMARY,
 }
-"""What the names of a metric's samples end with."""
+"""The endings of the names of a metric's samples."""
 
 
 class PrometheusReporter(MetricsReporter):

@@ -14,7 +14,7 @@ from streambench.errors import ChooserError, MessageTooLargeError, SerdeError, T
 from streambench.fsync import fsync_directory
 
 KEPT = 10
-"""How many captures stay in a directory: the newest."""
+"""The number of captures that stay in a directory: the newest."""
 
 SUFFIX = ".capture"
 _NUMBER = re.compile(r"(\d+)(-.*)?" + re.escape(SUFFIX))

@@ -14,7 +14,7 @@ from streambench.serde.plain import plain
 from streambench.user_code import is_ours
 
 LETTER = "dead-letter."
-"""What the headers begin with that make a message a dead letter."""
+"""The begin of the headers that make a message a dead letter."""
 REASON = f"{LETTER}reason"
 """The header of a dead letter that says why it is one."""
 _TRACEBACK = f"{LETTER}traceback"

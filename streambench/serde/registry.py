@@ -34,7 +34,7 @@ _SETTINGS = {
     "msgpack": ["type"],
     "avro": ["schema", "reader.schema", "confluent.schema.id"],
 }
-"""What may be set for the builtin serdes below ``serializers.registry.<n>.``; a foreign serde
+"""The settings of the builtin serdes below ``serializers.registry.<n>.``; a foreign serde
 knows its own."""
 
 

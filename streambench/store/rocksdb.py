@@ -35,7 +35,7 @@ _OPEN_FILES = 256
 _PATIENCE_S = 30.0
 _LOOK_EVERY_S = 0.05
 _OURS = "current process"
-#: What is no fault of the files, which must not be thrown away for it.
+#: Errors that are no fault of the files, which must not be thrown away for them.
 _OF_THE_MACHINE = tuple(
     map(
         os.strerror,

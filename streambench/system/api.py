@@ -53,12 +53,12 @@ class SystemConsumer(ABC):
     """
 
     at_once: ClassVar[int] = 1000
-    """How many messages of a partition the event loop asks for at most, where it polls the consumer and tasks
+    """The most messages of a partition that the event loop asks for, where it polls the consumer and tasks
     take them one by one: enough to be worth a poll, and few enough not to be forgotten by the processor's
     cache before they are processed."""
 
     acknowledge_within_ms: int | None = None
-    """How long those who sent a message may be left without an acknowledgement, where they wait for it: the
+    """The time that senders of a message may be left without an acknowledgement, where they wait for it: the
     container then commits at least that often, unless ``task.commit.ms`` is 0 or less. Set before ``start``;
     None: they can wait."""
 
@@ -242,19 +242,19 @@ class SystemAdmin(ABC):
     """Answers questions about the streams of one system, and creates them."""
 
     replayable: bool = True
-    """Whether what was read can be read again, from an offset. Where not (a socket, a queue), the metadata of
-    every partition is ``PartitionMetadata(None, None, "0")``; a consumer counts what it delivers of a
+    """True where what was read can be read again, from an offset. Where not (a socket, a queue), the metadata
+    of every partition is ``PartitionMetadata(None, None, "0")``; a consumer counts what it delivers of a
     partition from "0"; a container begins there whatever a checkpoint says, and relies on
     ``Acknowledging.acknowledge`` alone: a message that is not acknowledged comes again. Such a
     stream cannot be rewound, and it is no input of an exactly-once job nor of a batch, unless it is landed in
     a log."""
 
     offset_default: str = "upcoming"
-    """Where a task begins in a stream of which it knows nothing, unless ``samza.offset.default`` says it."""
+    """The start of a task in a stream of which it knows nothing, unless ``samza.offset.default`` says it."""
 
     identity_grows: bool = False
-    """Whether ``identity`` depends on the position. It is then asked for with every commit, else once by each
-    container."""
+    """True where ``identity`` depends on the position. It is then asked for with every commit, else once by
+    each container."""
 
     @abstractmethod
     def metadata(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
@@ -339,7 +339,7 @@ class SystemFactory(ABC):
     ``streams.*``; an unknown one is reported with a suggestion. None: it checks them itself."""
 
     settings: ClassVar[tuple[Key, ...]] = ()
-    """What ``streambench keys`` lists of these keys."""
+    """The keys of these that ``streambench keys`` lists."""
 
     @abstractmethod
     def get_consumer(self, system: str, config: Config, metrics: MetricsRegistry) -> SystemConsumer:

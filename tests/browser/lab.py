@@ -114,7 +114,7 @@ class JupyterLab:
         return self._serve(nbformat.read(path, as_version=4), Path(path).name)
 
     def reopen(self, notebook: Notebook) -> Notebook:
-        """Closes a notebook, kernel included, and opens its file again, as somebody would who comes back the
+        """Closes a notebook, kernel included, and opens its file again, as a person does who comes back the
         next day. What was not saved is lost."""
         notebook.close()
         return self._open_served(self.notebooks / notebook.name)
@@ -125,7 +125,7 @@ class JupyterLab:
             notebook.close()
 
     def _serve(self, book: nbformat.NotebookNode, name: str) -> Notebook:
-        # Without a kernel's name JupyterLab asks for one, and nobody is there to answer. This one is the
+        # Without a kernel's name JupyterLab asks for one, and there is no one to answer. This one is the
         # server's own Python.
         book.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
         path = self._free_path(name)

@@ -1,4 +1,4 @@
-"""The tutorials in a real JupyterLab, as somebody works through them: every cell runs, and where pictures are
+"""The tutorials in a real JupyterLab, as a person works through them: every cell runs, and where pictures are
 promised there are some.
 
 ``STREAMBENCH_SCREENSHOTS=docs pytest tests/browser/test_tutorials.py`` leaves a picture of each there.

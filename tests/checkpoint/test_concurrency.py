@@ -31,7 +31,7 @@ def start(directory: Path, chance: random.Random, keep: int) -> list[Commit]:
 
     Each commit adds one to the offset of a task: a lost one, or one that two holders made at once, makes the
     sum wrong. What comes back are its commits: task, offset, generation, and whether they succeeded. The
-    others are those of which nobody knows, because so many starts went by during one commit that its
+    others are those that no process knows of, because so many starts went by during one commit that its
     generation was forgotten.
     """
     done: list[Commit] = []

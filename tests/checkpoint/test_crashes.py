@@ -1,5 +1,5 @@
-"""A process that uses the journal is killed between any two steps; whoever starts next reads what was before,
-or what comes after.
+"""A process that uses the journal is killed between any two steps; the process that starts next reads what
+was before, or what comes after.
 
 The ledger reaches the disk through the module ``os`` alone. Here it is given another one, whose n-th call
 that changes or makes durable anything kills the process: that call, and every one after it, raises, so that
@@ -32,7 +32,7 @@ class Killed(BaseException):
 
 
 class DyingOs:
-    """``os``, until its n-th call of one of the functions below: it does not happen, or happens and nobody is
+    """``os``, until its n-th call of one of the functions below: it does not happen, or happens and no one is
     told (``done``).
 
     A write that is cut short by the death leaves half of its data.

@@ -82,6 +82,6 @@ def test_the_message_and_the_line_of_a_busy_task_are_known(session: Session) -> 
 
 
 def test_a_long_key_and_a_long_line_say_how_much_is_left_out() -> None:
-    busy = Busy(14.2, None, None, None, "/work/tasks.py", 6, "x" * 500)
+    busy = Busy(14.2, None, None, None, "/jobs/tasks.py", 6, "x" * 500)
     assert str(busy).startswith("busy 14 s, tasks.py line 6: xxx")
     assert "… +4" in str(busy)

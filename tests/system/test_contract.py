@@ -117,7 +117,7 @@ class TestNumberedOffsets(_Pulled):
 
 
 class TestComparedOffsets(_Pulled):
-    """A plug-in whose offsets can be compared, though nobody knows which comes next."""
+    """A plug-in whose offsets can be compared, though it is unknown which comes next."""
 
     ordered = bounds = True
     survives = False

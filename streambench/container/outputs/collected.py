@@ -7,6 +7,7 @@ from typing import Any
 from streambench.model import IncomingMessageEnvelope
 
 Collected = list[tuple[str, Any, IncomingMessageEnvelope | None, bytes | None, bytes | None]]
-"""What was collected and is not sent yet: the task that did; an OutgoingMessageEnvelope, or the OutgoingBatch
-of ``send_batch``; the input that it was made from, None for none; and message and key once more if it is
-*plain*: bytes, with a key that is bytes or none and nothing else that its task could still change."""
+"""Output that was collected and is not sent yet: the task that did; an OutgoingMessageEnvelope, or the
+OutgoingBatch of ``send_batch``; the input that it was made from, None for none; and message and key once more
+if it is *plain*: bytes, with a key that is bytes or none and nothing else that its task could
+still change."""

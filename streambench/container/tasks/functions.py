@@ -28,7 +28,7 @@ CALLBACKS = {
     "end_of_stream": ("collector", "coordinator"),
     "close": (),
 }
-"""What the container calls of a task, and what it gives to it."""
+"""The functions of a task that the container calls, and the arguments that it gives them."""
 
 _CONTEXT = "context"
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

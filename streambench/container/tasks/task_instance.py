@@ -143,7 +143,7 @@ class TaskInstance:
         self.bind(task)
         self.subscriptions = tuple(TaskPartition(self, ssp) for ssp in model.partitions)
         self.open_inputs = len(self.subscriptions)
-        """How many of its partitions have not ended."""
+        """The number of its partitions that have not ended."""
 
     def bind(self, task: Any) -> None:
         """Take ``task``'s methods as the callbacks from now on."""

@@ -152,10 +152,10 @@ class Harness(ABC):
     """Abilities that a system is said to have, and how its tests get at it."""
 
     requires: ClassVar[tuple[str, ...]] = ()
-    """What all tests of a class need, beside what each of them is marked with."""
+    """The fixtures that all tests of a class need, beside what each of them is marked with."""
 
     replayable: ClassVar[bool] = True
-    """Whether what was read can be read again, from an offset (``SystemAdmin.replayable``). Where not, the
+    """True where what was read can be read again, from an offset (``SystemAdmin.replayable``). Where not, the
     tests of ``Deliveries`` take the place of those of reading again."""
     redelivers: ClassVar[bool] = False
     """Of a system that is not replayable: it keeps by itself what was not acknowledged, and gives it to the
