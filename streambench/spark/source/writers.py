@@ -108,11 +108,16 @@ class StreamWriting:
             with self._staged(done[0].write) as staged:
                 staged.commit(step, files)
 
-    def abort(self, messages: Messages, step: int) -> None:
+    def begin(self, write: str) -> None:
+        """Have a place for what tasks stage."""
+        if self._is_log:
+            with self._staged(write) as staged:
+                staged.begin()
+
+    def abort(self, write: str, step: int) -> None:
         """Remove what was staged for a step, unless its commit is decided."""
-        done = [each for each in messages if isinstance(each, Written)]
-        if self._is_log and done:
-            with self._staged(done[0].write) as staged:
+        if self._is_log:
+            with self._staged(write) as staged:
                 staged.discard(step)
 
     @property
@@ -157,15 +162,20 @@ class BatchWriter(DataSourceArrowWriter):
     def __init__(self, options: StreamOptions, schema: StructType, overwrite: bool) -> None:
         self._writing = StreamWriting(options, schema, overwrite=overwrite)
         self._write = options.write_id or f"{_ANONYMOUS}{uuid.uuid4().hex}"
+        if not options.write_id:
+            self._writing.begin(self._write)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         return self._writing.run(iterator, self._write, 0, _task().partitionId())
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._writing.commit(messages, 0)
+        if messages:
+            self._writing.commit(messages, 0)
+        else:
+            self._writing.abort(self._write, 0)  # a frame without partitions
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._writing.abort(messages, 0)
+        self._writing.abort(self._write, 0)
 
 
 class StreamingWriter(DataSourceStreamArrowWriter):
@@ -186,7 +196,9 @@ class StreamingWriter(DataSourceStreamArrowWriter):
         self._writing.commit(messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        self._writing.abort(messages, batchId)
+        # The name of the query is in what its tasks return alone.
+        for write in {each.write for each in messages if isinstance(each, Written)}:
+            self._writing.abort(write, batchId)
 
 
 def _count_or_create(systems: Systems, stream: SystemStream) -> int:

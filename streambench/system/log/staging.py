@@ -71,9 +71,16 @@ class StagedWrite:
         self._once = once
         self._directory = log.path / ".staging" / stream / quote(name, safe="")
 
+    def begin(self) -> None:
+        """Have a place for a write that is not ``once``. It lasts until the write is committed or discarded:
+        a process that is late finds none, and leaves nothing."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+
     def stage(self, step: int) -> StagingFiles:
         """The files of one attempt at a part of a step."""
         log = self._log
+        if self._once:
+            self.begin()
         return StagingFiles(
             self._directory,
             self._directory / str(step) / uuid.uuid4().hex,
@@ -113,7 +120,10 @@ class StagedWrite:
     def discard(self, step: int) -> None:
         """Remove what was staged for a step, unless it is decided that it will be appended."""
         if not self._record(step).exists() or self._is_done(step):
-            shutil.rmtree(self._directory / str(step), ignore_errors=True)
+            if self._once:
+                shutil.rmtree(self._directory / str(step), ignore_errors=True)
+            else:
+                self._end()
 
     def _is_done(self, step: int) -> bool:
         last = self.last()
@@ -144,7 +154,7 @@ class StagedWrite:
 
     def _finish(self, step: int) -> None:
         if not self._once:
-            shutil.rmtree(self._directory, ignore_errors=True)
+            self._end()
             return
         write_note(self._directory / _DONE, step)
         for path in list(self._directory.iterdir()):
@@ -153,6 +163,14 @@ class StagedWrite:
                     shutil.rmtree(path, ignore_errors=True)
                 else:
                     path.unlink(missing_ok=True)
+
+
+    def _end(self) -> None:
+        """Remove all of the write. It goes in one step: what is staged meanwhile finds no place."""
+        gone = self._directory.with_name(f"{uuid.uuid4().hex}.gone")
+        with contextlib.suppress(FileNotFoundError):
+            self._directory.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
 
 
 class StagingFiles:
@@ -168,12 +186,20 @@ class StagingFiles:
         self._messages: dict[int, int] = {}
 
     def write(self, partition: int, columns: pa.RecordBatch) -> None:
-        """Stage messages with the columns of ``STAGED``. Raises MessageTooLargeError."""
+        """Stage messages with the columns of ``STAGED``. Raises MessageTooLargeError, and StreamSystemError
+        where the write has no place here (any more)."""
         self._check_sizes(partition, columns)
         if partition not in self._open:
-            self._directory.mkdir(parents=True, exist_ok=True)
             path = self._directory / f"{partition}.arrow"
-            file = pa.OSFile(str(path), "wb")
+            try:
+                self._directory.parent.mkdir(exist_ok=True)
+                self._directory.mkdir(exist_ok=True)
+                file = pa.OSFile(str(path), "wb")
+            except FileNotFoundError as error:
+                raise StreamSystemError(
+                    f"{self._base} is not there: the write has ended without this process, or they do not "
+                    "share that directory"
+                ) from error
             self._open[partition] = path, file, pa.ipc.new_stream(file, STAGED)
         self._open[partition][2].write_batch(columns.cast(STAGED))
         self._messages[partition] = self._messages.get(partition, 0) + columns.num_rows

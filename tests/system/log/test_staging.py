@@ -135,8 +135,21 @@ def test_every_step_is_there_once_after_any_crashes(
 
 def test_a_write_without_a_name_leaves_nothing(log: Log) -> None:
     write = StagedWrite(log, "out", "unnamed", once=False)
+    write.begin()
     write.commit(0, stage(write, 0, range(4)))
     assert (read(log), staged_files(log)) == ([0, 2, 1, 3], [])
+
+
+def test_a_task_that_outlives_its_write_leaves_nothing(log: Log) -> None:
+    write = StagedWrite(log, "out", "unnamed", once=False)
+    write.begin()
+    late = write.stage(0)
+    stage(write, 0, range(4))
+    write.discard(0)
+    row = {"key": None, "message": b"4", "timestamp": None, "headers": None}
+    with pytest.raises(StreamSystemError, match="the write has ended without this process"):
+        late.write(0, pa.RecordBatch.from_pylist([row], schema=STAGED))
+    assert list((log.path / ".staging" / "out").iterdir()) == []
 
 
 def test_what_is_discarded_is_gone(log: Log) -> None:
