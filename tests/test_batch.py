@@ -180,7 +180,7 @@ def test_no_message_of_a_table_runs_into_the_next_or_counts_twice(messages: list
 
 
 @pytest.mark.parametrize("text", [b'{"a":NaN}', b'{"a":[1.5,-Infinity]}', b'{"a":1,"b": Inf}'])
-def test_what_pyarrow_takes_for_a_number_and_the_serde_does_not_is_no_message(text: bytes) -> None:
+def test_a_number_for_pyarrow_that_is_none_for_the_serde_is_no_message(text: bytes) -> None:
     for schema in (None, pa.schema([("a", pa.float64())])):
         with pytest.raises(SerdeError, match="cannot decode this message"):
             json_batch(b'{"a":1.5}', text).table(schema=schema)
@@ -303,7 +303,7 @@ def test_keys_and_messages_are_decoded_each_by_its_serde() -> None:
     assert batch.messages() == [[1]]
 
 
-def test_what_cannot_be_decoded_names_its_place_and_what_stands_before_it_is_given() -> None:
+def test_what_cannot_be_decoded_names_its_place_after_what_came_before() -> None:
     batch = json_batch(b"1", b"{", b"3")
     seen = []
     with pytest.raises(
@@ -316,7 +316,7 @@ def test_what_cannot_be_decoded_names_its_place_and_what_stands_before_it_is_giv
 
 
 @pytest.mark.parametrize("serde", [JsonSerde(), MsgspecSerde(msgspec.json)])
-def test_what_was_left_out_for_its_key_is_missing_however_it_is_read_from_then_on(serde: Serde) -> None:
+def test_what_was_left_out_for_its_key_is_missing_however_it_is_read(serde: Serde) -> None:
     left_out: list[str] = []
     pieces: list[Messages] = [lists([(None, b"\xff", b'{"a":1}', None), (None, b"k", b'{"a":2}', None)])]
     batch = MessageBatch(pieces, StringSerde(), serde, lambda raw, error: left_out.append(raw.offset))

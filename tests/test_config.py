@@ -181,7 +181,7 @@ def test_an_allowed_value_may_be_written_in_capitals() -> None:
     )
 
 
-def test_true_and_false_may_be_written_in_capitals_and_nothing_else_is_either() -> None:
+def test_true_and_false_may_be_in_capitals_and_nothing_else_is_either() -> None:
     assert Config({"x": "TRUE"}).boolean("x") is True
     with pytest.raises(ConfigError, match="x: 'yes' is neither true nor false"):
         Config({"x": "yes"}).boolean("x")
@@ -209,7 +209,7 @@ def test_values_can_be_set_and_removed_in_a_copy() -> None:
     assert config == {"job.name": "x", "job.id": "1"}
 
 
-def test_the_error_of_a_replaced_value_does_not_name_the_line_of_the_old_one() -> None:
+def test_the_error_of_a_replaced_value_does_not_name_the_old_line() -> None:
     config = Config.from_text("task.window.ms=5\ntask.commit.ms=never").with_values(
         {"task.window.ms": "soon"}
     )
@@ -318,7 +318,7 @@ def test_an_unknown_key_is_an_error_with_a_suggestion(key: str, meant: str) -> N
     assert caught.value.key == key
 
 
-def test_a_mistyped_beginning_of_a_systems_own_key_is_an_error_where_there_is_such_a_system() -> None:
+def test_a_mistyped_prefix_of_a_systems_own_key_is_an_error() -> None:
     log = {"systems.log.samza.factory": "log"}
     for name in ("path", "no.such.setting"):  # which ones there are, only the system itself knows
         meant = (

@@ -58,7 +58,7 @@ def test_conda_brings_what_pip_cannot(conda: dict[str, Any]) -> None:
     assert conda_packages(conda) == {"python": ">=3.11", "openjdk": "=17", "maven": "", "pip": ""}
 
 
-def test_pip_installs_this_checkout_and_every_version_stands_in_pyproject_alone(
+def test_pip_installs_this_checkout_and_versions_stand_in_pyproject_alone(
     project: dict[str, Any], conda: dict[str, Any]
 ) -> None:
     (line,) = pip_lines(conda)

@@ -31,6 +31,7 @@ MOST_BRANCHES = 20
 LONGEST_LINE = 110
 PRAGMA = re.compile(r"  # (type: ignore|noqa)\b.*")
 LONGEST_FILE = 600
+LONGEST_TEST_NAME = 70
 
 #: Inlined for speed, or closures that stand for an object: each call they avoid is paid with every message.
 HOT = {
@@ -83,6 +84,10 @@ def test_lines_are_not_too_long() -> None:
 
 def test_files_are_not_too_long() -> None:
     check("files", long_files)
+
+
+def test_names_of_tests_are_short_sentences() -> None:
+    check("test names", long_test_names)
 
 
 def test_what_is_hot_is_there() -> None:
@@ -155,6 +160,14 @@ def long_files() -> Iterator[str]:
             yield place(path, length, f"{length} lines")
 
 
+def long_test_names() -> Iterator[str]:
+    """A name is that of the function: what parameters add to it does not count."""
+    for path in EVERYTHING:
+        for function in functions_of(path) if path.name.startswith("test_") else ():
+            if function.name.startswith("test_") and len(function.name) > LONGEST_TEST_NAME:
+                yield place(path, function.lineno, f"{function.name}: {len(function.name)} characters")
+
+
 @cache
 def parsed(path: Path) -> ast.Module:
     return ast.parse(text_of(path), path)
@@ -197,6 +210,7 @@ RULES: dict[str, Callable[[], Iterator[str]]] = {
     "functions": large_functions,
     "lines": long_lines,
     "files": long_files,
+    "test names": long_test_names,
 }
 
 

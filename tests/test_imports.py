@@ -250,7 +250,7 @@ def test_a_missing_optional_dependency_is_reported_with_its_extra(
     assert caught.value.extra == "amqp"
 
 
-def test_a_missing_dependency_of_the_users_own_module_is_not_blamed_on_the_name(
+def test_a_missing_dependency_of_a_users_module_is_not_blamed_on_the_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "needs_something.py").write_text("import not_installed_at_all\n")

@@ -53,7 +53,7 @@ def test_a_widget_fed_by_a_thread_is_shown_and_ticks(lab: JupyterLab, tmp_path: 
     assert notebook.page_errors == []
 
 
-def test_what_a_page_throws_is_kept_and_what_jupyterlab_itself_throws_is_kept_apart(lab: JupyterLab) -> None:
+def test_a_page_error_is_kept_apart_from_errors_of_jupyterlab_itself(lab: JupyterLab) -> None:
     notebook = lab.new("1 + 1")
     throw = """([name, place]) => {
         const error = new Error(name);

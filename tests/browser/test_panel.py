@@ -145,7 +145,7 @@ def test_a_job_is_stepped_and_looked_at(lab: JupyterLab, tmp_path: Path) -> None
     assert notebook.page_errors == []
 
 
-def test_a_job_that_runs_ticks_until_it_is_paused_and_its_last_frame_is_true(lab: JupyterLab) -> None:
+def test_a_running_job_ticks_until_paused_and_its_last_frame_is_true(lab: JupyterLab) -> None:
     show, stop = 2, 4
     notebook = lab.new(
         "%load_ext streambench\nfrom streambench.model import SystemStream, OutgoingMessageEnvelope\n",
@@ -192,7 +192,7 @@ def test_a_job_that_runs_ticks_until_it_is_paused_and_its_last_frame_is_true(lab
     assert notebook.page_errors == []
 
 
-def test_a_page_that_is_loaded_again_has_a_panel_that_acts_and_gets_its_table_from_stop(
+def test_a_reloaded_page_has_an_acting_panel_and_gets_its_table_from_stop(
     lab: JupyterLab,
 ) -> None:
     """JupyterLab forgets with the page which output an update is for: the table then stands where it was
@@ -218,7 +218,7 @@ def test_a_page_that_is_loaded_again_has_a_panel_that_acts_and_gets_its_table_fr
     assert notebook.page_errors == []
 
 
-def test_a_panel_whose_kernel_ended_says_so_and_its_table_is_there_after_a_reload(
+def test_a_panel_without_its_kernel_says_so_and_shows_its_table_on_reload(
     lab: JupyterLab, tmp_path: Path
 ) -> None:
     show, kill = 2, 4

@@ -281,7 +281,7 @@ def test_a_process_that_dies_at_any_step_leaves_what_was_or_what_was_to_be(
 
 @pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("dying", [open_next, claim])
-def test_what_one_builds_on_what_a_dead_one_had_not_synced_outlives_the_power(
+def test_what_builds_on_unsynced_records_of_a_dead_process_is_made_durable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dying: Step, done: bool
 ) -> None:
     directory = tmp_path / "job-1"
@@ -308,7 +308,7 @@ def test_what_one_builds_on_what_a_dead_one_had_not_synced_outlives_the_power(
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
-def test_a_commit_that_was_reported_is_never_lost_when_the_next_start_dies_too(
+def test_a_reported_commit_is_not_lost_when_the_next_start_dies_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: bool
 ) -> None:
     """One start after the other dies, each a step later than the one before it, on what all the former ones

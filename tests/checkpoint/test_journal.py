@@ -110,7 +110,7 @@ def test_deleting_a_damaged_last_record_goes_back_to_the_commit_before(job: Job)
     assert job.manager().history() == {"a": [at(0), at(1), at(2)]}
 
 
-def test_where_a_record_is_deleted_under_a_running_holder_one_of_two_holders_is_fenced(job: Job) -> None:
+def test_of_two_holders_one_is_fenced_where_a_record_is_deleted_under_it(job: Job) -> None:
     holder, successor = job.started(), job.manager()
     holder.write({"a": at(0)})
     job.records()[-1].unlink()
@@ -121,7 +121,7 @@ def test_where_a_record_is_deleted_under_a_running_holder_one_of_two_holders_is_
     assert job.manager().read_last() == {"a": at(1)}
 
 
-def test_who_is_dead_holds_nothing_though_a_process_that_he_forked_lives_on(job: Job) -> None:
+def test_a_dead_process_holds_nothing_though_its_fork_lives_on(job: Job) -> None:
     forked, has_forked = os.pipe()
     ended, end = os.pipe()
     holder = os.fork()
@@ -224,7 +224,7 @@ def test_a_record_of_a_later_version_is_not_guessed_at(job: Job) -> None:
         job.manager().read_last()
 
 
-def test_a_generation_is_not_opened_over_what_is_left_of_one_that_was_deleted(job: Job) -> None:
+def test_a_generation_is_not_opened_over_the_remains_of_a_deleted_one(job: Job) -> None:
     job.started().write({"a": at(0)})
     job.started().write({"a": at(1)})
     (job.directory / "generations" / f"{2:020d}.json").unlink()
@@ -243,7 +243,7 @@ def test_a_job_whose_directory_was_deleted_under_it_is_told(job: Job) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
-def test_a_write_that_the_disk_refuses_leaves_the_last_checkpoint_and_needs_a_new_claim(
+def test_after_a_refused_write_the_last_checkpoint_stays_until_a_new_claim(
     job: Job, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     holder = job.started()
@@ -277,7 +277,7 @@ def test_a_file_system_without_hard_links_is_said_to_be_unfit(
         holder.write({"a": at(0)})
 
 
-def test_a_link_that_succeeded_although_it_was_reported_to_have_failed_counts(
+def test_a_link_that_succeeded_though_reported_as_failed_counts(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As over NFS, where the answer to a request may be lost and the request repeated."""
@@ -359,7 +359,7 @@ def test_a_start_that_slept_through_many_others_opens_the_one_after_them(
     assert last.number == 7
 
 
-def test_a_generation_that_somebody_late_left_behind_is_no_part_of_the_history(job: Job) -> None:
+def test_a_generation_left_behind_late_is_no_part_of_the_history(job: Job) -> None:
     job.keep = 2
     for offset in range(8):
         job.started("a").write({"a": at(offset)})
@@ -450,7 +450,7 @@ def test_a_record_is_read_whole_though_one_call_reads_only_a_part_of_it(
         assert (record.body(), record.payload()) == (b'{"a":1}', b"effects" * 10)
 
 
-def test_who_is_taken_over_from_has_been_there_since_its_last_commit_with_a_checkpoint(
+def test_a_replaced_holder_was_there_since_its_last_checkpointed_commit(
     job: Job, caplog: pytest.LogCaptureFixture
 ) -> None:
     holder = job.manager()

@@ -53,7 +53,7 @@ def test_places_are_added_and_never_lost(another: Another) -> None:
     assert last is not None and last.places == {"a": 0, "b": 1, "c": 2}
 
 
-def test_a_generation_knows_the_partitions_that_had_a_checkpoint_when_it_was_opened(another: Another) -> None:
+def test_a_generation_knows_the_partitions_checkpointed_before_its_opening(another: Another) -> None:
     started(another()).write({"a": Checkpoint({CLICKS: "1"})})
     first = another().last_generation()
     started(another()).write({"b": Checkpoint({}, {VIEWS: "0"})})
@@ -67,7 +67,7 @@ def test_a_generation_knows_the_partitions_that_had_a_checkpoint_when_it_was_ope
 
 
 @pytest.mark.parametrize("places", [{"a": 1}, {"c": 1}])
-def test_a_start_that_was_planned_without_knowing_of_the_last_one_is_refused(
+def test_a_start_planned_without_knowing_of_the_last_one_is_refused(
     another: Another, places: dict[str, int]
 ) -> None:
     manager = another()
@@ -127,7 +127,7 @@ def test_epochs_grow_with_each_claim(another: Another) -> None:
         holder.write({"a": at(1)})
 
 
-def test_a_holder_whose_container_was_claimed_anew_is_fenced_and_writes_nothing(another: Another) -> None:
+def test_a_holder_whose_container_is_claimed_again_is_fenced(another: Another) -> None:
     zombie, holder = started(another(), "a"), another()
     zombie.write({"a": at(1)})
     holder.claim(1, 0, now_ms=0)
@@ -149,7 +149,7 @@ def test_a_new_holder_keeps_the_tasks_that_it_does_not_write(another: Another) -
     assert another().read_last() == {"a": at(2), "b": at(1)}
 
 
-def test_a_new_generation_fences_all_containers_of_the_one_before_however_many_it_has_itself(
+def test_a_new_generation_fences_all_containers_of_the_one_before(
     another: Another,
 ) -> None:
     another().open_generation({0: ["a"], 1: ["b"], 2: ["c"]}, now_ms=0)
@@ -182,7 +182,7 @@ def test_checkpoints_are_carried_over_generations_with_other_assignments(another
     assert another().read_last() == {"a": at(1), "b": at(1), "c": at(2)}
 
 
-def test_history_is_oldest_first_across_generations_and_names_nothing_twice(another: Another) -> None:
+def test_history_is_oldest_first_across_generations_and_has_no_duplicates(another: Another) -> None:
     holder = started(another(), "a", "b")
     holder.write({"a": at(1), "b": at(1)})
     holder.write({"a": at(2)})
@@ -201,7 +201,7 @@ def test_history_keeps_the_last_commits_and_ends_where_the_job_goes_on(another: 
     assert another().read_last() == {"a": at(34)}
 
 
-def test_a_zombie_stays_fenced_after_the_records_that_fenced_it_were_pruned(another: Another) -> None:
+def test_a_zombie_stays_fenced_after_the_records_that_fenced_it_are_pruned(another: Another) -> None:
     zombie, holder = started(another(), "a"), another()
     zombie.write({"a": at(0)})
     holder.claim(1, 0, now_ms=0)
@@ -226,7 +226,7 @@ def test_a_zombie_stays_fenced_after_its_generation_was_forgotten(
     assert another().read_last() == {"a": at(0)}
 
 
-def test_rewind_replaces_the_checkpoints_that_are_given_and_stops_what_runs(another: Another) -> None:
+def test_rewind_replaces_the_given_checkpoints_and_stops_what_runs(another: Another) -> None:
     holder = started(another(), "a", "b")
     for offset in range(3):
         holder.write({"a": at(offset), "b": at(offset)})

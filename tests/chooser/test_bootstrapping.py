@@ -98,7 +98,7 @@ def test_equal_bootstrap_streams_do_not_wait_for_each_other() -> None:
     assert take_all(chooser) == ["b.0@1", "a.0@0"]
 
 
-def test_bootstrap_streams_go_in_the_order_of_their_priorities_one_without_any_first() -> None:
+def test_bootstrap_streams_go_by_priority_with_those_without_any_first() -> None:
     bootstrap = {A: {0: until(0)}, B: {0: until(0)}, C: {0: until(0)}}
     chooser = _gate(bootstrap, "a.0", "b.0", "c.0", priorities={A: 1, B: 2})
     put(chooser, "a.0@0", "b.0@0")
@@ -183,7 +183,7 @@ def test_an_offset_beyond_the_newest_counts_as_caught_up() -> None:
     assert take_all(chooser) == ["a.0@11", "b.0@0"]
 
 
-def test_a_newest_message_that_does_not_exist_any_more_does_not_hold_the_gate_once_all_is_read() -> None:
+def test_a_newest_message_that_is_gone_does_not_hold_the_gate_for_ever() -> None:
     chooser = _gate({A: {0: until(9)}}, "a.0", "b.0")
     put(chooser, "b.0@0", "a.0@7")
     assert take_all(chooser) == ["a.0@7"]
@@ -231,7 +231,7 @@ def test_offsets_that_cannot_be_compared_catch_up_at_exactly_the_newest() -> Non
     assert take_all(chooser) == ["a.0@z", "b.0@0"]
 
 
-def test_offsets_that_are_no_numbers_need_a_comparison_only_where_they_differ() -> None:
+def test_offsets_that_are_no_numbers_are_compared_only_where_they_differ() -> None:
     chooser = _gate({A: {0: PartitionMetadata("x", "z", None)}}, "a.0@x", "b.0")
     put(chooser, "b.0@0", "a.0@y")
     assert take_all(chooser) == ["a.0@y"]
@@ -278,7 +278,7 @@ def test_the_rule_names_the_stream_that_lagged_at_the_choice() -> None:
     assert rules == [lags, lags, lags, "round robin: nothing else was there"]
 
 
-def test_the_choice_that_opens_the_gate_tells_whom_the_gate_held_back_until_then() -> None:
+def test_the_choice_that_opens_the_gate_shows_what_it_held_until_then() -> None:
     chooser = _gate({A: {0: until(1)}}, "a.0", "b.0")
     put(chooser, "b.0@7", "a.0@0")
     first = chooser.explain(chooser.choose())

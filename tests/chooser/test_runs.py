@@ -96,7 +96,7 @@ def test_a_run_of_a_bootstrap_stream_ends_where_it_has_caught_up(newest: int, th
     assert take(chooser) == ("b.0@0" if reached else f"a.0@{there}")
 
 
-def test_once_the_gate_is_open_runs_are_as_long_as_the_wrapped_chooser_allows() -> None:
+def test_once_the_gate_is_open_runs_are_as_long_as_the_wrapped_ones() -> None:
     chooser = started(BootstrappingChooser(RoundRobinChooser(), {A: {0: until(0)}}), "a.0", "b.0")
     put(chooser, "a.0@0", "b.0@0")
     assert (take(chooser), take_batch(chooser, offsets(0, 4))) == ("a.0@0", 1)

@@ -61,7 +61,7 @@ def test_a_higher_priority_goes_first_whatever_arrived_first() -> None:
     assert take_all(chooser) == ["a.1@0", "a.0@0", "b.0@0", "c.0@0"]
 
 
-def test_a_stream_without_a_priority_comes_after_an_explicit_zero_and_below() -> None:
+def test_a_stream_without_a_priority_comes_after_an_explicit_zero() -> None:
     choosers: dict[int, MessageChooser] = {0: RoundRobinChooser(), -3: RoundRobinChooser()}
     chooser = started(
         TieredPriorityChooser({A: 0, B: -3}, choosers, RoundRobinChooser()), "a.0", "b.0", "c.0"
@@ -84,7 +84,7 @@ def test_a_priority_without_a_chooser_is_an_error() -> None:
         TieredPriorityChooser({A: 2}, {1: RoundRobinChooser()}, RoundRobinChooser())
 
 
-def test_a_stream_that_has_neither_priority_nor_default_is_an_error_when_it_registers() -> None:
+def test_a_stream_with_neither_priority_nor_default_is_an_error() -> None:
     chooser = TieredPriorityChooser({A: 1}, {1: RoundRobinChooser()})
     with pytest.raises(ConfigError, match=r"sys\.c has no priority") as caught:
         started(chooser, "a.0", "c.0")
@@ -130,7 +130,7 @@ def test_a_choice_is_explained_by_its_tier_and_what_waits_in_those_below() -> No
     ]
 
 
-def test_who_is_of_a_lower_tier_is_held_even_by_a_chooser_that_tells_nothing() -> None:
+def test_a_lower_tier_is_held_even_by_a_chooser_that_explains_nothing() -> None:
     chooser = started(TieredPriorityChooser({A: 1}, {1: RoundRobinChooser()}, Recorder()), "a.0", "b.0")
     put(chooser, "b.0@0", "a.0@0")
     explanation = chooser.explain(chooser.choose())

@@ -70,7 +70,7 @@ def test_creating_what_is_there_already_changes_nothing(project: Project) -> Non
     assert len(project.rows("peek", "log.numbers", "--limit", "9")) == 4
 
 
-def test_who_asks_for_no_number_of_partitions_is_content_with_those_there_are(project: Project) -> None:
+def test_without_a_number_of_partitions_the_existing_ones_are_enough(project: Project) -> None:
     project.fill(0, partitions=5)
     assert "log.numbers is there already, with 5 partitions" in project.ok(
         "streams", "create", "log.numbers", *C
@@ -133,7 +133,7 @@ def test_whose_checkpoints_a_deleted_stream_leaves_without_meaning_is_told(proje
     } == {None}
 
 
-def test_who_chooses_a_place_in_a_stream_that_was_made_anew_is_asked_nothing_more(project: Project) -> None:
+def test_choosing_a_place_in_a_recreated_stream_asks_nothing_more(project: Project) -> None:
     project.fill(10)
     project.ok("run", "job.properties", "--until", "caught-up")
     last = project.rows("checkpoints")[0]["commit"]
@@ -191,7 +191,7 @@ def test_a_text_may_be_json_that_has_the_key_in_it(project: Project) -> None:
     )
 
 
-def test_with_the_string_serde_lines_are_json_unless_they_are_said_to_be_texts(project: Project) -> None:
+def test_with_the_string_serde_lines_are_json_unless_declared_as_text(project: Project) -> None:
     project.configure({"systems.log.samza.msg.serde": "string"})
     project.fill(0, partitions=1)
     project.ok("send", "log.numbers", *C, stdin='"a b"\n')
@@ -461,7 +461,7 @@ def test_a_line_that_says_nothing_new_is_shown_once_a_minute_at_most(
     assert printed == [5, 65, 100, 160]
 
 
-def test_who_asks_for_a_number_of_messages_is_told_that_they_are_waited_for(project: Project) -> None:
+def test_asking_for_a_number_of_messages_shows_that_they_are_waited_for(project: Project) -> None:
     project.fill(2)
     done = project.run("run", "job.properties", "--messages", "2")
     assert "it stops after 2 messages, and waits for them" in done.stderr

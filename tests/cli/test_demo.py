@@ -111,7 +111,7 @@ def test_flights_of_ones_own_are_counted_without_the_cancelled_ones(project: Pro
         ("gone.jsonl", None, "gone.jsonl"),
     ],
 )
-def test_input_that_cannot_be_used_is_named_by_file_and_line_and_nothing_is_written(
+def test_unusable_input_is_named_by_file_and_line_and_nothing_is_written(
     project: Project, name: str, text: str | None, error: str
 ) -> None:
     if text is not None:

@@ -35,7 +35,7 @@ def table(project: Project, monkeypatch: pytest.MonkeyPatch, *containers: Deploy
     return lines
 
 
-def test_each_partition_has_its_own_number_of_messages_and_each_container_its_seconds_once(
+def test_each_partition_has_its_messages_and_each_container_its_time_once(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts = {IN[1]: 9, IN[0]: 3}  # of the one some offsets hold no message, as in a log that was compacted
@@ -54,7 +54,7 @@ def test_each_partition_has_its_own_number_of_messages_and_each_container_its_se
     ]
 
 
-def test_where_nobody_knows_of_which_partition_messages_are_their_number_stands_there_once(
+def test_messages_of_unknown_partitions_are_shown_as_one_number(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert table(project, monkeypatch, container(0, {IN[0]: 8, IN[1]: 9}, messages=12, seconds=3)) == [

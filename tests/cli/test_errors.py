@@ -97,7 +97,7 @@ def test_a_message_that_is_too_large_is_refused(project: Project) -> None:
     assert project.rows("peek", "log.numbers") == []
 
 
-def test_a_task_that_raises_is_shown_with_its_message_and_its_own_lines_only(project: Project) -> None:
+def test_a_task_that_raises_is_shown_with_its_message_and_its_own_lines(project: Project) -> None:
     project.fill(20)
     project.configure({"task.class": "task.py:Raises"})
     done = project.run(*RUN)
@@ -114,7 +114,7 @@ def test_a_task_that_raises_is_shown_with_its_message_and_its_own_lines_only(pro
     assert all(row["processed"] is None for row in project.rows("checkpoints"))
 
 
-def test_a_task_that_raises_in_a_process_of_its_own_is_shown_with_its_container(project: Project) -> None:
+def test_a_task_that_raises_in_its_own_process_is_shown_with_its_container(project: Project) -> None:
     project.fill(20)
     project.configure({"task.class": "task.py:Raises", "job.container.count": 2})
     done = project.run(*RUN)
@@ -210,7 +210,7 @@ def test_an_unknown_place_to_go_back_to_changes_nothing(project: Project) -> Non
     assert project.rows("checkpoints") == before
 
 
-def test_a_commit_that_nobody_made_is_told_with_the_last_one_and_nothing_is_moved(project: Project) -> None:
+def test_an_unknown_commit_is_shown_with_the_last_one_and_nothing_is_moved(project: Project) -> None:
     project.fill(6)
     project.ok(*RUN)
     last = project.rows("checkpoints", "--history")[-1]["commit"]
@@ -223,7 +223,7 @@ def test_a_commit_that_nobody_made_is_told_with_the_last_one_and_nothing_is_move
     project.ok("checkpoints", "--rewind", last, "--yes", *C)
 
 
-def test_going_back_to_what_is_no_input_or_unasked_for_is_refused_before_anything_is_said(
+def test_going_back_in_what_is_no_input_is_refused_before_anything_is_said(
     project: Project,
 ) -> None:
     project.fill(2)
@@ -294,7 +294,7 @@ def test_a_list_of_inputs_that_was_edited_badly_is_refused(project: Project, inp
 
 
 @pytest.mark.parametrize("key", ["systems.log.fsync", "systems.log.streams.numbers.cleanup.policy"])
-def test_a_setting_of_a_log_that_it_does_not_know_is_told_with_file_and_line(
+def test_an_unknown_setting_of_a_log_is_shown_with_file_and_line(
     project: Project, key: str
 ) -> None:
     project.configure({key: "x"})
@@ -318,7 +318,7 @@ def test_the_schema_that_a_serde_lacks_is_told_with_the_line_that_needs_it(
     assert error.endswith(f"; {needs} needs it")
 
 
-def test_a_partition_to_go_back_in_that_is_not_there_is_told_with_those_that_are(project: Project) -> None:
+def test_going_back_in_a_missing_partition_shows_the_existing_ones(project: Project) -> None:
     project.fill(4)
     project.ok(*RUN)
     error = project.fails("checkpoints", "--rewind", "log.numbers.9@3", "--yes", *C)

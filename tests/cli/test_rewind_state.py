@@ -67,7 +67,7 @@ def test_a_rewind_of_an_input_alone_says_that_the_stores_stay_as_they_are(projec
     assert "stores" not in said("oldest")[1]
 
 
-def test_a_rewind_goes_where_a_changelog_that_is_gone_is_not_needed_and_nowhere_else(
+def test_a_rewind_needs_a_changelog_only_where_state_depends_on_it(
     project: Project,
 ) -> None:
     job = Job(project.directory, {"stores.s.factory": "memory"})

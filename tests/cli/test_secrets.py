@@ -137,7 +137,7 @@ def test_secrets_are_used_and_stand_nowhere(
 @pytest.mark.parametrize(
     "command", [["run", "--until", "caught-up"], ["streams"], ["checkpoints"], ["deploy", "--dry-run"]]
 )
-def test_a_reference_that_cannot_be_resolved_ends_every_command_with_its_key(
+def test_an_unresolvable_reference_ends_every_command_with_its_key(
     project: Project, command: list[str]
 ) -> None:
     kafka = {"systems.k.samza.factory": "kafka", "systems.k.bootstrap.servers": "127.0.0.1:1"}

@@ -50,7 +50,7 @@ def acknowledged(partition: int = 0) -> list[Any]:
     return broker.acknowledged["a", partition]
 
 
-def test_nothing_is_acknowledged_before_the_commit_and_everything_processed_after_it(tmp_path: Path) -> None:
+def test_acknowledgement_waits_for_the_commit_and_covers_all_processed(tmp_path: Path) -> None:
     broker.put("a", b"1", b"2", b"3")
     container = started(tmp_path)
     container.run(2)
@@ -129,7 +129,7 @@ def test_a_commit_of_one_task_acknowledges_only_what_is_its_own(tmp_path: Path) 
     container.abandon()
 
 
-def test_a_broadcast_message_is_acknowledged_once_all_tasks_have_committed_it(tmp_path: Path) -> None:
+def test_a_broadcast_message_is_acknowledged_once_all_tasks_committed_it(tmp_path: Path) -> None:
     class First:
         """Commits by itself, where it has partition 0."""
 

@@ -40,7 +40,7 @@ def keep(batches: list[MessageBatch]) -> ProcessBatch:
     return lambda batch, collector, coordinator: batches.append(batch)
 
 
-def test_a_task_gets_what_waits_of_the_chosen_partition_at_most_as_much_as_is_configured() -> None:
+def test_a_task_gets_what_waits_of_the_chosen_partition_up_to_the_limit() -> None:
     batches: list[MessageBatch] = []
     run_job(batched(keep(batches)), {"task.batch.messages": 3}, {"mem.in": {0: list("abcdefg"), 1: ["x"]}})
     assert places(batches) == ["mem.in.0@0..2", "mem.in.1@0..0", "mem.in.0@3..5", "mem.in.0@6..6"]
@@ -61,7 +61,7 @@ def test_process_batch_wins_where_a_task_has_both() -> None:
     assert run_job(Both, None, {"mem.in": {0: list("abc")}}).outputs["mem.out"] == {0: [(None, 3)]}
 
 
-def test_a_task_that_has_only_process_batch_can_be_called_with_a_message_too() -> None:
+def test_a_task_with_process_batch_alone_can_be_called_with_a_message_too() -> None:
     batches: list[MessageBatch] = []
     bench = Bench(batched(keep(batches)), {"mem.in": {0: ["x"]}})
     bench.started().tasks[0].task.process(
@@ -120,7 +120,7 @@ def test_a_batch_of_the_chooser_bounds_the_run() -> None:
     assert places(batches) == ["mem.in.0@0..1", "mem.in.1@0..1", "mem.in.0@2..2", "mem.in.1@2..2"]
 
 
-def test_a_bootstrap_stream_that_goes_on_growing_does_not_keep_others_waiting() -> None:
+def test_a_growing_bootstrap_stream_does_not_keep_others_waiting() -> None:
     batches: list[MessageBatch] = []
     bench: Bench
 
@@ -195,7 +195,7 @@ def fails(batch: MessageBatch, collector: MessageCollector, coordinator: TaskCoo
         raise ValueError("bad luck")
 
 
-def test_a_failure_names_the_first_and_the_last_message_and_nothing_of_the_run_counts() -> None:
+def test_a_failure_names_both_ends_of_a_run_of_which_nothing_counts() -> None:
     bench = Bench(batched(fails), {"mem.in": {0: list("abcde")}}, {"task.batch.messages": 2})
     container = bench.started()
     with pytest.raises(
@@ -276,7 +276,7 @@ def each_decoded(batch: MessageBatch, collector: MessageCollector, coordinator: 
         send(collector, envelope.message)
 
 
-def test_a_message_that_cannot_be_decoded_ends_the_job_where_the_task_comes_to_it() -> None:
+def test_an_undecodable_message_ends_the_job_where_the_task_reaches_it() -> None:
     bench = Bench(
         batched(each_decoded),
         {"mem.in": {0: [b"1", b"2", b"{", b"4"]}},
@@ -290,7 +290,7 @@ def test_a_message_that_cannot_be_decoded_ends_the_job_where_the_task_comes_to_i
 
 
 @pytest.mark.parametrize("read", ["iteration", "messages", "table"])
-def test_messages_that_cannot_be_decoded_are_dropped_and_counted_once_however_they_are_read(
+def test_undecodable_messages_are_dropped_and_counted_once_however_read(
     read: str,
 ) -> None:
     def process_batch(batch: MessageBatch, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
@@ -414,7 +414,7 @@ def test_a_thread_reads_on_while_a_run_is_processed() -> None:
 DEAD = {"task.dead.letter.stream": "mem.dead", "systems.mem.streams.dead.samza.msg.serde": ""}
 
 
-def test_messages_that_cannot_be_decoded_become_dead_letters_even_if_the_run_is_skipped() -> None:
+def test_undecodable_messages_become_dead_letters_even_in_a_skipped_run() -> None:
     def process_batch(batch: MessageBatch, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
         send(collector, "before")
         send(collector, batch.messages())
@@ -428,7 +428,7 @@ def test_messages_that_cannot_be_decoded_become_dead_letters_even_if_the_run_is_
     assert run.metrics["container.dead-letters"] == 2
 
 
-def test_a_window_that_fails_over_a_kept_run_drops_neither_what_the_run_sent_nor_its_dead_letter() -> None:
+def test_a_window_failing_over_a_kept_run_drops_no_output_and_no_letter() -> None:
     clock = ManualClock()
 
     class Late(StreamTask):

@@ -183,7 +183,7 @@ class Job:
 
 
 @given(PARTITIONS, CONFIGS)
-def test_a_job_does_the_same_whether_choices_are_made_one_by_one_or_in_turns(
+def test_a_job_does_the_same_with_single_choices_and_with_bursts(
     partitions: list[list[bytes]], config: dict[str, Any]
 ) -> None:
     if not config.get("task.drop.serialization.errors"):
@@ -257,7 +257,7 @@ def test_wherever_turns_are_stopped_all_is_as_after_as_many_single_choices(
     assert (turns.served and turns.served.ssp) == (served and served.ssp)
 
 
-def test_an_output_that_cannot_be_sent_is_placed_at_the_message_it_was_made_from() -> None:
+def test_an_unsendable_output_is_placed_at_the_message_it_was_made_from() -> None:
     job = Job([[b"send"] * 20, [b"send"] * 7 + [b"nonsense"] + [b"send"] * 12], {}, one_by_one=False)
     job.container.start()
     with pytest.raises(SerdeError, match=r"partition 99 is out of range.*while processing mem\.in\.1@7"):
@@ -275,7 +275,7 @@ def test_what_was_sent_before_a_failure_is_sent() -> None:
     assert job.container.processed == 9
 
 
-def test_what_is_sent_waits_for_no_more_than_a_millisecond_or_the_message_after_it() -> None:
+def test_what_is_sent_waits_at_most_a_millisecond_or_one_message() -> None:
     job = Job([[b"send", b"late", b""] * 20], {}, one_by_one=False)
     seen = []
     act = job.act

@@ -37,7 +37,7 @@ from tests.container.telling import (
 # Committing
 
 
-def test_a_commit_makes_outputs_then_changes_of_state_then_the_checkpoint_durable() -> None:
+def test_a_commit_makes_outputs_then_changelogs_then_checkpoint_durable() -> None:
     bench = Bench(
         Counter,
         {"mem.a": {0: ["x"]}},
@@ -156,7 +156,7 @@ def test_a_task_cannot_drive_its_own_container_in_the_middle_of_a_message(act: s
     assert [count for _, count in changes.entries()][-1] == b"3"
 
 
-def test_who_is_asked_between_messages_may_commit_but_neither_stop_nor_step() -> None:
+def test_a_callback_between_messages_may_commit_but_neither_stop_nor_step() -> None:
     bench = Bench(Counter, {"mem.a": {0: ["x", "y"]}}, STORE)
     container = bench.started()
     refused: list[str] = []
@@ -249,7 +249,7 @@ def test_a_container_that_was_never_started_can_be_stopped() -> None:
     assert (container.state, happened) == ("stopped", [])
 
 
-def test_a_commit_that_fails_at_the_stop_makes_it_a_failure_and_closes_all_the_same() -> None:
+def test_a_commit_that_fails_at_the_stop_is_a_failure_and_all_is_closed() -> None:
     bench = Bench(
         Counter,
         {"mem.a": {0: ["x"]}},
@@ -445,7 +445,7 @@ def test_each_container_runs_its_own_tasks() -> None:
     assert first.committed() == {f"mem.a.{number}": "0" for number in range(4)}
 
 
-def test_a_container_of_a_first_start_is_not_misled_by_what_another_has_recorded_by_then() -> None:
+def test_a_first_start_is_not_misled_by_what_another_container_recorded() -> None:
     upcoming = {"job.container.count": 2, "systems.mem.samza.offset.default": "upcoming"}
     first = Bench(ignore, {"mem.a": {0: ["before"], 1: ["before"]}}, upcoming)
     model = plan(first.config, "job-1", MemoryAdmin(first.streams).metadata([SystemStream("mem", "a")]))
@@ -494,7 +494,7 @@ def test_messages_beyond_an_end_do_not_count_as_lag_to_catch_up_with() -> None:
     assert bench.committed() == {"mem.a.0": "1499"}
 
 
-def test_a_bootstrap_stream_that_ends_before_its_newest_message_opens_the_gate() -> None:
+def test_a_bootstrap_stream_that_ends_before_its_newest_opens_the_gate() -> None:
     """What arrived between planning and the start lies beyond the end, and must not keep the gate closed."""
     bench = Bench(
         echo,

@@ -35,7 +35,7 @@ from tests.container.telling import STORE, Counter, Telling, happened
 # Making one
 
 
-def test_a_container_is_made_of_a_config_a_mapping_or_the_path_of_a_properties_file(tmp_path: Path) -> None:
+def test_a_container_is_made_of_a_config_a_mapping_or_a_properties_file(tmp_path: Path) -> None:
     values = {"task.inputs": "mem.a", "systems.mem.samza.factory": "memory"}
     path = tmp_path / "job.properties"
     path.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
@@ -185,7 +185,7 @@ class WindowTakesNone(TakesTwo):
         (WindowTakesNone, WindowTakesNone.window, "window(self, collector, coordinator)"),
     ],
 )
-def test_a_function_that_takes_something_else_is_named_with_its_place_before_anything_starts(
+def test_a_function_with_other_parameters_is_named_before_the_start(
     task: Any, function: Callable[..., None], called_as: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -221,7 +221,7 @@ class AwaitsInWindow:
         (AwaitsInWindow, AwaitsInWindow.window, "is async: the container calls window() and awaits nothing"),
     ],
 )
-def test_a_function_whose_code_a_call_would_not_run_is_refused_before_messages_are_lost_by_it(
+def test_a_function_whose_body_a_call_would_not_run_is_refused(
     task: Any, function: Callable[..., Any], what: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -340,7 +340,7 @@ def test_run_goes_on_for_so_many_messages() -> None:
     assert [container.run(0), container.run(2), container.run(1)] == [0, 2, 1]
 
 
-def test_run_goes_on_until_a_function_says_so_and_it_may_look_at_the_container() -> None:
+def test_run_goes_on_until_a_function_of_the_container_says_so() -> None:
     container = Bench(ignore, {"mem.a": {0: list(range(10))}}).started()
     assert container.run(lambda: container.processed >= 4) == 4
     assert container.run(lambda: container.snapshot().partitions[0].position == "7") == 3
@@ -370,7 +370,7 @@ def test_a_function_that_raises_ends_the_run_but_not_the_container() -> None:
 
 
 @pytest.mark.parametrize("until", ["caught up", True, 1.5, [3]])
-def test_what_one_cannot_run_until_is_an_error_that_leaves_the_container_alive(until: Any) -> None:
+def test_an_impossible_until_is_an_error_that_leaves_the_container_alive(until: Any) -> None:
     container = Bench(ignore, {"mem.a": {0: ["x"]}}).started()
     with pytest.raises(
         ConfigError, match="run until .* Give 'caught-up', a number of messages, a function, or nothing"

@@ -55,7 +55,7 @@ def run(task: Any, config: Mapping[str, Any], inputs: Any, **more: Any) -> JobRu
     return run_job(task, {**BOUNDED, **config}, inputs, **more)
 
 
-def test_a_task_is_told_once_that_all_its_partitions_are_at_their_end_and_what_it_sends_is_committed() -> (
+def test_a_task_hears_once_that_all_partitions_ended_and_may_still_send() -> (
     None
 ):
     job = run(Sums, {}, {"mem.in": {0: [1, 2, 3], 1: [4]}})

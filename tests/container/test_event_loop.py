@@ -70,7 +70,7 @@ def test_nothing_is_sent_while_process_still_runs() -> None:
         (250, 100, [3, 6]),
     ],
 )
-def test_a_window_is_due_when_its_time_has_passed_and_begins_anew_from_then(
+def test_a_window_is_due_when_its_time_has_passed_and_restarts_from_then(
     window_ms: int, step_ms: int, windows_after: list[int]
 ) -> None:
     clock = ManualClock(7)
@@ -328,7 +328,7 @@ def test_a_window_can_shut_down() -> None:
     assert len(run.processed) == 2
 
 
-def test_a_container_that_was_shut_down_processes_nothing_more_and_commits_at_its_stop() -> None:
+def test_a_container_that_was_shut_down_only_commits_at_its_stop() -> None:
     bench = Bench(requests(now=[("shutdown", ALL)]), {"mem.a": {0: ["now", "y"]}})
     container = bench.started()
     assert container.run() == 1

@@ -251,7 +251,7 @@ def run_log(config: dict[str, Any], task: Any) -> None:
     container.stop()
 
 
-def test_another_kind_of_system_is_refused_at_the_first_output_before_anything_is_written(
+def test_another_kind_of_system_is_refused_before_its_first_output(
     tmp_path: Path,
 ) -> None:
     config = log_job(tmp_path, **{"systems.files.samza.factory": "file", "systems.files.path": tmp_path})
@@ -364,7 +364,7 @@ def test_what_a_commit_lets_pass_can_be_appended(tmp_path: Path, monkeypatch: py
     assert 50 < count < 400
 
 
-def test_checkpoints_that_are_older_than_the_streams_are_refused_before_anything_is_committed(
+def test_checkpoints_older_than_the_streams_are_refused_before_a_commit(
     tmp_path: Path,
 ) -> None:
     config = log_job(tmp_path)
@@ -409,7 +409,7 @@ def test_who_was_replaced_notices_without_a_commit() -> None:
 
 
 @pytest.mark.parametrize("default", ["oldest", "upcoming"])
-def test_what_a_former_holder_did_while_this_one_was_planned_is_not_done_again(
+def test_what_a_former_holder_did_during_the_planning_is_not_done_again(
     default: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = {**ONCE, "systems.mem.samza.offset.default": default, "task.inputs": "mem.a"}

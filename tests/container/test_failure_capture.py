@@ -194,7 +194,7 @@ def test_captures_can_be_switched_off_and_sent_elsewhere(tmp_path: Path) -> None
     assert path == tmp_path / "there" / "sums-1" / "1-c0.capture"
 
 
-def test_a_capture_of_several_partitions_says_that_their_order_is_not_known(tmp_path: Path) -> None:
+def test_a_capture_of_several_partitions_says_that_their_order_is_unknown(tmp_path: Path) -> None:
     config = config_of(tmp_path, task__inputs="log.in,log.more")
     put(config, "log.in", *GOOD, {"key": "c", "bad": True})
     put(config, "log.more", *GOOD)

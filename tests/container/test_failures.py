@@ -38,7 +38,7 @@ def test_a_failure_names_the_place_and_keeps_the_original() -> None:
     assert error.__cause__ is original
 
 
-def test_the_outputs_of_a_call_that_raises_are_not_sent_and_its_requests_forgotten() -> None:
+def test_outputs_of_a_raising_call_are_not_sent_and_its_requests_dropped() -> None:
     with pytest.raises(TaskError) as caught:
         run_job(fails_at("bad", ValueError()), None, {"mem.a": {0: ["good", "bad"]}})
     run = caught.value.job_run  # type: ignore[attr-defined]
@@ -47,7 +47,7 @@ def test_the_outputs_of_a_call_that_raises_are_not_sent_and_its_requests_forgott
     assert "commit" not in [call.event for call in run.calls]
 
 
-def test_the_outputs_of_process_are_not_sent_where_window_raises_in_the_same_iteration() -> None:
+def test_outputs_of_process_are_not_sent_where_window_raises_right_after() -> None:
     clock = ManualClock()
 
     def window(collector: MessageCollector, coordinator: TaskCoordinator) -> None:
@@ -90,7 +90,7 @@ class Trouble(ValueError):
 
 
 @pytest.mark.parametrize("ignored", ["Trouble", "*", f"{__name__}.Trouble", "KeyError, Trouble"])
-def test_an_ignored_exception_is_counted_and_its_message_counts_as_processed(ignored: str) -> None:
+def test_an_ignored_exception_is_counted_and_its_message_is_processed(ignored: str) -> None:
     run = run_job(
         fails_at("bad", Trouble()),
         {"task.ignored.exceptions": ignored},
@@ -108,7 +108,7 @@ def test_only_the_exact_class_is_ignored(ignored: str) -> None:
         run_job(fails_at("bad", Trouble()), {"task.ignored.exceptions": ignored}, {"mem.a": {0: ["bad"]}})
 
 
-def test_of_an_ignored_exception_only_what_that_callback_collected_is_dropped() -> None:
+def test_an_ignored_exception_drops_only_what_that_callback_collected() -> None:
     clock = ManualClock()
 
     def window(collector: MessageCollector, coordinator: TaskCoordinator) -> None:
@@ -125,7 +125,7 @@ def test_of_an_ignored_exception_only_what_that_callback_collected_is_dropped() 
     assert run.metrics["container.exception-ignored-Trouble"] == 1
 
 
-def test_an_ignored_exception_of_one_task_does_not_keep_a_broadcast_message_from_the_others() -> None:
+def test_an_ignored_exception_of_one_task_leaves_a_broadcast_to_the_others() -> None:
     class FirstFails(StreamTask):
         def init(self, context: TaskContext) -> None:
             self.name = context.task_name
@@ -173,7 +173,7 @@ def test_an_exception_in_init_is_not_ignored() -> None:
 JSON = {"systems.mem.samza.msg.serde": "json"}
 
 
-def test_a_message_that_cannot_be_decoded_fails_the_container_at_its_own_turn() -> None:
+def test_an_undecodable_message_fails_the_container_at_its_own_turn() -> None:
     with pytest.raises(
         SerdeError, match=r"^mem\.a\.0@2, key b'k': cannot decode this message: JSONDecodeError"
     ) as caught:
@@ -194,7 +194,7 @@ def test_the_first_message_may_be_the_bad_one() -> None:
 DROP = JSON | {"task.drop.deserialization.errors": "true"}
 
 
-def test_messages_that_cannot_be_decoded_can_be_passed_over_and_are_counted() -> None:
+def test_undecodable_messages_can_be_passed_over_and_are_counted() -> None:
     run = run_job(ignore, DROP, {"mem.a": {0: [1, b"{", 2, b"{", b"{", 3]}})
     assert [message for *_, message in run.processed] == [1, 2, 3]
     assert run.metrics["consumers.deserialization-errors"] == 3
@@ -207,7 +207,7 @@ def test_a_message_that_is_passed_over_counts_as_processed() -> None:
     assert run_job(ignore, JSON, previous=run).processed == []
 
 
-def test_a_bootstrap_stream_whose_last_message_cannot_be_decoded_opens_the_gate() -> None:
+def test_a_bootstrap_stream_whose_last_is_undecodable_opens_the_gate() -> None:
     config = DROP | {"systems.mem.streams.boot.samza.bootstrap": "true"}
     run = run_job(ignore, config, {"mem.a": {0: ["x"]}, "mem.boot": {0: ["b", b"{"]}})
     assert [message for *_, message in run.processed] == ["b", "x"]

@@ -67,7 +67,7 @@ def test_looking_at_very_many_partitions_takes_a_small_part_of_the_time(
     assert len(polls) <= 2 * 100 + 2
 
 
-def test_no_sleep_is_longer_than_anybody_would_notice_or_than_to_the_next_window(
+def test_no_sleep_is_noticeable_or_lasts_beyond_the_next_window(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     container = Bench(ignore, {"mem.a": {0: []}}).started()

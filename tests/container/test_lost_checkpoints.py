@@ -83,7 +83,7 @@ def test_state_of_which_no_checkpoint_knows_is_not_left_out_in_silence(
     )
 
 
-def test_who_rewinds_to_the_beginning_is_not_warned_of_the_empty_stores_that_this_means(
+def test_a_rewind_to_the_beginning_does_not_warn_of_the_empty_stores(
     config: sb.Config, caplog: pytest.LogCaptureFixture
 ) -> None:
     sb.run(config, task=Counts)

@@ -45,7 +45,7 @@ def bench(
 
 
 @pytest.mark.parametrize("partitions", [50, 1000])
-def test_partitions_that_run_dry_together_are_not_looked_at_again_for_each_of_them(partitions: int) -> None:
+def test_partitions_that_run_dry_together_are_looked_at_once_for_all(partitions: int) -> None:
     job, consumer = bench({number: ["x", "y"] for number in range(partitions)})
     container = job.started()
     assert container.run("caught-up") == 2 * partitions
@@ -53,7 +53,7 @@ def test_partitions_that_run_dry_together_are_not_looked_at_again_for_each_of_th
     assert consumer.asked <= 8 * partitions
 
 
-def test_among_very_many_idle_partitions_a_busy_one_goes_on_and_news_is_noticed() -> None:
+def test_among_many_idle_partitions_a_busy_one_goes_on_and_news_is_noticed() -> None:
     """Each of the 300 messages takes 10 ms: with 50 ms from look to look there would be 60 of them."""
     clock = ManualClock()
     seen: list[Any] = []

@@ -282,7 +282,7 @@ def test_an_exit_in_a_task_is_a_failure_with_its_place() -> None:
     assert bench.container.state == "failed"
 
 
-def test_an_observer_attached_while_a_run_asks_whether_to_end_sees_the_rest() -> None:
+def test_an_observer_attached_while_a_run_checks_its_end_sees_the_rest() -> None:
     bench = Bench(echo, IN, observed=False)
     container = bench.started()
     seen: list[str] = []

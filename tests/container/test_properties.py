@@ -80,7 +80,7 @@ def in_order(processed: list[tuple[str, str, Any, Any]]) -> bool:
 
 
 @given(INPUTS, CONFIGS, CUTS)
-def test_in_any_cut_every_message_is_processed_once_and_each_partition_in_order(
+def test_any_cut_processes_each_message_once_and_each_partition_in_order(
     inputs: Inputs, config: dict[str, Any], cuts: list[int]
 ) -> None:
     runs: list[JobRun] = []

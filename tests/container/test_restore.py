@@ -37,7 +37,7 @@ def run(
 
 
 @given(committed=ENTRIES, orphaned=ENTRIES)
-def test_the_state_is_that_of_the_checkpoint_and_so_is_the_corrected_changelog(
+def test_the_state_is_that_of_the_checkpoint_as_is_the_corrected_changelog(
     committed: list[Entry], orphaned: list[Entry]
 ) -> None:
     changelog, engine = Changelog(), MemoryEngine()

@@ -101,7 +101,7 @@ def test_messages_are_processed_in_the_order_in_which_samza_processes_them(trace
 
 
 @pytest.mark.parametrize("trace", [trace for trace in ORDER if not trace["equal"]], ids=named)
-def test_where_the_semantics_part_the_beginning_and_the_set_of_messages_are_the_same(trace: Trace) -> None:
+def test_where_semantics_part_the_beginning_and_the_messages_are_the_same(trace: Trace) -> None:
     processed = choices(again(trace))
     assert processed[: trace["agree"]] == trace["processed"][: trace["agree"]]
     assert sorted(processed) == sorted(trace["processed"])

@@ -159,7 +159,7 @@ sys.stdin.read()
 
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
-def test_a_process_that_is_killed_leaves_files_that_go_back_to_its_last_commit(
+def test_a_killed_process_leaves_files_that_go_back_to_its_last_commit(
     guarantee: str, tmp_path: Path
 ) -> None:
     job = Job(tmp_path, {"stores.s.write.batch.size": 2, "task.processing.guarantee": guarantee})

@@ -74,7 +74,7 @@ def test_files_of_the_last_commit_make_a_start_that_reads_nothing(crash: bool, t
     again.stop()
 
 
-def test_the_files_lie_beside_the_checkpoints_unless_the_configuration_says_where(tmp_path: Path) -> None:
+def test_the_files_lie_beside_the_checkpoints_unless_configured_otherwise(tmp_path: Path) -> None:
     job = Job(tmp_path, {})
     job.run(("a", "1"))
     assert (tmp_path / "log" / "_jobs" / "job-1" / "stores" / "s" / "Partition 0" / "CURRENT").is_file()
@@ -91,7 +91,7 @@ def test_a_file_where_the_files_of_stores_are_to_be_is_told_by_its_key(tmp_path:
 
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
-def test_a_start_with_a_renamed_changelog_says_so_and_leaves_everything_as_it_was(
+def test_a_start_with_a_renamed_changelog_is_refused_and_changes_nothing(
     engine: str, guarantee: str, tmp_path: Path
 ) -> None:
     job = Job(tmp_path, {"stores.s.factory": engine, "task.processing.guarantee": guarantee})
@@ -115,7 +115,7 @@ def test_a_start_with_a_renamed_changelog_says_so_and_leaves_everything_as_it_wa
     assert job.run(("c", "1")) == {"a": "1", "b": "1", "c": "1"}
 
 
-def test_a_renamed_changelog_is_told_where_an_empty_stream_has_its_name_too(tmp_path: Path) -> None:
+def test_a_renamed_changelog_is_noticed_where_an_empty_stream_has_its_name(tmp_path: Path) -> None:
     job = Job(tmp_path, {})
     job.run(("a", "1"))
     with_systems(job.config, lambda systems: systems.create(sb.SystemStream("log", "renamed"), 1))
@@ -147,7 +147,7 @@ def test_where_checkpoints_have_no_directory_files_go_with_the_container(
     assert not list(tmp_path.iterdir())
 
 
-def test_stores_in_memory_leave_nothing_on_a_disk_not_even_where_nobody_closes_them(
+def test_stores_in_memory_leave_nothing_on_disk_not_even_unclosed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -307,7 +307,7 @@ def test_what_has_expired_is_removed_also_where_there_is_no_changelog(engine: st
     container.stop()
 
 
-def test_state_is_as_it_was_at_any_checkpoint_that_is_kept_whatever_is_compacted(
+def test_state_is_as_at_any_kept_checkpoint_whatever_is_compacted(
     engine: str, tmp_path: Path
 ) -> None:
     clock = ManualClock(1_000_000_000_000)
@@ -340,7 +340,7 @@ def test_state_is_as_it_was_at_any_checkpoint_that_is_kept_whatever_is_compacted
         container.stop()
 
 
-def test_a_state_that_cannot_be_rebuilt_any_more_is_an_error_and_not_another_state(tmp_path: Path) -> None:
+def test_a_state_that_cannot_be_rebuilt_is_an_error_and_not_another_state(tmp_path: Path) -> None:
     job = Job(tmp_path, {"stores.s.factory": "memory", "stores.s.changelog.min.compaction.lag.ms": 0})
     job.run(("a", "1"), "commit", ("a", "2"), "commit", ("b", "1"))
     [keep] = tmp_path.glob("log/job-1-s-changelog/0/keep.json")
@@ -384,7 +384,7 @@ def test_calls_are_counted(tmp_path: Path) -> None:
     container.stop()
 
 
-def test_a_large_value_is_refused_or_dropped_where_the_configuration_says_so(
+def test_a_large_value_is_refused_or_dropped_as_the_configuration_says(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     limit = {"stores.s.factory": "memory", "stores.s.changelog.max.message.size.bytes": 10}
@@ -402,7 +402,7 @@ def test_a_large_value_is_refused_or_dropped_where_the_configuration_says_so(
     assert caplog.text.count("it was not put") == 1
 
 
-def test_a_value_that_the_changelog_does_not_take_is_refused_in_the_same_words_under_both_guarantees(
+def test_a_value_the_changelog_refuses_has_one_text_under_both_guarantees(
     engine: str, tmp_path: Path
 ) -> None:
     told = set()
@@ -424,7 +424,7 @@ def test_a_value_that_the_changelog_does_not_take_is_refused_in_the_same_words_u
         assert part in text
 
 
-def test_nothing_of_a_commit_with_a_value_that_the_changelog_does_not_take_is_written_exactly_once(
+def test_an_exactly_once_commit_with_a_refused_value_writes_nothing(
     engine: str, tmp_path: Path
 ) -> None:
     job = Job(tmp_path, {"task.processing.guarantee": "exactly-once", "stores.s.factory": engine})
@@ -453,7 +453,7 @@ def test_a_value_that_just_fits_with_its_key_is_taken_exactly_once(engine: str, 
     }
 
 
-def test_changes_that_are_too_many_for_one_commit_are_told_with_task_store_and_key(
+def test_too_many_changes_for_a_commit_are_shown_with_task_store_and_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(producers_applier, "_LARGEST", 400)

@@ -125,7 +125,7 @@ def go_on(config: dict[str, Any]) -> list[int]:
 
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
-def test_a_busy_loop_is_interrupted_and_the_next_start_goes_on_from_the_checkpoint(
+def test_a_busy_loop_is_interrupted_and_the_next_start_has_the_checkpoint(
     tmp_path: Path, guarantee: str
 ) -> None:
     config, task = config_in(tmp_path, guarantee), Stuck(stubborn=False)

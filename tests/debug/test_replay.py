@@ -120,7 +120,7 @@ class WindowFails(Counter):
             raise ValueError("the second window")
 
 
-def test_a_recording_of_a_failed_window_opens_before_the_message_that_it_follows(tmp_path: Path) -> None:
+def test_a_recording_of_a_failed_window_opens_before_the_preceding_message(tmp_path: Path) -> None:
     session, path = recorded(tmp_path, WindowFails, {"task.window.ms": 10})
     seen = {0: shown(session)}
     with pytest.raises(TaskError, match="the second window"):

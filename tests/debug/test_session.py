@@ -330,7 +330,7 @@ def test_a_start_that_fails_is_remembered() -> None:
     assert (session.state, type(session.error).__name__) == ("failed", "UnknownStreamError")
 
 
-def test_a_commit_that_fails_while_it_runs_is_raised_to_whoever_asked_and_ends_the_run() -> None:
+def test_a_failing_commit_of_a_run_reaches_the_caller_and_ends_the_run() -> None:
     session, bench, gate = gated()
     session.run()
     gate.await_message()
@@ -434,7 +434,7 @@ def test_a_function_that_a_run_asks_may_take_snapshots() -> None:
     session.stop()
 
 
-def test_what_a_function_raises_that_a_run_asks_is_told_to_who_waits_and_fails_nothing() -> None:
+def test_an_error_of_the_until_function_reaches_the_caller_alone() -> None:
     session, bench = simple()
     session.start()
     session.run(lambda: 1 // 0)
@@ -447,7 +447,7 @@ def test_what_a_function_raises_that_a_run_asks_is_told_to_who_waits_and_fails_n
     session.stop()
 
 
-def test_what_a_task_raises_in_its_close_is_told_to_who_waits_for_a_run_that_it_ended() -> None:
+def test_an_error_in_close_goes_to_the_caller_that_waits_for_the_ended_run() -> None:
     class Stubborn:
         def process(
             self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator

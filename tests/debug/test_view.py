@@ -136,7 +136,7 @@ def test_what_a_message_holds_is_never_taken_for_markup() -> None:
     )
 
 
-def test_the_last_choice_is_shown_with_who_comes_next_who_is_held_back_and_a_closed_gate() -> None:
+def test_the_last_choice_shows_the_next_one_what_is_held_and_a_closed_gate() -> None:
     first, second, third = (SystemStreamPartition("log", "clicks", number) for number in range(3))
     why = Explanation(
         "bootstrap",
@@ -193,7 +193,7 @@ def test_a_restore_of_state_is_told_in_the_headline() -> None:
     assert "restoring state: 1,500 changes read" in headline(unknown).plain
 
 
-def test_of_several_containers_the_headline_says_which_one_is_in_another_state_than_the_rest() -> None:
+def test_the_headline_names_the_container_whose_state_differs() -> None:
     running = snapshot(partition(0), container=0)
     dead = replace(
         snapshot(partition(1), container=1),

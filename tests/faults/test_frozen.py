@@ -98,7 +98,7 @@ def test_a_frozen_writer_changes_nothing_at_any_step(
     assert outcomes == {"done", "LockLostError"}
 
 
-def test_a_fence_that_a_frozen_process_raises_does_not_lower_that_of_another(
+def test_a_fence_raised_by_a_frozen_process_does_not_lower_that_of_another(
     tmp_path: Path, progress: Callable[[], None]
 ) -> None:
     for at in itertools.count(1):

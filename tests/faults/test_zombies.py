@@ -98,7 +98,7 @@ def asleep(config: Config, generation: int, *values: bytes, container: int = 0, 
     return holder
 
 
-def test_what_was_committed_and_not_applied_is_applied_by_the_next_holder_and_only_once(
+def test_what_was_committed_but_not_applied_is_applied_by_the_next_holder(
     config: Config,
 ) -> None:
     zombie = asleep(config, opened(config, {0: ["a"]}), b"1", b"2")
@@ -111,7 +111,7 @@ def test_what_was_committed_and_not_applied_is_applied_by_the_next_holder_and_on
     assert {task: last.offsets[OUT] for task, last in holder.manager.read_last().items()} == {"a": "3"}
 
 
-def test_a_new_start_with_other_containers_finishes_what_all_the_old_ones_left(config: Config) -> None:
+def test_a_start_with_other_containers_finishes_what_the_old_ones_left(config: Config) -> None:
     generation = opened(config, {0: ["a"], 1: ["b"], 2: ["c"]})
     zombies = [
         asleep(config, generation, task.encode(), container=number, task=task)
@@ -218,7 +218,7 @@ def test_the_journal_does_not_grow_with_what_passes_through_it(config: Config) -
     assert all(path.read_bytes().count(b"\n") == 1 for path in kept)
 
 
-def test_a_process_that_was_only_asleep_stops_when_it_wakes_and_everything_is_there_once(
+def test_a_process_that_slept_stops_when_it_wakes_and_all_is_there_once(
     tmp_path: Path,
 ) -> None:
     project = Project(tmp_path)
@@ -244,7 +244,7 @@ def test_a_process_that_was_only_asleep_stops_when_it_wakes_and_everything_is_th
     assert project.outputs() == list(range(1, 21))
 
 
-def test_who_was_idle_stops_soon_when_it_is_started_elsewhere_and_does_not_take_itself_back(
+def test_an_idle_holder_replaced_elsewhere_stops_and_takes_nothing_back(
     tmp_path: Path,
 ) -> None:
     project = Project(tmp_path)

@@ -29,7 +29,7 @@ sb.run("job.properties", None, on_snapshots=fork, every_s=0)
 
 
 @pytest.mark.parametrize("task", ["Forks", "GivesAway"])
-def test_a_container_that_is_killed_is_started_again_though_processes_of_its_task_live_on(
+def test_a_killed_container_restarts_though_processes_of_its_task_live_on(
     project: Project, task: str
 ) -> None:
     project.fill(20)
@@ -64,7 +64,7 @@ def test_a_container_that_is_killed_is_started_again_though_processes_of_its_tas
     assert sorted(set(project.outputs())) == list(range(1, 21))
 
 
-def test_no_container_outlives_who_runs_the_job_though_a_process_that_he_forked_lives_on(
+def test_no_container_outlives_its_runner_though_a_fork_of_that_lives_on(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project.fill(20)
@@ -84,7 +84,7 @@ def test_no_container_outlives_who_runs_the_job_though_a_process_that_he_forked_
             job.kill()
 
 
-def test_a_signal_to_a_process_that_a_task_has_forked_ends_that_one_and_stops_nothing() -> None:
+def test_a_signal_to_a_process_forked_by_a_task_ends_that_one_alone() -> None:
     stopped: list[bool] = []
     reading, writing = os.pipe()
     with StopSignals(lambda: stopped.append(True)):

@@ -247,7 +247,7 @@ FAILING = {
 }
 
 
-def test_a_system_that_does_not_answer_while_a_member_dies_does_not_end_the_others(project: Project) -> None:
+def test_a_silent_system_while_a_member_dies_does_not_end_the_others(project: Project) -> None:
     project.configure(FAILING)
     group = Group(project)
     try:

@@ -36,7 +36,7 @@ def test_a_container_that_has_run_for_a_while_counts_from_the_beginning() -> Non
     assert pauses(Restarts(0, 2, 10, 0.5), 1, 2, 12, 13, 14) == [0.5, 1, 0.5, 1, None]
 
 
-def test_zero_is_never_and_a_negative_count_is_always_with_pauses_that_do_not_grow_for_ever() -> None:
+def test_zero_is_never_and_negative_is_always_with_bounded_pauses() -> None:
     assert pauses(Restarts(0, 0, 10, 0.5), 1) == [None]
     assert pauses(Restarts(0, -1, 10, 0.5), *range(1000))[-1] == 30
 

@@ -86,7 +86,7 @@ def test_it_takes_a_task_from_python_and_a_plain_mapping(project: Project) -> No
     assert sorted(seen) == [0, 1, 2]
 
 
-def test_a_container_starts_although_somebody_died_between_closing_a_generation_and_opening_the_next(
+def test_a_container_starts_after_a_death_between_two_generations(
     project: Project,
 ) -> None:
     project.fill(10)
@@ -193,7 +193,7 @@ def test_several_containers_run_in_processes_of_their_own(project: Project) -> N
     assert len(committed(config)) == 4
 
 
-def test_containers_that_feed_one_another_stop_only_when_nobody_has_anything_left(project: Project) -> None:
+def test_containers_that_feed_each_other_stop_only_when_none_has_work_left(project: Project) -> None:
     config = project.configure({"task.class": "task.py:Feeds", "job.container.count": 2})
     project.fill(8)
     # Each n counts down to 0, from one partition to the other, one message more for each step.
@@ -233,7 +233,7 @@ def test_a_chooser_of_this_program_goes_with_it_into_the_processes(
     assert os.getpid() not in pids
 
 
-def test_a_class_that_exists_only_here_cannot_be_shipped_without_cloudpickle(
+def test_a_class_that_exists_only_here_needs_cloudpickle_to_be_shipped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "cloudpickle", None)
@@ -259,7 +259,7 @@ def test_several_containers_cannot_stop_at_a_count_together(project: Project) ->
     assert committed(project.config) == {}
 
 
-def test_one_container_of_several_runs_alone_and_joins_the_others_generation(project: Project) -> None:
+def test_one_container_of_several_runs_alone_and_joins_the_same_generation(project: Project) -> None:
     project.fill(8)
     config = project.configure({"job.container.count": 2})
     first, second = sb.run(config, container=1), sb.run(config, 2, container=0)
@@ -345,7 +345,7 @@ def test_no_container_outlives_the_process_that_runs_the_job(project: Project) -
 RETRY = "cluster-manager.container.retry."
 
 
-def test_a_container_that_is_killed_goes_on_from_its_checkpoint_in_a_new_process(project: Project) -> None:
+def test_a_killed_container_goes_on_from_its_checkpoint_in_a_new_process(project: Project) -> None:
     project.fill(20)
     project.pipes()
     project.configure({"task.class": "task.py:Waits", "job.container.count": 2, f"{RETRY}delay.ms": 1})
@@ -445,7 +445,7 @@ def test_nobody_has_caught_up_while_a_container_is_started_again(
     }
 
 
-def test_nobody_has_caught_up_who_has_not_seen_what_another_sent_before_its_end(
+def test_a_container_has_not_caught_up_before_it_saw_all_that_others_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One container has ended (its inputs have, or its task wanted to) when the other has caught up already.
@@ -492,7 +492,7 @@ def ends(config: sb.Config) -> list[tuple[int, int]]:
     return [(done[f"log.numbers.{number}"], int(here.upcoming or 0)) for number, here in there.items()]
 
 
-def test_what_an_onlooker_of_several_containers_raises_stops_them_cleanly_and_is_raised(
+def test_an_error_of_an_onlooker_of_several_containers_stops_them_cleanly(
     project: Project,
 ) -> None:
     project.fill(20)

@@ -114,7 +114,7 @@ def test_the_first_signal_stops_a_run_with_a_commit(
     assert sb.run(project.config).messages == 10 - result.messages
 
 
-def test_the_end_of_the_terminal_does_not_reach_who_was_started_to_outlive_it(ignoring_hangups: None) -> None:
+def test_the_end_of_the_terminal_does_not_reach_what_was_to_outlive_it(ignoring_hangups: None) -> None:
     with StopSignals(lambda: None):
         assert signal.getsignal(HUP) is signal.SIG_IGN
 

@@ -56,7 +56,7 @@ def test_a_run_that_hangs_at_a_message_ends_and_names_it(
     assert sb.run(project.config).messages == 10
 
 
-def test_of_several_containers_the_one_that_hangs_is_named_and_commits_nothing(project: Project) -> None:
+def test_of_several_containers_the_hanging_one_is_named_without_a_commit(project: Project) -> None:
     project.fill(10)
     project.pipes()
     # Long enough for the other one to stop, which may be about to start.
@@ -70,7 +70,7 @@ def test_of_several_containers_the_one_that_hangs_is_named_and_commits_nothing(p
     assert "Partition 1" not in committed(project.config)
 
 
-def test_the_process_of_a_container_that_cannot_even_say_that_it_hangs_is_killed(project: Project) -> None:
+def test_the_process_of_a_container_that_cannot_report_its_hang_is_killed(project: Project) -> None:
     project.fill(10)
     config = project.configure({"job.container.count": 2, "task.shutdown.ms": 100})
 

@@ -117,7 +117,7 @@ def test_pictures_of_it_are_those_of_before(stuck: Shell, line: str) -> None:
 
 
 @pytest.mark.parametrize("stubborn", [False, True])
-def test_it_is_given_up_and_the_mended_cell_goes_on_from_the_last_checkpoint(
+def test_it_is_given_up_and_the_mended_cell_goes_on_from_the_checkpoint(
     stuck: Shell, monkeypatch: pytest.MonkeyPatch, stubborn: bool
 ) -> None:
     stuck.names["stubborn"] = stubborn

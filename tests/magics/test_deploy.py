@@ -35,7 +35,7 @@ def ready(ip_empty: Shell) -> Shell:
     return ip_empty
 
 
-def test_the_class_of_the_cell_runs_on_spark_from_where_it_was_stopped_here(ready: Shell) -> None:
+def test_the_class_of_the_cell_runs_on_spark_from_where_it_stopped_here(ready: Shell) -> None:
     if shutil.which("java") is None:
         missing("Java, which Spark needs", remedy="install a JDK 17")
     ready.run("%stream send log.numbers --from range(10)")

@@ -204,7 +204,7 @@ def test_the_last_frame_is_true_and_a_table_stays(page: Page, monkeypatch: pytes
     assert not panel.is_open
 
 
-def test_a_panel_makes_way_for_the_job_that_is_created_anew_before_the_old_one_stops(
+def test_a_panel_makes_way_for_the_recreated_job_before_the_old_one_stops(
     page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     panel, job = page.panel, page.ip.magics.bench.jobs["Count"]
@@ -244,7 +244,7 @@ def test_a_job_that_shuts_itself_down_leaves_its_table(page: Page) -> None:
     wait_until(lambda: not panel.is_open)
 
 
-def test_a_panel_whose_page_was_loaded_again_leaves_its_table_where_it_is_stopped(page: Page) -> None:
+def test_a_panel_of_a_reloaded_page_leaves_its_table_where_it_is_stopped(page: Page) -> None:
     for name in ("one", "two"):
         page.panel.widget._handle_custom_msg({"do": f"page {name}"}, [])
     page.ip.run("%stream stop")

@@ -61,7 +61,7 @@ def test_a_failure_is_recorded_opened_mended_and_gone_on_with(counting: Shell) -
     assert counting.names["handle"].session.position == 1
 
 
-def test_a_recording_begins_with_the_next_commit_where_messages_wait_for_it(counting: Shell) -> None:
+def test_a_recording_begins_with_the_next_commit_where_messages_wait(counting: Shell) -> None:
     counting.run("%stream create job --task Count --config inputs")
     send(counting, "one", "two", "three")
     counting.run("%stream step job 2")

@@ -138,7 +138,7 @@ def test_interrupting_the_wait_leaves_the_job_running(ip: Shell, monkeypatch: py
     assert job.state == "running"
 
 
-def test_without_a_configuration_there_is_a_log_in_the_folder_of_the_notebook(
+def test_without_a_configuration_the_log_is_in_the_folder_of_the_notebook(
     ip: Shell, tmp_path: Path
 ) -> None:
     ip.run("%stream streams create log.clicks")
@@ -150,7 +150,7 @@ def test_without_a_configuration_there_is_a_log_in_the_folder_of_the_notebook(
     assert (tmp_path / "streambench-data").is_dir()
 
 
-def test_a_job_that_is_created_again_replaces_the_old_one_and_goes_on_from_its_checkpoint(ip: Shell) -> None:
+def test_a_job_created_again_replaces_the_old_and_keeps_its_checkpoint(ip: Shell) -> None:
     ip.run("%stream create Count --config inputs")
     ip.run("%stream step")
     said = ip.run("%stream create Count")
@@ -196,7 +196,7 @@ def test_streams_are_attached_before_the_start(ip_empty: Shell) -> None:
     assert ip_empty.names["seen"] == ["mem.a.0", "mem.b.0"]
 
 
-def test_inputs_change_under_a_started_job_which_goes_on_from_its_checkpoint(ip: Shell) -> None:
+def test_inputs_of_a_started_job_change_and_it_goes_on_from_its_checkpoint(ip: Shell) -> None:
     ip.run("%stream create Count --config inputs")
     ip.run("%stream step 3")
     ip.run("%stream streams create mem.more --partitions 2")
@@ -357,7 +357,7 @@ def test_sending_the_name_of_a_variable_as_a_word_is_noticed(ip: Shell) -> None:
     assert ip.run("%stream send mem.clicks word") == "sent 1 message to mem.clicks"
 
 
-def test_a_step_is_not_that_of_another_job_where_the_last_could_not_be_made(ip: Shell) -> None:
+def test_a_step_never_uses_another_job_where_the_last_could_not_be_made(ip: Shell) -> None:
     ip.run("%stream create one --task Count --config inputs")
     with pytest.raises(MagicError):
         ip.run("%stream create two --task Nothing --config inputs")
@@ -366,7 +366,7 @@ def test_a_step_is_not_that_of_another_job_where_the_last_could_not_be_made(ip: 
     assert ip.run("%stream step one").startswith("     1  mem.clicks.0@0")
 
 
-def test_streams_are_listed_with_their_offsets_and_folded_where_they_are_many(ip: Shell) -> None:
+def test_streams_are_listed_with_their_offsets_and_folded_where_many(ip: Shell) -> None:
     assert ip.run("%stream streams mem").splitlines() == [
         "stream      partition  oldest  newest  upcoming",
         "mem.clicks          0       0       1         2",
@@ -401,7 +401,7 @@ def test_checkpoints_tell_how_much_a_crash_would_do_again(ip: Shell) -> None:
     assert [line.split()[-1] for line in history] == ["checkpoint", "0", "1", "0"]
 
 
-def test_checkpoints_are_sorted_by_stream_and_partition_whatever_the_length_of_their_names(ip: Shell) -> None:
+def test_checkpoints_are_sorted_by_stream_and_partition_not_by_text(ip: Shell) -> None:
     ip.run("%%streamconfig each\nsystems.mem.samza.factory=memory\nsystems.mem.samza.offset.default=oldest\n"
            "job.systemstreampartition.grouper.factory=ssp\n")  # fmt: skip
     ip.run("%stream streams create mem.z --partitions 2")
@@ -532,7 +532,7 @@ def test_unloading_stops_the_jobs_and_takes_the_magics_away(ip: Shell) -> None:
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("streambench")]
 
 
-def test_a_job_whose_name_is_set_to_nothing_is_not_given_that_of_the_notebook(ip: Shell) -> None:
+def test_a_job_with_an_empty_name_is_not_given_that_of_the_notebook(ip: Shell) -> None:
     ip.run("%%streamconfig nameless\njob.name=\nsystems.mem.samza.factory=memory\ntask.inputs=mem.clicks\n")
     with pytest.raises(ConfigError, match=r"^job\.name \(nameless:2\): is empty: "):
         ip.run("%stream create Count --config nameless")
@@ -568,7 +568,7 @@ def test_an_input_that_comes_back_says_where_it_begins(ip: Shell) -> None:
     )
 
 
-def test_there_is_nothing_to_stop_or_to_pause_before_the_start_and_after_the_stop(ip: Shell) -> None:
+def test_there_is_nothing_to_stop_or_pause_before_start_and_after_stop(ip: Shell) -> None:
     ip.run("%stream create Count --config inputs")
     assert ip.run("%stream stop") == "Count is not started: there is nothing to stop"
     assert ip.run("%stream pause") == "Count is not started: there is nothing to pause"

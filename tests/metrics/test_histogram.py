@@ -35,7 +35,7 @@ def test_percentiles_are_those_of_the_sorted_values_by_nearest_rank(updates: lis
 
 
 @given(values, st.integers(1, 50), st.integers(0, 10**12))
-def test_what_is_further_back_than_the_window_is_forgotten_by_percentiles_but_not_by_the_mean(
+def test_values_before_the_window_leave_the_percentiles_but_not_the_mean(
     before: list[int], rounds: int, last: int
 ) -> None:
     histogram = Histogram()

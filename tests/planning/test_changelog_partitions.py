@@ -63,7 +63,7 @@ def test_a_task_that_is_gone_keeps_its_place_until_it_comes_back() -> None:
     assert state(third) == {"mem.b.0": 3, "mem.c.0": 2, "mem.d.0": 1}
 
 
-def test_the_tasks_of_new_partitions_get_state_of_their_own_and_the_others_keep_theirs(
+def test_tasks_of_new_partitions_get_new_state_and_others_keep_theirs(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     grouped = {"job.systemstreampartition.grouper.factory": "partition"}

@@ -116,7 +116,7 @@ def test_without_any_log_system_they_stay_in_memory(tmp_path: Path, caplog: pyte
     assert not caplog.records
 
 
-def test_a_job_with_lasting_inputs_is_warned_that_its_checkpoints_do_not_last(
+def test_a_job_with_lasting_inputs_is_warned_of_checkpoints_in_memory(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):

@@ -173,7 +173,7 @@ def test_tasks_are_dealt_in_the_order_of_their_names_as_text() -> None:
 
 
 @given(st.integers(1, 40), st.integers(1, 40))
-def test_every_task_is_in_one_container_and_they_differ_by_one_task_at_most(number: int, count: int) -> None:
+def test_every_task_is_in_one_container_and_sizes_differ_by_one_at_most(number: int, count: int) -> None:
     if count > number:
         with pytest.raises(
             ConfigError,
@@ -351,7 +351,7 @@ def test_what_goes_wrong_in_a_grouper_names_the_key(grouper: type[Grouper], prob
     assert caught.value.key == "job.systemstreampartition.grouper.factory"
 
 
-def test_ranges_and_single_partitions_of_several_streams_are_broadcast_to_the_tasks_of_each_partition() -> (
+def test_broadcast_ranges_of_several_streams_reach_the_tasks() -> (
     None
 ):
     values = {
@@ -376,7 +376,7 @@ class Clicks:
     pass
 
 
-def test_the_name_of_a_job_is_configured_or_that_of_its_file_or_of_its_task() -> None:
+def test_the_name_of_a_job_is_configured_or_that_of_its_file_or_task() -> None:
     config = Config.from_text("job.id=2", origin="file.properties", directory=Path("/jobs"))
     assert job_name(config.with_values({"job.name": "mine"}), Clicks) == "mine-2"
     assert name_and_id(config.with_values({"job.name": "mine"}), Clicks) == ("mine", "2")
@@ -388,7 +388,7 @@ def test_the_name_of_a_job_is_configured_or_that_of_its_file_or_of_its_task() ->
 
 @pytest.mark.parametrize("key", ["job.name", "job.id"])
 @pytest.mark.parametrize("nothing", ["", "  "])
-def test_a_name_or_an_id_that_is_set_to_nothing_is_an_error_and_not_the_default(
+def test_an_empty_name_or_id_is_an_error_and_not_the_default(
     key: str, nothing: str
 ) -> None:
     config = Config.from_text(f"{key}={nothing}", origin="file.properties", directory=Path("/jobs"))

@@ -85,7 +85,7 @@ WRONG_REPORTS = [
 
 
 @pytest.mark.parametrize(("values", "key", "why"), [*WRONG, *WRONG_REPORTS])
-def test_a_stream_that_has_a_purpose_gets_no_second_one_and_nothing_is_written(
+def test_a_stream_with_a_purpose_gets_no_second_one_and_nothing_is_written(
     values: dict[str, str], key: str, why: str, tmp_path: Path
 ) -> None:
     config = job(tmp_path, values)

@@ -18,7 +18,7 @@ def stayed(former: dict[str, list[str]], dealt: dict[str, list[str]]) -> int:
 
 
 @given(TASKS, st.lists(MEMBERS, min_size=1, max_size=6))
-def test_whoever_comes_and_goes_each_task_has_one_member_and_all_have_equally_many(
+def test_whatever_joins_or_leaves_each_task_has_one_member_and_equal_loads(
     tasks: list[str], groups: list[list[str]]
 ) -> None:
     former: dict[str, list[str]] = {}

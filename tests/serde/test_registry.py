@@ -70,7 +70,7 @@ def test_a_registered_name_overrides_a_builtin_one() -> None:
     assert isinstance(serde_named(config, "json", key=KEY), StringSerde)
 
 
-def test_an_unknown_name_is_an_error_that_names_the_key_a_suggestion_and_the_list() -> None:
+def test_an_unknown_name_is_an_error_with_key_suggestion_and_list() -> None:
     with pytest.raises(
         ConfigError, match=r"there is no serde 'jsn'; did you mean json\?.*bytes, double"
     ) as raised:

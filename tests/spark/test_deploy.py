@@ -130,7 +130,7 @@ def test_a_chooser_of_this_program_goes_with_it_to_spark(
     assert os.getpid() not in pids
 
 
-def test_each_container_is_a_spark_task_and_together_they_process_everything(spark: Any, job: Job) -> None:
+def test_each_container_is_a_spark_task_and_together_they_process_all(spark: Any, job: Job) -> None:
     job.send(0, 100)
     result = deploy(job.config, Forward, spark=spark)
     assert result.messages == 100

@@ -82,7 +82,7 @@ def test_nothing_is_lost_when_an_executor_is_killed(job: Job, cluster: Any) -> N
     assert deploy(job.config, kills_its_executor_at(201, job.directory), spark=cluster).messages == 10
 
 
-def test_with_exactly_once_nothing_is_there_twice_either_when_an_executor_is_killed(
+def test_exactly_once_has_no_duplicates_when_an_executor_is_killed(
     tmp_path: Path, cluster: Any
 ) -> None:
     job = Job(tmp_path, **{"task.processing.guarantee": "exactly-once"})

@@ -50,7 +50,7 @@ def test_progress_adds_up_over_containers() -> None:
     assert (seen.containers, seen.active, seen.done, seen.messages, seen.total) == (3, 1, 1, 37, 100)
 
 
-def test_a_later_attempt_replaces_the_one_that_died_and_a_zombie_is_not_heard() -> None:
+def test_a_later_attempt_replaces_the_dead_one_and_a_zombie_is_not_heard() -> None:
     with Listener("127.0.0.1", 1, None) as listener:
         told(listener, 0, ("active", 50))
         told(listener, 0, ("active", 5), attempt=1)
@@ -120,7 +120,7 @@ def test_a_local_master_starts_a_task_again_when_its_process_dies(master: str, m
     assert _with_attempts(master) == meant
 
 
-def test_a_spark_connect_server_that_is_not_there_is_told_at_once_and_without_its_token(
+def test_a_missing_spark_connect_server_is_reported_without_its_token(
     spark_installed: None,
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -132,7 +132,7 @@ def test_a_spark_connect_server_that_is_not_there_is_told_at_once_and_without_it
     assert "hidden" not in str(caught.value)
 
 
-def test_python_workers_find_what_this_process_imports_from_its_own_directories(
+def test_python_workers_find_what_this_process_imports_by_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
@@ -167,7 +167,7 @@ def test_rounds_add_up_to_one_result() -> None:
     assert [each.offsets for each in total.containers] == [{A: ("0", "6")}, {B: ("2", "4")}]
 
 
-def test_the_messages_of_each_partition_add_up_over_rounds_unless_those_of_one_round_are_not_known() -> None:
+def test_messages_of_each_partition_add_up_unless_a_round_lacks_them() -> None:
     first = counting({A: 5, B: 0})
     total = (
         result(first)
@@ -284,7 +284,7 @@ class InterruptingSession:
         return []
 
 
-def test_a_spark_job_whose_waiting_is_interrupted_is_alive_and_can_be_cancelled() -> None:
+def test_a_spark_job_with_interrupted_waiting_lives_and_can_be_cancelled() -> None:
     pytest.importorskip("pyspark")
     spark: Any = InterruptingSession(threading.get_ident())
     run: Any = SimpleNamespace(numbers=(0,))

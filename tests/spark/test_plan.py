@@ -162,7 +162,7 @@ def test_a_properties_file_will_do(tmp_path: Path) -> None:
     assert settled(str(tmp_path / "up.properties")) == settled({"job.id": 7}) == Config({"job.id": "7"})
 
 
-def test_a_stream_that_was_made_anew_is_planned_as_a_container_would_read_it(
+def test_a_recreated_stream_is_planned_as_a_container_would_read_it(
     job: Job, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Also while it is empty: where the job has begun in it has to be known before anything arrives."""
@@ -184,7 +184,7 @@ def test_a_stream_that_was_made_anew_is_planned_as_a_container_would_read_it(
     assert "log.in.1 is not what it was when Partition 1 made its checkpoint" in caplog.text
 
 
-def test_the_master_is_that_of_the_environment_or_the_configuration_else_all_cores(
+def test_the_master_is_from_environment_or_configuration_or_all_cores(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("SPARK_REMOTE", raising=False)

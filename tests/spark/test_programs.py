@@ -81,7 +81,7 @@ def in_a_program(job: Job, *, arguments: str, session: str = "", after: str = ""
 
 
 @pytest.mark.usefixtures("spark_installed")
-def test_a_program_deploys_its_own_class_and_neither_noise_nor_process_is_left(job: Job) -> None:
+def test_a_program_deploys_its_own_class_and_leaves_no_noise_or_process(job: Job) -> None:
     assert in_a_program(job, arguments='master="local[2]"', after=NOTHING_LEFT) == [
         "[20, 1, [0, 1]]",
         "0 processes left",

@@ -81,7 +81,7 @@ def test_a_container_reports_what_it_did(job: Job) -> None:
     assert job.numbers() == [0, 2, 4, 6, 8]
 
 
-def test_a_container_of_several_partitions_reports_how_many_messages_were_of_each(job: Job) -> None:
+def test_a_container_of_several_partitions_reports_the_messages_of_each(job: Job) -> None:
     job.config = job.config.with_values({"job.container.count": 1})
     job.send(0, 5)
     report = run(job, Forward)
@@ -150,7 +150,7 @@ class Replaced(Forward):
         coordinator.commit()
 
 
-def test_an_attempt_that_another_has_replaced_fails_for_spark_and_reports_nothing(
+def test_a_replaced_attempt_fails_for_spark_and_reports_nothing(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker, "_KILLED_WITHIN_S", 0)
@@ -258,7 +258,7 @@ def test_an_executor_without_a_module_of_the_task_names_it(
     assert "needs the module only_on_the_driver" in failure.text
 
 
-def test_files_of_stores_lie_on_a_disk_of_the_executor_apart_from_those_of_other_attempts(
+def test_files_of_stores_lie_on_the_executors_disk_apart_by_attempt(
     job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path / 'local'},/elsewhere")

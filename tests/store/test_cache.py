@@ -48,7 +48,7 @@ def test_changes_are_written_a_batch_at_a_time_and_when_one_is_evicted() -> None
     assert below.written[1:] == [[(b"k3", b"3"), (b"k4", b"4")]]
 
 
-def test_a_key_that_changes_often_is_written_once_with_its_last_value_in_the_place_of_its_last_change() -> (
+def test_a_key_that_changes_often_is_written_once_where_it_last_changed() -> (
     None
 ):
     below = Noted()
@@ -63,7 +63,7 @@ def test_a_key_that_changes_often_is_written_once_with_its_last_value_in_the_pla
     assert below.written == [[(b"other", b"1"), (b"gone", None), (b"hot", b"last")]]
 
 
-def test_what_is_read_again_is_not_read_below_not_even_where_there_was_nothing() -> None:
+def test_a_repeated_read_does_not_go_below_even_where_there_was_nothing() -> None:
     below = Noted()
     below.put(b"a", b"1")
     cache = CachedEngine(below, 2, 1)

@@ -96,7 +96,7 @@ def test_files_of_a_process_that_is_about_to_let_go_of_them_are_waited_for(
     engine.close()
 
 
-def test_beside_files_that_a_process_keeps_there_are_new_ones_until_they_are_free(
+def test_beside_files_in_use_new_ones_are_made_until_they_are_free(
     holder: subprocess.Popen[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = Config({"task.shutdown.ms": 1})
@@ -127,7 +127,7 @@ def test_beside_files_that_a_process_keeps_there_are_new_ones_until_they_are_fre
     assert {each.name for each in tmp_path.iterdir()} == {"db"}
 
 
-def test_the_stores_of_a_container_wait_together_and_not_one_after_the_other(
+def test_the_stores_of_a_container_wait_together_instead_of_in_turn(
     holder: subprocess.Popen[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     factory, config = RocksDbEngineFactory(), Config({"task.shutdown.ms": 1})

@@ -102,7 +102,7 @@ def test_equal_dicts_are_one_key() -> None:
     assert by_json.get({"b": 2, "a": 1}) == "here"
 
 
-def test_an_unserialisable_key_is_an_error_that_names_store_key_and_setting() -> None:
+def test_an_unserialisable_key_is_an_error_with_store_key_and_setting() -> None:
     with pytest.raises(
         SerdeError, match=r"store 'counts': cannot encode the key 5: TypeError.*stores\.counts\.key\.serde"
     ) as raised:
@@ -212,7 +212,7 @@ def test_entries_that_were_asked_for_before_a_store_was_closed_say_so() -> None:
         next(entries)
 
 
-def test_changes_are_drained_once_with_the_last_value_in_the_order_of_the_first_change() -> None:
+def test_changes_are_drained_once_by_first_change_with_the_last_value() -> None:
     counts = store()
     counts.put("b", 1)
     counts.put("a", 1)
@@ -253,7 +253,7 @@ def test_what_is_kept_is_not_what_the_encoder_returned() -> None:
     assert key is not made[0] and value is not made[1]
 
 
-def test_going_back_brings_back_state_and_what_was_not_yet_in_the_changelog() -> None:
+def test_going_back_restores_state_and_what_was_not_yet_in_the_changelog() -> None:
     counts = store()
     counts.put("a", 1)
     before = counts.snapshot()

@@ -149,7 +149,7 @@ def test_a_line_of_megabytes_is_one_message(tmp_path: Path) -> None:
     assert [len(message) for message in Files(tmp_path).messages()] == [3_000_000, 3]
 
 
-def test_partitions_are_read_apart_and_one_that_is_not_wanted_loses_nothing(tmp_path: Path) -> None:
+def test_partitions_are_read_apart_and_an_unwanted_one_loses_nothing(tmp_path: Path) -> None:
     written(tmp_path / "flights" / "0.jsonl", b"1\n2\n")
     written(tmp_path / "flights" / "1.jsonl", b"3\n")
     written(tmp_path / "flights" / "_SUCCESS", b"")
@@ -203,7 +203,7 @@ def test_a_key_can_be_taken_from_a_field(
     ],
 )
 @pytest.mark.parametrize("at_most", [1, 1000])
-def test_a_broken_row_is_a_message_of_its_own_with_its_bytes_and_an_error_that_names_the_line(
+def test_a_broken_row_is_a_message_with_bytes_and_an_error_with_its_line(
     tmp_path: Path, ending: str, rows: bytes, line: int, what: str, raw: bytes, at_most: int
 ) -> None:
     written(tmp_path / f"flights{ending}", b'"a\n",b\n' + rows)
@@ -440,7 +440,7 @@ def test_a_file_that_is_not_followed_ends_where_it_ended_at_the_start(tmp_path: 
     assert consumer.at_head(SSP)
 
 
-def test_a_line_that_was_read_before_it_was_complete_is_read_again_when_it_is(tmp_path: Path) -> None:
+def test_a_line_read_before_it_was_complete_is_read_again_when_it_is(tmp_path: Path) -> None:
     path = written(tmp_path / "flights.jsonl", b"1\n2")
     files = Files(tmp_path)
     following = files.admin().after(files.read()[-1].offset)
@@ -488,7 +488,7 @@ def test_real_files_are_read_to_their_end(real_streams: Path) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["data/*.jsonl", "data/flight?.jsonl", "da[t]a/flights.jsonl"])
-def test_a_pattern_is_no_path_and_its_error_names_the_key_and_the_directory(
+def test_a_pattern_is_no_path_and_its_error_names_key_and_directory(
     tmp_path: Path, pattern: str
 ) -> None:
     written(tmp_path / "data" / "flights.jsonl", b"{}\n")

@@ -129,7 +129,7 @@ def test_what_is_no_line_is_refused(tmp_path: Path, message: Any, what: str) -> 
 @pytest.mark.parametrize(
     ("name", "what"), [("flights.csv", "CSV files"), ("flights.jsonl.gz", "compressed files")]
 )
-def test_csv_and_compressed_files_cannot_be_written_and_the_error_says_what_can(
+def test_an_error_says_which_files_can_be_written_and_csv_cannot(
     tmp_path: Path, name: str, what: str
 ) -> None:
     written(tmp_path / name, b"")

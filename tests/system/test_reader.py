@@ -109,7 +109,7 @@ def test_a_consumer_that_does_not_start_is_stopped(streams: MemoryStreams) -> No
     assert consumer.stopped == 1
 
 
-def test_whoever_follows_gets_what_comes_later_and_stops_the_consumer_by_closing(
+def test_a_follower_gets_what_comes_later_and_closing_stops_the_consumer(
     streams: MemoryStreams,
 ) -> None:
     consumer = Remote(streams)

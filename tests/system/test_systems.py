@@ -62,7 +62,7 @@ def test_the_systems_of_a_configuration_are_all_that_it_says_something_of() -> N
     assert Systems(Config({"systems.b.samza.factory": "log", "systems.a.path": "x"})).names() == ["a", "b"]
 
 
-def test_a_system_that_is_not_defined_is_reported_with_the_one_that_was_meant() -> None:
+def test_an_undefined_system_is_reported_with_the_one_that_was_meant() -> None:
     with pytest.raises(ConfigError, match="there is no system 'lgo'; did you mean log"):
         of("log", "log").factory("lgo")
 
@@ -75,7 +75,7 @@ def test_a_system_that_is_like_no_other_is_reported_with_how_to_define_it() -> N
         of("m", "memory").factory("kafka")
 
 
-def test_a_system_that_is_configured_but_for_its_kind_is_not_offered_as_what_was_meant() -> None:
+def test_a_system_configured_without_its_kind_is_not_offered_as_meant() -> None:
     with pytest.raises(
         ConfigError, match=r"there is no system 'log'; define it with systems\.log\.samza\.factory="
     ):
@@ -103,7 +103,7 @@ def test_a_factory_that_is_none_is_an_error_that_names_the_key(factory: object, 
     assert caught.value.key == "systems.m.samza.factory"
 
 
-def test_a_setting_that_a_kind_of_system_does_not_know_is_an_error_with_a_suggestion() -> None:
+def test_an_unknown_setting_of_a_system_kind_is_an_error_with_a_suggestion() -> None:
     with pytest.raises(
         ConfigError,
         match=r"systems\.m\.timeuot\.ms: is not a setting of this kind of system; did you mean "
@@ -135,7 +135,7 @@ def test_metadata_may_be_asked_of_several_systems_at_once() -> None:
         systems.metadata([*wanted, SystemStream("a", "nothing")])
 
 
-def test_a_stream_gets_the_partitions_that_are_asked_for_or_configured_or_one() -> None:
+def test_a_stream_gets_the_asked_or_configured_number_of_partitions_or_one() -> None:
     config = Config({"systems.m.streams.configured.partitions": 4, "systems.m.streams.a.b.partitions": 5})
     systems = Systems(config, MemorySystemFactory(MemoryStreams()))
     for name, asked, there in [
@@ -211,12 +211,12 @@ def test_the_parts_of_a_system_are_asked_for_with_what_is_promised(kind: type[Me
         assert Promised.given.pop() is systems.metrics
 
 
-def test_a_type_error_of_a_factory_itself_is_not_taken_for_the_shorter_form() -> None:
+def test_a_type_error_of_a_factory_is_not_mistaken_for_the_short_signature() -> None:
     with pytest.raises(TypeError, match="of its own"):
         of("m", Failing).admin("m")
 
 
-def test_an_input_that_is_not_there_is_named_with_its_key_and_what_makes_it() -> None:
+def test_a_missing_input_is_named_with_its_key_and_what_makes_it() -> None:
     inputs = {"task.inputs": "m.here,m.away", "task.broadcast.inputs": "m.all#0"}
     systems = Systems(
         Config({"systems.m.samza.factory": "memory", **inputs}), MemorySystemFactory(MemoryStreams())

@@ -44,7 +44,7 @@ def test_the_configuration_of_the_previous_run_is_not_carried_over() -> None:
     ]
 
 
-def test_a_previous_run_can_be_continued_in_several_ways_and_stays_as_it_was() -> None:
+def test_a_previous_run_can_be_continued_in_several_ways_and_stays_as_is() -> None:
     first = run_job(echo, None, {"mem.a": {0: [1]}})
     for message in ("left", "right"):
         assert messages(run_job(echo, None, {"mem.a": {0: [message]}}, previous=first)) == [1, message]
@@ -93,7 +93,7 @@ def test_a_run_that_failed_goes_on_from_its_last_commit() -> None:
     assert places(run_job(ignore, None, previous=caught.value.job_run)) == ["mem.a.0@1", "mem.a.0@2"]  # type: ignore[attr-defined]
 
 
-def test_what_arrives_before_the_first_commit_of_a_task_is_not_skipped_by_the_next_start() -> None:
+def test_what_arrives_before_a_tasks_first_commit_is_not_skipped_later() -> None:
     config = {"systems.mem.samza.offset.default": "upcoming"}
     first = run_job(ignore, config, {"mem.a": {0: ["before"]}})
     assert first.processed == []

@@ -100,7 +100,7 @@ def test_max_messages_counts_a_broadcast_message_once() -> None:
     assert places(run) == ["mem.a.0@0", "mem.a.1@0", "mem.rules.0@0", "mem.rules.0@0"]
 
 
-def test_other_partitions_of_a_broadcast_stream_are_read_by_their_own_tasks() -> None:
+def test_other_partitions_of_a_broadcast_stream_are_read_by_their_tasks() -> None:
     run = run_job(
         ignore, {"task.broadcast.inputs": "mem.a#0"}, {"mem.a": {0: ["all"], 1: ["one"], 2: ["two"]}}
     )
@@ -173,7 +173,7 @@ def test_bytes_that_cannot_be_decoded_fail_at_their_own_turn() -> None:
     assert places(caught.value.job_run) == ["mem.a.0@0", "mem.a.1@0"]  # type: ignore[attr-defined]
 
 
-def test_an_input_that_its_serde_cannot_encode_is_reported_as_the_tests_own_mistake() -> None:
+def test_an_input_its_serde_cannot_encode_is_reported_as_the_tests_mistake() -> None:
     with pytest.raises(ConfigError, match="an input message cannot be encoded with JsonSerde"):
         run_job(ignore, JSON, {"mem.a": {0: [object()]}})
 
@@ -193,7 +193,7 @@ def test_an_input_that_its_serde_cannot_encode_is_reported_as_the_tests_own_mist
         ({"mem.a": {0: 5}}, r"inputs\['mem\.a'\]\[0\] is no list of messages: 5"),
     ],
 )
-def test_inputs_that_are_not_by_stream_and_partition_are_told_with_what_they_look_like(
+def test_inputs_not_by_stream_and_partition_are_shown_as_they_look(
     inputs: Any, what: str
 ) -> None:
     with pytest.raises(ConfigError, match=what):
@@ -385,7 +385,7 @@ def test_the_task_may_be_named_in_the_configuration() -> None:
     assert messages(run_job(None, {"task.class": Whole}, {"mem.a": {0: ["x"]}})) == ["x"]
 
 
-def test_in_memory_streams_are_read_from_the_oldest_unless_the_configuration_says_otherwise() -> None:
+def test_in_memory_streams_are_read_from_the_oldest_unless_configured() -> None:
     inputs = {"mem.a": {0: [1, 2, 3]}}
     assert len(run_job(ignore, None, inputs).processed) == 3
     assert places(run_job(ignore, {"systems.mem.streams.a.samza.offset.default": "newest"}, inputs)) == [
@@ -506,7 +506,7 @@ def test_a_message_at_which_a_listener_fails_afterwards_is_not_processed() -> No
     assert places(caught.value.job_run) == ["mem.a.0@0"]  # type: ignore[attr-defined]
 
 
-def test_what_one_task_did_with_a_broadcast_message_stays_when_the_next_fails_at_it() -> None:
+def test_what_one_task_did_with_a_broadcast_stays_when_the_next_fails() -> None:
     class SecondFails(StreamTask):
         def init(self, context: TaskContext) -> None:
             self.fails = context.task_name == "Partition 1"

@@ -236,7 +236,7 @@ def test_a_broken_part_is_noticed(
         getattr(contract, f"test_{test}")(tmp_path)
 
 
-def test_tests_of_what_a_system_does_not_have_are_left_out_and_come_back_where_it_has_it() -> None:
+def test_tests_of_what_a_system_lacks_are_left_out_and_return_with_it() -> None:
     class Bare(Memory):
         keys = ordered = False
         most_partitions = 1

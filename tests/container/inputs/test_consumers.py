@@ -331,7 +331,7 @@ def test_a_failure_of_the_task_ends_the_reader() -> None:
     assert [what for what, _ in system.noted] == ["start", "stop"]
 
 
-def test_a_system_that_does_not_stop_well_is_reported_after_everything_else_was_done() -> None:
+def test_a_system_that_does_not_stop_well_is_reported_after_all_else() -> None:
     bench, _ = network(ignore, {"mem.a": {0: ["x"]}}, stop=StreamSystemError("cannot say goodbye"))
     container = bench.started()
     container.run("caught-up")

@@ -102,7 +102,7 @@ def memory() -> Iterable[None]:
 
 @pytest.mark.usefixtures("memory")
 @pytest.mark.parametrize("system", ["log", "memory"])
-def test_a_stream_that_was_deleted_and_made_anew_is_read_from_where_the_default_says(
+def test_a_recreated_stream_is_read_from_where_the_default_says(
     system: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = job(tmp_path, system)
@@ -116,7 +116,7 @@ def test_a_stream_that_was_deleted_and_made_anew_is_read_from_where_the_default_
     assert not is_told(caplog)
 
 
-def test_the_report_names_the_partition_the_task_what_is_done_and_the_remedy(
+def test_the_report_names_partition_task_what_is_done_and_remedy(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = job(tmp_path, "log")
@@ -171,7 +171,7 @@ def test_where_a_task_has_begun_in_a_new_stream_is_known_at_once(
     assert not is_told(caplog)
 
 
-def test_a_stream_that_is_made_anew_while_it_is_read_is_not_taken_for_the_one_that_was_read(
+def test_a_stream_recreated_while_read_is_not_mistaken_for_the_old_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = job(tmp_path, "log")
@@ -213,7 +213,7 @@ def test_a_log_that_is_copied_elsewhere_is_the_same(tmp_path: Path, caplog: pyte
     assert not is_told(caplog)
 
 
-def test_a_log_that_has_grown_and_lost_its_oldest_messages_to_retention_is_the_same(
+def test_a_log_that_grew_and_lost_its_oldest_to_retention_is_the_same(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = job(tmp_path, "log", **{"systems.in.segment.bytes": 1000, "systems.in.retention.bytes": 2000})
@@ -317,7 +317,7 @@ def test_a_file_that_was_emptied_is_another_one_from_then_on(
     assert not is_told(caplog)
 
 
-def test_a_file_that_is_replaced_while_its_messages_are_processed_is_not_taken_for_the_one_that_was_read(
+def test_a_file_replaced_while_processed_is_not_mistaken_for_the_old_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = job(tmp_path, "file")

@@ -215,7 +215,7 @@ STREAM_NEWEST = {"systems.sys.streams.a.samza.offset.default": "newest"}
         (OLDEST, Checkpoint({SSP: "11"}, {SSP: "17"}), "12"),
     ],
 )
-def test_the_checkpoint_goes_before_the_stream_before_the_system_before_upcoming(
+def test_checkpoint_beats_stream_beats_system_beats_upcoming(
     config: dict[str, str], checkpoint: Checkpoint | None, where: str
 ) -> None:
     assert start(config, checkpoint)[0] == where
@@ -256,14 +256,14 @@ def test_a_recorded_start_that_is_not_there_any_more_is_reported_too(
     assert "goes on at 3" in caplog.text
 
 
-def test_a_checkpoint_that_is_no_offset_of_the_system_is_an_error_that_names_the_place() -> None:
+def test_a_checkpoint_that_is_no_offset_of_the_system_names_the_place() -> None:
     with pytest.raises(
         OffsetError, match=r"sys\.a\.0: the checkpoint of Partition 0 cannot be used: 'seven' is no offset"
     ):
         start(OLDEST, after("seven"))
 
 
-def test_a_system_that_cannot_tell_where_it_ends_is_read_from_its_beginning() -> None:
+def test_a_system_that_does_not_know_its_end_is_read_from_its_beginning() -> None:
     assert start({}, None, PartitionMetadata(None, None, None)) == ("0", None)
 
 
@@ -338,7 +338,7 @@ def test_what_the_task_sets_is_remembered_until_its_first_commit() -> None:
         ("-1", "'-1' is no(t an)? offset"),
     ],
 )
-def test_what_is_no_place_in_the_partition_is_refused_and_nobody_remembers_it(
+def test_what_is_no_place_in_the_partition_is_refused_and_not_remembered(
     system: str, where: str, reason: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = {

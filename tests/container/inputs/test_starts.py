@@ -27,7 +27,7 @@ def nothing(
     pass
 
 
-def test_a_stream_that_is_reset_is_read_anew_at_every_start_the_others_go_on() -> None:
+def test_a_reset_stream_is_read_from_its_start_each_time_the_others_go_on() -> None:
     config = {
         "systems.mem.streams.a.samza.reset.offset": "true",
         "systems.mem.streams.a.samza.offset.default": "oldest",
@@ -74,7 +74,7 @@ def test_each_task_has_its_own_offset_of_a_broadcast_partition() -> None:
     ]
 
 
-def test_what_retention_took_from_a_job_that_slept_is_reported_and_the_default_followed(
+def test_what_retention_took_from_a_sleeping_job_is_reported_and_defaulted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = {

@@ -190,7 +190,7 @@ def test_a_container_that_was_never_started_makes_no_reporters() -> None:
 # Failures.
 
 
-def test_a_reporter_that_raises_is_logged_once_and_counted_and_harms_nobody(
+def test_a_reporter_that_raises_is_logged_once_counted_and_harmless(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock, slow = advancing(1000)
@@ -206,7 +206,7 @@ def test_a_reporter_that_raises_is_logged_once_and_counted_and_harms_nobody(
     )
 
 
-def test_a_reporter_that_cannot_start_fails_the_start_before_anything_is_claimed() -> None:
+def test_a_reporter_that_cannot_start_fails_the_start_before_any_claim() -> None:
     bench = Bench(ignore, {"mem.a": {0: [1]}}, keeping("Keeps", "FailsToStart"))
     with pytest.raises(OSError, match="no such place"):
         bench.container.start()

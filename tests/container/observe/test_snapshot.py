@@ -48,7 +48,7 @@ def test_a_container_that_was_not_started_shows_its_name_and_nothing_else() -> N
     assert (snapshot.partitions, snapshot.choices, snapshot.processed, snapshot.lag) == ((), (), 0, None)
 
 
-def test_a_snapshot_of_streams_whose_system_does_not_answer_shows_what_was_in_them_before(
+def test_a_snapshot_of_streams_that_do_not_answer_shows_what_was_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def away(partitions: object) -> NoReturn:
@@ -140,7 +140,7 @@ def test_the_last_choices_come_with_their_numbers_keys_and_rules() -> None:
     assert all("round robin" in choice.rule for choice in choices)
 
 
-def test_a_choice_that_was_stepped_to_comes_with_its_candidates_and_what_held_them_back() -> None:
+def test_a_stepped_choice_comes_with_its_candidates_and_what_held_them() -> None:
     config = {"systems.mem.streams.boot.samza.bootstrap": "true", "systems.mem.streams.a.samza.priority": 1}
     inputs = {"mem.a": {0: ["x"], 1: ["y"]}, "mem.b": {0: ["z"]}, "mem.boot": {0: [1]}}
     container = Bench(ignore, inputs, config, remember_choices=10).started()
@@ -214,7 +214,7 @@ class Tongueless(Foreign):
         raise ValueError("no words")
 
 
-def test_of_a_chooser_that_tells_nothing_the_container_knows_the_candidates() -> None:
+def test_a_silent_choosers_candidates_are_known_to_the_container() -> None:
     container = Bench(
         ignore, {"mem.a": {0: [1], 1: [2], 2: []}}, {"task.chooser.class": Foreign}, remember_choices=10
     ).started()
@@ -377,7 +377,7 @@ def test_a_snapshot_does_not_change_and_can_be_sent_elsewhere() -> None:
         snapshot.processed = 5  # type: ignore[misc]
 
 
-def test_of_a_step_over_very_many_partitions_only_the_last_choices_are_explained() -> None:
+def test_of_a_step_over_many_partitions_the_last_choices_are_explained() -> None:
     bench = Bench(ignore, {"mem.a": {number: [1] for number in range(1000)}}, remember_choices=100)
     container = bench.started()
     container.step(50)

@@ -75,7 +75,7 @@ SNAPSHOT = {
 }
 
 
-def test_snapshots_are_messages_of_a_stream_with_a_header_and_metrics_by_group(tmp_path: Path) -> None:
+def test_snapshots_are_messages_with_a_header_and_metrics_by_group(tmp_path: Path) -> None:
     config = log_config(tmp_path, **SNAPSHOT, **{"job.id": 7})
     send(config, 1, 2, 3)
     container = Container(config, Metered)
@@ -103,7 +103,7 @@ def test_snapshots_are_messages_of_a_stream_with_a_header_and_metrics_by_group(t
 
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
-def test_snapshots_of_a_run_that_fails_are_written_although_it_commits_nothing(
+def test_snapshots_of_a_failing_run_are_written_though_it_commits_nothing(
     tmp_path: Path, guarantee: str
 ) -> None:
     config = log_config(tmp_path, **SNAPSHOT, **{"task.processing.guarantee": guarantee})

@@ -40,7 +40,7 @@ class Messages:
 
 
 @pytest.mark.parametrize("task", [ignore, Batches, Messages])
-def test_the_error_shows_the_place_the_serde_the_reason_and_the_beginning_of_the_bytes(task: Any) -> None:
+def test_the_error_shows_place_serde_reason_and_the_first_bytes(task: Any) -> None:
     with pytest.raises(SerdeError) as caught:
         run_job(task, JSON, {"mem.a": {0: [(b"k", b"{" + b"x" * 1000)]}})
     text = str(caught.value)
@@ -84,7 +84,7 @@ def test_no_key_is_too_odd_or_too_long_for_an_error(key: Any) -> None:
         assert len(str(caught.value)) < 600
 
 
-def test_an_undecodable_message_goes_to_the_dead_letters_as_it_is_and_the_job_goes_on() -> None:
+def test_an_undecodable_message_becomes_a_dead_letter_and_the_job_goes_on() -> None:
     run = run_job(ignore, DEAD, {"mem.a": {0: [1, (b"key", b"{\xff"), 2]}})
     assert [message for *_, message in run.processed] == [1, 2]
     assert letters(run) == [(b"key", b"{\xff")]
@@ -120,7 +120,7 @@ class Tables:
 
 @pytest.mark.parametrize("task", [echo, Rows, Tables])
 @pytest.mark.parametrize("end", [{}, {"systems.files.streams.rows.samza.bounded": "true"}])
-def test_a_row_of_a_file_that_cannot_be_read_goes_to_the_dead_letters_and_the_others_are_processed(
+def test_an_unreadable_row_becomes_a_dead_letter_and_others_are_processed(
     tmp_path: Path, task: Any, end: dict[str, str]
 ) -> None:
     serde = {"systems.files.samza.msg.serde": "json", "systems.mem.streams.out.samza.msg.serde": "json"}
@@ -138,7 +138,7 @@ def test_a_row_of_a_file_that_cannot_be_read_goes_to_the_dead_letters_and_the_ot
 
 
 @pytest.mark.parametrize("task", [echo, Rows])
-def test_a_row_that_cannot_be_read_is_no_message_even_where_there_is_no_serde(
+def test_a_row_that_cannot_be_read_is_no_message_even_without_a_serde(
     tmp_path: Path, task: Any
 ) -> None:
     run = run_job(task, of_rows(tmp_path) | {"task.drop.deserialization.errors": "true"})
@@ -325,7 +325,7 @@ def test_what_cannot_be_a_dead_letter_stream_is_a_wrong_configuration(
         run_job(ignore, DEAD | config, {"mem.a": {0: [1]}})
 
 
-def test_a_dead_letter_stream_of_no_system_is_an_error_before_anything_is_read() -> None:
+def test_a_dead_letter_stream_of_no_system_is_an_error_before_reading() -> None:
     memory_streams("mem").create(SystemStream("mem", "a"), 1)
     config = {
         "systems.mem.samza.factory": "memory",
@@ -421,7 +421,7 @@ def test_exactly_once_a_dead_letter_of_a_run_that_failed_is_there_once() -> None
     assert letters(run_job(ignore, config, previous=caught.value.job_run)) == [(None, b"{")]  # type: ignore[attr-defined]
 
 
-def test_of_a_batch_the_undecodable_messages_are_dead_letters_with_their_own_place() -> None:
+def test_undecodable_messages_of_a_batch_are_dead_letters_with_their_place() -> None:
     seen: list[Any] = []
 
     class Batches:

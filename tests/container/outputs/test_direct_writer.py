@@ -65,7 +65,7 @@ def messages(*values: Any, partition: int | None = 0) -> Iterator[OutgoingMessag
     return (OutgoingMessageEnvelope(STREAM, value, None, None, partition) for value in values)
 
 
-def test_messages_are_durable_when_they_are_sent_and_the_producer_is_stopped_at_the_end(place: Place) -> None:
+def test_messages_are_durable_when_sent_and_the_producer_stops_at_the_end(place: Place) -> None:
     with writing(place.systems, STREAM, 3, "test") as writer:
         writer.send(messages("a", "b"))
         assert (writer.sent, writer.durable) == (2, 2)

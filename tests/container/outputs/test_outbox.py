@@ -104,7 +104,7 @@ def test_keys_that_are_equal_in_python_but_not_as_bytes_are_told_apart() -> None
     assert where(*envelopes) == [*alone, *alone]
 
 
-def test_a_key_of_another_type_counts_as_its_json_however_it_was_put_together() -> None:
+def test_a_key_of_another_type_counts_as_its_json_however_it_was_built() -> None:
     assert (
         where(
             OutgoingMessageEnvelope(OUT, 0, key={"a": 1, "b": [2]}),
@@ -246,7 +246,7 @@ class Unreachable(MemorySystemFactory):
         raise StreamSystemError("no such host")
 
 
-def test_an_input_that_waits_for_this_jobs_own_outputs_gets_them_before_the_loop_rests() -> None:
+def test_an_input_waiting_for_own_outputs_gets_them_before_the_loop_rests() -> None:
     def count_down(
         envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
     ) -> None:
@@ -281,7 +281,7 @@ def test_a_producer_that_cannot_be_made_fails_the_container() -> None:
 
 @pytest.mark.parametrize("serde", ["bytes", "json"])
 @pytest.mark.parametrize("partition", [None, 1], ids=["by key", "named"])
-def test_what_is_sent_to_a_log_is_written_in_batches_long_before_the_commit(
+def test_what_is_sent_to_a_log_is_written_in_batches_before_the_commit(
     tmp_path: Path, serde: str, partition: int | None
 ) -> None:
     to = SystemStream("log", "out")

@@ -334,7 +334,7 @@ def test_what_names_no_partition_is_left_out_as_a_single_message_is(wrong: dict[
     assert (run.metrics["producers.sends"], run.metrics["producers.serialization-errors"]) == (1, 1)
 
 
-def test_partition_keys_of_any_type_mean_what_they_mean_for_a_single_message() -> None:
+def test_partition_keys_of_any_type_mean_the_same_as_for_single_messages() -> None:
     keys: list[Any] = [1.5, True, None, "x", [1, 2]]
     config = {"systems.mem.streams.out.partitions": 3}
 

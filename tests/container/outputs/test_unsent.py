@@ -78,7 +78,7 @@ class Unprintable:
         (Unprintable(), b"whose repr raises ValueError"),
     ],
 )
-def test_of_an_object_that_cannot_be_encoded_the_dead_letter_keeps_what_it_can(
+def test_the_dead_letter_of_an_unencodable_object_keeps_what_it_can(
     message: Any, kept: bytes
 ) -> None:
     config = {"systems.mem.streams.out.samza.msg.serde": "long", "task.dead.letter.stream": "mem.dead"}
@@ -142,7 +142,7 @@ class SendsInRuns:
 OUT_JSON = {"systems.mem.streams.out.samza.msg.serde": "json"}
 
 
-def test_the_error_of_an_output_names_the_callback_and_which_of_its_sends_it_was() -> None:
+def test_the_error_of_an_output_names_the_callback_and_which_of_its_sends() -> None:
     inputs = {"mem.a": {0: [[1], [2, 1j, 3], [4]]}}
     with pytest.raises(
         SerdeError, match=r"while processing mem\.a\.0@1, key None: " + send_no(2, SendsThree.process)
@@ -296,7 +296,7 @@ def test_a_stream_that_takes_not_even_the_reason_ends_the_job(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("task", [sends_one_by_one, sends_columns])
-def test_without_a_setting_an_output_that_is_too_large_ends_the_job_and_the_error_says_what_can_be_set(
+def test_a_too_large_output_ends_the_job_by_default_and_names_the_setting(
     tmp_path: Path, task: Any
 ) -> None:
     config = {"systems.log.samza.factory": "log", "systems.log.path": tmp_path}

@@ -144,7 +144,7 @@ def failing(message: str) -> tuple[TaskError, JobRun]:
     return caught.value, run
 
 
-def test_the_hooks_stand_around_the_callbacks_in_the_listed_order_both_times() -> None:
+def test_the_hooks_stand_around_the_callbacks_in_listed_order_both_times() -> None:
     run_job(Task, listening("b, a"), {"mem.a": {0: ["x"]}})
     assert told == [
         "b.before_init 0", "a.before_init 0", "init 0", "b.after_init 0", "a.after_init 0",
@@ -207,7 +207,7 @@ def test_a_hook_is_given_the_tasks_context() -> None:
 
 
 @pytest.mark.parametrize(("failing", "reached"), [("before_init", 0), ("after_init", 1)])
-def test_a_listener_that_fails_at_the_start_stops_the_job_before_anything_is_read(
+def test_a_listener_that_fails_at_the_start_stops_the_job_before_reading(
     failing: str, reached: int
 ) -> None:
     kind = {"before_init": FailsBeforeInit, "after_init": FailsAfterInit}[failing]
@@ -292,7 +292,7 @@ def test_a_listener_that_fails_before_keeps_the_message_from_the_task() -> None:
     assert len(run.processed) == 1
 
 
-def test_a_message_that_is_passed_over_before_the_task_saw_it_is_processed_all_the_same() -> None:
+def test_a_message_passed_over_before_the_task_saw_it_is_still_processed() -> None:
     config = listening("a") | {"task.ignored.exceptions": "ValueError"}
     run = run_job(
         Task,

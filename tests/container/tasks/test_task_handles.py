@@ -65,7 +65,7 @@ def test_collector_coordinator_and_stores_belong_to_the_thread_of_the_loop() -> 
     assert bench.outputs() == []
 
 
-def test_an_iterator_of_a_store_and_a_starting_offset_belong_to_that_thread_too_and_metrics_to_all() -> None:
+def test_a_stores_iterator_and_an_offset_belong_to_the_thread_metrics_not() -> None:
     errors: dict[str, BaseException | None] = {}
 
     class Sharing(Counter):

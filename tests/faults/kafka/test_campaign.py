@@ -267,7 +267,7 @@ class Campaign:
 
 
 @pytest.mark.timeout(120)
-def test_where_a_partition_ends_is_known_though_another_broker_leads_it_now(three: KafkaNodes) -> None:
+def test_the_end_of_a_partition_is_known_though_its_leader_changed(three: KafkaNodes) -> None:
     from kafka import KafkaAdminClient, TopicPartition
 
     topic = f"moves-{uuid.uuid4().hex[:8]}"

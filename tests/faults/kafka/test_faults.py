@@ -321,7 +321,7 @@ def test_a_question_that_is_not_answered_is_asked_by_another_client(
     assert fault.hits == 1
 
 
-def test_a_client_that_gets_nothing_to_read_although_there_is_something_is_replaced(
+def test_a_client_that_wrongly_reads_nothing_is_replaced(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("streambench.system.kafka.stall_detector.STALLED_S", 0.5)
@@ -379,7 +379,7 @@ def test_what_a_deleted_topic_held_is_gone_and_nothing_else(broker: Broker) -> N
     assert trial.written == {part: EXPECTED[part][len(held[part]) :] for part in EXPECTED}, trial.failures
 
 
-def test_a_topic_that_is_made_again_at_once_lacks_only_what_was_written_before(broker: Broker) -> None:
+def test_a_topic_recreated_at_once_lacks_only_what_was_written_before(broker: Broker) -> None:
     trial = Trial(broker, "exactly-once")
 
     def make_again(trial: Trial) -> None:

@@ -194,7 +194,7 @@ def test_a_queue_that_is_full_refuses_and_that_is_an_error(amqp: Make) -> None:
         system.send(*[b"x"] * 10)
 
 
-def test_a_producer_that_lost_a_message_is_never_taken_for_one_that_has_written_everything(
+def test_a_producer_that_lost_a_message_never_passes_for_a_complete_one(
     amqp: Make,
 ) -> None:
     limits = {
@@ -212,7 +212,7 @@ def test_a_producer_that_lost_a_message_is_never_taken_for_one_that_has_written_
     assert writer.durable == 0
 
 
-def test_a_queue_that_is_gone_when_something_is_sent_to_it_is_an_error_that_names_the_stream(
+def test_a_vanished_queue_is_an_error_that_names_the_stream_when_sent_to(
     amqp: Make,
 ) -> None:
     system = amqp().create()
@@ -306,7 +306,7 @@ def breaker(rabbitmq: RabbitServer) -> Iterator[Breaker]:
         breaker.close()
 
 
-def test_a_producer_sends_again_what_was_not_confirmed_when_its_connection_was_lost(
+def test_a_producer_resends_what_a_lost_connection_left_unconfirmed(
     breaker: Breaker, caplog: pytest.LogCaptureFixture
 ) -> None:
     system = Amqp(breaker.url).create()
@@ -325,7 +325,7 @@ def test_a_producer_sends_again_what_was_not_confirmed_when_its_connection_was_l
     assert any("trying again" in record.message for record in caplog.records)
 
 
-def test_a_consumer_whose_connection_is_lost_gets_again_what_it_had_not_acknowledged(
+def test_a_consumer_gets_unacknowledged_messages_after_a_lost_connection(
     breaker: Breaker,
 ) -> None:
     system = Amqp(breaker.url, prefetch=20).create()
@@ -378,7 +378,7 @@ def test_a_broker_that_does_not_come_back_is_an_error_in_the_end(breaker: Breake
     system.close()
 
 
-def test_a_broker_that_loses_every_connection_at_once_is_not_bothered_without_end(breaker: Breaker) -> None:
+def test_a_broker_that_loses_every_connection_at_once_is_not_flooded(breaker: Breaker) -> None:
     system = Amqp(breaker.url, **{"patience.ms": 1_000}).create()
     consumer = system.consumer()
     breaker.loses = _CHANNEL_IS_OPEN
@@ -391,7 +391,7 @@ def test_a_broker_that_loses_every_connection_at_once_is_not_bothered_without_en
     system.close()
 
 
-def test_a_broker_that_stops_while_a_connection_is_opened_is_not_said_to_refuse_the_password(
+def test_a_broker_that_stops_during_an_opening_refused_no_password(
     breaker: Breaker,
 ) -> None:
     breaker.loses = _TUNE
@@ -423,7 +423,7 @@ def test_heartbeats_go_on_while_a_task_is_slow(breaker: Breaker) -> None:
     system.close()
 
 
-def test_a_sender_waits_when_a_broker_that_stands_still_has_not_confirmed_so_many_bytes(
+def test_a_sender_waits_when_a_stalled_broker_has_not_confirmed_many_bytes(
     breaker: Breaker,
 ) -> None:
     system = Amqp(

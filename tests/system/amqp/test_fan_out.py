@@ -128,7 +128,7 @@ def test_who_reads_an_exchange_must_be_said(amqp: Make) -> None:
         system.consumer(config={"job.name": None})
 
 
-def test_deleting_the_stream_of_an_exchange_deletes_it_and_the_queue_of_the_group(amqp: Make) -> None:
+def test_deleting_an_exchanges_stream_deletes_it_and_the_groups_queue(amqp: Make) -> None:
     system = of_groups(amqp).create()
     admin = system.systems.admin("q")
     admin.delete(system.stream)

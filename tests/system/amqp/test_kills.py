@@ -199,7 +199,7 @@ class Campaign:
         self._errors.close()
 
 
-def test_nothing_is_lost_when_containers_and_the_broker_are_killed_and_what_comes_twice_is_marked(
+def test_kills_of_containers_and_broker_lose_nothing_and_mark_repeats(
     tmp_path: Path, rabbitmq: RabbitServer, progress: Callable[[], None]
 ) -> None:
     seed = random.randrange(1 << 32)

@@ -72,7 +72,7 @@ def test_two_consumers_share_the_load(amqp: Make) -> None:
     assert min(map(len, got)) > 1
 
 
-def test_a_consumer_that_holds_messages_keeps_them_from_nobody_once_it_stops(amqp: Make) -> None:
+def test_a_consumer_that_holds_messages_gives_them_up_when_it_stops(amqp: Make) -> None:
     system = amqp().create()
     system.send(*numbers(5))
     holding = system.consumer()
@@ -219,7 +219,7 @@ def test_what_other_programs_send_is_understood(amqp: Make) -> None:
     }  # fmt: skip
 
 
-def test_each_message_has_its_own_properties_however_many_kinds_of_them_there_are(amqp: Make) -> None:
+def test_each_message_has_its_own_properties_however_many_kinds_exist(amqp: Make) -> None:
     system = amqp().create()
     kinds = [
         {},
@@ -242,7 +242,7 @@ def test_each_message_has_its_own_properties_however_many_kinds_of_them_there_ar
     assert [each.headers or {} for each in received] == [*expected, *expected]
 
 
-def test_what_stands_beside_the_headers_is_sent_on_but_for_what_was_true_of_the_delivery_alone(
+def test_properties_are_sent_on_except_those_true_of_the_delivery_alone(
     amqp: Make,
 ) -> None:
     system = amqp().create()
@@ -418,7 +418,7 @@ def test_a_queue_has_as_many_partitions_as_are_configured(amqp: Make) -> None:
         system.systems.create(system.stream, 2)
 
 
-def test_a_queue_that_was_made_otherwise_is_not_taken_for_one_with_dead_letters(amqp: Make) -> None:
+def test_a_queue_made_otherwise_does_not_pass_for_one_with_dead_letters(amqp: Make) -> None:
     system = amqp().create()
     other = system.config.with_values(
         {f"systems.q.streams.{system.stream.stream}.dead.letter.queue": "letters"}

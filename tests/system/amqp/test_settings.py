@@ -137,7 +137,7 @@ def test_what_the_documentation_sets_can_be_set(monkeypatch: pytest.MonkeyPatch)
         "heartbeat=x&token=hunter2",
     ],
 )
-def test_options_that_pika_does_not_take_are_told_without_the_secrets_in_them(options: str) -> None:
+def test_options_that_pika_does_not_take_are_shown_without_their_secrets(options: str) -> None:
     with pytest.raises(
         ConfigError, match=r"systems\.q\.url: amqp://\*\*\*@host/\?\*\*\*: pika does not take its options"
     ) as raised:

@@ -100,7 +100,7 @@ def test_a_snapshot_comes_to_the_same_as_all_that_it_stands_for(
     assert state(whole) == state(late)
 
 
-def test_a_commit_that_comes_late_a_second_time_does_not_bring_back_what_is_over() -> None:
+def test_a_late_repeated_commit_does_not_bring_back_what_is_over() -> None:
     fold = CheckpointTopicState("job", 3)
     fold.apply(0, Opened(number=1, assignment={"0": ["a"]}, places={}, who=""))
     fold.apply(1, Claimed(generation=1, container=0, holder="h", who=""))
@@ -128,7 +128,7 @@ def test_a_snapshot_that_something_has_come_before_does_not_count() -> None:
     assert not CheckpointTopicState("job", 3).apply(8, fold.snapshot(7, 1 << 20))
 
 
-def test_a_snapshot_that_would_be_too_large_keeps_less_of_the_history_but_the_last_of_each_task() -> None:
+def test_a_too_large_snapshot_drops_history_but_the_last_of_each_task() -> None:
     fold = CheckpointTopicState("job", 8)
     fold.apply(0, Opened(number=1, assignment={"0": ["a"]}, places={}, who=""))
     fold.apply(1, Claimed(generation=1, container=0, holder="h", who=""))

@@ -67,7 +67,7 @@ def test_old_records_go_and_nobody_notices(
     assert another().read_last() == {"a": at(99), "b": at(8)}
 
 
-def test_a_holder_that_was_replaced_is_still_fenced_when_its_claim_is_forgotten(
+def test_a_replaced_holder_is_still_fenced_when_its_claim_is_forgotten(
     another: Callable[[], KafkaCheckpointManager],
 ) -> None:
     zombie, holder = another(), another()
@@ -122,7 +122,7 @@ def test_a_topic_that_was_deleted_is_told_as_that(
     writer.close()
 
 
-def test_a_topic_whose_beginning_somebody_deleted_is_not_taken_for_a_new_job(
+def test_a_topic_with_a_deleted_beginning_is_not_mistaken_for_a_new_job(
     kafka: KafkaNodes, another: Callable[[], KafkaCheckpointManager]
 ) -> None:
     writer = another()

@@ -234,7 +234,7 @@ def test_a_zombie_commits_nothing_and_does_not_take_itself_back(job: Job) -> Non
     assert job.outputs() == {0: [1, 2, 3, 4], 1: [1, 2, 3, 4]}
 
 
-def test_a_start_fences_all_containers_of_the_last_one_under_either_guarantee(job: Job) -> None:
+def test_a_start_fences_all_containers_of_the_last_under_either_guarantee(job: Job) -> None:
     old = job.start(3)
     zombies = [job.holder(old, number) for number in range(3)]
     for number, each in enumerate(zombies):
@@ -247,7 +247,7 @@ def test_a_start_fences_all_containers_of_the_last_one_under_either_guarantee(jo
     assert [job.position(number) for number in range(3)] == [0, 1, 2]
 
 
-def test_a_start_that_was_only_begun_stops_nobody_who_still_holds_a_container(
+def test_a_start_that_was_only_begun_stops_no_holder_of_a_container(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     holder = job.holder(job.start())

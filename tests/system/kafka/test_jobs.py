@@ -139,7 +139,7 @@ def test_jobs_with_checkpoints_in_kafka_are_groups(kafka: KafkaNodes, tmp_path: 
 
 
 @pytest.mark.parametrize("guarantee", [{}, ONCE])
-def test_an_input_that_was_deleted_and_made_anew_between_two_runs_is_read_whole_and_that_is_told(
+def test_an_input_recreated_between_two_runs_is_read_whole_and_reported(
     guarantee: dict[str, str], kafka: KafkaNodes, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     job = Job(kafka, tmp_path, **guarantee)
@@ -283,7 +283,7 @@ def test_a_dead_input_is_told(kafka: KafkaNodes, tmp_path: Path) -> None:
         job.run()
 
 
-def test_exactly_once_nothing_is_repeated_when_the_process_is_killed_in_the_middle(
+def test_exactly_once_repeats_nothing_when_the_process_is_killed_midway(
     kafka: KafkaNodes, tmp_path: Path
 ) -> None:
     job = Job(kafka, tmp_path, **ONCE)

@@ -31,7 +31,7 @@ def test_settings_of_kafka_reach_the_clients_as_they_take_them() -> None:
     assert (found.producer["compression_type"], found.producer["linger_ms"]) == ("gzip", 7)
 
 
-def test_messages_wait_for_others_for_a_moment_that_is_short_beside_the_patience() -> None:
+def test_messages_linger_for_others_much_shorter_than_the_timeout() -> None:
     assert settings().producer["linger_ms"] == 20
     assert settings(patience__ms="40").producer["linger_ms"] == 10
     assert settings(producer__linger__ms="0").producer["linger_ms"] == 0

@@ -92,7 +92,7 @@ def test_what_was_deleted_is_not_passed_over_in_silence(systems: Systems, stream
         all_of(systems, stream, {0: "2"})
 
 
-def test_a_partition_without_room_returns_nothing_loses_nothing_and_holds_up_no_other(
+def test_a_partition_without_room_loses_nothing_and_delays_no_other(
     systems: Systems, stream: SystemStream
 ) -> None:
     sent(systems, stream, [(number % 2, None, b"%d" % number) for number in range(400)])
@@ -141,7 +141,7 @@ def test_a_partition_is_at_its_head_only_as_long_as_nothing_new_is_there(
     consumer.stop()
 
 
-def test_what_a_transaction_took_back_is_not_read_and_keeps_nobody_from_the_head(
+def test_what_a_transaction_aborted_is_not_read_and_does_not_hide_the_head(
     kafka: KafkaNodes, systems: Systems, stream: SystemStream
 ) -> None:
     from kafka import KafkaProducer
@@ -336,7 +336,7 @@ def test_a_limit_that_could_not_be_asked_for_is_asked_for_again(
         {"timestamp": 2**70},
     ],
 )  # fmt: skip
-def test_headers_and_timestamps_that_kafka_cannot_take_are_refused_like_what_cannot_be_encoded(
+def test_headers_and_timestamps_that_kafka_cannot_take_are_encoding_errors(
     systems: Systems, stream: SystemStream, wrong: dict[str, Any], held: bool
 ) -> None:
     producer = systems.producer("k", MetricsRegistry())

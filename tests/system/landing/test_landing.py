@@ -83,7 +83,7 @@ class Job:
         return self.processed[before:]
 
 
-def test_what_is_received_is_acknowledged_when_it_is_landed_and_read_from_the_log(tmp_path: Path) -> None:
+def test_what_is_received_is_acknowledged_when_landed_and_read_from_a_log(tmp_path: Path) -> None:
     broker.put("orders", b"1", b"2", b"3")
     broker.put("orders", b"4", partition=1)
     job = Job(tmp_path)

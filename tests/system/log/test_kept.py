@@ -7,7 +7,7 @@ from pathlib import Path
 from streambench.system.log import open_log
 
 
-def test_compaction_leaves_all_that_stands_at_or_after_the_offset_to_keep_from(tmp_path: Path) -> None:
+def test_compaction_leaves_everything_at_or_after_the_offset_to_keep_from(tmp_path: Path) -> None:
     with open_log(tmp_path) as log:
         log.create("changes", 1, **{"cleanup.policy": "compact"})
         partition = log.partition("changes", 0)

@@ -199,7 +199,7 @@ def test_what_a_loss_of_power_left_of_an_append_is_put_aside(
     assert str(aside) in caplog.text
 
 
-def test_a_cut_below_the_recovery_point_is_never_taken_for_an_unfinished_append(log: Path) -> None:
+def test_a_cut_below_the_recovery_point_is_no_unfinished_append(log: Path) -> None:
     cut(path_of(log, 15), 5)
     for attempt in (lambda: offsets_of(log), lambda: partition_in(log).append(None, [b"new"])):
         with pytest.raises(CorruptDataError, match="committed"):

@@ -161,7 +161,7 @@ def test_the_log_opens_when_the_end_of_its_last_batch_is_zeros(
     shutil.rmtree(directory)
 
 
-def test_a_reader_that_saw_a_torn_end_goes_on_when_a_writer_has_repaired_it(tmp_path: Path) -> None:
+def test_a_reader_that_saw_a_torn_end_goes_on_when_a_writer_repaired_it(tmp_path: Path) -> None:
     partition = new_partition(tmp_path)
     partition.append(None, [b"1"])
     partition.append(None, [b"2"])
@@ -174,7 +174,7 @@ def test_a_reader_that_saw_a_torn_end_goes_on_when_a_writer_has_repaired_it(tmp_
     assert [batch["value"].to_pylist() for batch in cursor.read(10)] == [[b"3"]]
 
 
-def test_a_batch_that_is_finished_while_a_reader_looks_at_its_torn_end_is_no_damage(
+def test_a_batch_finished_while_a_reader_sees_its_torn_end_is_no_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The writer is in the middle of a batch; before the reader has looked for the next segment, it is done

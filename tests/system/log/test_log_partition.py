@@ -88,7 +88,7 @@ def test_an_offset_outside_the_partition_is_an_error_that_tells_its_bounds(
         partition.read(offset)
 
 
-def test_a_reader_sees_what_another_writer_appends_and_is_at_the_head_in_between(tmp_path: Path) -> None:
+def test_a_reader_sees_another_writers_appends_and_is_at_the_head_between(tmp_path: Path) -> None:
     cursor = open_partition(tmp_path).cursor(0)
     writer = open_partition(tmp_path)
     assert cursor.read(10) == [] and cursor.at_head
@@ -101,7 +101,7 @@ def test_a_reader_sees_what_another_writer_appends_and_is_at_the_head_in_between
     assert [row[3] for row in rows(cursor.read(1))] == [b"c"]
 
 
-def test_a_reader_is_not_at_the_head_when_something_came_while_it_read_the_last_batch_it_knew(
+def test_a_reader_is_not_at_the_head_when_more_came_during_its_last_read(
     tmp_path: Path,
 ) -> None:
     writer = open_partition(tmp_path)
@@ -150,7 +150,7 @@ def test_a_batch_that_is_completed_while_its_end_is_looked_for_is_read(
     assert [row[3] for row in rows(cursor.read(10))] == [b"first", b"second"]
 
 
-def test_of_what_several_processes_append_nothing_is_lost_doubled_or_out_of_order(tmp_path: Path) -> None:
+def test_appends_of_several_processes_are_not_lost_doubled_or_reordered(tmp_path: Path) -> None:
     writers, batches = 3, 400 if SOAK else 40
     reader = open_partition(tmp_path)
     spawn = multiprocessing.get_context("spawn")
@@ -224,7 +224,7 @@ def test_a_fence_is_never_lowered(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.sampled_from(["apply", "reopen", "roll", "foreign"]), max_size=12))
-def test_an_append_with_a_sequence_happens_once_however_often_it_is_repeated(
+def test_an_append_with_a_sequence_happens_once_however_often_repeated(
     tmp_path_factory: pytest.TempPathFactory, plan: list[str]
 ) -> None:
     directory = tmp_path_factory.mktemp("log")
@@ -331,7 +331,7 @@ def test_a_deleted_stream_is_gone_for_those_who_have_it_open(tmp_path: Path) -> 
         log.delete("clicks")
 
 
-def test_a_stream_that_was_deleted_and_created_anew_is_not_taken_for_the_old_one(tmp_path: Path) -> None:
+def test_a_deleted_and_recreated_stream_is_not_mistaken_for_the_old_one(tmp_path: Path) -> None:
     log, other = open_log(tmp_path), open_log(tmp_path)
     log.create("clicks", 2)
     old = log.partition("clicks", 1)
@@ -410,7 +410,7 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> set[int]:
     return files
 
 
-def test_what_is_there_already_is_durable_too_though_whoever_appended_it_died_before_it_was(
+def test_what_is_there_is_durable_though_its_writer_died_before_syncing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     open_partition(tmp_path).append(None, [b"1"], producer="p", generation=1, sequence=7)
@@ -420,7 +420,7 @@ def test_what_is_there_already_is_durable_too_though_whoever_appended_it_died_be
     assert os.stat(segments(tmp_path / "clicks" / "0")[-1].path).st_ino in files
 
 
-def test_a_segment_whose_writer_died_when_it_was_sealed_is_durable_before_the_next_one_is_begun(
+def test_a_segment_whose_writer_died_sealing_it_is_durable_before_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dead = open_partition(tmp_path)

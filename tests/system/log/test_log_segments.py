@@ -17,7 +17,7 @@ from streambench.system.log import open_log
 from tests.system.log.partitions import all_rows, files_of, open_partition, rows, some_bytes, values_of
 
 
-def test_a_segment_that_is_large_enough_is_sealed_and_many_small_batches_in_it_become_few(
+def test_a_large_enough_segment_is_sealed_and_its_many_batches_become_few(
     tmp_path: Path,
 ) -> None:
     partition = open_partition(tmp_path, segment_bytes=20_000)
@@ -31,7 +31,7 @@ def test_a_segment_that_is_large_enough_is_sealed_and_many_small_batches_in_it_b
 
 
 @pytest.mark.parametrize("still_open", [True, False])
-def test_a_reader_in_the_midst_of_a_segment_goes_on_when_it_is_written_anew(
+def test_a_reader_amid_a_segment_goes_on_when_it_is_rewritten(
     tmp_path: Path, still_open: bool
 ) -> None:
     partition = open_partition(tmp_path)
@@ -53,7 +53,7 @@ def test_a_reader_in_the_midst_of_a_segment_goes_on_when_it_is_written_anew(
     assert [row[0] for row in seen] == list(range(10))
 
 
-def test_a_writer_that_died_between_sealing_a_segment_and_beginning_the_next_leaves_no_gap(
+def test_a_writer_that_died_between_two_segments_leaves_no_gap(
     tmp_path: Path,
 ) -> None:
     partition = open_partition(tmp_path)
@@ -67,7 +67,7 @@ def test_a_writer_that_died_between_sealing_a_segment_and_beginning_the_next_lea
     assert [row[3] for row in rows(cursor.read(10))] == [b"2"]
 
 
-def test_an_append_is_not_told_to_have_failed_when_only_the_cleaning_behind_it_did(
+def test_an_append_does_not_fail_when_only_the_cleaning_behind_it_did(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     partition = open_partition(tmp_path, segment_bytes=3000, cleanup_policy="compact")
@@ -101,7 +101,7 @@ def test_retention_by_size_moves_the_oldest_by_whole_segments(tmp_path: Path) ->
         stale.read(1)
 
 
-def test_retention_by_time_deletes_what_is_too_old_but_never_the_active_segment(tmp_path: Path) -> None:
+def test_retention_by_time_deletes_what_is_too_old_but_no_active_segment(tmp_path: Path) -> None:
     partition = open_partition(tmp_path, retention_ms=1 << 40)
     for timestamp in (1000, 2000, 3000):
         partition.append(None, [b"x"], [timestamp])
@@ -167,7 +167,7 @@ def test_compaction_forgets_a_tombstone_when_its_time_is_over(tmp_path: Path) ->
     assert values_of(partition) == [b"2"]
 
 
-def test_compaction_leaves_alone_what_is_younger_than_its_lag_and_what_that_would_remove(tmp_path):
+def test_compaction_leaves_what_is_younger_than_its_lag_and_its_past(tmp_path):
     with open_log(tmp_path) as log:
         log.create("a", **{"cleanup.policy": "compact", "min.compaction.lag.ms": 1000})
         partition = log.partition("a", 0)

@@ -155,7 +155,7 @@ def test_many_messages_to_many_partitions_keep_their_order(tmp_path: Path) -> No
             assert (envelope.timestamp == number) == (number % 3 == 0)
 
 
-def test_messages_with_and_without_timestamps_stay_apart_whichever_way_they_are_sent(parts: Parts) -> None:
+def test_messages_with_and_without_timestamps_stay_apart_however_sent(parts: Parts) -> None:
     producer = parts.producer()
     appends = producer.appends(CLICKS)
     assert appends is not None
@@ -311,7 +311,7 @@ def test_arrow_batches_can_be_read_beside_what_is_polled(parts: Parts) -> None:
 
 
 @pytest.mark.parametrize("offset", ["11", "-1", "1.5", "", "oldest"])
-def test_a_start_outside_the_partition_or_no_offset_at_all_is_told_before_the_first_poll(
+def test_a_start_outside_the_partition_is_reported_before_the_first_poll(
     parts: Parts, offset: str
 ) -> None:
     parts.producer().send_columns(CLICKS, 0, None, [b"x"] * 10)
@@ -327,7 +327,7 @@ def test_the_admin_tells_oldest_newest_and_upcoming(parts: Parts) -> None:
     assert parts.admin.streams() == [CLICKS]
 
 
-def test_what_the_configuration_says_of_a_stream_goes_before_what_it_says_of_the_system(
+def test_settings_of_a_stream_go_before_those_of_the_system(
     tmp_path: Path,
 ) -> None:
     config = Config(
@@ -389,7 +389,7 @@ def test_an_unknown_setting_of_the_system_is_reported_with_a_suggestion(tmp_path
         Systems(config).admin("log")
 
 
-def test_a_stream_that_grows_keeps_what_it_has_and_goes_on_for_those_who_have_it_open(parts: Parts) -> None:
+def test_a_growing_stream_keeps_what_it_has_and_goes_on_for_open_readers(parts: Parts) -> None:
     producer, consumer = parts.producer(), parts.consumer({P0: "0"})
     elsewhere: LogAdmin = LogSystemFactory().get_admin("log", parts.config)
     producer.send("task", OutgoingMessageEnvelope(CLICKS, b"before", partition=0))

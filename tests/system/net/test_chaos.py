@@ -47,7 +47,7 @@ class Sender:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_whatever_senders_do_each_is_received_in_order_and_told_no_more_than_it_sent(seed: int) -> None:
+def test_each_sender_is_received_in_order_and_acked_no_more_than_it_sent(seed: int) -> None:
     chance = random.Random(seed)
     settings = config(
         framing="length",

@@ -111,7 +111,7 @@ NO_ENVELOPES = [b"", b"\xc1", b"\x81\xa1\xff\x01", *map(msgspec.msgpack.encode, 
 
 
 @pytest.mark.parametrize("frame", NO_ENVELOPES)
-def test_a_frame_that_is_no_envelope_is_refused_and_what_came_before_it_is_not(frame: bytes) -> None:
+def test_a_frame_that_is_no_envelope_is_refused_but_not_what_came_before(frame: bytes) -> None:
     splitter = Envelopes(MOST)
     good = framing("envelope").frame(bare(b"ok"), None, b"ok")
     assert [each.message for each in splitter.split(good + len(frame).to_bytes(4, "big") + frame + good)] == [

@@ -54,7 +54,7 @@ def test_without_acknowledgements_nothing_is_said() -> None:
         assert said(sender) == b""
 
 
-def test_a_sender_that_has_shut_down_its_side_is_answered_until_all_is_safe() -> None:
+def test_a_sender_with_a_closed_sending_side_is_answered_until_all_is_safe() -> None:
     with receiving(TCP, config()) as receiver, receiver.connect() as sender:
         sender.sendall(b"a\nb\n")
         sender.shutdown(socket.SHUT_WR)
@@ -109,7 +109,7 @@ def test_a_connection_that_is_reset_takes_nothing_else_with_it() -> None:
         ("envelope", b"\0\0\0\3abc", "malformed", b"no envelope"),
     ],
 )
-def test_what_cannot_be_taken_is_counted_and_told_and_what_came_before_it_is_kept(
+def test_what_cannot_be_taken_is_counted_and_what_came_before_it_is_kept(
     framing: str, bad: bytes, kind: str, why: bytes
 ) -> None:
     good = {"lines": b"ok\n", "length": b"\0\0\0\2ok", "envelope": b"\0\0\0\x0d\x81\xa7message\xc4\2ok"}[
@@ -175,7 +175,7 @@ def test_a_message_that_takes_too_long_is_cut_off() -> None:
         assert receiver.receive(1) == [b"r"]
 
 
-def test_a_connection_that_sends_nothing_is_closed_unless_it_waits_for_an_answer() -> None:
+def test_a_silent_connection_is_closed_unless_it_waits_for_an_answer() -> None:
     with (
         receiving(TCP, config(idle__timeout__ms=200)) as receiver,
         receiver.connect() as waiting,
@@ -271,7 +271,7 @@ def test_time_during_which_nothing_is_read_is_not_the_senders_fault() -> None:
         assert receiver.receive(1) == [b"bc"]
 
 
-def test_of_many_large_messages_at_once_only_so_many_are_held_and_all_arrive() -> None:
+def test_of_many_large_messages_at_once_a_limit_is_held_and_all_arrive() -> None:
     size = 300_000
     settings = config(framing="length", max__message__bytes=size, unfinished__bytes=2 * size)
     with receiving(TCP, settings) as receiver:
@@ -298,7 +298,7 @@ def test_of_many_large_messages_at_once_only_so_many_are_held_and_all_arrive() -
         assert listener._grants == 2
 
 
-def test_each_partition_has_its_own_port_and_a_container_listens_for_its_own_alone() -> None:
+def test_a_container_listens_on_the_ports_of_its_own_partitions_alone() -> None:
     first = free_ports(3)
     settings = config(streams__lines__listen=f"127.0.0.1:{first}", streams__lines__partitions=3)
     one, others = (
@@ -368,7 +368,7 @@ def test_what_is_configured_wrongly_is_an_error_that_names_the_key(
     assert caught.value.key == f"systems.t.{key}"
 
 
-def test_a_stream_without_an_address_is_unknown_and_one_that_is_only_sent_to_cannot_be_received() -> None:
+def test_a_stream_without_an_address_is_unknown_and_a_target_is_no_source() -> None:
     nothing = SystemStreamPartition("t", "nothing", 0)
     with pytest.raises(
         UnknownStreamError, match=r"systems\.t\.streams\.nothing\.listen=HOST:PORT; there are: t\.lines"

@@ -188,7 +188,7 @@ def test_a_receiver_that_says_something_else_is_not_taken_for_one() -> None:
             assert "is it the receiver of this stream?" in str(flushing[0])
 
 
-def test_what_the_receiver_refuses_is_an_error_and_what_is_too_large_is_not_even_sent() -> None:
+def test_what_the_receiver_refuses_is_an_error_and_oversize_is_not_sent() -> None:
     settings = config(max__message__bytes=1000)
     with receiving(TCP, settings) as receiver, receiver.at_work():
         lax = to(receiver, settings).with_values({"systems.t.max.message.bytes": 10_000})
@@ -243,7 +243,7 @@ def test_plain_messages_go_the_quick_way_among_the_others(framing: str) -> None:
         assert found == [b"%d" % number for number in range(3000)]
 
 
-def test_a_line_that_is_none_is_an_error_on_the_quick_way_too_unless_errors_are_passed_over() -> None:
+def test_a_broken_line_is_an_error_on_the_fast_path_unless_ignored() -> None:
     settings = config(streams__lines__connect="127.0.0.1:9")
     with sending(TCP, settings) as producer:
         quick = producer.appends(STREAM)

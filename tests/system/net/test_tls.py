@@ -34,7 +34,7 @@ def test_messages_of_any_size_come_through_and_are_acknowledged(pem: Path) -> No
         assert found == messages
 
 
-def test_a_sender_that_speaks_no_tls_is_turned_away_and_one_that_says_nothing_too(pem: Path) -> None:
+def test_a_sender_without_tls_and_a_silent_one_are_turned_away(pem: Path) -> None:
     settings = config(tls__certificate=pem, tls__ca=pem, frame__timeout__ms=200)
     with receiving(TCP, settings) as receiver, receiver.connect() as plain, receiver.connect() as silent:
         plain.sendall(b"hello\n")

@@ -117,7 +117,7 @@ def failed(consumer: PullConsumer, *ssps: SystemStreamPartition) -> tuple[list[A
             return found, error
 
 
-def test_every_partition_is_read_on_a_thread_of_its_own_from_making_to_closing() -> None:
+def test_each_partition_is_read_on_its_own_thread_from_open_to_close() -> None:
     factory = ScriptedFactory(messages("a", "b"), messages("c"))
     consumer = factory.reading(p0="oldest", p1="oldest")
     assert sorted(each.offset for each in drained(consumer, P0, P1)) == ["a", "b", "c"]
@@ -166,7 +166,7 @@ def test_no_more_than_a_hundred_messages_are_read_ahead() -> None:
     consumer.stop()
 
 
-def test_nothing_of_what_was_read_ahead_is_lost_while_a_partition_is_not_wanted() -> None:
+def test_nothing_read_ahead_is_lost_while_a_partition_is_not_wanted() -> None:
     consumer = ScriptedFactory(messages(*map(str, range(1_000))), messages("x")).reading(
         p0="oldest", p1="oldest"
     )
@@ -251,7 +251,7 @@ def test_a_start_that_is_no_offset_is_an_error_that_names_the_partition(
         (StreamSystemError("sys.clicks.0: broken"), StreamSystemError),
     ],
 )
-def test_an_error_comes_with_its_partition_when_all_that_was_read_before_is_returned(
+def test_an_error_comes_with_its_partition_after_all_that_was_read_before(
     raised: Exception, kind: type[Exception]
 ) -> None:
     consumer = ScriptedFactory([*messages("a", "b"), raised], []).reading(p0="oldest", p1="oldest")
@@ -324,7 +324,7 @@ def test_a_stream_and_a_partition_that_are_not_there_are_named() -> None:
 # The head
 
 
-def test_a_call_that_waits_for_longer_than_a_poll_tells_the_head_all_the_same() -> None:
+def test_a_call_that_waits_longer_than_a_poll_still_reports_the_head() -> None:
     never = threading.Event()
 
     def waiting() -> Iterator[Callable[[], None]]:

@@ -74,7 +74,7 @@ def numbered(*numbers: int) -> list[bytes]:
     return [b"%d" % number for number in numbers]
 
 
-def test_where_nobody_knows_the_end_reading_begins_at_the_oldest_and_that_is_said(
+def test_without_a_known_end_reading_begins_at_the_oldest_and_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     put(listed.Opaque, "a", numbered(1, 2))
@@ -87,7 +87,7 @@ def test_where_nobody_knows_the_end_reading_begins_at_the_oldest_and_that_is_sai
 
 
 @pytest.mark.parametrize("kind", [listed.Opaque, listed.Numbered, listed.Compared])
-def test_what_comes_between_the_first_start_and_the_first_commit_is_not_skipped(
+def test_what_comes_between_first_start_and_first_commit_is_not_skipped(
     tmp_path: Path, kind: type[listed.Opaque]
 ) -> None:
     put(kind, "a", [])
@@ -100,7 +100,7 @@ def test_what_comes_between_the_first_start_and_the_first_commit_is_not_skipped(
 
 
 @pytest.mark.parametrize("kind", [listed.Numbered, listed.Compared])
-def test_where_the_end_is_known_reading_begins_there_at_every_restart_before_a_commit(
+def test_a_known_end_is_where_every_restart_before_a_commit_begins(
     tmp_path: Path, kind: type[listed.Opaque]
 ) -> None:
     put(kind, "a", numbered(1))
@@ -183,7 +183,7 @@ def test_a_bounded_stream_ends_where_it_ended_at_the_start(tmp_path: Path, kind:
     assert caught_up(config(tmp_path, kind, "sys.a", **more), Adding) == [("a", b"1"), ("a", b"2")]
 
 
-def test_outputs_that_cannot_be_committed_at_once_with_the_rest_are_refused_under_exactly_once(
+def test_outputs_that_do_not_commit_with_the_rest_are_refused_exactly_once(
     tmp_path: Path,
 ) -> None:
     put(listed.Opaque, "a", numbered(1))
@@ -200,7 +200,7 @@ def test_outputs_that_cannot_be_committed_at_once_with_the_rest_are_refused_unde
     assert listed.streams["out"] == [[]]
 
 
-def test_an_error_of_the_plug_in_stops_the_job_without_a_commit_and_names_the_partition(
+def test_an_error_of_the_plug_in_stops_the_job_and_names_the_partition(
     tmp_path: Path,
 ) -> None:
     put(listed.Opaque, "a", numbered(1, 2))

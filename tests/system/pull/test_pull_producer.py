@@ -106,7 +106,7 @@ def test_one_that_can_choose_is_told_the_partition() -> None:
 
 
 @pytest.mark.parametrize("named", [{"partition": 1}, {"partition_key": b"k"}])
-def test_a_message_that_names_its_partition_is_refused_by_one_that_cannot_choose(
+def test_a_message_with_a_partition_is_refused_by_one_that_cannot_choose(
     named: dict[str, Any],
 ) -> None:
     factory = Factory()

@@ -14,7 +14,7 @@ from streambench.system.webhook.inbox import Inbox
 from streambench.system.webhook.settings import WebhookSettings
 
 
-def test_a_stop_at_the_very_moment_at_which_a_body_takes_too_long_is_a_stop_like_any_other() -> None:
+def test_a_stop_just_when_a_body_takes_too_long_is_a_stop_like_any_other() -> None:
     settings = WebhookSettings(
         "hook", Config({"systems.hook.samza.factory": "webhook", "task.inputs": "hook.events"})
     )

@@ -381,7 +381,7 @@ class TestBodies:
             except BadBodyError as error:
                 assert str(error)
 
-    def test_a_body_that_is_too_large_is_refused_whatever_is_said_of_its_length(self) -> None:
+    def test_a_too_large_body_is_refused_whatever_length_is_declared(self) -> None:
         with Listener({"max.body.bytes": 1000}) as listener:
             assert listener.post(b'"%s"' % (b"a" * 998)).status_code == 200
             assert listener.post(b'"%s"' % (b"a" * 999)).status_code == 413
@@ -410,7 +410,7 @@ class TestBodies:
             assert answers[-1].json()["error"]
 
     @pytest.mark.parametrize("path", [b"/events", b"/others"])
-    def test_a_request_of_which_it_is_not_clear_where_it_ends_is_refused_and_nothing_behind_it_is_read(
+    def test_a_request_with_an_unclear_end_is_refused_with_all_after_it(
         self, path: bytes
     ) -> None:
         head = b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n" % path
