@@ -103,15 +103,17 @@ class Chunk(Struct, gc=False):
         )
 
     def envelopes(self) -> list[IncomingMessageEnvelope]:
-        """The messages one by one."""
+        """The messages one by one, as they were read."""
+        return self.envelopes_of(self.keys, self.messages)
+
+    def envelopes_of(self, keys: Sequence[Any], messages: Sequence[Any]) -> list[IncomingMessageEnvelope]:
+        """The messages one by one, with these keys and messages: what a serde made of those of the chunk."""
         ssps = repeat(self.ssp)
         if self.timestamps is None and self.headers is None:
-            return list(map(IncomingMessageEnvelope, ssps, self.offsets, self.keys, self.messages))
+            return list(map(IncomingMessageEnvelope, ssps, self.offsets, keys, messages))
         timestamps = repeat(None) if self.timestamps is None else self.timestamps
         headers = repeat(None) if self.headers is None else self.headers
-        return list(
-            map(IncomingMessageEnvelope, ssps, self.offsets, self.keys, self.messages, timestamps, headers)
-        )
+        return list(map(IncomingMessageEnvelope, ssps, self.offsets, keys, messages, timestamps, headers))
 
     def values(self) -> list[Any]:
         return self.messages

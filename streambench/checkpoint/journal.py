@@ -1,5 +1,6 @@
-"""Checkpoints in a directory: a ledger of generations, and under each generation a ledger for each of its
-containers.
+"""Step 5: checkpoints in a directory.
+
+A ledger holds the generations, and under each generation a ledger each of its containers:
 
     generations/<n>.json          a start of the job: the assignment, and the checkpoints of all tasks as
                                   they were then (the base)

@@ -1,4 +1,4 @@
-"""Numbered records in a directory: each is created once, whole, or not at all, by the first to come.
+"""Step 5: numbered records in a directory: each is created once, whole, or not at all, by the first to come.
 
 A record is written under a temporary name, synced, and *linked* to its number, which fails where that number
 is taken: that is what makes one of several writers the winner, and what shows the others that they are too
@@ -200,7 +200,7 @@ class Ledger:
             body,
             payload,
         )
-        record = self._found(data) if after is None else self._follow(after.number + 1, data)
+        record = self._create_first(data) if after is None else self._follow(after.number + 1, data)
         if record is not None and witness is not None and not witness.stands():
             record.close()
             return None
@@ -233,7 +233,7 @@ class Ledger:
             self.sync()
             return record
 
-    def _found(self, data: bytes) -> Record | None:
+    def _create_first(self, data: bytes) -> Record | None:
         first = self.path(1)
         while True:
             make_directory(self.directory.parent)

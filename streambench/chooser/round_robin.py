@@ -1,4 +1,4 @@
-"""Round robin: the partition that has waited longest goes next."""
+"""Step 1: round robin, the default chooser: the partition that has waited longest goes next."""
 
 from __future__ import annotations
 

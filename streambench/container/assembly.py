@@ -155,7 +155,7 @@ def build(
     corrections = task_stores.restore(last, on_restore, checkpoints)
     status.metrics.gauge("restore-time", "container").set((time.perf_counter_ns() - began) / 1e6)
     status.restoring = None
-    outbox.correct(corrections)
+    outbox.write_changes(corrections)
     status.tasks += _make_tasks(status, container, task_stores, handles, is_timed=is_timed)
     corrected = {each.changelog for each in corrections}
     commits.record_stores(last, corrected)

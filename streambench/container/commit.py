@@ -1,4 +1,4 @@
-"""Step 8: commits of offsets and state through the outbox, then acknowledgements of the inputs."""
+"""Step 5: commits of offsets and state through the outbox, then acknowledgements of the inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests of tasks for commits and shutdowns, and the end of their inputs."""
+"""Step 5: requests of tasks for commits and shutdowns, and the end of their inputs."""
 
 from __future__ import annotations
 

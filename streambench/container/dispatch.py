@@ -1,4 +1,4 @@
-"""Step 4, the rare cases: broadcast inputs, undecodable messages and batches.
+"""Step 2, the rare cases: broadcast inputs, undecodable messages and batches.
 
 A message of a partition with one task never comes here: the event loop and its bursts call the task at once.
 """

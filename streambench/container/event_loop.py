@@ -1,4 +1,4 @@
-"""Step 4: the event loop. There is only this one: stepping, running, Spark and tests call
+"""Steps 1 to 5: the event loop. There is only this one: stepping, running, Spark and tests call
 ``EventLoop.run``.
 
 One iteration, always in this order and on one thread:
@@ -106,7 +106,7 @@ class EventLoop:
                     if self._take_inbox(base + processed, partition):
                         break
                     on_choice, may_burst = self.choice_watch.observer(), self.choice_watch.may_burst()
-                # 1. Take the chosen envelope, after the chooser got the next message of the last input.
+                # 1. Take the chosen envelope. First the chooser gets the message behind the last one chosen.
                 if partition is not None:
                     buffer = partition.buffer
                     if buffer:
@@ -318,7 +318,7 @@ class EventLoop:
         if now >= timers.windows.due_ns:
             timers.windows.call_due(now, envelope, total)
         if timers.take_commit(now):
-            self.coordination.request_commit()  # done by step 5 of this iteration
+            self.coordination.request_commit()  # step 5 of this iteration does it, as for a task
         starved = self._multiplexer.starved
         if timers.take_check(now, starved):
             self._outbox.check()

@@ -1,4 +1,4 @@
-"""Timers: the deadlines of windows, commits, polls and metrics reports.
+"""Step 3: timers, the deadlines of windows, commits, polls and metrics reports.
 
 The time of each task's next ``window()`` is kept with its checkpoint, so that it counts on across runs.
 """

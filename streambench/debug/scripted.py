@@ -102,7 +102,7 @@ class HeldOutputs:
     def commit(self, commits: Sequence[TaskCommit], now_ms: int) -> Mapping[str, Checkpoint]:
         return {}
 
-    def correct(self, changes: Sequence[StoreChanges]) -> None:
+    def write_changes(self, changes: Sequence[StoreChanges]) -> None:
         """Nothing to do."""
 
     def check(self) -> None:

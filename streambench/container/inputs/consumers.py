@@ -1,4 +1,4 @@
-"""Step 1: the consumers of a container. The only source of non-determinism: messages, time, commands.
+"""Input: the consumers of a container. The only source of non-determinism: messages, time, commands.
 
 That is: messages, the time, and commands from other threads. A replay is the same container with other
 consumers, which hand out what was recorded; nothing else in the container looks at the outside world.

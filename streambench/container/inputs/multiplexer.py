@@ -1,4 +1,4 @@
-"""Step 2: the multiplexer keeps the chooser supplied with one candidate of each partition.
+"""Input: the multiplexer keeps the chooser supplied with one candidate of each partition.
 
 Every input partition has a buffer. Messages wait in it by the chunk as they were read, then, decoded, one by
 one; the first of them is inside the chooser. Work is done per chunk wherever possible: a message that goes
@@ -255,14 +255,12 @@ class Multiplexer:
             partition.decoded.extend(chunk.envelopes())
             return
         try:
-            keys = chunk.keys if key_serde is None else _decoded(key_serde, chunk.keys)
-            messages = chunk.messages if message_serde is None else _decoded(message_serde, chunk.messages)
+            keys = chunk.keys if key_serde is None else _values(key_serde, chunk.keys)
+            messages = chunk.messages if message_serde is None else _values(message_serde, chunk.messages)
         except Exception:
             self._decode_one_by_one(partition, chunk)
         else:
-            partition.decoded.extend(
-                Chunk(chunk.ssp, chunk.offsets, keys, messages, chunk.timestamps, chunk.headers).envelopes()
-            )
+            partition.decoded.extend(chunk.envelopes_of(keys, messages))  # ``decoded`` is ``buffer`` here
 
     def _buffer_raw(self, partition: PartitionBuffer, waiting: RawBuffer, messages: Messages) -> None:
         """Add messages to those that wait for a task that takes batches, up to the partition's end."""
@@ -301,7 +299,7 @@ class Multiplexer:
         return order is not None and order < 0
 
 
-def _decoded(serde: Serde, values: list[Any]) -> list[Any]:
+def _values(serde: Serde, values: list[Any]) -> list[Any]:
     decode = serde.from_bytes
     if None in values:
         return [None if value is None else decode(value) for value in values]

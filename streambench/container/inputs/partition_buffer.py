@@ -1,4 +1,4 @@
-"""Step 2: the buffer of one input partition, between its consumer and the chooser."""
+"""Input: the buffer of one input partition, between its consumer and the chooser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Step 5: the collected output of tasks, which is not sent yet."""
+"""Step 2: the collected output of tasks, which is not sent yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Step 6: the outbox. Every effect of a container goes through it.
+"""Steps 4 and 5: the outbox. Every effect of a container goes through it.
 
 That is: messages that tasks send, changes of state on their way to a changelog, and checkpoints. An outbox is
 replaceable as a whole: one that only keeps what it is given holds effects back, one that throws them away is
@@ -147,8 +147,9 @@ class Outbox(Protocol):
         checkpoints, by task, as they were written. Raises FencedError."""
         ...
 
-    def correct(self, changes: Sequence[StoreChanges]) -> None:
-        """Write changelog entries that set right what a run left behind that died before its commit."""
+    def write_changes(self, changes: Sequence[StoreChanges]) -> None:
+        """Write changes of state to their changelogs: those of a commit, or at a start those that set right
+        what a run left behind that died before its commit."""
         ...
 
     def check(self) -> None:
@@ -469,7 +470,7 @@ class AtLeastOnceOutbox(BaseOutbox):
 
     def commit(self, commits: Sequence[TaskCommit], now_ms: int) -> Mapping[str, Checkpoint]:
         self.flush()
-        self.correct([changes for each in commits for changes in each.changes])
+        self.write_changes([changes for each in commits for changes in each.changes])
         written = self._checkpoints_of(
             commits, self._upcoming({ssp for each in commits for ssp in each.changelogs.values()}), now_ms
         )
@@ -490,7 +491,7 @@ class AtLeastOnceOutbox(BaseOutbox):
     def _appends(self, stream: SystemStream) -> PartitionAppenders | None:
         return self._producer(stream.system).appends(stream)
 
-    def correct(self, changes: Sequence[StoreChanges]) -> None:
+    def write_changes(self, changes: Sequence[StoreChanges]) -> None:
         for each in changes:
             ssp = each.changelog
             source = self._writers[ssp]

@@ -1,4 +1,4 @@
-"""Step 7: stream writers serialise the output of tasks and append it through producers."""
+"""Step 4: stream writers serialise the output of tasks and hand it to producers."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def stream_writer(
     known: dict[Any, int] = {}
     turns = rotation(partitions) if turns is None else turns
     only_one = partitions == 1
-    extends, largest, settle = appends or _NO_APPENDS
+    keep, largest, settle = appends or _NO_APPENDS
     longest = min(_LONGEST, largest - _LONGEST_KEY)
 
     # Any, not OutgoingMessageEnvelope: what users have put into one may be of any type, which a compiled
@@ -112,7 +112,7 @@ def stream_writer(
         ):
             # Some encoders (orjson) return bytes from a buffer of 4 kB that lives as long as they do: keep a
             # copy of the right size.
-            extends[partition]((key, b"%b" % message, None))
+            keep[partition]((key, b"%b" % message, None))
             return
         try:
             send(source, envelope, key, message, partition)
@@ -145,7 +145,7 @@ class StreamWriters:
     def __init__(self, writer_of: Callable[[str, Any], StreamWriter]) -> None:
         put: Write = _nowhere
         appends, longest, known, turns, only_one = _NOT_QUICK
-        extends = appends.partitions
+        keep = appends.partitions
         settles: list[Callable[[], object]] = []
         stream: Any = _nowhere
         sent = unsettled = 0
@@ -157,7 +157,7 @@ class StreamWriters:
         # messages to one stream most of the time, and a call for each part of the work takes longer than the
         # work. Messages are copied for the reason given in ``put``; what came in as it is has the right size.
         def send(outgoing: Collected) -> None:
-            nonlocal put, extends, longest, known, turns, only_one, stream, unsettled, is_first
+            nonlocal put, keep, longest, known, turns, only_one, stream, unsettled, is_first
             left = iter(outgoing)
             try:
                 for source, envelope, origin, message, key in left:
@@ -169,7 +169,7 @@ class StreamWriters:
                         put, quick, settle = writer_of(source, envelope)
                         stream = to
                         appends, longest, known, turns, only_one = quick or _NOT_QUICK
-                        extends = appends.partitions
+                        keep = appends.partitions
                         self.can_defer = quick is not None and (self.can_defer or is_first)
                         is_first = False
                         if settle not in settles:
@@ -183,11 +183,11 @@ class StreamWriters:
                     if origin is None or message is not origin.message:
                         message = b"%b" % message
                     if key is None:
-                        extends[next(turns)]((None, message, None))
+                        keep[next(turns)]((None, message, None))
                         continue
                     if only_one:
                         if len(key) <= _LONGEST_KEY:
-                            extends[0]((key, message, None))
+                            keep[0]((key, message, None))
                             continue
                     else:
                         try:
@@ -195,7 +195,7 @@ class StreamWriters:
                         except KeyError:
                             pass
                         else:
-                            extends[partition]((key, message, None))
+                            keep[partition]((key, message, None))
                             continue
                     put(source, envelope)
             except BaseException:
@@ -211,7 +211,7 @@ class StreamWriters:
             for settle in settles:
                 settle()
 
-        def settle_and_count(anyway: bool = True) -> int:
+        def maintain(anyway: bool = True) -> int:
             nonlocal sent
             if anyway or unsettled:
                 settle_all()
@@ -237,7 +237,7 @@ class StreamWriters:
         self.send = send
         self.forget = forget
         self.pending = pending
-        self.maintain = settle_and_count
+        self.maintain = maintain
         self.refuse = close_for_writes
 
 

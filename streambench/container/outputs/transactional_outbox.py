@@ -91,7 +91,7 @@ class TransactionalOutbox(BaseOutbox):
         return self._is_awaited
 
     def commit(self, commits: Sequence[TaskCommit], now_ms: int) -> Mapping[str, Checkpoint]:
-        self.correct([changes for each in commits for changes in each.changes])
+        self.write_changes([changes for each in commits for changes in each.changes])
         self._ends.update(
             self._upcoming({*self._changes, *(ssp for each in commits for ssp in each.changelogs.values())})
         )
@@ -135,7 +135,7 @@ class TransactionalOutbox(BaseOutbox):
         self._pending, self._is_awaited = 0, False
         self.maintain()
 
-    def correct(self, changes: Sequence[StoreChanges]) -> None:
+    def write_changes(self, changes: Sequence[StoreChanges]) -> None:
         for each in changes:
             keys = [key for key, _ in each.entries]
             values = [value for _, value in each.entries]

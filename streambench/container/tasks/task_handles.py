@@ -1,4 +1,4 @@
-"""Step 5: the handles of user code: collector, coordinator, context. They live as long as their task."""
+"""Step 2: the handles of user code: collector, coordinator, context. They live as long as their task."""
 
 from __future__ import annotations
 

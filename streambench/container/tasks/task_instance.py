@@ -1,4 +1,4 @@
-"""Step 5: one task of a container: the user's object, its handles, and its offsets."""
+"""Step 2: one task of a container: the user's object, its handles, and its offsets."""
 
 from __future__ import annotations
 

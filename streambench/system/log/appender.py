@@ -1,4 +1,4 @@
-"""The appender: the write side of one partition, for one of the several processes that may write to it.
+"""Step 5: the appender, the write side of one partition, for one of several processes that may write.
 
 Everything happens with the partition's lock held. What other processes have appended in the meantime is found
 by the size of the file; what one of them left unfinished when it died is cut off, and only a holder of

@@ -1,4 +1,4 @@
-"""The consumer of a log: one cursor for each partition, polled by the event loop itself."""
+"""Input: the consumer of a log: one cursor for each partition, polled by the event loop itself."""
 
 from __future__ import annotations
 

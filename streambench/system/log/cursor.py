@@ -1,4 +1,4 @@
-"""The cursor: the read side of one partition, for one reader.
+"""Input: the cursor, the read side of one partition, for one reader.
 
 It never changes anything. A batch that is not all there yet does not exist for it; looking at a partition
 where nothing has happened costs one ``stat``.

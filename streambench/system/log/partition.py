@@ -1,4 +1,4 @@
-"""A partition of a log: append to it, read it, fence it, ask where it begins and ends."""
+"""Step 5: a partition of a log: append to it, read it, fence it, ask where it begins and ends."""
 
 from __future__ import annotations
 

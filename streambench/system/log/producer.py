@@ -1,4 +1,4 @@
-"""The producer of a log: gathers messages per partition and appends them as batches."""
+"""Steps 4 and 5: the producer of a log keeps messages per partition, and appends them as batches."""
 
 from __future__ import annotations
 
