@@ -10,7 +10,10 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+
+from tests.test_house import parsed
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 PAGE = CHECKOUT / "docs" / "architecture.md"
@@ -20,6 +23,7 @@ PACKAGE = "streambench.container."
 Edge = tuple[str, str]
 
 
+@cache
 def folders() -> list[str]:
     """Return the folders of container/, which are the headings of the page."""
     return sorted(path.parent.name for path in CONTAINER.glob("*/__init__.py"))
@@ -29,13 +33,14 @@ def modules(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("*.py") if path.name != "__init__.py")
 
 
+@cache
 def edges() -> set[Edge]:
     """Return the imports among folders and modules of container/, those for type checkers left out."""
     found = set()
     for path in CONTAINER.rglob("*.py"):
         importer = room(".".join(path.relative_to(CONTAINER).with_suffix("").parts))
         if importer != "__init__":
-            for name in imported(ast.parse(path.read_text(), path)):
+            for name in imported(parsed(path)):
                 if name.startswith(PACKAGE) and room(name.removeprefix(PACKAGE)) != importer:
                     found.add((importer, room(name.removeprefix(PACKAGE))))
     return found
@@ -101,7 +106,7 @@ def table(folder: Path) -> str:
     """Return a table of a folder's modules with the first sentence of each docstring."""
     lines = ["| module | contents |", "|---|---|"]
     for path in modules(folder):
-        text = " ".join((ast.get_docstring(ast.parse(path.read_text())) or "").split("\n\n")[0].split())
+        text = " ".join((ast.get_docstring(parsed(path)) or "").split("\n\n")[0].split())
         sentence = re.split(r"(?<=[.:]) (?=[A-Z])", text)[0].replace("|", "\\|")
         lines.append(f"| `{path.name}` | {sentence} |")
     return "\n".join(lines)

@@ -10,6 +10,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from tests.test_house import (
@@ -19,8 +20,8 @@ from tests.test_house import (
     PRAGMA,
     WORDS,
     Function,
+    nodes,
     parameters,
-    parsed,
 )
 
 HERE = Path(__file__).resolve().parent.parent
@@ -45,7 +46,7 @@ def figures(checkout: Path) -> dict[str, str]:
     tests = [path for root in ("tests", "benchmarks", "tools") for path in (checkout / root).rglob("*.py")]
     texts = list(docstrings(product))
     private = sum(bool(FIRST_WORDS.match(each)) for each in texts)
-    functions = [each for path in product for each in ast.walk(parsed(path)) if isinstance(each, Function)]
+    functions = [each for path in product for each in nodes(path) if isinstance(each, Function)]
     many = max(functions, key=parameters)
     loop = class_of(product, "EventLoop")
     run = method(loop, "run")
@@ -77,7 +78,7 @@ def figures(checkout: Path) -> dict[str, str]:
 
 def docstrings(paths: list[Path]) -> Iterator[str]:
     for path in paths:
-        for node in ast.walk(parsed(path)):
+        for node in nodes(path):
             if isinstance(node, (ast.Module, ast.ClassDef, Function)) and (text := ast.get_docstring(node)):
                 yield text
 
@@ -99,7 +100,7 @@ def lines_of_code(paths: list[Path]) -> int:
 
 def statements(paths: list[Path]) -> int:
     """Return how many statements there are: a figure that the length of lines does not change."""
-    return sum(isinstance(node, ast.stmt) for path in paths for node in ast.walk(parsed(path)))
+    return sum(isinstance(node, ast.stmt) for path in paths for node in nodes(path))
 
 
 def length(function: Function) -> int:
@@ -107,7 +108,7 @@ def length(function: Function) -> int:
 
 
 def class_of(paths: list[Path], name: str) -> ast.ClassDef:
-    classes = (node for path in paths for node in ast.walk(parsed(path)) if isinstance(node, ast.ClassDef))
+    classes = (node for path in paths for node in nodes(path) if isinstance(node, ast.ClassDef))
     return next(each for each in classes if each.name == name)
 
 
@@ -138,10 +139,11 @@ def calls_of_process(checkout: Path) -> int:
             or (isinstance(node.func, ast.Name) and node.func.id in ("process", "process_batch"))
         )
         for path in (checkout / "streambench" / "container").rglob("*.py")
-        for node in ast.walk(parsed(path))
+        for node in nodes(path)
     )
 
 
+@cache
 def imports(checkout: Path) -> dict[str, set[str]]:
     """Return the modules that each module imports."""
     files = {
@@ -149,14 +151,12 @@ def imports(checkout: Path) -> dict[str, set[str]]:
         for root, package in ((checkout, "streambench"), (checkout / "magics", "streambench_magics"))
         for path in (root / package).rglob("*.py")
     }
-    return {
-        name: {each for each in imported(parsed(path), files) if each != name} for name, path in files.items()
-    }
+    return {name: {each for each in imported(path, files) if each != name} for name, path in files.items()}
 
 
-def imported(tree: ast.Module, known: dict[str, Path]) -> Iterator[str]:
+def imported(path: Path, known: dict[str, Path]) -> Iterator[str]:
     """Yield the imported modules, those of functions and of type checkers included."""
-    for node in ast.walk(tree):
+    for node in nodes(path):
         if isinstance(node, ast.ImportFrom) and node.module:
             for each in node.names:
                 inner = f"{node.module}.{each.name}"

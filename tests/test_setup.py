@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+from tests.test_house import nodes
+
 CHECKOUT = Path(__file__).parent.parent
 
 
@@ -16,7 +18,7 @@ def hot() -> list[Path]:
 
 
 def classes(path: Path) -> list[ast.ClassDef]:
-    return [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)]
+    return [node for node in nodes(path) if isinstance(node, ast.ClassDef)]
 
 
 def test_what_is_compiled_is_there() -> None:

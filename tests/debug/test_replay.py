@@ -371,7 +371,8 @@ def test_a_test_made_of_a_recording_is_red_until_the_task_is_mended(tmp_path: Pa
     with pytest.raises(TaskError) as raised, Container(config, Sums) as container:
         container.run("caught-up")
     test = Recording.read(str(raised.value).rpartition(" ")[2]).to_test(tmp_path / "test_sums.py")
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", str(test)]
+    quietly = ("-p", "no:cacheprovider", "-p", "no:nbval")
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", *quietly, str(test)]
     text = test.read_text()
     assert "from tests.container.test_failure_capture import Sums" in text
     red = subprocess.run(command, capture_output=True, text=True, check=False)
