@@ -15,7 +15,7 @@ TOGETHER = (
     ("tests/browser/",),
     ("tests/system/kafka/",),
     ("tests/integration/test_equivalence.py", "tests/integration/test_real_streams.py"),
-    ("tests/test_house.py", "tests/test_architecture.py", "tests/test_setup.py"),
+    ("tests/test_house.py", "tests/test_architecture.py", "tests/test_setup.py", "tests/test_errors.py"),
 )
 
 #: Files whose tests have nothing in common: any worker may have any of them, and each of them takes long.

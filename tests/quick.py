@@ -7,10 +7,13 @@ server all the same fails, so that this list stays true. Tests with random examp
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from tests.surroundings import QUICK
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
@@ -68,6 +71,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Try fewer examples under ``--quick``, before the test files read how many there are."""
     if session.config.getoption("quick"):
+        os.environ[QUICK] = "1"
         settings.load_profile("quick")
 
 

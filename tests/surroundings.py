@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 import pytest
 
@@ -18,6 +18,17 @@ CI = os.environ.get("CI") == "true"
 #: ``SOAK=1`` (``make soak``) runs the same tests with larger figures: more examples, more messages, more
 #: time.
 SOAK = os.environ.get("SOAK") == "1"
+
+_T = TypeVar("_T")
+
+#: In the environment of ``make check``, and so of the processes that its tests start: "1".
+QUICK = "STREAMBENCH_TEST_QUICK"
+
+
+def figure(usual: _T, *, soak: _T, check: _T) -> _T:
+    """Return how many times a test tries something: usually, under SOAK=1, and in ``make check``."""
+    return soak if SOAK else check if os.environ.get(QUICK) == "1" else usual
+
 
 _MEMORY = Path("/dev/shm")
 _MEMORY_NEEDED = 8 << 30

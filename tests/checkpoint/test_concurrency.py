@@ -14,11 +14,11 @@ from streambench.checkpoint.api import Checkpoint
 from streambench.checkpoint.journal import JournalCheckpointManager
 from streambench.errors import CheckpointError, FencedError
 from tests.checkpoint.samples import CLICKS
-from tests.surroundings import SOAK
+from tests.surroundings import figure
 
 TASKS = ("a", "b", "c")
 PROCESSES = 4
-STARTS = 100 if SOAK else 8
+STARTS = figure(8, soak=100, check=4)
 ALL = 100_000
 
 

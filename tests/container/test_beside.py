@@ -16,9 +16,9 @@ import pytest
 import streambench as sb
 from streambench.errors import ConfigError
 from streambench.testing import run_job
-from tests.surroundings import SOAK
+from tests.surroundings import figure
 
-KILLS = 30 if SOAK else 3
+KILLS = figure(3, soak=30, check=1)
 GUARANTEES = ("at-least-once", "exactly-once")
 STORES = ("memory", "rocksdb")
 

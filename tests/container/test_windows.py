@@ -21,7 +21,7 @@ from streambench.task import MessageCollector, TaskCoordinator
 from streambench.testing import ManualClock, run_job
 from tests.container.counting import BEGIN_MS, EVERY, STEP_MS, Counts, Time, counted, job, put, run_and_die
 from tests.container.jobs import Bench, ignore, send, windowed
-from tests.surroundings import SOAK
+from tests.surroundings import SOAK, figure
 
 MESSAGES = 500 if SOAK else 100
 EXPECTED = [EVERY] * (MESSAGES // EVERY)
@@ -81,7 +81,7 @@ def test_after_crashes_windows_count_the_same(tmp_path: Path, seed: int) -> None
 def test_after_kill_9_windows_count_the_same(tmp_path: Path) -> None:
     config = job(tmp_path, task_processing_guarantee="exactly-once")
     put(config, MESSAGES)
-    for at in (3, 17, 27, 34, 62, 98, -1) if SOAK else (17, 48, -1):
+    for at in figure((17, 48, -1), soak=(3, 17, 27, 34, 62, 98, -1), check=(17, -1)):
         run_and_die(config, at)
     assert counted(config) == EXPECTED
 

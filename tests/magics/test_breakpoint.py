@@ -15,7 +15,7 @@ from jupyter_client.manager import KernelManager
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60
 
-TASK = """%%streamtask copy
+TASK = """%%streamtask {name}
 # a comment
 def process(envelope, collector, coordinator):
     doubled = envelope.message * 2
@@ -63,8 +63,10 @@ class Debugged:
                 return message["content"]["body"]
 
 
-@pytest.fixture
-def debugged(tmp_path: Path) -> Iterator[Debugged]:
+@pytest.fixture(scope="module")
+def debugged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Debugged]:
+    """A kernel with the streams of ``SET_UP``, and its debugger attached."""
+    tmp_path = tmp_path_factory.mktemp("kernel")
     manager = KernelManager(kernel_name="python3")
     folders = os.pathsep.join([str(ROOT), str(ROOT / "magics"), os.environ.get("PYTHONPATH", "")])
     manager.start_kernel(
@@ -74,33 +76,36 @@ def debugged(tmp_path: Path) -> Iterator[Debugged]:
     client.start_channels()
     try:
         client.wait_for_ready(timeout=PATIENCE_S)
-        yield Debugged(client)
+        debugged = Debugged(client)
+        debugged.finish(SET_UP)
+        debugged.ask(
+            "initialize",
+            clientID="test",
+            adapterID="",
+            pathFormat="path",
+            linesStartAt1=True,
+            columnsStartAt1=True,
+        )
+        debugged.ask("attach")
+        yield debugged
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
         manager.cleanup_resources()
 
 
-@pytest.mark.parametrize("below", ["", "\n\n"], ids=["as typed", "empty lines below"])
-def test_a_breakpoint_in_the_cell_of_a_task_stops_there(debugged: Debugged, below: str) -> None:
-    cell = TASK + below
-    debugged.finish(SET_UP)
-    debugged.ask(
-        "initialize",
-        clientID="test",
-        adapterID="",
-        pathFormat="path",
-        linesStartAt1=True,
-        columnsStartAt1=True,
-    )
-    debugged.ask("attach")
+@pytest.mark.parametrize(
+    ("name", "below"), [("copy", ""), ("again", "\n\n")], ids=["as typed", "empty lines below"]
+)
+def test_a_breakpoint_in_the_cell_of_a_task_stops_there(debugged: Debugged, name: str, below: str) -> None:
+    cell = TASK.format(name=name) + below
     source = debugged.ask("dumpCell", code=cell)["sourcePath"]
     debugged.ask(
         "setBreakpoints", source={"path": source}, breakpoints=[{"line": LINE}], sourceModified=False
     )
     debugged.ask("configurationDone")
     debugged.finish(cell)
-    debugged.finish("%stream create copy --config config")
+    debugged.finish(f"%stream create {name} --config config")
     debugged.run("%stream run --until caught-up\n%stream wait")
     thread = debugged.event("stopped")["threadId"]
     top = debugged.ask("stackTrace", threadId=thread)["stackFrames"][0]

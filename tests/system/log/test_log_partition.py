@@ -29,7 +29,7 @@ from streambench.system.log import cursor as cursors
 from streambench.system.log.appender import Appender
 from streambench.system.log.notes import RecoveryPoint, recovery_point
 from streambench.system.log.segment import segments
-from tests.surroundings import SOAK
+from tests.surroundings import SOAK, figure
 from tests.system.log.partitions import Row, all_rows, files_of, open_partition, rows, some_bytes, values_of
 
 some_headers = st.none() | st.dictionaries(st.text(max_size=5), st.binary(max_size=5))
@@ -151,7 +151,7 @@ def test_a_batch_that_is_completed_while_its_end_is_looked_for_is_read(
 
 
 def test_appends_of_several_processes_are_not_lost_doubled_or_reordered(tmp_path: Path) -> None:
-    writers, batches = 3, 400 if SOAK else 40
+    writers, batches = 3, figure(40, soak=400, check=20)
     reader = open_partition(tmp_path)
     spawn = multiprocessing.get_context("spawn")
     start = spawn.Barrier(writers + 1)
