@@ -246,8 +246,7 @@ def _parsers() -> dict[str, Parser]:
         nargs="?",
         const=True,
         type=_number,
-        help="the memory for going back in time (256; 0: none). A task that takes batches has it only with "
-        "this, and gets one message at a time then",
+        help="the memory for going back in time (256; 0: none)",
     )
 
     for name, about in (

@@ -70,7 +70,9 @@ class TimeCommands(JobCommands):
                 f"log.clicks.0@7); {PARSERS['goto'].usage_line()}"
             )
         with self._travelling(job, session):
-            session.goto(int(figures) if figures.isdecimal() else where)
+            reached = session.goto(int(figures) if figures.isdecimal() else where)
+        if figures.isdecimal() and reached != (wanted := int(figures)):
+            print(f"{job.name}: {wanted:,} is inside of a batch, which ends at {reached:,}")
         print_position(job, session)
 
     def _live(self, args: Namespace) -> None:
@@ -220,6 +222,9 @@ def position_lines(session: Session) -> list[str]:
     if not position or message is None:
         return []
     key = "" if message.key is None else f"  key {message_text(message.key, _SHORT)}"
+    count = session.batch
+    if count > 1:
+        key = f"  the last of {count:,} messages that the task got at once"
     lines = [f"{position:>6,}  {message.ssp}@{message.offset}{key}"]
     if session.history is None:
         return lines

@@ -25,17 +25,19 @@ if TYPE_CHECKING:
 Reject = Callable[[str, IncomingMessageEnvelope, SerdeError], None]
 """Handles a message, as it was read, that a task cannot decode; raises the error or returns."""
 
+NoteBatch = Callable[[IncomingMessageEnvelope, MessageBatch], None]
+"""Takes the chosen message, and the batch that begins with it."""
+
 Failed = Callable[[Exception, "TaskPartition", MessageBatch, int], None]
 """Handles an exception of a task at a batch; returns where that is ignored."""
 
 
 class BatchDispatcher:
     """Gives tasks their batches. ``longest``: ``task.batch.messages``; ``one_by_one``: in steps,
-    runs are of one message.
+    runs are of one message. ``again``: the next batch has so many messages, because it failed with them; 0
+    where the chooser is to be asked.
 
-    ``refused``: the error of the last input that could not be decoded and was not passed over. ``shown``: of
-    how many messages at the end of a run ``on_choice`` gets (its first is shown in any case); None: of
-    all.
+    ``refused``: the error of the last input that could not be decoded and was not passed over.
     """
 
     def __init__(
@@ -46,7 +48,7 @@ class BatchDispatcher:
         offset."""
         self.longest = longest
         self.one_by_one = False
-        self.shown: int | None = None
+        self.again = 0
         self._multiplexer = multiplexer
         self._outgoing = outgoing
         self._reject = reject
@@ -58,18 +60,16 @@ class BatchDispatcher:
     def deliver(
         self,
         partition: PartitionBuffer,
+        envelope: IncomingMessageEnvelope,
         waiting: RawBuffer,
         at_most: int | None,
-        on_choice: Callable[[IncomingMessageEnvelope], object] | None,
+        note: NoteBatch,
     ) -> int:
         """Give the tasks of a partition the run that begins with its chosen message; how many messages it
-        had."""
+        had. ``note`` gets a run of several messages."""
         batch = self._next(partition, waiting, at_most)
-        if on_choice is not None and len(batch) > 1:
-            for envelope in batch.peek(
-                len(batch) - 1 if self.shown is None else min(len(batch) - 1, self.shown)
-            ):
-                on_choice(envelope)
+        if len(batch) > 1:
+            note(envelope, batch)
         for subscription in partition.subscriptions:
             part = batch if subscription.skip_before is None else self._since_start(subscription, batch)
             if part is None:
@@ -86,7 +86,9 @@ class BatchDispatcher:
 
     def _next(self, partition: PartitionBuffer, waiting: RawBuffer, at_most: int | None) -> MessageBatch:
         count = 1 if self.one_by_one else self.longest if at_most is None else min(self.longest, at_most)
-        if count > 1:
+        if self.again:
+            count, self.again = self.again, 0
+        elif count > 1:
             self._multiplexer.fill(partition, count)
             offsets = waiting.offsets(count)
             count = (

@@ -330,9 +330,7 @@ class Container(ContainerView):
         if self._runtime is not None:
             self._runtime.outbox.observe()
             is_observed = self.status.observation.observer is not None
-            self._loop.dispatcher.batches.shown = (
-                None if is_observed or self._context.trace is not None else self.status.choices.maxlen
-            )
+            self._loop.choice_watch.peeked = None if is_observed else self.status.choices.maxlen
             if self._is_advancing:  # asked for by ``until``: the run looks again behind a command
                 self.post(lambda: None)
 
@@ -433,12 +431,13 @@ class Container(ContainerView):
 
     def _step(self, n: int) -> int:
         """Of the last messages of a step the chooser explains itself, one by one: while it still stands as it
-        did when it chose."""
+        did when it chose. Of batches it does so for all: to begin in the middle of one would cut it."""
         explained = min(
             self.status.choices.maxlen or 0,
             max(_EXPLAINED_LEAST, _CANDIDATES_PER_STEP // len(self.runtime.multiplexer.partitions)),
         )
-        done = self._loop.run(limit=n - explained, stop_at_head=True)
+        whole = self.runtime.takes_batches and not self._loop.dispatcher.batches.one_by_one
+        done = 0 if whole else self._loop.run(limit=n - explained, stop_at_head=True)
         if self._loop.paused or not explained:
             return done if self._loop.paused else done + self._loop.run(limit=n - done, stop_at_head=True)
 

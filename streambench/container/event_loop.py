@@ -228,9 +228,10 @@ class EventLoop:
         return done + self.run(limit=left, until=until, stop_at_head=stop_at_head)
 
     def hold_unfinished(self, envelope: IncomingMessageEnvelope) -> None:
-        """Have the next run begin with the message at which an exception ended the last one. ``envelope``:
-        that message, as it was read."""
+        """Have the next run begin with the message at which an exception ended the last one, or with its
+        batch. ``envelope``: that message, or the first one of the batch."""
         progress = self.progress
+        self.dispatcher.batches.again = progress.unfinished_count
         progress.held, progress.unfinished, progress.unfinished_count = envelope, None, 0
         progress.last_chosen = None  # the chooser gets its next message when it was processed
         for asked in list(self._requests):
@@ -281,7 +282,7 @@ class EventLoop:
         """Deliver a message that has no single task; how many were delivered. ``left``: at most so many,
         where that is more than 0."""
         at_most = left if left > 0 else None
-        return self.dispatcher.deliver(partition, envelope, at_most, self.choice_watch.shown)
+        return self.dispatcher.deliver(partition, envelope, at_most, self.choice_watch.note_batch)
 
     def _is_reached(self, until: Until, total: int, partition: PartitionBuffer | None) -> bool:
         """Call ``until``, which may look at the container."""

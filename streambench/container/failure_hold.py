@@ -28,17 +28,16 @@ class FailureHold:
         self._close = close
 
     def begin(self, error: BaseException) -> bool:
-        """Keep the container open after a failure; False where that is not wanted, or what failed is more
-        than one message."""
+        """Keep the container open after a failure; False where that is not wanted, or no message or batch
+        failed."""
         progress = self._status.progress
         message = progress.unfinished
         self.is_held = (
             self.is_wanted
             and isinstance(error, TaskError)
-            and error.last_offset in (None, error.offset)
             and message is not None
             and (error.ssp, error.offset) == (message.ssp, message.offset)
-            and progress.unfinished_count == 1
+            and progress.unfinished_count > 0
         )
         if self.is_held:
             _held.add(self)

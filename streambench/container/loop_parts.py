@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from streambench.batch import MessageBatch
 from streambench.clock import Clock
 from streambench.container.burst import BurstRunner, ChoiceBurst
 from streambench.container.coordination import Coordination
@@ -63,7 +64,8 @@ class ChoiceWatch:
     """Everything that happens with a chosen message before its task gets it.
 
     ``choices``, if set, gets the last ones that were chosen. ``explain``, if set, is called with each of
-    them, last of all. ``resumed``: the message that was held, and is chosen again without all that."""
+    them, last of all. ``resumed``: the message that was held, and is chosen again without all that.
+    ``peeked``: the most messages at the end of a batch that are decoded to be shown; None: all of them."""
 
     def __init__(
         self,
@@ -74,6 +76,7 @@ class ChoiceWatch:
     ) -> None:
         self.explain: Observe | None = None
         self.resumed: IncomingMessageEnvelope | None = None
+        self.peeked: int | None = None
         self.choices = choices
         self._dead_letters = dead_letters
         self._observation = observation
@@ -111,8 +114,25 @@ class ChoiceWatch:
 
         return show
 
+    def note_batch(self, first: IncomingMessageEnvelope, batch: MessageBatch) -> None:
+        """Note a batch, whose first message was shown when it was chosen: show the others, too."""
+        if self._observation.trace is not None:
+            self._observation.trace.note_batch(first, len(batch))
+        observer = self._observation.of("message_chosen")
+        if self.choices is None and observer is None:
+            return
+        others = len(batch) - 1
+        last = first
+        for last in batch.peek(others if self.peeked is None else min(others, self.peeked)):
+            if self.choices is not None:
+                self.choices.append(last)
+            if observer is not None:
+                observer.message_chosen(last)
+        if self.explain is not None and last is not first:
+            self.explain(last)
+
     def observer(self) -> Observe | None:
-        """The same, and the dead letters note their input by it where they need to."""
+        """As ``shown``, and the dead letters note their input by it where they need to."""
         return noting(self._dead_letters, self.shown()) if self._dead_letters.notes_input else self.shown()
 
     def remember(self, burst: ChoiceBurst) -> None:

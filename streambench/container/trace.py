@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
+from itertools import repeat
 from typing import Any, Literal, NamedTuple, Protocol
 
 from msgspec import Struct
@@ -62,7 +63,9 @@ class Sent(Struct, gc=False):
 class Trace:
     """Everything that happened in a container since ``clear``.
 
-    ``chunks``: messages as they were read, in order per partition. ``chosen``: the messages chosen.
+    ``chunks``: messages as they were read, in order per partition. ``chosen``: the messages chosen; of a
+    batch its first one, as often as the batch has messages. ``batches``: the position after each batch of
+    several messages, and their number.
     ``traced``: writes to stores, in order, five entries for each: the message in work or the position, the
     number of the store, the key, its former value and its new one (None: no value). ``sent``: outputs.
     ``events``: windows, ends of inputs, commits.
@@ -75,6 +78,7 @@ class Trace:
     def __init__(self) -> None:
         self.chunks: deque[Messages] = deque()
         self.chosen: list[IncomingMessageEnvelope] = []
+        self.batches: list[tuple[int, int]] = []
         self.traced: list[Any] = []
         self.sent: list[Sent] = []
         self.events: list[TraceEvent] = []
@@ -94,7 +98,7 @@ class Trace:
     def clear(self) -> None:
         """Drop what was read, and count it."""
         self.base += len(self.chosen)
-        for each in (self.chosen, self.traced, self.sent, self.events, self.ticks):
+        for each in (self.chosen, self.batches, self.traced, self.sent, self.events, self.ticks):
             each.clear()
 
     def read(self, chunks: Iterable[Messages]) -> None:
@@ -103,6 +107,12 @@ class Trace:
             if isinstance(chunk, Chunk) and not (are_immutable(chunk.messages) and are_immutable(chunk.keys)):
                 chunk = replace(chunk, keys=deepcopy(chunk.keys), messages=deepcopy(chunk.messages))
             self.chunks.append(chunk)
+
+    def note_batch(self, first: IncomingMessageEnvelope, count: int) -> None:
+        """Note that a chosen message has become a batch, of so many messages."""
+        if count > 1:
+            self.chosen.extend(repeat(first, count - 1))
+            self.batches.append((self.position, count))
 
     @property
     def position(self) -> int:

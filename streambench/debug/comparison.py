@@ -131,9 +131,12 @@ class _Version:
 
     def run(self, *, recorded_order: bool) -> _Ran:
         """Run the messages to their end, or to a failure. Raises ConfigError where that cannot begin."""
+        # Both sides are compared message by message, also where one takes batches.
+        config = self._recording.config.with_values({"task.batch.messages": 1})
         session = open_recording(
-            self._recording, self._task, history=_HISTORY_MB, at_end=False, recorded_order=recorded_order
-        )
+            _with_config(self._recording, config), self._task, history=_HISTORY_MB, at_end=False,
+            recorded_order=recorded_order,
+        )  # fmt: skip
         error: str | None = None
         try:
             session.run("caught-up")

@@ -125,6 +125,8 @@ def _steps(
     factory: Any = None
     last = latest if epoch.end is None else epoch.end.position
     for position in range(epoch.begin.position, last + 1):
+        if history.next_edge(position) != position:
+            continue  # a batch is processed as a whole
         is_inside = epoch.end is not None and position == last
         code = history.block_at(position).factory
         if comparison is None or code is not factory:

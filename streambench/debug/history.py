@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from streambench.container.container import Container
 from streambench.container.trace import Sent, Trace, TraceEvent
 from streambench.debug.attributes import TaskMemory, shared_by_class
+from streambench.debug.batches import Batches
 from streambench.debug.recorded_inputs import RecordedInputs
 from streambench.debug.writes import StoreWrite, Values, Writes
 from streambench.errors import ContainerStateError, SerdeError
@@ -55,15 +56,16 @@ class Reader(Protocol):
 class Block:
     """A part of the history, from position ``start`` on.
 
-    ``order``: the partitions of its messages, by their places. ``numbers``: per partition, the messages
+    ``order``: the partitions of its messages, by their places; ``batches``: which of them a task got at
+    once. A block ends where a batch does. ``numbers``: per partition, the messages
     chosen before it. ``offsets``: per task its offsets, and where it begins later than its partition.
     ``keyless``: per stream, the messages without a key sent before it. ``first_output``, ``first_write``: the
     numbers of its first output and of its first write to a store, counted from the start; the ``sent`` and
     ``written`` of its events are such numbers, too."""
 
     __slots__ = (
-        "events", "factory", "first_output", "first_write", "keyless", "memory", "now_ms", "numbers",
-        "offsets", "order", "outputs", "size", "start", "ticks", "writes",
+        "batches", "events", "factory", "first_output", "first_write", "keyless", "memory", "now_ms",
+        "numbers", "offsets", "order", "outputs", "size", "start", "ticks", "writes",
     )  # fmt: skip
 
     def __init__(
@@ -87,6 +89,7 @@ class Block:
             for task in container.tasks
         }
         self.order = array("L")
+        self.batches = Batches()
         self.writes = Writes()
         self.outputs: list[Sent] = []
         self.events: list[TraceEvent] = []
@@ -216,6 +219,7 @@ class History:
             where.update(dict.fromkeys(unfinished, -1))
         order = list(map(inputs.places.__getitem__, map(_ssp, chosen)))
         block.order.extend(order)
+        block.batches.extend(each for each in trace.batches if each[0] <= trace.position)
         for place, count in Counter(order).items():
             self._numbers[place] += count
         if trace.traced:
@@ -223,7 +227,7 @@ class History:
             self._note_unfinished(where)
         former = block.writes.size
         block.writes.add(trace.traced, where, base)
-        size = 8 * len(order) + block.writes.size - former
+        size = 8 * len(order) + 16 * len(trace.batches) + block.writes.size - former
         self._read_commits()
         for sent in trace.sent:
             position = sent.at if isinstance(sent.at, int) else where.get(id(sent.at), base)
@@ -345,14 +349,34 @@ class History:
         blocks = list(self.blocks)
         return blocks[blocks.index(first) :]
 
-    def failed_message(self) -> tuple[Messages, IncomingMessageEnvelope]:
-        """The message at which the container failed, as it was read, and decoded for the task."""
+    def failed_messages(self) -> tuple[list[Messages], IncomingMessageEnvelope]:
+        """The message or the batch at which the container failed, as it was read, and the first one decoded
+        for the task."""
         self.read()
-        failed = self.container.status.progress.unfinished
+        progress = self.container.status.progress
+        failed = progress.unfinished
         assert failed is not None
         place = self.inputs.places[failed.ssp]
-        piece = self.inputs.copy(place, self._numbers[place])
-        return piece, self._decoded(piece.envelopes()[0])
+        pieces = self.inputs.copies(place, self._numbers[place], progress.unfinished_count)
+        return pieces, self._decoded(pieces[0].part(0, 1).envelopes()[0])
+
+    def edges(self, position: int) -> tuple[int, int]:
+        """The positions before and after the batch that holds the message of a position; most messages are a
+        batch of their own."""
+        self.read()
+        for block in reversed(self.blocks):
+            if block.start < position <= block.end:
+                return block.batches.edges(position)
+        return position - 1, position
+
+    def next_edge(self, position: int) -> int:
+        """The first position from this one on that is not inside of a batch."""
+        return self.edges(position)[1]
+
+    def last_edge(self, position: int) -> int:
+        """The last position up to this one that is not inside of a batch."""
+        begin, end = self.edges(position)
+        return position if end == position else begin
 
     def take_back_unfinished(self) -> None:
         """Take back what the message at which the container failed has written to stores."""

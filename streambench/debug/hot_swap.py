@@ -71,7 +71,12 @@ class HotSwap(TimeTravel):
             raise ContainerStateError("in a branch nothing is recorded: go_live() (%stream live) first")
         end = self.position
         begin = max(history.oldest, 0 if last is None else end - last)
-        return self._between(lambda: [self._run_again(begin, end, task) for task in tasks])
+
+        def run() -> list[RunAgain]:
+            first = history.last_edge(begin)
+            return [self._run_again(first, end, task) for task in tasks]
+
+        return self._between(run)
 
     def undo(self) -> bool:
         """Undo the last swap: the former code, with the current state; after ``init``, with the
@@ -116,7 +121,7 @@ class HotSwap(TimeTravel):
         if self.branched:
             raise ContainerStateError("in a branch nothing is recorded to compare with: swap without replay")
         end = self.position
-        begin = max(history.oldest, end - count)
+        begin = history.last_edge(max(history.oldest, end - count))
         now = self._run_again(begin, end, factory, init=init)
         was = self._effects_of(
             history.writes(begin, now.end), self._made_of(history.outputs(begin, now.end), held=False)

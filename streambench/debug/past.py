@@ -60,10 +60,11 @@ class Past:
         return self._position
 
     def go_to(self, position: int) -> None:
-        """Go to a position. Before the begin of a branch, the branch is dropped. Raises ContainerStateError,
-        and in a branch what its tasks raise."""
+        """Go to a position, or to the end of the batch that it is in. Before the begin of a branch, the
+        branch is dropped. Raises ContainerStateError, and in a branch what its tasks raise."""
         self.branch = [each for each in self.branch if each.position <= position]
         replica = self._replica
+        position = self.history.next_edge(position)
         block = self.history.block_at(position)
         if replica is not None and replica.position == position and self._is_current(replica):
             return
@@ -95,8 +96,8 @@ class Past:
             self._replica = replica
 
     def at(self, position: int) -> Replica:
-        """Another replica, at a position of what was recorded."""
-        self.history.block_at(position)
+        """Another replica, at a position of what was recorded, or at the end of the batch that it is in."""
+        position = self.history.next_edge(position)
         replica = Replica(self.history, self.history.block_at(position))
         self._follow(replica, position)
         return replica
@@ -326,7 +327,7 @@ def resume(history: History) -> None:
     Raises ContainerStateError where the container is closed, and what tasks raise when they run again, which
     closes it."""
     container = history.container
-    piece, message = history.failed_message()
+    pieces, message = history.failed_messages()
 
     def bring_back() -> None:
         replica = Past(history).at(history.latest)
@@ -337,7 +338,7 @@ def resume(history: History) -> None:
                 each.offset, each.skip_before = was.offset, was.skip_before
         waiting = container.runtime.multiplexer.partitions[message.ssp].waiting
         if waiting is not None:
-            waiting.put_back(piece)
+            waiting.put_back(pieces)
 
     container.failure_hold.resume(container.runtime, message, bring_back)
 
@@ -354,7 +355,8 @@ def find_back(
         found = None
         for each in range(block.start, min(block.end, position - 1) + 1):
             replica.go_to(each)
-            if replica.message is not None and holds(replica):
+            # It stands behind the whole batch at once.
+            if replica.position == each and replica.message is not None and holds(replica):
                 found = each
         if found is not None:
             return found

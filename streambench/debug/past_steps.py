@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -20,7 +20,7 @@ class Traveller(Protocol):
     @property
     def last(self) -> Effects: ...
 
-    def upcoming(self) -> Moment | None: ...
+    def upcoming(self) -> Sequence[Moment]: ...
 
     def goto(self, position: int) -> int: ...
 
@@ -33,12 +33,12 @@ def walk(traveller: Traveller, breakpoints: Breakpoints, n: int) -> int:
     done = 0
     while done < n:
         upcoming = traveller.upcoming()
-        if upcoming is None or (done and _hits(breakpoints, "message", upcoming)):
+        if not upcoming or (done and any([_hits(breakpoints, "message", each) for each in upcoming])):
             break
         before = traveller.position
         if traveller.goto(before + 1) == before:
             break  # a branch ends before the newest position
-        done += 1
+        done += traveller.position - before
         if any([_hits(breakpoints, kind, moment) for kind, moment in _moments(traveller)]):
             break
     return done

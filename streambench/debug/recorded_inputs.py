@@ -54,9 +54,15 @@ class RecordedPartition:
         """The message of a number, as it was read."""
         return self._part(number).envelopes()[0]
 
-    def copy(self, number: int) -> Messages:
-        """The same, for a task, which may change it."""
-        return _copied(self._part(number))
+    def copies(self, number: int, count: int) -> list[Messages]:
+        """So many messages from a number on, for a task, which may change them."""
+        found: list[Messages] = []
+        for chunk in self.since(number):
+            found.append(_copied(chunk.part(0, min(count, len(chunk)))))
+            count -= len(found[-1])
+            if not count:
+                break
+        return found
 
     def _part(self, number: int) -> Messages:
         at = bisect_right(self._starts, number) - 1
@@ -106,13 +112,15 @@ class RecordedConsumer(SystemConsumer):
     def poll_runs(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> Sequence[Messages]:
         found: list[Messages] = []
         for ssp, most in wanted.items():
-            chunk = self._begun.pop(ssp, None) or next(self._left.get(ssp, iter(())), None)
-            if chunk is None:
-                continue
-            if len(chunk) > most:
-                self._begun[ssp] = chunk.part(most, len(chunk))
-                chunk = chunk.part(0, most)
-            found.append(_copied(chunk))
+            while most > 0:
+                chunk = self._begun.pop(ssp, None) or next(self._left.get(ssp, iter(())), None)
+                if chunk is None:
+                    break
+                if len(chunk) > most:
+                    self._begun[ssp] = chunk.part(most, len(chunk))
+                    chunk = chunk.part(0, most)
+                found.append(_copied(chunk))
+                most -= len(chunk)
         return found
 
     def at_head(self, ssp: SystemStreamPartition) -> bool:
@@ -138,9 +146,9 @@ class RecordedInputs:
         """A message of a partition by its number, as it was read."""
         return self._partitions[place].message(number)
 
-    def copy(self, place: int, number: int) -> Messages:
-        """The same, for a task, which may change it."""
-        return self._partitions[place].copy(number)
+    def copies(self, place: int, number: int, count: int) -> list[Messages]:
+        """So many messages of a partition from a number on, for a task, which may change them."""
+        return self._partitions[place].copies(number, count)
 
     def offset(self, place: int, number: int) -> str:
         """The offset of a message of a partition."""

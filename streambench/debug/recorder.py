@@ -172,14 +172,15 @@ class Recorder:
         self._writer.close()
 
     def _write_failing(self) -> None:
-        """Write the message at which the container failed."""
-        failing = self._history.container.status.progress.unfinished
+        """Write the message at which the container failed, or its batch."""
+        progress = self._history.container.status.progress
+        failing, count = progress.unfinished, progress.unfinished_count
         if failing is None:
             return
         place = self._history.inputs.places[failing.ssp]
-        found = next(self._following({place: 1}).get(place, iter(())), None)
-        if found is not None and found[0] == failing.offset:
-            self._write_messages([place], {place: iter([found])})
+        found = list(self._following({place: count}).get(place, ()))
+        if found and found[0][0] == failing.offset:
+            self._write_messages([place] * len(found), {place: iter(found)})
 
     def _following(self, counts: Mapping[int, int]) -> dict[int, Iterator[_Message]]:
         """The next messages of partitions, so many of each."""

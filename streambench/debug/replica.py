@@ -73,7 +73,8 @@ class Replica:
         self._events: deque[TraceEvent] = deque(script.events)
         self._ticks: deque[tuple[int, int]] = deque(script.ticks)
         self._now_ms = script.now_ms
-        self._chooser = ScriptedChooser(script.order, script.start)
+        self._batches = script.batches
+        self._chooser = ScriptedChooser(script.order, script.start, script.batches)
         self.serdes = StreamSerdes(self._container.config)
         self._held = HeldOutputs(self.serdes, lambda: self.position, script.keyless)
         self._clock = ScriptedClock(self._read_clock)
@@ -105,8 +106,10 @@ class Replica:
 
     @property
     def message(self) -> IncomingMessageEnvelope | None:
-        """The message processed last; None at the begin of the block."""
-        return self._chooser.last
+        """The message processed last, of a batch its last one; None at the begin of the block."""
+        last = self._chooser.last
+        is_single = last is None or self._batches.count(self.position) == 1
+        return last if is_single else self.history.message_at(self.position)
 
     @property
     def outputs(self) -> list[tuple[int, Sent]]:
@@ -114,15 +117,16 @@ class Replica:
         return self._held.sent
 
     def go_to(self, position: int) -> int:
-        """Process messages up to a position; how many. Raises what tasks raise."""
+        """Process messages up to a position, and to the end of the batch there; how many. Raises what tasks
+        raise."""
         self._context.take()
         before = self.position
         self.history.moving = lambda: (self.position, position)
         self._repeat_events()
         while self.position < position:
             due = self._events[0].position if self._events else position
-            count = max(min(due, position), self.position + 1) - self.position
-            if not self._loop.run(limit=count, stop_at_head=True):
+            _, end = self._batches.edges(max(min(due, position), self.position + 1))
+            if not self._loop.run(limit=end - self.position, stop_at_head=True):
                 break
             self._repeat_events()
         return self.position - before
@@ -171,7 +175,7 @@ class Replica:
                 self.tasks.append(self._task(live, script, numbers))
         dead_letters = DeadLetters(config, status.systems, handles.collected, self._metrics)
         failures = Failures(config, self.tasks, handles.collected, dead_letters, self._metrics)
-        lanes = self._lanes(keep=dead_letters.keeps_failed)
+        lanes = self._lanes(keep=dead_letters.keeps_failed, longest=script.batches.longest)
         if dead_letters.keeps_failed:
             failures.original = lambda envelope: lanes[envelope.ssp].original(envelope)
         consumers = Consumers(self._clock)
@@ -192,7 +196,8 @@ class Replica:
                 dead_letters=dead_letters, failures=failures,
             ),
             dispatcher=Dispatcher(
-                multiplexer, handles.collected, dead_letters, failures, self._compare, max_batch=1
+                multiplexer, handles.collected, dead_letters, failures, self._compare,
+                max_batch=script.batches.longest,
             ),
             burst_runner=BurstRunner(
                 self._held, self._context, handles.collected, handles.requests, consumers.inbox,
@@ -249,7 +254,7 @@ class Replica:
             store.undo_by(self._context)
         return store
 
-    def _lanes(self, *, keep: bool) -> dict[SystemStreamPartition, PartitionBuffer]:
+    def _lanes(self, *, keep: bool, longest: int) -> dict[SystemStreamPartition, PartitionBuffer]:
         lanes: dict[SystemStreamPartition, PartitionBuffer] = {}
         read = {each.ssp for task in self.tasks for each in task.subscriptions}
         for ssp in filter(read.__contains__, self.history.inputs.ssps):
@@ -257,11 +262,14 @@ class Replica:
             lanes[ssp].read_by(self.serdes)
             if keep:
                 lanes[ssp].keep_originals()
+        live = self._container.runtime.multiplexer.partitions
         for task in self.tasks:
             for subscription in task.subscriptions:
                 lane = lanes[subscription.ssp]
                 lane.subscriptions = (*lane.subscriptions, subscription)
-        for lane in lanes.values():
+        for ssp, lane in lanes.items():
+            if live[ssp].waiting is not None:
+                lane.take_batches(longest, longest)
             lane.find_sole_subscription()
         return lanes
 

@@ -6,9 +6,11 @@ from array import array
 from collections import Counter, deque
 from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from streambench.container.trace import TraceEvent
+from streambench.debug.batches import Batches
 from streambench.debug.epochs import Epoch, TaskGroup
 from streambench.debug.history import Block, History
 from streambench.debug.replica import Replica
@@ -55,12 +57,15 @@ class Restart(Replica):
         self._context.take()
         done = 0
         while self._following and self._following[0][0] <= position:
-            _, event = self._following.popleft()
+            at, event = self._following.popleft()
             if event is not None:
                 self._now_ms = event.now_ms or self._now_ms
                 self._loop.call_between(partial(self._repeat, event))
             else:
-                done += self._loop.run(limit=1, stop_at_head=True)
+                count = self._batches.count(at)
+                done += self._loop.run(limit=count, stop_at_head=True)
+                for _ in range(count - 1):
+                    self._following.popleft()
         return done
 
     def _note_start(self, ssp: SystemStreamPartition, offset: str) -> None:
@@ -118,6 +123,7 @@ def _script(
         start=epoch.begin.position,
         now_ms=block.now_ms,
         order=iter(order),
+        batches=Batches(chain.from_iterable(each.batches for each in history.since(block))),
         events=(),
         ticks=clock_ticks(history.since(block)),
         numbers=numbers,

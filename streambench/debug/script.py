@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from streambench.container.trace import TraceEvent
 from streambench.debug.attributes import TaskMemory
+from streambench.debug.batches import Batches
 from streambench.debug.history import Block, History
 from streambench.debug.writes import Values
 from streambench.model import SystemStream, SystemStreamPartition
@@ -17,7 +18,8 @@ from streambench.model import SystemStream, SystemStreamPartition
 class Script(Struct, kw_only=True):
     """The begin of a replica, and the recorded run from there on.
 
-    ``order``: the positions of the messages, each with its partition. ``numbers``: per partition, the
+    ``order``: the positions of the messages, each with its partition; ``batches``: those that a task got at
+    once. ``numbers``: per partition, the
     messages chosen before. ``offsets``: per task of the replica its offsets, and where it begins later than
     its partition. ``memory``: of tasks; None where they are new, as after a start. ``values``: of stores,
     where they differ from those of the container. ``keeps_all_stores``: False where stores without a
@@ -26,6 +28,7 @@ class Script(Struct, kw_only=True):
     start: int
     now_ms: int
     order: Iterator[tuple[int, SystemStreamPartition]]
+    batches: Batches
     events: Sequence[TraceEvent]
     ticks: Sequence[tuple[int, int]]
     numbers: Sequence[int]
@@ -45,6 +48,7 @@ def recorded_script(history: History, block: Block) -> Script:
         start=block.start,
         now_ms=block.now_ms,
         order=zip(count(block.start + 1), (ssps[place] for place in places), strict=False),
+        batches=Batches(chain.from_iterable(each.batches for each in blocks)),
         events=[event for each in blocks for event in each.events if event.kind != "commit"],
         ticks=clock_ticks(blocks),
         numbers=block.numbers,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import islice
 
 from streambench.checkpoint.api import Checkpoint
 from streambench.chooser.api import MessageChooser
@@ -10,6 +11,7 @@ from streambench.container.outputs.collected import Collected
 from streambench.container.outputs.outbox import StoreChanges, TaskCommit
 from streambench.container.outputs.traced_send import sent_noter
 from streambench.container.trace import Sent
+from streambench.debug.batches import Batches
 from streambench.debug.history import with_turn
 from streambench.errors import StreambenchError
 from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
@@ -19,11 +21,14 @@ from streambench.serde.streams import StreamSerdes
 class ScriptedChooser(MessageChooser):
     """Chooses in a recorded order. ``position``: that of the message chosen last, which is ``last``."""
 
-    def __init__(self, order: Iterator[tuple[int, SystemStreamPartition]], position: int) -> None:
+    def __init__(
+        self, order: Iterator[tuple[int, SystemStreamPartition]], position: int, batches: Batches
+    ) -> None:
         """``order``: the positions of the messages, each with its partition."""
         self.position = position
         self.last: IncomingMessageEnvelope | None = None
         self._order = order
+        self._batches = batches
         self._inside: dict[SystemStreamPartition, IncomingMessageEnvelope] = {}
 
     def update(self, envelope: IncomingMessageEnvelope) -> None:
@@ -40,6 +45,13 @@ class ScriptedChooser(MessageChooser):
         self.position = position
         self.last = envelope
         return envelope
+
+    def take_batch(self, offsets: Sequence[str]) -> int:
+        """The rest of the batch as it was recorded."""
+        count = self._batches.count(self.position)
+        for position, _ in islice(self._order, count - 1):
+            self.position = position
+        return count
 
 
 class ScriptedClock:

@@ -55,9 +55,8 @@ class Session(Stops):
         history: int | bool | None = None,
         namespace: Mapping[str, Any] | None = None,
     ) -> None:
-        """``history``: the memory in MB for going back in time (256); 0 or False for none. A task that takes
-        batches has one only where it is asked for (True), and gets one message at a time then.
-        ``namespace``: further names for conditions."""
+        """``history``: the memory in MB for going back in time (256); 0 or False for none. ``namespace``:
+        further names for conditions."""
         self.container = container
         self.name = name or container.name
         self._begin_driving()
@@ -108,6 +107,8 @@ class Session(Stops):
     ) -> int:
         """Process up to ``n`` messages on the session's thread; how many were. It may be fewer: at the heads
         of all inputs, at a breakpoint (``stopped_at``), and before the message for which ``until`` is true.
+        A task of batches gets them as large as in a run, ``n`` messages at most; message by message where it
+        may have to stop before one. A batch that failed, or is in the past, comes again as a whole.
 
         A KeyboardInterrupt ends it after the message it is at, and is raised then; a second one gives the
         message up. ``on_interrupt`` is called at the first one. ``here``: process them on the calling thread,
@@ -116,7 +117,8 @@ class Session(Stops):
             return self._step_in_past(n, until)
         self._resume()
         advance = self._conditional(None if until is None else Condition(until, self._namespace))
-        call = partial(advance, lambda: self.container.step(n))
+        runs = until is None and not self._breakpoints.has("message")
+        call = partial(advance, lambda: self.container.step(n, runs=runs))
         if here or self._driver == threading.get_ident():
             return self._drive(call)
         return self._awaited(self._begin(call), on_interrupt)
@@ -177,8 +179,8 @@ class Session(Stops):
         self._resume()
         plain: Until = None if condition is not None else until  # type: ignore[assignment]
         run = self.container.run
-        # A batch has no positions inside.
-        one_by_one = condition is not None or self.history is not None or self._breakpoints.has("message")
+        # To stop before a message means to stop inside of a batch.
+        one_by_one = condition is not None or self._breakpoints.has("message")
         self._begin(partial(self._conditional(condition), lambda: run(plain, one_by_one=one_by_one)))
 
     def pause(self, timeout: float | None = None) -> bool:

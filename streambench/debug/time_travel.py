@@ -40,18 +40,13 @@ class TimeTravel(Driven):
     """True where no output ever leaves the session."""
 
     def _begin_history(self, history: int | bool | None) -> None:
-        """Prepare the history of a container that has not started. ``history``: its memory in MB; True for
-        256, 0 or False for none; None for 256, and for none where the task takes batches."""
+        """Prepare the history of a container that has not started. ``history``: its memory in MB; None
+        or True for 256, 0 or False for none."""
         limit = DEFAULT_MB if history is None or history is True else int(history)
         self._no_history = "it was made without one (history=0)"
         self.history: History | None = None
         if limit and self.container.state != "new":
             self._no_history = "the container had started before the session was made"
-        elif history is None and callable(getattr(self.container.factory, "process_batch", None)):
-            self._no_history = (
-                "its task takes batches (process_batch). With Session(container, history=True) (%stream "
-                "create --history) it has one, and gets one message at a time"
-            )
         elif limit:
             self.history = History(self.container, limit)
             self.container.failure_hold.is_wanted = True
@@ -92,19 +87,21 @@ class TimeTravel(Driven):
         return self._past is not None and bool(self._past.branch)
 
     def back(self, n: int = 1) -> int:
-        """Go ``n`` messages back, at most to the begin of the history; the new position. Raises
-        ContainerStateError."""
+        """Go ``n`` messages back, to the begin of a batch where that is inside of one, and at most to the
+        begin of the history; the new position. Raises ContainerStateError."""
         history = self._living_history()
-        return self.goto(max(self.position - n, min(history.oldest, self.position)))
+        here = self.position
+        return self.goto(self._between(lambda: history.last_edge(max(here - n, min(history.oldest, here)))))
 
     def goto(self, position: int | str | SystemStreamPartition, offset: str | int | None = None) -> int:
-        """Go to a position, or to where the message at this offset of a partition was processed last; the new
-        position. Raises ContainerStateError."""
+        """Go to a position, or to where the message at this offset of a partition was processed last; to the
+        end of a batch where that is inside of one. The new position. Raises ContainerStateError."""
         history = self._living_history()
 
         def go() -> None:
             past = self._past or Past(history)
             to = position if isinstance(position, int) else self._position_of(history, position, offset)
+            to = history.next_edge(to)
             if to == history.latest and not past.branch:
                 self._past = None
                 return
@@ -183,6 +180,16 @@ class TimeTravel(Driven):
                 return choices[-1]
         return self._between(self._message)
 
+    @property
+    def batch(self) -> int:
+        """The number of messages that the task got at once, with the one processed last at the position; 1
+        without a history."""
+        position, history = self.position, self.history
+        if history is None or not history.has_begun:
+            return 1
+        begin, end = self._between(lambda: history.edges(position))
+        return end - begin
+
     def changes(self, store: str, key: Any) -> list[Change]:
         """The changes of one key of a store up to the position, the oldest first. Raises StoreError."""
         return self._between(lambda: self._changes(store, key))
@@ -217,9 +224,10 @@ class TimeTravel(Driven):
         def compare() -> PositionDiff:
             past = self._past or Past(history)
             one, other = past.at(before), past.at(after)
+            first, last = one.position, other.position
             return PositionDiff(
-                before,
-                after,
+                first,
+                last,
                 _differences(
                     {each.name: self._entries(each) for each in one.tasks},
                     {each.name: self._entries(each) for each in other.tasks},
@@ -229,7 +237,7 @@ class TimeTravel(Driven):
                     {each.name: memory_of(each) for each in other.tasks},
                 ),
                 _pairs(one.offsets(), other.offsets()),
-                tuple(self._recorded_outputs(min(before, after), max(before, after))),
+                tuple(self._recorded_outputs(min(first, last), max(first, last))),
             )
 
         return self._drive(compare)
@@ -301,11 +309,15 @@ class TimeTravel(Driven):
                 f"(%stream live) first, then {what}"
             )
 
-    def upcoming(self) -> Moment | None:
-        """The moment before the next recorded message; None at the newest position."""
+    def upcoming(self) -> list[Moment]:
+        """The moments before the next recorded message, or each message of the next batch; none at the newest
+        position."""
         position = self.position
-        envelope = self._message_at(position + 1) if position < self.latest else None
-        return None if envelope is None else Moment(position, envelope, self._instance_for(envelope))
+        if position == self.latest:
+            return []
+        _, end = self._history().edges(position + 1)
+        found = map(self._message_at, range(position + 1, end + 1))
+        return [Moment(position, each, self._instance_for(each)) for each in found if each is not None]
 
     def _instance_for(self, envelope: IncomingMessageEnvelope | None) -> TaskInstance | None:
         """The first task, as it is at the position, that reads the partition of a message."""

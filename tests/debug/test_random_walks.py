@@ -63,11 +63,13 @@ class Renaming(Quiet):
 
 
 class InBatches:
-    """Gets its messages in batches."""
+    """Gets its messages in batches, and keeps their sizes."""
 
     process: Any
+    sizes: list[int]
 
     def process_batch(self, batch: Any, collector: Any, coordinator: Any) -> None:
+        self.sizes = [*getattr(self, "sizes", ()), len(batch)]
         for envelope in batch:
             self.process(envelope, collector, coordinator)
 
@@ -114,6 +116,7 @@ class Walk:
             "task.checkpoint.system": "mem",
             "task.processing.guarantee": self.chance.choice(["at-least-once", "exactly-once"]),
             "task.consumer.batch.size": self.chance.choice([1, 2]),
+            "task.batch.messages": self.chance.choice([2, 3, 10_000]),
             "systems.mem.streams.more.samza.priority": self.chance.choice([0, 1]),
             "systems.mem.streams.more.samza.bootstrap": self.chance.choice(["true", "false"]),
         }
@@ -124,6 +127,7 @@ class Walk:
         self.code: Schedule = []
         self.branch: Schedule | None = None
         self.ticks: list[int] = []
+        self.batches: dict[int, int] = {}
         self.known: dict[Any, Any] = {}
 
     def move(self) -> None:
@@ -166,6 +170,8 @@ class Walk:
             session.step()
         elif kind == "fail" and session.live and before < self.count:
             self.fail()
+        assert session.history is not None
+        self.batches.update(each for block in session.history.blocks for each in block.batches)
         if self.branch is not None:
             self.branch = [each for each in self.branch if each[0] <= session.position] or None
         if session.live:
@@ -185,7 +191,7 @@ class Walk:
         if self.chance.random() < 0.5:
             session.back(self.chance.randrange(1, 4))
             session.go_live()
-        assert session.step() == 1
+        assert session.step() == session.batch
 
     def adopt(self) -> None:
         """A branch is adopted, or refused with the reason and nothing changed."""
@@ -218,6 +224,14 @@ class Walk:
             self.known[key] = self.fresh(*key)
         assert shown(self.session) == self.known[key]
 
+    def follow(self, session: Session, position: int) -> None:
+        """Go to a position by the batches of the walk."""
+        batches = [*((end, end - count) for end, count in self.batches.items()), (position, position)]
+        for end, begin in sorted(batches):
+            if session.position <= begin and end <= position:
+                session.step(begin - session.position)
+                session.step(end - begin)
+
     def fresh(self, position: int, schedule: tuple[tuple[int, type[Counter]], ...]) -> Any:
         config = {**self.config, "stores.n.factory": "memory"}
         other = bench(self.codes[0], self.inputs, config)
@@ -225,14 +239,12 @@ class Walk:
         session.start()
         ticks = [(at, None) for at in self.ticks if at < position]
         for at, code in sorted([*ticks, *schedule], key=lambda each: each[0]):
-            if at > session.position:
-                session.step(at - session.position)
+            self.follow(session, at)
             if code is None:
                 other.clock.advance(WINDOW_MS)
             else:
                 session.swap(code)
-        if position > session.position:
-            session.step(position - session.position)
+        self.follow(session, position)
         found = shown(session)
         session.abandon()
         return found

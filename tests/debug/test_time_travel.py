@@ -175,40 +175,6 @@ def test_a_session_without_a_history_says_so() -> None:
     session.stop()
 
 
-class Batches(sb.StreamTask):
-    """Keeps the sizes of its batches."""
-
-    def init(self, context: sb.TaskContext) -> None:
-        self.store, self.sizes = context.store("n"), list[int]()
-
-    def process_batch(self, batch: Any, collector: Any, coordinator: Any) -> None:
-        self.sizes.append(len(batch))
-        for envelope in batch:
-            key = envelope.message["key"]
-            self.store.put(key, (self.store.get(key) or 0) + 1)
-
-
-def test_a_task_of_batches_has_a_history_only_where_it_is_asked_for() -> None:
-    session, _ = session_of(Batches)
-    session.step(2)
-    with pytest.raises(ContainerStateError, match="takes batches .* it has one, and gets one message at a"):
-        session.back()
-    session.stop()
-
-
-def test_a_batch_is_a_step_of_one_message_where_there_is_a_history() -> None:
-    session, _ = session_of(Batches, {"mem.in": {0: [{"key": key} for key in "abaab"]}}, history=True)
-    session.step()
-    session.run("caught-up")
-    session.wait()
-    assert session.attributes()["Partition 0"]["sizes"] == [1] * 5
-    assert [(each.position, each.after) for each in session.changes("n", "a")] == [(1, 1), (3, 2), (4, 3)]
-    assert session.last.changes[0].key == "b"
-    session.back(2)
-    assert session.stores() == {"Partition 0": {"n": {"a": 2, "b": 1}}}
-    session.stop()
-
-
 def test_it_goes_to_a_message_by_its_partition_and_offset() -> None:
     session, _ = session_of(inputs={"mem.in": {0: [{"key": "a"}] * 4, 1: [{"key": "b"}] * 4}})
     session.step(8)

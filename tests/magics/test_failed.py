@@ -34,11 +34,11 @@ def test_a_swap_after_a_failure_keeps_what_was_done(ip: Shell) -> None:
     assert ip.run("%stream stop") == "Count is stopped, with everything committed"
 
 
-def test_a_task_of_batches_has_a_history_where_create_asks_for_it(ip: Shell) -> None:
+def test_a_task_of_batches_goes_back_by_whole_batches(ip: Shell) -> None:
     ip.run("%%streamtask Count\ndef process_batch(batch, collector, coordinator):\n    pass")
     ip.run("%stream create Count --config inputs")
-    ip.run("%stream step 2")
-    assert "%stream create --history" in ip.fails("%stream back")
-    ip.run("%stream create Count --config inputs --history")
-    ip.run("%stream step 2")
-    assert ip.run("%stream back").startswith("Count is at 1 of 2")
+    ip.run("%stream step 100")
+    shown = ip.run("%stream goto 1")
+    assert shown.startswith("Count: 1 is inside of a batch, which ends at 2\nCount is at 2 of 4")
+    assert "2  mem.clicks.0@1  the last of 2 messages that the task got at once" in shown
+    assert ip.run("%stream back").startswith("Count is at 0 of 4")

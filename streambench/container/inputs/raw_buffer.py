@@ -73,10 +73,10 @@ class RawBuffer:
         )
         return batch
 
-    def put_back(self, piece: Messages) -> None:
+    def put_back(self, pieces: Sequence[Messages]) -> None:
         """Put the batch that was taken back, as it was read: it is chosen again."""
-        self._pieces.appendleft(piece)
-        self._count += len(piece)
+        self._pieces.extendleft(reversed(pieces))
+        self._count += sum(map(len, pieces))
         self._inside, self.taken = 1, None
 
 
