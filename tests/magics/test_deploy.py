@@ -113,9 +113,8 @@ def test_a_failure_on_spark_is_an_error_of_the_cell(ready: Shell, monkeypatch: p
         ready.run("%stream deploy")
 
 
+@pytest.mark.usefixtures("spark")
 def test_functions_with_state_go_on_from_it_on_spark(ip_empty: Shell) -> None:
-    if shutil.which("java") is None:
-        missing("Java, which Spark needs", remedy="install a JDK 17")
     ip_empty.run(COUNTS)
     ip_empty.run(FUNCTIONS)
     ip_empty.run("%stream streams create log.in --partitions 2")
@@ -129,9 +128,8 @@ def test_functions_with_state_go_on_from_it_on_spark(ip_empty: Shell) -> None:
     )
 
 
+@pytest.mark.usefixtures("spark")
 def test_a_global_that_cannot_be_sent_to_spark_is_named(ip_empty: Shell) -> None:
-    if shutil.which("java") is None:
-        missing("Java, which Spark needs", remedy="install a JDK 17")
     ip_empty.run(COUNTS)
     ip_empty.run(GLOBALS)
     ip_empty.run("%stream streams create log.in --partitions 2")
