@@ -3,207 +3,13 @@ table."""
 
 from __future__ import annotations
 
-import argparse
-import json
-import re
-import shlex
-from collections.abc import Callable
-from typing import Any, NoReturn
-
 from streambench.debug.breakpoints import KINDS
 from streambench.debug.moment import NAMES
-from streambench_magics.compare_arguments import compare_commands
-from streambench_magics.errors import MagicError
+from streambench_magics.command_parser import Parser, number, positive, takes_config, takes_job
 from streambench_magics.record_parsers import record_commands
-from streambench_magics.typed_condition import condition_and_words
+from streambench_magics.time_parsers import swap_options, time_commands
 
-_WIDTH = 110
 _NAMES = ", ".join(NAMES)
-_UNTIL = re.compile(r"(?:^|(?<=\s))--until(?:=|\s+|$)")
-_OPTION = re.compile(r"\s(--[a-z]+)(?:\s+([^\s-]\S*))?(?=\s|$)")
-REPLAYED = 500
-"""The number of messages that are replayed before a swap."""
-
-
-class Parser(argparse.ArgumentParser):
-    """An argument parser that raises MagicError, and knows what completes each argument (``completes``: jobs,
-    tasks, or the values)."""
-
-    def __init__(self, command: str, about: str, **kwargs: Any) -> None:
-        super().__init__(
-            prog=command.lstrip("%"),
-            description=about,
-            add_help=False,
-            allow_abbrev=False,
-            formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(
-                prog, width=_WIDTH, max_help_position=32
-            ),
-            **kwargs,
-        )
-        self.about = about
-        self._mark = command[: len(command) - len(command.lstrip("%"))]
-        self.completes: dict[str, str | tuple[str, ...]] = {}
-        self.takes_expression = False
-
-    def takes(self, *names: str, completes: str | tuple[str, ...] = (), **kwargs: Any) -> Parser:
-        """``add_argument``, with what completes it."""
-        action = self.add_argument(*names, **kwargs)
-        self.completes[action.dest] = completes
-        return self
-
-    def words(self, line: str) -> list[str]:
-        """The words of a line. Where an expression is taken, all but options is one word, quotes included.
-        Raises MagicError."""
-        if not self.takes_expression:
-            return self._with_condition(line) or words(line)
-        flags = {name: each.nargs == 0 for each in self._actions for name in each.option_strings}
-        options: list[str] = []
-
-        def take(found: re.Match[str]) -> str:
-            name, value = found[1], found[2]
-            if name not in flags:
-                return found[0]
-            options.append(name)
-            if flags[name]:
-                return f" {value or ''}"
-            options.extend([value] if value else [])
-            return " "
-
-        text = _OPTION.sub(take, f" {line}").strip()
-        if text[:1] in ("'", '"') and len(whole := _split(text)) == 1 and text[-1] == text[0]:
-            text = whole[0]
-        return [*options, *(["--", text] if text else [])]
-
-    def _with_condition(self, line: str) -> list[str]:
-        """The words of a line with a condition behind ``--until``, which ends at the next option; none where
-        there is no condition."""
-        found = _UNTIL.search(line)
-        if found is None or "--until" not in self._option_string_actions:
-            return []
-        text, behind = line[found.end() :], ""
-        following = [
-            each.start()
-            for each in re.finditer(r"\s--?[a-z]+", text)
-            if each.group().strip() in self._option_string_actions
-        ]
-        if following:
-            text, behind = text[: following[0]], text[following[0] :]
-        condition, others = condition_and_words(text.strip())
-        # One word with its option: it may begin with a hyphen.
-        option = f"--until={condition}" if condition else "--until"
-        return [*words(line[: found.start()]), *others, *words(behind), option]
-
-    def error(self, message: str) -> NoReturn:
-        raise MagicError(f"{message}; {self.usage_line()}")
-
-    def usage_line(self) -> str:
-        """One line: how it is written."""
-        return self._marked(" ".join(self.format_usage().split()))
-
-    def full_help(self) -> str:
-        """Its usage, and what each argument means."""
-        return self._marked(self.format_help().strip())
-
-    def _marked(self, text: str) -> str:
-        """With the percent signs of a magic, which argparse would take for its own."""
-        return text.replace("usage: ", f"usage: {self._mark}", 1)
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number of 1 or more")
-    return int(text)
-
-
-def _number(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number")
-    return int(text)
-
-
-def _job(parser: Parser, *, needed: bool = False) -> Parser:
-    if needed:
-        return parser.takes("name", metavar="NAME", completes="jobs", help="the job")
-    return parser.takes(
-        "name", metavar="NAME", nargs="?", completes="jobs", help="the job; without it, the one used last"
-    )
-
-
-def _config(
-    parser: Parser,
-    why: str = "what says where the stream is; without it, the job's, or the one that knows the system",
-) -> Parser:
-    return parser.takes("--config", metavar="CONFIG", completes="configs", help=why)
-
-
-def _time_commands(command: Callable[[str, str], Parser]) -> None:
-    """The commands that move a job in time."""
-    it = command(
-        "back",
-        "Go one message back, or N: state, attributes, offsets and outputs are those of then. Streams, "
-        "stores and checkpoints stay as they are. The task runs again on a copy to get there: what it does "
-        "besides, with files, requests or globals, is done again.",
-    )
-    it.takes("what", metavar="[NAME] [N]", nargs="*", completes="jobs", help="the job, and how many messages")
-    it.takes(
-        "--until",
-        metavar="COND",
-        help="back to the last message at which this held, such as \"store['ORD'] > 9\"",
-    )
-    it = command(
-        "forward",
-        "Go one message forward, or N, at most to the newest one. It stops at breakpoints, as a step does.",
-    )
-    it.takes("what", metavar="[NAME] [N]", nargs="*", completes="jobs", help="the job, and how many messages")
-    it.takes("--until", metavar="COND", help="forward to the next message at which this holds")
-    it = command("goto", "Go to a position (the number of messages processed), or behind a message.")
-    it.takes(
-        "what",
-        metavar="[NAME] POSITION|SSP@OFFSET",
-        nargs="+",
-        completes="jobs",
-        help="the job (the one used last), and where to: 1034, or log.flights.0@724",
-    )
-    _job(
-        command("live", "Return from the past to the newest position. What was done in the past is dropped.")
-    )
-    _job(
-        command(
-            "adopt",
-            "Make a branch the truth, from the last commit on: what was done in the past with other code. "
-            "Refused where outputs are out already.",
-        )
-    )
-    it = _job(
-        command(
-            "swap",
-            "Give a live job the code that its task has now (a file is read again); state and position stay. "
-            "In the past this begins a branch, whose outputs are held.",
-        )
-    )
-    _swap_options(it)
-    it.takes("--undo", action="store_true", help="undo the last swap: the former code again")
-    compare_commands(command, _positive, REPLAYED)
-    it = command("changed", "List the changes of one key of a store, the newest first, with their messages.")
-    it.takes(
-        "what",
-        metavar="[NAME] STORE KEY",
-        nargs="+",
-        completes="jobs",
-        help="the job (the one used last), the store, and the key as text or JSON",
-    )
-
-
-def _swap_options(parser: Parser) -> None:
-    parser.takes("--init", action="store_true", help="make the attributes again, by init()")
-    parser.takes(
-        "--replay",
-        metavar="N",
-        type=_number,
-        default=REPLAYED,
-        help=f"run the last N messages through both versions first, and show what differs ({REPLAYED}; "
-        "0: none)",
-    )
 
 
 def _parsers() -> dict[str, Parser]:
@@ -227,7 +33,7 @@ def _parsers() -> dict[str, Parser]:
         completes="tasks",
         help="a %%%%streamtask, a class or a function; without it, the task of the job's name",
     )
-    _config(
+    takes_config(
         it,
         "a %%%%streamconfig, a variable or a properties file; without it, a log system in ./streambench-data",
     )
@@ -245,7 +51,7 @@ def _parsers() -> dict[str, Parser]:
         metavar="MB",
         nargs="?",
         const=True,
-        type=_number,
+        type=number,
         help="the memory for going back in time (256; 0: none)",
     )
 
@@ -271,7 +77,7 @@ def _parsers() -> dict[str, Parser]:
     )
     it.takes("--key", metavar="KEY", help="the message's key")
     it.takes("--key-field", metavar="FIELD", help="take the key from this field of each message")
-    it.takes("--partition", metavar="N", type=_number, help="the partition; without it, the key decides")
+    it.takes("--partition", metavar="N", type=number, help="the partition; without it, the key decides")
     it.takes(
         "--from",
         metavar="EXPRESSION",
@@ -280,7 +86,7 @@ def _parsers() -> dict[str, Parser]:
         help="a variable of the notebook (or any expression) instead of MESSAGE: each element of a list, "
         "each row of a DataFrame",
     )
-    _config(it)
+    takes_config(it)
 
     it = command(
         "peek",
@@ -288,8 +94,8 @@ def _parsers() -> dict[str, Parser]:
         "of records.",
     )
     it.takes("stream", metavar="STREAM", completes="streams", help="the stream, as system.stream")
-    it.takes("--limit", metavar="N", type=_positive, default=10, help="how many at most (10)")
-    it.takes("--partition", metavar="N", type=_number, help="of this partition only")
+    it.takes("--limit", metavar="N", type=positive, default=10, help="how many at most (10)")
+    it.takes("--partition", metavar="N", type=number, help="of this partition only")
     it.takes(
         "--from",
         metavar="PLACE",
@@ -298,7 +104,7 @@ def _parsers() -> dict[str, Parser]:
         completes=("oldest", "newest"),
         help="oldest (the default), newest, or an offset",
     )
-    _config(it)
+    takes_config(it)
 
     it = command("dataframe", "A stream as a DataFrame of the active Spark session, which is the value.")
     it.takes("stream", metavar="STREAM", completes="streams", help="the stream, as system.stream")
@@ -307,7 +113,7 @@ def _parsers() -> dict[str, Parser]:
     where = "oldest (the default), upcoming, an offset or timestamp:TIME"
     it.takes("--from", metavar="PLACE", dest="begin", completes=("oldest", "upcoming"), help=where)
     it.takes("--view", metavar="NAME", help="make it a view for spark.sql")
-    _config(it)
+    takes_config(it)
 
     it = command(
         "streams",
@@ -324,10 +130,10 @@ def _parsers() -> dict[str, Parser]:
     it.takes(
         "--partitions",
         metavar="N",
-        type=_positive,
+        type=positive,
         help="with create: how many partitions (as configured, else 1)",
     )
-    _config(it)
+    takes_config(it)
 
     it = command("step", "Process one message, or N, and say which they were and what they did.")
     it.takes(
@@ -342,7 +148,7 @@ def _parsers() -> dict[str, Parser]:
     )
     it.takes("--pdb", action="store_true", help="debug the task: stop at the first line of its callback")
 
-    it = _job(
+    it = takes_job(
         command(
             "run",
             "Process messages in the background. Wait for it with %stream wait, interrupt it with %stream "
@@ -356,7 +162,7 @@ def _parsers() -> dict[str, Parser]:
         help="caught-up: until all inputs are read to their ends; or an expression: stop before the "
         "message for which it is true (\"message['delay'] > 180\"); else until paused",
     )
-    group.add_argument("--messages", metavar="N", type=_positive, help="so many messages")
+    group.add_argument("--messages", metavar="N", type=positive, help="so many messages")
     it.completes["until"] = ("caught-up", *NAMES)
 
     it = command(
@@ -374,8 +180,8 @@ def _parsers() -> dict[str, Parser]:
         help=f"{', '.join(KINDS)}: message (the default) stops before the message, the others just after it",
     )
     it.takes("--once", action="store_true", help="stop only one time")
-    it.takes("--hits", metavar="N", type=_positive, default=1, help="stop from the N-th time on")
-    it.takes("--remove", metavar="ID", type=_number, completes="breakpoints", help="remove a breakpoint")
+    it.takes("--hits", metavar="N", type=positive, default=1, help="stop from the N-th time on")
+    it.takes("--remove", metavar="ID", type=number, completes="breakpoints", help="remove a breakpoint")
     it.takes("--job", metavar="NAME", completes="jobs", help="the job; without it, the one used last")
 
     it = command("watch", "Show a value after each step. Without NAME=COND, list them with their values.")
@@ -392,25 +198,23 @@ def _parsers() -> dict[str, Parser]:
     it.takes("--changed", action="store_true", help="what the last message changed, before and after")
     it.takes("--job", metavar="NAME", completes="jobs", help="the job; without it, the one used last")
 
-    it = _job(command("outputs", "The messages that the tasks sent, the newest at the end."))
+    it = takes_job(command("outputs", "The messages that the tasks sent, the newest at the end."))
     it.takes("--held", action="store_true", help="only those that become visible with the next commit")
-    it.takes("--last", metavar="N", type=_positive, default=20, help="how many at most (20)")
+    it.takes("--last", metavar="N", type=positive, default=20, help="how many at most (20)")
 
-    _job(
+    takes_job(
         command(
             "job",
             "A handle for Python code: job = %stream job NAME has .state, .outputs, .last and .session.",
         )
     )
 
-    it = _job(
-        command(
-            "wait", "Wait until it is paused or ends. Interrupting the cell ends only the waiting."
-        )
+    it = takes_job(
+        command("wait", "Wait until it is paused or ends. Interrupting the cell ends only the waiting.")
     )
     it.takes("--timeout", metavar="SECONDS", type=float, help="wait no longer than this")
-    _job(command("pause", "Have it stand still after the message it is at."))
-    it = _job(
+    takes_job(command("pause", "Have it stand still after the message it is at."))
+    it = takes_job(
         command(
             "stop", "Commit, close the tasks, release the streams. A later step or run continues from there."
         )
@@ -422,7 +226,7 @@ def _parsers() -> dict[str, Parser]:
         "last checkpoint is committed. What a task does that goes on all the same (time.sleep() ends only "
         "when it returns) has no effect any more",
     )
-    it = _job(
+    it = takes_job(
         command(
             "show",
             "The live panel. It follows the job until it is stopped or shown again, and stays as a table "
@@ -443,8 +247,8 @@ def _parsers() -> dict[str, Parser]:
         completes="jobs",
         help="the job (the one used last), and the directory",
     )
-    _job(command("commit", "Commit all tasks now."))
-    it = _job(
+    takes_job(command("commit", "Commit all tasks now."))
+    it = takes_job(
         command(
             "checkpoints",
             "How far each task is committed, and how many messages would be processed again after a crash "
@@ -467,14 +271,14 @@ def _parsers() -> dict[str, Parser]:
         "(3.17), SSP@OFFSET or STREAM@timestamp:TIME",
     )
 
-    _time_commands(command)
+    time_commands(command)
     record_commands(command)
     it = command(
         "deploy",
         "Run the job on Spark until it has caught up, from its last checkpoint. The one in this notebook is "
         "stopped first.",
     )
-    _job(it)
+    takes_job(it)
     it.takes(
         "--master",
         metavar="MASTER",
@@ -524,32 +328,12 @@ TASK.takes("--class", metavar="CLASS", dest="wanted", help="which class, where t
 TASK.takes(
     "--swap", action="store_true", help="give live jobs of this task the new code; see %%%%stream help swap"
 )
-_swap_options(TASK)
+swap_options(TASK)
 
 CONFIG = Parser(
     "%%streamconfig", "Make a configuration of this cell: lines of key=value, as in a properties file."
 )
 CONFIG.takes("name", metavar="NAME", completes="configs", help="the configuration's name")
-
-
-def words(line: str) -> list[str]:
-    """A line split as a shell would. A JSON object or array stays one word as it is, blanks and quotes
-    included. Raises MagicError."""
-    found = re.search(r"(?:^|\s)(?=[{\[])", line)
-    if found is None:
-        return _split(line)
-    start = found.end()
-    try:
-        _, end = json.JSONDecoder().raw_decode(line, start)
-    except json.JSONDecodeError as error:
-        raise MagicError(
-            f"this is not JSON: {error.msg} at {line[error.pos : error.pos + 10]!r}; names and texts need "
-            "double quotes. "
-            "A message in a variable is sent with --from VARIABLE"
-        ) from None
-    # What goes on without a blank is an expression that begins like JSON.
-    end += len(re.split(r"\s", line[end:], maxsplit=1)[0])
-    return [*_split(line[:start]), line[start:end], *_split(line[end:])]
 
 
 def overview() -> str:
@@ -564,10 +348,3 @@ def overview() -> str:
             "%stream alone lists the jobs; %stream help COMMAND describes one command.",
         ]
     )
-
-
-def _split(line: str) -> list[str]:
-    try:
-        return shlex.split(line)
-    except ValueError as error:
-        raise MagicError(f"{str(error).lower()} in: {line.strip()}") from None

@@ -15,12 +15,12 @@ from streambench.debug.message_text import message_text
 from streambench.debug.shrinking import shrink, small_path
 from streambench.debug.view import counted
 from streambench.recording.recording import Recording
-from streambench_magics.commands import REPLAYED
 from streambench_magics.errors import MagicError
 from streambench_magics.job_commands import JobCommands
 from streambench_magics.jobs import Job
 from streambench_magics.status_messages import status_line
 from streambench_magics.time_commands import seen_session
+from streambench_magics.time_parsers import REPLAYED
 
 _SHORT = 60
 _EVERY = 100

@@ -14,7 +14,8 @@ from streambench.config import Config
 from streambench.debug.session import Session
 from streambench.errors import StreambenchError
 from streambench.system.listing import named_inputs, streams_of
-from streambench_magics.commands import CONFIG, PARSERS, TASK, Parser
+from streambench_magics.command_parser import Parser
+from streambench_magics.commands import CONFIG, PARSERS, TASK
 from streambench_magics.complete_config import config_completions
 from streambench_magics.jobs import Workbench
 from streambench_magics.magics import StreamMagics

@@ -11,7 +11,7 @@ from streambench.debug.panel_state import static_view
 from streambench.debug.session import Session
 from streambench.errors import StreambenchError, TaskError
 from streambench.job.failure import user_frames
-from streambench_magics.commands import Parser
+from streambench_magics.command_parser import Parser
 from streambench_magics.errors import MagicError, interrupted, task_failed
 from streambench_magics.jobs import Job, Workbench, telling
 from streambench_magics.panel import Panel, show, static

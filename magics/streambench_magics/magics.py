@@ -25,7 +25,8 @@ from streambench.model import SystemStream
 from streambench.system.systems import Systems, builtin_kind
 from streambench_magics.cell import task_from_cell
 from streambench_magics.checkpoint_commands import CheckpointCommands
-from streambench_magics.commands import CONFIG, PARSERS, TASK, overview, words
+from streambench_magics.command_parser import words
+from streambench_magics.commands import CONFIG, PARSERS, TASK, overview
 from streambench_magics.compare_commands import CompareCommands
 from streambench_magics.debug_commands import DebugCommands
 from streambench_magics.errors import Interrupted, MagicError
