@@ -126,27 +126,54 @@ class JournalRecords:
     ) -> tuple[Record, dict[str, Raw]]:
         """Write ``open`` behind whatever the former holder commits meanwhile; that record, and the last
         checkpoints."""
+
+        def read(top: Record) -> tuple[Entry, dict[str, Raw]]:
+            entry = self.entry(top, tasks)
+            if entry.kind == "closed":
+                raise rules.superseded(self._job, container, generation + 1, who=entry.who())
+            return entry, entry.checkpoints
+
+        known = {task: base[task] for task in tasks if task in base}
+        record, checkpoints, _ = self._take_over(ledger, "open", generation, container, known, now_ms, read)
+        assert record is not None, "read() raises where there is nothing to take over"
+        return record, checkpoints
+
+    def _take_over(
+        self,
+        ledger: Ledger,
+        kind: Literal["open", "closed"],
+        generation: int,
+        container: int,
+        base: dict[str, Raw],
+        now_ms: int,
+        read: Callable[[Record], tuple[Entry | None, dict[str, Raw]]],
+    ) -> tuple[Record | None, dict[str, Raw], int | None]:
+        """Append a record behind whatever the former holder commits meanwhile.
+
+        ``read`` gives what the last record says, if that can be read, and the checkpoints to go on with;
+        ``base``: those where there is no record. What comes back: the new record (None where the container is
+        closed already), the checkpoints, and the number of the last commit."""
         while True:
             top = ledger.last()
             try:
-                checkpoints, witness = {task: base[task] for task in tasks if task in base}, None
+                checkpoints, witness = base, None
                 if top is not None:
-                    entry = self.entry(top, tasks)
-                    if entry.kind == "closed":
-                        raise rules.superseded(self._job, container, generation + 1, who=entry.who())
-                    checkpoints = entry.checkpoints
-                    self._report_living(ledger, entry)
-                    witness = ledger.open(entry.witness)
-                    if witness is None:
-                        continue
-                record = self._append(
-                    ledger, "open", generation, container, top, witness, now_ms, checkpoints
-                )
+                    entry, checkpoints = read(top)
+                    witness = top
+                    if entry is not None:
+                        if entry.kind == "closed":
+                            return None, checkpoints, entry.witness
+                        self._report_living(ledger, entry)
+                        witness = ledger.open(entry.witness)
+                        if witness is None:
+                            continue
+                last_commit = witness.number if witness else None
+                record = self._append(ledger, kind, generation, container, top, witness, now_ms, checkpoints)
             finally:
                 if top is not None:
                     top.close()
             if record is not None:
-                return record, checkpoints
+                return record, checkpoints, last_commit
 
     def _append(
         self,
@@ -202,39 +229,24 @@ class JournalRecords:
         its last checkpoints."""
         # A rewind that says where each of the tasks goes on does not need what is lost.
         replaced = bool(given) and set(tasks) <= set(given)
-        while True:
-            top = ledger.last()
+
+        def read(top: Record) -> tuple[Entry | None, dict[str, Raw]]:
             try:
-                checkpoints, witness = base, None
-                if top is not None:
-                    witness = top
-                    try:
-                        entry = self.entry(top, tasks)
-                    except DamagedRecordError:
-                        if not replaced:
-                            raise
-                        checkpoints = {task: given[task] for task in tasks}
-                    else:
-                        checkpoints = entry.checkpoints
-                        if entry.kind == "closed":
-                            self.apply_left(ledger, entry.witness, tasks, dispensable=replaced)
-                            return checkpoints
-                        self._report_living(ledger, entry)
-                        witness = ledger.open(entry.witness)
-                        if witness is None:
-                            continue
-                last_commit = witness.number if witness else None
-                record = self._append(
-                    ledger, "closed", generation, container, top, witness, now_ms, checkpoints
-                )
-            finally:
-                if top is not None:
-                    top.close()
-            if record is not None:
-                record.close()
-                if last_commit is not None:
-                    self.apply_left(ledger, last_commit, tasks, dispensable=replaced)
-                return checkpoints
+                entry = self.entry(top, tasks)
+            except DamagedRecordError:
+                if not replaced:
+                    raise
+                return None, {task: given[task] for task in tasks}
+            return entry, entry.checkpoints
+
+        record, checkpoints, last_commit = self._take_over(
+            ledger, "closed", generation, container, base, now_ms, read
+        )
+        if record is not None:
+            record.close()
+        if last_commit is not None:
+            self.apply_left(ledger, last_commit, tasks, dispensable=replaced)
+        return checkpoints
 
     def apply_left(
         self, ledger: Ledger, number: int, tasks: Sequence[str], *, dispensable: bool = False
