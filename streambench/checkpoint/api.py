@@ -78,6 +78,14 @@ class Generation(Struct, frozen=True):
     known: Set[SystemStreamPartition] = frozenset()
 
 
+class Inherited(Struct, frozen=True):
+    """The past of a container that was claimed. ``last``: the last checkpoints of its own tasks, and those of
+    all other tasks at least as they were when the generation was opened; ``known``: as in ``Generation``."""
+
+    last: Mapping[str, Checkpoint]
+    known: Set[SystemStreamPartition]
+
+
 Checkpoints = Callable[[Mapping[SystemStreamPartition, str]], Mapping[str, Checkpoint]]
 """Makes the checkpoints of a commit, by task, from the offsets behind the last messages that it appends to
 changelogs."""
@@ -86,7 +94,7 @@ changelogs."""
 class CheckpointManager(ABC):
     """Remembers the checkpoints of one job, durably.
 
-    A job's planner calls ``open_generation``; each container then calls ``claim`` once, ``read_last`` and,
+    A job's planner calls ``open_generation``; each container then calls ``claim`` once, ``inherited`` and,
     with every commit, ``write``. Reading needs no claim. Raises CheckpointError where what is stored cannot
     be read; nothing is ever guessed in its place.
 
@@ -122,8 +130,14 @@ class CheckpointManager(ABC):
 
         Raises FencedError where the generation is no longer the last one."""
 
+    def inherited(self) -> Inherited:
+        """The past of the claimed container. A manager overrides it where that takes less than to read the
+        last checkpoints of all others."""
+        last = self.last_generation()
+        return Inherited(self.read_last(), last.known if last is not None else frozenset())
+
     @abstractmethod
-    def read_last(self) -> dict[str, Checkpoint]:
+    def read_last(self) -> Mapping[str, Checkpoint]:
         """The last checkpoint of every task of the job that has one, whichever container or generation wrote
         it."""
 

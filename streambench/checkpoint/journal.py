@@ -38,12 +38,19 @@ import msgspec
 from msgspec import Raw, Struct
 
 from streambench.checkpoint import validation as rules
-from streambench.checkpoint.api import Checkpoint, CheckpointManager, Checkpoints, Generation
+from streambench.checkpoint.api import Checkpoint, CheckpointManager, Checkpoints, Generation, Inherited
 from streambench.checkpoint.journal_records import JournalRecords
 from streambench.checkpoint.pending_writes import PendingWrites, PendingWritesApplier
 from streambench.checkpoint.record_log import Ledger, Record
-from streambench.checkpoint.records import Start, decode_checkpoint, encode, encode_checkpoint
+from streambench.checkpoint.records import Start
 from streambench.checkpoint.remedies import missing_record
+from streambench.checkpoint.stored_checkpoints import (
+    StoredCheckpoints,
+    StoredPartitions,
+    decode_checkpoint,
+    encode,
+    encode_checkpoint,
+)
 from streambench.errors import CheckpointError, ConfigError, FencedError
 from streambench.locks import Held, is_locked, take_lock
 from streambench.rows import Rows, ends_of
@@ -52,8 +59,9 @@ log = logging.getLogger(__name__)
 
 
 class _Claim(Struct):
-    """A container that is held. ``last``: its last record; ``time_ms``: when anything was committed last, or
-    it was taken; ``commits``: the numbers of those to be pruned one day."""
+    """A container that is held. ``last``: its last record; ``base``: the checkpoints of all tasks when its
+    generation was opened; ``time_ms``: when anything was committed last, or it was taken; ``commits``: the
+    numbers of those to be pruned one day."""
 
     ledger: Ledger
     generation: int
@@ -63,6 +71,7 @@ class _Claim(Struct):
     epoch: int
     last: Record
     checkpoints: dict[str, Raw]
+    base: Mapping[str, Raw]
     time_ms: int
     commits: deque[int] = msgspec.field(default_factory=deque)
 
@@ -121,9 +130,11 @@ class JournalCheckpointManager(CheckpointManager):
             if top is not None:
                 with top:
                     start = self._records.start(top)
-            rules.check_claim(self._job, start.plain() if start else None, generation, container)
+            opened = start.plain() if start else None
+            rules.check_claim(self._job, opened, generation, container)
             assert start is not None
-            tasks = start.containers()[container]
+            assert opened is not None
+            tasks = opened.assignment[container]
             # What is committed from now on must not outlive the record of its generation.
             self._records.generations.sync()
             ledger = self._records.container(generation, container)
@@ -139,6 +150,7 @@ class JournalCheckpointManager(CheckpointManager):
                 record.number,
                 record,
                 checkpoints,
+                start.checkpoints,
                 now_ms,
             )
             try:
@@ -157,7 +169,13 @@ class JournalCheckpointManager(CheckpointManager):
             self._hold = take_lock(record.path)
             return claim.epoch
 
-    def read_last(self) -> dict[str, Checkpoint]:
+    def inherited(self) -> Inherited:
+        claim = self._claimed()
+        # What other containers have committed since is of their own partitions.
+        last = {**claim.base, **claim.checkpoints}
+        return Inherited(StoredCheckpoints(last, claim.last.path), StoredPartitions(claim.base))
+
+    def read_last(self) -> Mapping[str, Checkpoint]:
         with self._records.translated_errors():
             while True:
                 record = self._records.generations.last()
@@ -172,7 +190,7 @@ class JournalCheckpointManager(CheckpointManager):
                         with top:
                             folded.update(self._records.entry(top, tasks).checkpoints)
                 if self._records.newest() == start.number:
-                    return {task: decode_checkpoint(raw, record.path) for task, raw in folded.items()}
+                    return StoredCheckpoints(folded, record.path)
 
     def write(self, checkpoints: Mapping[str, Checkpoint]) -> None:
         self._commit(self._claimed(), checkpoints, None)

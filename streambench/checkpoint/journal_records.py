@@ -17,8 +17,9 @@ from msgspec import Raw
 from streambench.checkpoint import validation as rules
 from streambench.checkpoint.pending_writes import PendingWrites
 from streambench.checkpoint.record_log import DamagedRecordError, Ledger, Record, sweep
-from streambench.checkpoint.records import Entry, Start, decoded, encode
+from streambench.checkpoint.records import Entry, Start, decoded
 from streambench.checkpoint.remedies import remedy
+from streambench.checkpoint.stored_checkpoints import encode
 from streambench.errors import CheckpointError, StreambenchError
 from streambench.locks import is_locked
 

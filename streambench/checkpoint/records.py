@@ -2,35 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Literal, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
 
 from streambench.checkpoint import validation as rules
-from streambench.checkpoint.api import Checkpoint, Generation
+from streambench.checkpoint.api import Generation
 from streambench.checkpoint.record_log import DamagedRecordError, Record
-from streambench.errors import CheckpointError, ConfigError
-from streambench.model import SystemStreamPartition
-
-encode = msgspec.json.Encoder(order="deterministic").encode
-
-
-class StoredCheckpoint(Struct, omit_defaults=True):
-    """A checkpoint as it is written: partitions as text. Old ones have neither ``identities`` nor what
-    follows them."""
-
-    offsets: dict[str, str]
-    starts: dict[str, str]
-    changelogs: dict[str, str]
-    generation: int
-    sequence: int
-    time_ms: int
-    identities: dict[str, str] = {}
-    window_ms: int | None = None
-    formats: dict[str, list[str]] = {}
-    absent: dict[str, str] = {}
+from streambench.checkpoint.stored_checkpoints import StoredPartitions
 
 
 class Start(Struct, kw_only=True):
@@ -56,8 +36,8 @@ class Start(Struct, kw_only=True):
 
     def plain(self) -> Generation:
         """As the contract has it."""
-        known = {ssp for raw in self.checkpoints.values() for ssp in partitions_of(raw)}
-        return Generation(self.number, self.containers(), self.places, frozenset(known))
+        known = StoredPartitions(self.checkpoints)
+        return Generation(self.number, self.containers(), self.places, known)
 
     def containers(self) -> dict[int, tuple[str, ...]]:
         """The tasks of each container."""
@@ -107,55 +87,3 @@ def decoded(record: Record, kind: type[T]) -> T:
             record.path, f"is in the wrong place: it is the record with the number {read.number}"
         )
     return read
-
-
-def encode_checkpoint(checkpoint: Checkpoint) -> Raw:
-    """A checkpoint as it is written."""
-    return Raw(
-        encode(
-            StoredCheckpoint(
-                {str(ssp): offset for ssp, offset in checkpoint.offsets.items()},
-                {str(ssp): offset for ssp, offset in checkpoint.starts.items()},
-                dict(checkpoint.changelogs),
-                checkpoint.generation,
-                checkpoint.sequence,
-                checkpoint.time_ms,
-                {str(ssp): identity for ssp, identity in checkpoint.identities.items()},
-                window_ms=checkpoint.window_ms,
-                formats={store: list(formats) for store, formats in checkpoint.formats.items()},
-                absent=dict(checkpoint.absent),
-            )
-        )
-    )
-
-
-def partitions_of(raw: Raw) -> set[SystemStreamPartition]:
-    """The partitions that a checkpoint names; none where it cannot be read, which ``decode_checkpoint``
-    reports."""
-    try:
-        stored = msgspec.json.decode(raw, type=StoredCheckpoint)
-        return {SystemStreamPartition.parse(ssp) for ssp in (*stored.offsets, *stored.starts)}
-    except (msgspec.MsgspecError, ConfigError):
-        return set()
-
-
-def decode_checkpoint(raw: Raw, path: Path) -> Checkpoint:
-    """A checkpoint from the record at ``path``. Raises CheckpointError."""
-    try:
-        stored = msgspec.json.decode(raw, type=StoredCheckpoint)
-        return Checkpoint(
-            {SystemStreamPartition.parse(ssp): offset for ssp, offset in stored.offsets.items()},
-            {SystemStreamPartition.parse(ssp): offset for ssp, offset in stored.starts.items()},
-            stored.changelogs,
-            stored.generation,
-            stored.sequence,
-            stored.time_ms,
-            {SystemStreamPartition.parse(ssp): identity for ssp, identity in stored.identities.items()},
-            window_ms=stored.window_ms,
-            formats={store: tuple(formats) for store, formats in stored.formats.items()},
-            absent=stored.absent,
-        )
-    except (msgspec.MsgspecError, ConfigError) as error:
-        raise CheckpointError(
-            f"{path}: a checkpoint in it (or in what follows it) cannot be read: {error}"
-        ) from error

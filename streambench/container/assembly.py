@@ -121,7 +121,8 @@ def build(
         check_stores(config, status.name, systems, model, checkpoints)
         generation = open_generation(checkpoints, model, now_ms=now_ms).number
     epoch = checkpoints.claim(generation, status.number, now_ms=now_ms)
-    last = checkpoints.read_last()
+    inherited = checkpoints.inherited()
+    last = inherited.last
     # Until it was fenced, a former holder has gone on, perhaps with what has arrived since.
     metadata = systems.inputs(inputs, own)
     outbox_parts = (
@@ -159,8 +160,7 @@ def build(
     status.tasks += _make_tasks(status, container, task_stores, handles, is_timed=is_timed)
     corrected = {each.changelog for each in corrections}
     commits.record_stores(last, corrected)
-    known = checkpoints.last_generation()
-    starting = StartingOffsets(config, systems, metadata, last, known.known if known else frozenset())
+    starting = StartingOffsets(config, systems, metadata, last, inherited.known)
     _place_tasks(status.tasks, last, starting)
     begin_windows(status.tasks, last, config, clock.now_ms())
     _init_tasks(status.tasks, starting)

@@ -46,7 +46,7 @@ class JobModel(Struct, frozen=True):
     @property
     def changelog_partitions(self) -> int:
         """Number of partitions of a changelog of this job."""
-        return 1 + max(task.number for task in self.tasks)
+        return 1 + max(task.number for container in self.containers for task in container.tasks)
 
 
 def natural(name: str) -> tuple[tuple[int, int | str], ...]:

@@ -79,9 +79,8 @@ def make_plan(config: Config, task: Any = None) -> DeployPlan:
         model = plan(config, name, metadata, manager.last_generation())
         check_stores(config, name, systems, model, manager)
         last = manager.read_last()
-        starting = StartingOffsets(
-            config, systems, metadata, last, {ssp for each in last.values() for ssp in each.partitions}
-        )
+        known = {ssp for each in last.values() for ssp in each.partitions}
+        starting = StartingOffsets(config, systems, metadata, last, known)
         starts = {
             each.number: _offsets(
                 systems, each, lambda task, ssp: starting.resolve(task, ssp, last.get(task))[0]

@@ -96,6 +96,16 @@ def test_a_damaged_last_record_stops_every_reader_and_is_named(job: Job, damage:
         assert str(last) in str(raised.value)
 
 
+def test_a_container_reads_no_records_of_other_containers(job: Job) -> None:
+    manager, other = job.manager(), job.manager()
+    number = manager.open_generation({0: ["a"], 1: ["b"]}, now_ms=0).number
+    other.claim(number, 1, now_ms=0)
+    for record in (job.directory / "g1" / "c1").glob("*.json"):
+        record.write_bytes(b"damaged")
+    manager.claim(number, 0, now_ms=0)
+    assert manager.inherited().last == {}
+
+
 def test_deleting_a_damaged_last_record_goes_back_to_the_commit_before(job: Job) -> None:
     holder = job.started()
     for offset in range(3):

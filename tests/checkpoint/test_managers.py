@@ -66,6 +66,19 @@ def test_a_generation_knows_the_partitions_checkpointed_before_its_opening(anoth
     ]
 
 
+def test_a_container_inherits_its_commits_and_former_ones_of_others(another: Another) -> None:
+    started(another()).write({"a": Checkpoint({CLICKS: "1"}), "b": Checkpoint({VIEWS: "1"})})
+    number = another().open_generation({0: ["a"], 1: ["b"]}, now_ms=0).number
+    first, second = another(), another()
+    second.claim(number, 1, now_ms=0)
+    first.claim(number, 0, now_ms=0)
+    first.write({"a": Checkpoint({CLICKS: "2"})})
+    first.claim(number, 0, now_ms=0)
+    inherited = first.inherited()
+    assert inherited.last == {"a": Checkpoint({CLICKS: "2"}), "b": Checkpoint({VIEWS: "1"})}
+    assert inherited.known == {CLICKS, VIEWS}
+
+
 @pytest.mark.parametrize("places", [{"a": 1}, {"c": 1}])
 def test_a_start_planned_without_knowing_of_the_last_one_is_refused(
     another: Another, places: dict[str, int]

@@ -16,13 +16,15 @@ import logging
 from collections.abc import Mapping, Set
 from contextlib import closing
 from datetime import UTC, datetime
+from functools import cached_property
 
 from streambench.checkpoint.api import Checkpoint
+from streambench.checkpoint.stored_checkpoints import partition_holders
 from streambench.config import Config
 from streambench.container.inputs.partition_identity import PartitionIdentities, replaced
 from streambench.errors import OffsetError
 from streambench.metrics.registry import MetricsRegistry
-from streambench.model import OLDEST, PartitionMetadata, SystemStreamPartition
+from streambench.model import OLDEST, PartitionMetadata, SystemStream, SystemStreamPartition
 from streambench.planning.plan import Metadata, broadcast_partitions
 from streambench.system import reader
 from streambench.system.systems import Systems
@@ -49,11 +51,8 @@ class StartingOffsets:
         self._identities = PartitionIdentities(systems)
         self._warned: set[str] = set()
         self._known = known
-        self._streams = {ssp.system_stream for ssp in known}
-        # The newest there is of each partition that only one task reads.
-        shared = set(broadcast_partitions(config))
-        newest = sorted(last.items(), key=lambda entry: (entry[1].generation, entry[1].sequence))
-        self._holders = {ssp: entry for entry in newest for ssp in entry[1].partitions if ssp not in shared}
+        self._last = last
+        self._shared = set(broadcast_partitions(config))
 
     def resolve(
         self, task: str, ssp: SystemStreamPartition, checkpoint: Checkpoint | None
@@ -66,15 +65,8 @@ class StartingOffsets:
             return here.upcoming or self._beginning(here), None
         if checkpoint is None or not (ssp in checkpoint.offsets or ssp in checkpoint.starts):
             checkpoint = self._inherited(task, ssp) or checkpoint
-        elif checkpoint.generation and self._holders.get(ssp, (task,))[0] != task and not self._is_reset(ssp):
-            log.warning(
-                "%s goes on with %s where it has left it itself, since its state is of then; what %s has "
-                "processed since is processed "
-                "again",
-                task,
-                ssp,
-                self._holders[ssp][0],
-            )
+        elif checkpoint.generation:
+            self._report_holder(task, ssp)
         if checkpoint is None or (checkpoint.start_point(ssp) is None and self._is_reset(ssp)):
             return self._first(ssp, here), None
         processed = checkpoint.offsets.get(ssp)
@@ -121,16 +113,40 @@ class StartingOffsets:
             )
         return offset
 
+    def _report_holder(self, task: str, ssp: SystemStreamPartition) -> None:
+        """Warn where another task has had a partition since this one left it."""
+        holder = self._holder(ssp)
+        if holder not in (None, task) and not self._is_reset(ssp):
+            log.warning(
+                "%s goes on with %s where it has left it itself, since its state is of then; what %s has "
+                "processed since is processed again",
+                task,
+                ssp,
+                holder,
+            )
+
     def _inherited(self, task: str, ssp: SystemStreamPartition) -> Checkpoint | None:
         """The checkpoint of the task that had a partition before it came to this one, as by another
         grouper."""
-        if ssp not in self._holders or self._is_reset(ssp):
+        former = self._holder(ssp)
+        if former is None or self._is_reset(ssp):
             return None
-        former, checkpoint = self._holders[ssp]
         log.warning(
             "%s goes on with %s where %s has left it; the state of %s stays behind", task, ssp, former, former
         )
-        return checkpoint
+        return self._last[former]
+
+    def _holder(self, ssp: SystemStreamPartition) -> str | None:
+        """The task with the newest checkpoint of a partition that only one task reads."""
+        return None if ssp in self._shared else self._holders.get(str(ssp))
+
+    @cached_property
+    def _holders(self) -> Mapping[str, str]:
+        return partition_holders(self._last)
+
+    @cached_property
+    def _streams(self) -> Set[SystemStream]:
+        return {ssp.system_stream for ssp in self._known}
 
     def _fall_back(self, ssp: SystemStreamPartition, here: PartitionMetadata, why: str) -> str:
         """The starting offset where a checkpoint cannot be used."""

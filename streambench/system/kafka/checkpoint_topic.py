@@ -23,7 +23,12 @@ from msgspec import Raw, Struct
 
 from streambench.checkpoint import validation as rules
 from streambench.checkpoint.api import Checkpoint, Generation
-from streambench.checkpoint.records import decode_checkpoint, encode, partitions_of
+from streambench.checkpoint.stored_checkpoints import (
+    StoredCheckpoints,
+    StoredPartitions,
+    decode_checkpoint,
+    encode,
+)
 from streambench.errors import CheckpointError
 from streambench.model import SystemStreamPartition
 
@@ -155,6 +160,13 @@ class CheckpointTopicState:
             for task, kept in self.history.items()
         }
 
+    def last(self, where: str) -> Mapping[str, Checkpoint]:
+        """The last checkpoint of each task. ``where`` is for errors."""
+        return StoredCheckpoints(self._last(), Path(where))
+
+    def _last(self) -> dict[str, Raw]:
+        return {task: Raw(kept[-1]) for task, kept in self.history.items()}
+
     def _open(self, entry: Opened) -> bool:
         last = self.generation
         if entry.number != self.next_number():
@@ -166,7 +178,7 @@ class CheckpointTopicState:
                 for container in sorted(map(int, entry.assignment))
             }
         self._remember(entry.checkpoints)
-        known = frozenset(ssp for kept in self.history.values() for ssp in partitions_of(Raw(kept[-1])))
+        known = StoredPartitions(self._last())
         self.generation = Generation(entry.number, assignment, entry.places, known)
         self.opened_by = entry.who
         self.atomic = entry.atomic

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from streambench.checkpoint import validation as rules
 from streambench.checkpoint.api import Checkpoint, CheckpointManager, Generation
-from streambench.checkpoint.records import encode_checkpoint
+from streambench.checkpoint.stored_checkpoints import encode_checkpoint
 from streambench.errors import CheckpointError, ConfigError, StreambenchError, do_all
 from streambench.model import SystemStream
 from streambench.system.kafka.admin import KafkaAdmin
@@ -140,8 +140,9 @@ class KafkaCheckpointManager(CheckpointManager):
         self._fold.check(generation, container, holder)
         return offset + 1
 
-    def read_last(self) -> dict[str, Checkpoint]:
-        return {task: kept[-1] for task, kept in self.history().items()}
+    def read_last(self) -> Mapping[str, Checkpoint]:
+        self._catch_up()
+        return self._fold.last(str(self._stream))
 
     def history(self) -> dict[str, list[Checkpoint]]:
         self._catch_up()

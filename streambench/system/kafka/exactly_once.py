@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from streambench.checkpoint import validation as rules
 from streambench.checkpoint.api import Checkpoint, Checkpoints
 from streambench.checkpoint.pending_writes import PendingWritesApplier
-from streambench.checkpoint.records import encode_checkpoint
+from streambench.checkpoint.stored_checkpoints import encode_checkpoint
 from streambench.errors import StreambenchError, StreamSystemError
 from streambench.model import SystemStreamPartition
 from streambench.rows import Rows

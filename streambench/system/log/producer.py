@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from streambench.errors import (
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.rows import Rows, check_headers
-from streambench.system.api import PartitionAppenders, SendColumns, Sender, SystemProducer, row_by_row
+from streambench.system.api import Append, PartitionAppenders, SendColumns, Sender, SystemProducer, row_by_row
 from streambench.system.log.arrays import binary_column, int64_column
 from streambench.system.log.frame import SCHEMA
 from streambench.system.log.partition import Bytes, Partition, as_columns
@@ -355,11 +356,18 @@ class LogProducer(SystemProducer):
             partition.stream == stream.stream for _, partition in self._fenced
         ):
             return None
-        pendings = [
-            self._pending("", stream, number) for number in range(self._log.stream(stream.stream).partitions)
-        ]
-        self._quick.update(dict.fromkeys(pendings))
-        return PartitionAppenders([pending.fields.extend for pending in pendings], self.largest, self._settle)
+        partitions = self._log.stream(stream.stream).partitions
+        extends: list[Append] = []
+
+        def first_extend(number: int, fields: Any) -> None:
+            # A container sends to few of a thousand partitions: each is opened with its first message.
+            pending = self._pending("", stream, number)
+            self._quick[pending] = None
+            extends[number] = pending.fields.extend
+            pending.fields.extend(fields)
+
+        extends += [partial(first_extend, number) for number in range(partitions)]
+        return PartitionAppenders(extends, self.largest, self._settle)
 
     def _settle(self) -> None:
         self._measure()

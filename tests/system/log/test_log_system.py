@@ -30,6 +30,7 @@ from streambench.model import (
 )
 from streambench.system.api import Chunk
 from streambench.system.log import LogAdmin, LogConsumer, LogProducer, LogSystemFactory
+from streambench.system.log.streams import LogStream
 from streambench.system.systems import Systems
 
 CLICKS = SystemStream("log", "clicks")
@@ -172,6 +173,25 @@ def test_messages_with_and_without_timestamps_stay_apart_however_sent(parts: Par
     ]  # fmt: skip
     assert [envelope.timestamp == 7 for envelope in read] == [False, True, False, False, False]
     assert read[0].key == b"k"
+
+
+def test_a_producer_opens_only_the_partitions_it_appends_to(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[int] = []
+    partition = LogStream.partition
+    monkeypatch.setattr(
+        LogStream, "partition", lambda self, number: opened.append(number) or partition(self, number)
+    )
+    producer = parts.producer()
+    appends = producer.appends(CLICKS)
+    assert appends is not None
+    appends.partitions[1]((None, b"0", None))
+    appends.partitions[1]((None, b"1", None))
+    appends.settle()
+    producer.flush("task")
+    assert set(opened) == {1}
+    assert parts.upcoming(1) == "2"
 
 
 def test_to_a_stream_that_is_fenced_one_says_who_sends(parts: Parts) -> None:
