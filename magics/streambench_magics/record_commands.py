@@ -7,13 +7,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import replace
-
 from streambench.debug.replay import open as open_recording
 from streambench.debug.replay_summary import summary_lines
 from streambench.debug.session import Session
 from streambench.recording import Recording
-from streambench.recording.header import code_of
 from streambench_magics.commands import PARSERS
 from streambench_magics.errors import MagicError
 from streambench_magics.job_commands import JobCommands
@@ -79,10 +76,11 @@ class RecordCommands(JobCommands):
         code = recording.header.task
         wanted = args.task or self._task_of(code.name)
         if args.to_test is not None:
-            if not code.file and wanted is not None and ".py:" not in wanted:
-                # A task of a cell stands in the test as the notebook has it now.
-                recording.header = replace(recording.header, task=code_of(self.bench.task(wanted)))
-            print(f"written: {recording.to_test(args.to_test)}")
+            # A task of a cell stands in the test as the notebook has it now.
+            given = wanted if args.task or not code.file else None
+            task = given if given is None or ".py:" in given else self.bench.task(given)
+            test = recording.to_test(args.to_test, task=task, recorded_source=args.recorded_source)
+            print(f"written: {test}, with its messages in {test.with_suffix('.recording')}")
             return
 
         def find_task() -> Any:

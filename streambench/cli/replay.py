@@ -69,9 +69,8 @@ def replay(
     if shrink:
         recording = _shrunk(recording, file, task, recorded_source=recorded_source)
     if to_test is not None:
-        say(
-            f"written: {recording.to_test(to_test)}, with its messages in {to_test.with_suffix('.recording')}"
-        )
+        test = recording.to_test(to_test, task=task, recorded_source=recorded_source)
+        say(f"written: {test}, with its messages in {test.with_suffix('.recording')}")
         return
     session = open_recording(recording, task, recorded_source=recorded_source, at_end=False)
     try:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from streambench.debug.comparison import Comparison, compare
     from streambench.debug.crash_campaign import crash_everywhere
+    from streambench.debug.outcomes import Outcome, outcome
     from streambench.debug.replay import open
     from streambench.debug.session import Session
     from streambench.debug.shrinking import shrink
@@ -13,15 +14,20 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Comparison": "debug.comparison",
+    "Outcome": "debug.outcomes",
     "Recording": "recording",
     "Session": "debug.session",
     "compare": "debug.comparison",
     "crash_everywhere": "debug.crash_campaign",
     "open": "debug.replay",
+    "outcome": "debug.outcomes",
     "shrink": "debug.shrinking",
 }
 
-__all__ = ["Comparison", "Recording", "Session", "compare", "crash_everywhere", "open", "shrink"]
+__all__ = [
+    "Comparison", "Outcome", "Recording", "Session", "compare", "crash_everywhere", "open", "outcome",
+    "shrink",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

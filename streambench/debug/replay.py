@@ -72,7 +72,7 @@ def open(
     Raises StreambenchError where the file is no recording, ConfigError where there is no code for it."""
     found = recording if isinstance(recording, Recording) else Recording.read(recording)
     config = replay_config(found, recorded_order=recorded_order)
-    factory = _task_of(found, config, task, recorded_source=recorded_source)
+    factory = task_of(found, task, recorded_source=recorded_source)
     session = Session(
         _container(found, config, factory, recorded_order=recorded_order),
         found.path.name if found.path is not None else found.job,
@@ -222,10 +222,13 @@ def _go_to_end(session: Session, recording: Recording) -> None:
         log.warning("%s: the replay fails at %d of %d: %s", session.name, session.position, count, error)
 
 
-def _task_of(recording: Recording, config: Config, task: Any, *, recorded_source: bool) -> Any:
-    """The code to run. Raises ConfigError."""
+def task_of(recording: Recording, task: Any = None, *, recorded_source: bool = False) -> Any:
+    """The code to run, as for ``open``. Raises ConfigError."""
+    config = recording.config
     if isinstance(task, str):
-        return imports.by_path(Config.from_text(f"task.class={task}"), "task.class", task)
+        # A file is relative to the working directory; a module may stand beside the recorded configuration.
+        at = Config() if ".py:" in task else config
+        return imports.by_path(at.with_values({"task.class": task}), "task.class", task)
     if task is not None:
         return task
     code = recording.header.task

@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from streambench.config import Config, masked
 from streambench.redaction import redacted
@@ -120,9 +121,11 @@ def _compiled_from(code: Any) -> str:
     return ""
 
 
-def read(values: Mapping[str, Any]) -> Header:
-    """The header of its JSON. Raises what msgspec raises for other JSON."""
-    return msgspec.convert(values, Header)
+def read(values: Mapping[str, Any], path: Path) -> Header:
+    """The header of its JSON, in a file to which its directory may be relative. Raises what msgspec raises
+    for other JSON."""
+    header = msgspec.convert(values, Header)
+    return replace(header, directory=str((path.absolute().parent / header.directory).resolve()))
 
 
 def written(header: Header) -> dict[str, Any]:

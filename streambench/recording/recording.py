@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from streambench.errors import StreambenchError
 from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.recording import header as headers
 from streambench.recording.file import RecordingWriter, Row, read_header, read_rows
-from streambench.recording.generated_test import text_of_test
 from streambench.recording.header import Header, TaskStart
 from streambench.recording.values import packed, unpacked
 from streambench.serde.streams import StreamSerdes, decoded
@@ -64,7 +64,7 @@ class Recording:
         """Read a recording. Raises StreambenchError where it cannot be read."""
         path = Path(path)
         try:
-            header = headers.read(read_header(path))
+            header = headers.read(read_header(path), path)
         except msgspec.ValidationError as error:
             raise StreambenchError(f"{path} is a damaged recording: {error}") from None
         return cls(header, list(read_rows(path)), path)
@@ -85,10 +85,15 @@ class Recording:
         """The tasks, and where they begin."""
         return self.header.tasks
 
+    @property
+    def directory(self) -> Path:
+        """The directory that relative paths of the configuration are relative to."""
+        return headers.origin_of(self.header)
+
     @cached_property
     def config(self) -> Config:
         """The configuration of the job, without its secrets."""
-        return Config.from_text("", directory=headers.origin_of(self.header)).with_values(self.header.config)
+        return Config.from_text("", directory=self.directory).with_values(self.header.config)
 
     @cached_property
     def messages(self) -> Sequence[IncomingMessageEnvelope]:
@@ -213,16 +218,21 @@ class Recording:
         self.path = self.path or path
         return path
 
-    def to_test(self, path: str | Path) -> Path:
-        """Write a pytest file that runs the recording, which is put beside it: red while the task still fails
-        at it, green once it does not. The path of the test. Raises OSError."""
-        path = Path(path)
-        data = path.with_suffix(".recording")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.save(data)
-        kind = None if self.failure is None else self.failure.kind
-        path.write_text(text_of_test(self.header, data.name, len(self), kind))
-        return path
+    def with_header(self, header: Header) -> Recording:
+        """The same messages under another header, not in a file."""
+        return Recording(header, self._rows)
+
+    def to_test(self, path: str | Path, *, task: Any = None, recorded_source: bool = False) -> Path:
+        """Write a pytest file that runs the recording, which is put beside it. The path of the test.
+
+        Of a recording that failed, it is red while the task still fails at it. Of another one, it compares
+        outputs, stores and offsets with those that the code has now. ``task``, ``recorded_source``: the code,
+        as for ``streambench.debug.open``.
+
+        Raises StreambenchError where it cannot be written there, ConfigError where there is no code."""
+        # By its name: to run a recording takes what stands above recordings.
+        write_test = import_module("streambench.debug.generated_test").write_test
+        return Path(write_test(self, Path(path), task=task, recorded_source=recorded_source))
 
 
 def _value(data: bytes | None, form: str | None) -> Any:

@@ -363,22 +363,3 @@ def test_a_recording_outlives_a_kill_up_to_its_last_block(tmp_path: Path) -> Non
     opened = debug.open(path, process_all)
     assert opened.position == 7
     assert len(opened.outputs()) == 7
-
-
-def test_a_test_made_of_a_recording_is_red_until_the_task_is_mended(tmp_path: Path) -> None:
-    config = config_of(tmp_path)
-    put(config, "log.in", *GOOD, {"key": "c", "bad": True})
-    with pytest.raises(TaskError) as raised, Container(config, Sums) as container:
-        container.run("caught-up")
-    test = Recording.read(str(raised.value).rpartition(" ")[2]).to_test(tmp_path / "test_sums.py")
-    quietly = ("-p", "no:cacheprovider", "-p", "no:nbval")
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", *quietly, str(test)]
-    text = test.read_text()
-    assert "from tests.container.test_failure_capture import Sums" in text
-    red = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert red.returncode == 1
-    assert "a bad message" in red.stdout
-    mended = "from tests.container.test_failure_capture import process_all as Sums"
-    test.write_text(text.replace("from tests.container.test_failure_capture import Sums", mended))
-    green = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert green.returncode == 0, green.stdout

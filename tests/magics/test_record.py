@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -112,11 +112,25 @@ def test_a_recording_becomes_a_test(counting: Shell) -> None:
     recorded(counting, "one", "bad")
     counting.fails("%stream step job 9")
     counting.run("%stream stop job")
-    assert counting.run("%stream replay count.recording --to-test test_count.py") == "written: test_count.py"
+    shown = counting.run("%stream replay count.recording --to-test test_count.py")
+    assert shown == "written: test_count.py, with its messages in test_count.recording"
     text = Path("test_count.py").read_text()
     assert "class Count(sb.StreamTask):" in text
-    assert re.search(r"debug\.open\(RECORDING, task=Count\)", text)
+    assert "debug.open(RECORDING, task=Count, at_end=False)" in text
     compile(text, "test_count.py", "exec")
+
+
+def test_a_recording_without_a_failure_becomes_a_test_of_its_outputs(counting: Shell) -> None:
+    recorded(counting, "one", "two")
+    counting.run("%stream step job 9")
+    counting.run("%stream stop job")
+    counting.run("%stream replay count.recording --to-test test_count.py")
+    text = Path("test_count.py").read_text()
+    assert 'OFFSETS = {"Partition 0": {"mem.clicks.0": "1"}}' in text
+    names: dict[str, Any] = {"__file__": "test_count.py"}
+    exec(compile(text, "test_count.py", "exec"), names)
+    names["test_job_1_does_what_it_did"]()
+    assert "mkdir -p" in counting.fails("%stream replay count.recording --to-test nowhere/test_count.py")
 
 
 def test_a_test_has_the_cell_where_the_recording_has_no_source(counting: Shell) -> None:

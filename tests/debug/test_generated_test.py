@@ -1,0 +1,168 @@
+"""The pytest files that are made of recordings."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import streambench as sb
+from streambench import debug
+from streambench.container.container import Container
+from streambench.debug import Recording
+from streambench.debug.session import Session
+from streambench.errors import StreambenchError
+from tests.container.test_failure_capture import config_of, put
+
+TASK = """
+import streambench as sb
+
+class Sums(sb.StreamTask):
+    def init(self, context):
+        self.store = context.store("n")
+
+    def process(self, envelope, collector, coordinator):
+        key = envelope.message["key"]
+        self.store.put(key, (self.store.get(key) or 0) + 1)
+        if envelope.message.get("bad"):
+            raise ValueError("a bad message")
+        collector.send("log.out", {"key": key, "n": self.store.get(key)})
+"""
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A directory with a task."""
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "sums.py").write_text(TASK)
+    return tmp_path / "project"
+
+
+def config_in(project: Path, task: str) -> sb.Config:
+    """The configuration of the job, as its properties file gives it."""
+    text = "\n".join(f"{key}={value}" for key, value in config_of(project, task__class=task).items())
+    return sb.Config.from_text(text, directory=project)
+
+
+def recorded(project: Path, *keys: str, task: str = "sums.py:Sums", bad: bool = False) -> Recording:
+    """The recording of a run over messages with these keys."""
+    config = config_in(project, task)
+    put(config, "log.in", *({"key": key} for key in keys), *([{"key": "c", "bad": True}] if bad else []))
+    session = Session(Container.from_config(config))
+    session.record(project / "run.recording")
+    session.start()
+    if bad:
+        with pytest.raises(sb.TaskError):
+            session.step(1000)
+    else:
+        session.step(1000)
+    session.stop()
+    return Recording.read(project / "run.recording")
+
+
+def outcome_of(test: Path) -> str:
+    """The last lines of pytest."""
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    quietly = ("-p", "no:cacheprovider", "-p", "no:nbval")
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", *quietly, test.name]
+    done = subprocess.run(
+        command, cwd=test.parent, env=environment, capture_output=True, text=True, check=False
+    )
+    return done.stdout[-2000:]
+
+
+def moved(project: Path) -> Path:
+    """The same directory under another name."""
+    return project.rename(project.with_name("elsewhere"))
+
+
+def test_the_test_of_a_failure_moves_and_is_red_until_the_task_is_mended(project: Path) -> None:
+    (project / "tests").mkdir()
+    recorded(project, *"aba", bad=True).to_test(project / "tests" / "test_sums.py")
+    test = moved(project) / "tests" / "test_sums.py"
+    red = outcome_of(test)
+    assert "1 failed" in red and "a bad message" in red
+    task = test.parents[1] / "sums.py"
+    task.write_text(TASK.replace('raise ValueError("a bad message")', "return"))
+    assert "1 passed" in outcome_of(test)
+
+
+def test_the_test_of_a_run_without_a_failure_holds_what_it_did(project: Path) -> None:
+    recorded(project, *"aba").to_test(project / "test_sums.py")
+    test = moved(project) / "test_sums.py"
+    assert "1 passed" in outcome_of(test)
+    text = test.read_text()
+    for line in (
+        '    "log.out": [',
+        '        (0, None, {"key": "a", "n": 2}),',
+        'STORES = {"Partition 0": {"n": {"a": 2, "b": 1}}}',
+        'OFFSETS = {"Partition 0": {"log.in.0": "2"}}',
+    ):
+        assert f"{line}\n" in text
+    # Another behaviour is wanted: the test asks for it, then the task is mended.
+    test.write_text(re.sub(r'("[abn]": \d)(?=[,}])', r"\g<1>0", text))
+    red = outcome_of(test)
+    assert "1 failed" in red
+    assert "assert found.outputs == OUTPUTS" in red
+    (test.parent / "sums.py").write_text(TASK.replace("or 0) + 1", "or 0) + 10"))
+    assert "1 passed" in outcome_of(test)
+
+
+def test_a_module_beside_the_configuration_is_found_from_a_folder_of_tests(project: Path) -> None:
+    (project / "tests").mkdir()
+    sys.modules.pop("sums", None)
+    recorded(project, "a", task="sums.Sums").to_test(project / "tests" / "test_sums.py")
+    test = moved(project) / "tests" / "test_sums.py"
+    assert 'TASK = "sums:Sums"' in test.read_text()
+    assert "1 passed" in outcome_of(test)
+
+
+def test_a_module_is_imported_where_pytest_finds_it(project: Path) -> None:
+    sys.modules.pop("sums", None)
+    recorded(project, "a", task="sums.Sums").to_test(project / "test_sums.py")
+    test = moved(project) / "test_sums.py"
+    assert "from sums import Sums\n" in test.read_text()
+    assert "1 passed" in outcome_of(test)
+
+
+def test_much_stands_in_a_test_as_digests(project: Path) -> None:
+    recorded(project, *(f"{number:03}{'x' * 300}" for number in range(120))).to_test(project / "test_sums.py")
+    text = (project / "test_sums.py").read_text()
+    assert len(text) < 20_000
+    assert "70 more: sha256 " in text
+    assert "Long values stand as digests." in text
+    assert "1 passed" in outcome_of(project / "test_sums.py")
+
+
+def test_what_a_test_cannot_be_written_for_is_refused_with_the_remedy(project: Path) -> None:
+    recording = recorded(project, "a")
+    with pytest.raises(StreambenchError, match=r"no directory .*nowhere; make it: mkdir -p .*nowhere"):
+        recording.to_test(project / "nowhere" / "test_sums.py")
+    with pytest.raises(StreambenchError, match=r"name a file test_NAME\.py"):
+        recording.to_test(project / "run.recording")
+    with pytest.raises(StreambenchError, match="a file of that name, which runs no recording"):
+        recording.to_test(project / "sums.py")
+    with pytest.raises(sb.ConfigError, match="was defined in a function.*--task"):
+        recording.to_test(project / "test_sums.py", task=lambda envelope, collector, coordinator: None)
+    assert not (project / "test_sums.py").exists()
+
+
+def test_a_task_that_fails_now_is_mended_before_its_outputs_are_expected(project: Path) -> None:
+    recording = recorded(project, *"ab")
+    (project / "sums.py").write_text(TASK.replace('get("bad")', 'get("key")'))
+    recording = Recording(recording.header, recording._rows)
+    with pytest.raises(StreambenchError, match="after 0 messages: .*a bad message.*; mend it first"):
+        recording.to_test(project / "test_sums.py", task=f"{project}/sums.py:Sums")
+
+
+def test_a_test_is_written_again_over_itself(project: Path) -> None:
+    recording = recorded(project, "a")
+    first = recording.to_test(project / "test_sums.py").read_text()
+    assert recording.to_test(project / "test_sums.py").read_text() == first
+    assert debug.open(project / "test_sums.recording").position == 1
+    assert re.search(r'"directory":"\."', (project / "test_sums.recording").read_bytes().decode("latin1"))
