@@ -52,6 +52,9 @@ class Reader(Protocol):
     def flush(self) -> None:
         """Read the noted messages, some of which may be dropped after this."""
 
+    def is_due(self, position: int) -> bool:
+        """True where a flush is due, at this position."""
+
 
 class Block:
     """A part of the history, from position ``start`` on.
@@ -261,6 +264,8 @@ class History:
         is_large = last.size > max(_LEAST_BLOCK, self.limit // _BLOCKS)
         if last.order and (is_large or time.perf_counter_ns() >= self._next_ns):
             self._add_block()
+        elif self.reader is not None and self.reader.is_due(self.trace.position):
+            self.reader.flush()
 
     def cut(self) -> None:
         """Begin another block: from here on the code is another, or memory was changed from outside."""
@@ -526,7 +531,12 @@ class History:
             self.inputs.drop_before(self.blocks[0].numbers)
 
     def _on_check(self) -> None:
-        if not self._is_due and time.perf_counter_ns() >= self._next_ns:
+        reader = self.reader
+        if self._is_due:
+            return
+        if time.perf_counter_ns() >= self._next_ns or (
+            reader is not None and reader.is_due(self.trace.position)
+        ):
             self._is_due = True
             self.container.post(self.settle)
 

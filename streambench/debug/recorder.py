@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -18,7 +19,7 @@ from streambench.metrics.registry import Counter as MetricCounter
 from streambench.metrics.registry import Gauge, Timer
 from streambench.model import SystemStream
 from streambench.recording.failure_row import failure_row
-from streambench.recording.file import RecordingWriter, Row
+from streambench.recording.file import BLOCK_MESSAGES, BLOCK_S, COLUMNS, RecordingWriter, Row
 from streambench.recording.header import TaskStart, new_header, written
 from streambench.recording.recording import EVENTS, plain_row, value_columns
 from streambench.recording.stream_rows import stream_rows
@@ -56,6 +57,7 @@ class Recorder:
         self._start = history.latest if since is None else since.start
         self._numbers = list(history.numbers if since is None else since.numbers)
         self._done = 0
+        self._flush_by = time.monotonic() + BLOCK_S
         self._order: list[int] = []
         self._rows: list[Row] = []
         self._streams: set[SystemStream] = set()
@@ -89,8 +91,17 @@ class Recorder:
             at, now, _ = ticks.popleft()
             self._rows.append(Row("clock", max(0, at - self._start), timestamp=now))
 
+    def is_due(self, position: int) -> bool:
+        """True where so much is not written yet, or for so long, that a flush is due. A process that is
+        killed loses no more than that, and what its last iterations have processed."""
+        if not self.is_open:
+            return False
+        waiting = position - self._start - self._done
+        return waiting >= BLOCK_MESSAGES or time.monotonic() >= self._flush_by
+
     def flush(self) -> None:
         """Write what was noted since the last call."""
+        self._flush_by = time.monotonic() + BLOCK_S
         if self.is_open and (self._order or self._rows):
             self._try(self._flush)
 
@@ -105,10 +116,13 @@ class Recorder:
             what()
         except OSError as error:
             self.is_open, self.problem = False, error
+            ends = f"ends after {self._done} messages: {error.strerror or error}"
+            self._writer.cut(
+                [plain_row("note", self._done, f"the recording {ends}"), Row("end", self._done)]
+            )
             log.warning(
-                "%s: the recording %s ends after %d messages: %s; the job goes on",
-                self._history.container.name, self.path, self._done, error.strerror or error,
-            )  # fmt: skip
+                "%s: the recording %s %s; the job goes on", self._history.container.name, self.path, ends
+            )
 
     def _write_state(self, since: Block | None) -> None:
         """Write the stores and attributes of now, or of the begin of a block."""
@@ -138,12 +152,15 @@ class Recorder:
         return rows
 
     def _flush(self) -> None:
-        order, rows = self._order, self._rows
+        order, rows = self._order, [*self._new_streams(), *self._rows]
         self._order, self._rows = [], []
         for start in range(0, len(order), _ROWS):
             part = order[start : start + _ROWS]
-            self._write_messages(part, self._following(Counter(part)))
-        self._writer.write([*self._new_streams(), *rows])
+            # In the block of the last ones: a file that is cut has no messages without their windows.
+            last = start + _ROWS >= len(order)
+            self._write_messages(part, self._following(Counter(part)), rows if last else [])
+        if not order:
+            self._writer.write(rows)
         self._check_size()
 
     def _new_streams(self) -> list[Row]:
@@ -190,7 +207,10 @@ class Recorder:
             place: islice(_messages(chunks[inputs.ssps[place]]), count) for place, count in counts.items()
         }
 
-    def _write_messages(self, order: Sequence[int], found: Mapping[int, Iterator[_Message]]) -> None:
+    def _write_messages(
+        self, order: Sequence[int], found: Mapping[int, Iterator[_Message]], more: Sequence[Row] = ()
+    ) -> None:
+        """Write messages, and these rows in the same block."""
         rows = [next(found[place]) for place in order]
         for place, count in Counter(order).items():
             self._numbers[place] += count
@@ -204,6 +224,11 @@ class Recorder:
             "offset": offsets, "key": key_data, "message": data, "timestamp": timestamps,
             "headers": headers, "key_as": key_as, "message_as": data_as,
         }  # fmt: skip
+        if more:
+            nothing = [None] * len(order)
+            columns = {
+                name: [*columns.get(name, nothing), *(getattr(row, name) for row in more)] for name in COLUMNS
+            }
         self._writer.write_columns(columns)
         self._done += len(order)
 

@@ -26,7 +26,10 @@ COLUMNS = (
     "kind", "position", "task", "source", "offset", "key", "message", "timestamp", "headers", "key_as",
     "message_as",
 )  # fmt: skip
-_MB = 1 << 20
+BLOCK_MESSAGES, BLOCK_S = 1_000, 1.0
+"""A block is written once so many messages wait for it, or for so many seconds."""
+
+_END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):
@@ -77,6 +80,7 @@ class RecordingWriter:
             options = pa.ipc.IpcWriteOptions(compression="zstd")
             self._stream = pa.ipc.new_stream(self._file, self._schema, options=options)
             self._file.flush()
+            self.size = self._file.tell()
         except BaseException:
             self._drop()
             raise
@@ -88,6 +92,11 @@ class RecordingWriter:
 
     def write_columns(self, columns: Mapping[str, list[Any]]) -> None:
         """Append a block of columns, of which those that are left out are null. Raises OSError."""
+        self._stream.write_batch(self._batch(columns))
+        self._file.flush()
+        self.size = self._file.tell()
+
+    def _batch(self, columns: Mapping[str, list[Any]]) -> pa.RecordBatch:
         import pyarrow as pa
 
         count = len(columns["kind"])
@@ -97,9 +106,25 @@ class RecordingWriter:
             else pa.array(_items(values) if field.name == "headers" else values, field.type)
             for field in self._schema
         ]
-        self._stream.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
-        self._file.flush()
-        self.size = self._file.tell()
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def cut(self, rows: list[Row]) -> None:
+        """Close a file to which a block could not be written: behind its last whole block, with these rows
+        where there is room for them."""
+        descriptor = os.dup(self._file.fileno())
+        try:
+            with contextlib.suppress(OSError):
+                self._file.close()
+            os.ftruncate(descriptor, self.size)
+            end = self._batch({name: [getattr(row, name) for row in rows] for name in COLUMNS})
+            data = end.serialize().to_pybytes() + _END_OF_STREAM
+            if os.pwrite(descriptor, data, self.size) < len(data):
+                os.ftruncate(descriptor, self.size)
+            os.fsync(descriptor)
+        except OSError:
+            pass
+        finally:
+            os.close(descriptor)
 
     def close(self) -> None:
         """End the file, durably. Raises OSError."""

@@ -16,7 +16,7 @@ from streambench.config import Config
 from streambench.errors import StreambenchError
 from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.recording import header as headers
-from streambench.recording.file import RecordingWriter, Row, read_header, read_rows
+from streambench.recording.file import BLOCK_MESSAGES, BLOCK_S, RecordingWriter, Row, read_header, read_rows
 from streambench.recording.header import Header, TaskStart
 from streambench.recording.values import packed, unpacked
 from streambench.serde.streams import StreamSerdes, decoded
@@ -186,7 +186,9 @@ class Recording:
         notes = [unpacked(row.message or b'""') for row in self._rows if row.kind == "note"]
         if not self.is_complete:
             notes.append(
-                "the process ended without closing the recording: it reaches to its last whole block"
+                "the recording was not closed (its process was killed, or still records): it reaches to its "
+                f"last whole block, and lacks at most about {BLOCK_MESSAGES:,} messages or {BLOCK_S:g} s of "
+                "its end"
             )
         return notes
 

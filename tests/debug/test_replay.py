@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from streambench.container.container import Container
 from streambench.debug import Recording
 from streambench.debug.session import Session
 from streambench.errors import ContainerStateError, StreambenchError, TaskError
+from streambench.recording.file import BLOCK_MESSAGES
 from tests.container.jobs import Bench
 from tests.container.test_failure_capture import GOOD, Sums, config_of, process_all, put
 from tests.debug.test_time_travel import Counter, messages, session_of, shown
@@ -350,6 +352,78 @@ session.step(3)
 session.step(4)
 os.kill(os.getpid(), signal.SIGKILL)
 """
+
+
+KILLED_IN_ONE_RUN = """
+import os, signal, sys, time
+from pathlib import Path
+from streambench.container.container import Container
+from streambench.debug.session import Session
+from tests.container.test_failure_capture import config_of
+
+class SlowToCopy:
+    def __deepcopy__(self, memo):
+        time.sleep(0.3)
+        return self
+
+class Counts:
+    def init(self, context):
+        self.seen, self.kept = 0, SlowToCopy()
+
+    def process(self, envelope, collector, coordinator):
+        self.seen += 1
+        if self.seen == 15_000:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+config = config_of(Path(sys.argv[1]), task__poll__interval__ms=1)
+session = Session(Container(config, Counts))
+session.record(sys.argv[2])
+session.start()
+session.run()
+session.wait()
+"""
+
+
+def test_a_kill_in_a_run_without_commits_loses_a_bounded_part(tmp_path: Path) -> None:
+    put(config_of(tmp_path), "log.in", *[{"key": str(number)} for number in range(15_000)])
+    path = tmp_path / "killed.recording"
+    done = subprocess.run([sys.executable, "-c", KILLED_IN_ONE_RUN, str(tmp_path), str(path)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    recording = Recording.read(path)
+    assert 15_000 - 2 * BLOCK_MESSAGES <= len(recording) < 15_000
+    assert "lacks at most about 1,000 messages or 1 s" in recording.notes[-1]
+
+
+FULL = """
+import resource, sys
+from pathlib import Path
+from streambench.container.container import Container
+from streambench.debug.session import Session
+from tests.container.test_failure_capture import config_of, process_all
+
+session = Session(Container(config_of(Path(sys.argv[1])), process_all))
+session.record(sys.argv[2])
+session.start()
+resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, resource.RLIM_INFINITY))
+for _ in range(30):
+    session.step(10)
+print(session.position, session.recorded_to)
+"""
+
+
+def test_a_recording_on_a_full_disk_ends_with_its_last_whole_block(tmp_path: Path) -> None:
+    chance = random.Random(7)
+    texts = [chance.randbytes(100).hex() for _ in range(300)]
+    put(config_of(tmp_path), "log.in", *[{"key": text} for text in texts])
+    path = tmp_path / "full.recording"
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(tmp_path), str(path)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "300 None\n"
+    recording = Recording.read(path)
+    assert 0 < len(recording) < 300
+    assert f"ends after {len(recording)} messages: File too large; the job goes on" in done.stderr
+    assert debug.open(path, process_all).position == len(recording)
 
 
 def test_a_recording_outlives_a_kill_up_to_its_last_block(tmp_path: Path) -> None:
