@@ -65,7 +65,8 @@ def measure(count: int, rounds: int, directory: Path) -> Iterator[Figure]:
     note = f"{best['on']:.0f} ns, {best['off']:.0f} without"
     yield Figure("history: on / off, messages per second", best["off"] / best["on"], "x", 0.5, note=note)
     note = f"{best['recorded']:.0f} ns, {recording.stat().st_size / count:.0f} bytes per message"
-    yield Figure("recording: on / off, messages per second", best["on"] / best["recorded"], "x", 0.6, note=note)
+    ratio = best["on"] / best["recorded"]
+    yield Figure("recording: on / off, messages per second", ratio, "x", 0.6, note=note)
     session = _session(config, _UNBOUNDED_MB)
     for reached in sorted({min(count, 100_000), count}):
         session.run(reached - session.position)
