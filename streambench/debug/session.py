@@ -137,7 +137,10 @@ class Session(Stops):
         holds = Condition(condition, self._namespace)
         self._breakpoints.begin()
         here = self.position
-        while not self.live and (before := self.position) < self.goto(before + 1):
+        while not self.live and self.position < self.latest:
+            before = self.position
+            if before == self.goto(before + 1):
+                break  # a branch ends before the newest position
             if holds.value(self._past_moment()):
                 return self.position
         return self.goto(here)

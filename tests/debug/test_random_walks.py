@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import streambench as sb
+from streambench.chooser.api import MessageChooser
 from streambench.container.outputs.direct_writer import writing
 from streambench.debug.session import Session
 from streambench.errors import ContainerStateError, TaskError
@@ -23,7 +24,7 @@ from tests.container.stateful import with_systems
 from tests.debug.test_time_travel import STORE, Counter, shown
 from tests.surroundings import SOAK
 
-WALKS = 300 if SOAK else 8
+WALKS = 600 if SOAK else 10
 WINDOW_MS = 20
 
 Schedule = list[tuple[int, type[Counter]]]
@@ -82,13 +83,27 @@ class DoublingBatches(InBatches, Doubling):
     """The same in batches."""
 
 
+class Backwards(MessageChooser):
+    """Chooses what came last."""
+
+    def __init__(self) -> None:
+        self.inside: list[sb.IncomingMessageEnvelope] = []
+
+    def update(self, envelope: sb.IncomingMessageEnvelope) -> None:
+        self.inside.append(envelope)
+
+    def choose(self) -> sb.IncomingMessageEnvelope | None:
+        return self.inside.pop() if self.inside else None
+
+
 CODES = [Quiet, Doubling, Renaming]
 BATCHES = [QuietBatches, DoublingBatches]
 
 
 def bench(task: Any, inputs: dict[str, Any], config: dict[str, Any]) -> Bench:
     """A job whose output stream is there: so each output knows its partition."""
-    made = Bench(task, inputs, config, observed=False)
+    read = {"task.inputs": ["mem.in", "mem.more"]}
+    made = Bench(task, inputs, {**read, **config}, observed=False, remember_choices=5)
     made.streams.create(sb.SystemStream("mem", "out"), 2)
     return made
 
@@ -103,12 +118,18 @@ class Walk:
                 number: [{"key": self.chance.choice("abcd")} for _ in range(self.chance.randrange(8))]
                 for number in range(2)
             }
-            for stream in ("mem.in", "mem.more")
+            for stream in ("mem.in", "mem.more", "mem.rules")
         }
+        self.reads_rules = self.chance.random() < 0.3
+        if not self.reads_rules:
+            del self.inputs["mem.rules"]
         self.count = sum(len(each) for of_stream in self.inputs.values() for each in of_stream.values())
         self.config: dict[str, Any] = {
             **STORE,
             "stores.n.factory": self.chance.choice(["memory", "memory", "rocksdb"]),
+            "stores.n.ttl.ms": self.chance.choice([0, 0, 3 * WINDOW_MS]),
+            "stores.n.object.cache.size": self.chance.choice([0, 2]),
+            "stores.n.write.batch.size": 2,
             "job.non-logged.store.base.dir": tmp_path,
             "job.logged.store.base.dir": tmp_path,
             "task.commit.ms": -1,
@@ -120,6 +141,10 @@ class Walk:
             "systems.mem.streams.more.samza.priority": self.chance.choice([0, 1]),
             "systems.mem.streams.more.samza.bootstrap": self.chance.choice(["true", "false"]),
         }
+        if self.chance.random() < 0.2:
+            self.config["task.chooser.class"] = "tests.debug.test_random_walks.Backwards"
+        if self.reads_rules:
+            self.config["task.broadcast.inputs"] = "mem.rules#[0-1]"
         self.codes = self.chance.choice([CODES, CODES, BATCHES])
         self.bench = bench(self.codes[0], self.inputs, self.config)
         self.session = Session(self.bench.container, history=True)
@@ -133,7 +158,7 @@ class Walk:
     def move(self) -> None:
         session, chance = self.session, self.chance
         kinds = ["step", "step", "run", "back", "goto", "forward", "swap", "undo", "live", "commit", "adopt"]
-        kinds += ["tick", "fail"]
+        kinds += ["tick", "fail", "break", "until"]
         kind = chance.choice(kinds)
         before = session.position
         if kind == "step":
@@ -168,6 +193,12 @@ class Walk:
             self.ticks.append(before)
             self.bench.clock.advance(WINDOW_MS)
             session.step()
+        elif kind == "break":
+            self.run_to_a_breakpoint()
+        elif kind == "until" and chance.random() < 0.5:
+            session.back_until("position % 5 == 0")
+        elif kind == "until" and not session.live:
+            session.forward_until("position % 5 == 0")
         elif kind == "fail" and session.live and before < self.count:
             self.fail()
         assert session.history is not None
@@ -177,6 +208,25 @@ class Walk:
         if session.live:
             self.branch = None
         assert session.branched == (self.branch is not None)
+
+    def run_to_a_breakpoint(self) -> None:
+        """A run, or steps in the past, end at a breakpoint of some kind."""
+        session = self.session
+        conditions = {
+            "message": "message['key'] == 'a'",
+            "output": "output.key == 'b'",
+            "state": "key == 'c'",
+            "commit": "True",
+            "window": "True",
+        }
+        kind: Any = self.chance.choice(list(conditions))
+        made = session.break_on(conditions[kind], on=kind, hits=self.chance.choice([1, 2]))
+        if session.live:
+            session.run("caught-up")
+            session.wait()
+        else:
+            session.step(self.chance.randrange(1, 9))
+        session.remove(made)
 
     def fail(self) -> None:
         """A message fails, is looked at from before, and goes on."""
@@ -229,7 +279,8 @@ class Walk:
         batches = [*((end, end - count) for end, count in self.batches.items()), (position, position)]
         for end, begin in sorted(batches):
             if session.position <= begin and end <= position:
-                session.step(begin - session.position)
+                while session.position < begin:
+                    session.step()
                 session.step(end - begin)
 
     def fresh(self, position: int, schedule: tuple[tuple[int, type[Counter]], ...]) -> Any:
