@@ -23,6 +23,8 @@ _PARTS = (
     "batches",
     "metrics",
     "history",
+    "debugger",
+    "panel",
     "partitions",
     "log",
     "network",

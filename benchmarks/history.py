@@ -24,7 +24,7 @@ from .report import Figure
 
 _MOVES = 15
 _UNBOUNDED_MB = 8_000
-_STORE = {"stores.n.factory": "memory", "stores.n.msg.serde": "json", "stores.n.changelog": "none"}
+STORE = {"stores.n.factory": "memory", "stores.n.msg.serde": "json", "stores.n.changelog": "none"}
 _runs = itertools.count()
 
 
@@ -53,7 +53,7 @@ class Counting(sb.StreamTask):
 
 def measure(count: int, rounds: int, directory: Path) -> Iterator[Figure]:
     """The speed with a history, its size, and the time that moves take."""
-    config = log_job(directory / "log").with_values(_STORE)
+    config = log_job(directory / "log").with_values(STORE)
     fill_log(config, messages(count).partitions)
     recording = directory / "run.recording"
     runs = {
