@@ -456,7 +456,7 @@ class Container(ContainerView):
         self._show_to_observers()
         begin(status, runtime)
         if self._context.trace is not None:
-            self._context.trace.begin(self._context)
+            self._context.trace.begin(self._context, self.status.progress)
         took = time.perf_counter_ns() - began
         status.metrics.gauge("container-startup-time", "container").set(took / 1e6)
 

@@ -28,7 +28,7 @@ from streambench.container.known_stores import (
 from streambench.container.loop_context import LoopContext
 from streambench.container.outputs.outbox import StoreChanges
 from streambench.container.restore import Restore, check_needs_nothing, check_not_compacted, restore_all
-from streambench.container.trace import TracedClock
+from streambench.container.trace import Trace, TracedClock
 from streambench.errors import StreambenchError, StreamSystemError, UnknownStreamError, do_all
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStream, SystemStreamPartition
@@ -95,6 +95,7 @@ class TaskStores:
         self._job = job
         self._systems = systems
         self._clock = clock
+        self._clock_of_trace: TracedClock | None = None
         self._tasks = container.tasks
         self._definitions = store_definitions(config, job, systems)
         of_tasks = {task.name: last.get(task.name, Checkpoint({})) for task in container.tasks}
@@ -339,7 +340,7 @@ class TaskStores:
         else:
             number = trace.number(task.name, name)
             engine = definition.engine(
-                task.name, self._config, directory, TracedClock(self._clock, trace).now_ms,
+                task.name, self._config, directory, self._traced_clock(trace).now_ms,
                 lambda engine: TracedEngine(engine, number, trace),
             )  # fmt: skip
         store = (TaskStore if self._meter is None else MeteredStore)(
@@ -359,6 +360,12 @@ class TaskStores:
         if definition.changelog is None or not definition.reuses_files:
             engine.clear()
         return store
+
+    def _traced_clock(self, trace: Trace) -> TracedClock:
+        """The clock of all stores that are traced."""
+        if self._clock_of_trace is None:
+            self._clock_of_trace = TracedClock(self._clock, trace)
+        return self._clock_of_trace
 
     def _store_directory(self, definition: StoreDefinition, task: TaskModel) -> Path:
         """The directory of a task's store."""

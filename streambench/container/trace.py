@@ -33,6 +33,12 @@ class Input(Protocol):
     def input(self) -> IncomingMessageEnvelope | None: ...
 
 
+class Iteration(Protocol):
+    """The progress of an event loop."""
+
+    in_iteration: bool
+
+
 class TraceEvent(NamedTuple):
     """A callback without a message of its own, or a commit, of some tasks, after ``position`` messages.
     ``sent``, ``written``: the numbers of outputs and of writes to stores that the trace held then."""
@@ -69,8 +75,8 @@ class Trace:
     ``traced``: writes to stores, in order, five entries for each: the message in work or the position, the
     number of the store, the key, its former value and its new one (None: no value). ``sent``: outputs.
     ``events``: windows, ends of inputs, commits.
-    ``ticks``: readings of the clock by stores whose entries expire, each with the number of events
-    before it. ``base``: the messages chosen before
+    ``ticks``: readings of the clock by stores whose entries expire, each with the number of events before it,
+    and that of ``callbacks``: those without a message, since ``begin``. ``base``: the messages chosen before
     ``chosen``. ``stores``: the task and the name of each store, by its number. ``on_check``: called from time
     to time inside an iteration.
     """
@@ -82,16 +88,17 @@ class Trace:
         self.traced: list[Any] = []
         self.sent: list[Sent] = []
         self.events: list[TraceEvent] = []
-        self.ticks: list[tuple[IncomingMessageEnvelope | int, int, int]] = []
-        self.base = 0
+        self.ticks: list[tuple[IncomingMessageEnvelope | int, int, int, int]] = []
+        self.base = self.callbacks = 0
         self.active = False
         self.stores: list[tuple[str, str]] = []
         self.on_check: Callable[[], None] | None = None
         self._context: Input | None = None
+        self._progress: Iteration | None = None
 
-    def begin(self, context: Input) -> None:
+    def begin(self, context: Input, progress: Iteration) -> None:
         """Trace from now on."""
-        self._context = context
+        self._context, self._progress = context, progress
         self.clear()
         self.active = True
 
@@ -127,10 +134,16 @@ class Trace:
     def note_event(self, kind: EventKind, tasks: Sequence[str], now_ms: int) -> None:
         """Note a callback without a message, or a commit."""
         if self.active:
+            self.callbacks += kind != "commit"
             written = len(self.traced) // WRITE_FIELDS
             self.events.append(
                 TraceEvent(self.position, kind, tuple(tasks), now_ms, len(self.sent), written)
             )
+
+    @property
+    def is_inside(self) -> bool:
+        """True in an iteration of the event loop, False where something only looks between two."""
+        return self.active and self._progress is not None and self._progress.in_iteration
 
     def number(self, task: str, store: str) -> int:
         """The number of a new store."""
@@ -139,18 +152,30 @@ class Trace:
 
 
 class TracedClock:
-    """A clock whose readings are traced: the age of entries that expire depends on them."""
+    """A clock whose readings are traced: the age of entries that expire depends on them.
+
+    The time stands still during a callback, for all stores: one reading for each is enough to repeat it."""
 
     def __init__(self, clock: Clock, trace: Trace) -> None:
         self._clock = clock
         self._trace = trace
-        self._last = -1
+        self._now = -1
+        self._read_at: IncomingMessageEnvelope | int = -1
+        self._callbacks = -1
 
     def now_ms(self) -> int:
+        trace = self._trace
+        if not trace.is_inside:
+            return self._clock.now_ms()
+        at, before = trace.at(), self._read_at
+        is_same = at == before if isinstance(at, int) and isinstance(before, int) else at is before
+        if is_same and trace.callbacks == self._callbacks:
+            return self._now
+        self._read_at, self._callbacks = at, trace.callbacks
         now = self._clock.now_ms()
-        if now != self._last and self._trace.active:
-            self._last = now
-            self._trace.ticks.append((self._trace.at(), now, len(self._trace.events)))
+        if now != self._now:
+            self._now = now
+            trace.ticks.append((at, now, len(trace.events), trace.callbacks))
         return now
 
     def monotonic_ns(self) -> int:

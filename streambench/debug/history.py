@@ -64,11 +64,12 @@ class Block:
     chosen before it. ``offsets``: per task its offsets, and where it begins later than its partition.
     ``keyless``: per stream, the messages without a key sent before it. ``first_output``, ``first_write``: the
     numbers of its first output and of its first write to a store, counted from the start; the ``sent`` and
-    ``written`` of its events are such numbers, too."""
+    ``written`` of its events are such numbers, too. ``ticks``: readings of the clock: the position, the time,
+    and the callbacks without a message before it, which are ``first_callback`` before the block."""
 
     __slots__ = (
-        "batches", "events", "factory", "first_output", "first_write", "keyless", "memory", "now_ms",
-        "numbers", "offsets", "order", "outputs", "size", "start", "ticks", "writes",
+        "batches", "events", "factory", "first_callback", "first_output", "first_write", "keyless", "memory",
+        "now_ms", "numbers", "offsets", "order", "outputs", "size", "start", "ticks", "writes",
     )  # fmt: skip
 
     def __init__(
@@ -79,9 +80,11 @@ class Block:
         keyless: dict[SystemStream, int],
         first_output: int = 0,
         first_write: int = 0,
+        first_callback: int = 0,
     ) -> None:
         self.start = start
         self.first_output, self.first_write = first_output, first_write
+        self.first_callback = first_callback
         self.factory = container.factory
         self.now_ms = container.status.clock.now_ms()
         self.numbers = array("q", numbers)
@@ -96,7 +99,7 @@ class Block:
         self.writes = Writes()
         self.outputs: list[Sent] = []
         self.events: list[TraceEvent] = []
-        self.ticks: list[tuple[int, int]] = []
+        self.ticks: list[tuple[int, int, int]] = []
         self.size = 500 + 8 * len(numbers) + sum(each.size for each in self.memory.values())
 
     @property
@@ -240,10 +243,10 @@ class History:
             block.outputs.append(with_turn(sent, self._keyless))
             size += 250 + (len(sent.message) if isinstance(sent.message, bytes) else 300)
         ticks = [
-            (at if isinstance(at, int) else where.get(id(at), base), now, number)
-            for at, now, number in trace.ticks
+            (at if isinstance(at, int) else where.get(id(at), base), now, number, callbacks)
+            for at, now, number, callbacks in trace.ticks
         ]
-        block.ticks += [(at, now) for at, now, _ in ticks]
+        block.ticks += [(at, now, callbacks) for at, now, _, callbacks in ticks]
         block.events.extend(
             event._replace(sent=self._sent + event.sent, written=self._written + event.written)
             for event in trace.events
@@ -251,7 +254,7 @@ class History:
         self._sent = block.first_output + len(block.outputs)
         self._written = block.first_write + len(block.writes)
         if self.reader is not None:
-            self.reader.note(order, trace.events, ticks)
+            self.reader.note(order, trace.events, [each[:3] for each in ticks])
         block.size += size
         trace.clear()
 
@@ -520,7 +523,8 @@ class History:
         began = time.perf_counter_ns()
         self.blocks.append(
             Block(
-                self.trace.position, self.container, self._numbers, self._keyless, self._sent, self._written
+                self.trace.position, self.container, self._numbers, self._keyless, self._sent, self._written,
+                self.trace.callbacks,
             )
         )  # fmt: skip
         ended = time.perf_counter_ns()

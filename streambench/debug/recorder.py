@@ -245,16 +245,20 @@ def write_capture(history: History, error: BaseException, path: Path, limit: int
     )
     recorder = Recorder(history, path, limit // _MB, since=block)
     for each in history.since(block):
-        ticks = [(at, now, _events_before(each, at)) for at, now in each.ticks]
+        ticks = [(at, now, _events_before(each, at, callbacks)) for at, now, callbacks in each.ticks]
         recorder.note(each.order, each.events, ticks)
     recorder.close(error)
     if recorder.problem is not None:
         raise recorder.problem
 
 
-def _events_before(block: Block, position: int) -> int:
-    """The number of events of a block before a reading of the clock at a position."""
-    return sum(each.position < position for each in block.events)
+def _events_before(block: Block, position: int, callbacks: int) -> int:
+    """The number of events of a block before a reading of the clock at a position, after so many callbacks
+    without a message."""
+    before = sum(each.position < position for each in block.events)
+    places = [number for number, each in enumerate(block.events, start=1) if each.kind != "commit"]
+    count = callbacks - block.first_callback
+    return max(before, places[count - 1]) if 0 < count <= len(places) else before
 
 
 def task_starts(container: Container, since: Block | None = None) -> list[TaskStart]:

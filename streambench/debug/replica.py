@@ -71,7 +71,8 @@ class Replica:
         self._handles = SharedHandles(self._context)
         self._metrics = MetricsRegistry()
         self._events: deque[TraceEvent] = deque(script.events)
-        self._ticks: deque[tuple[int, int]] = deque(script.ticks)
+        self._ticks: deque[tuple[int, int, int]] = deque(script.ticks)
+        self._callbacks = script.first_callback
         self._now_ms = script.now_ms
         self._batches = script.batches
         self._chooser = ScriptedChooser(script.order, script.start, script.batches)
@@ -153,6 +154,7 @@ class Replica:
     def _repeat_events(self) -> None:
         while self._events and self._events[0].position <= self.position:
             event = self._events.popleft()
+            self._callbacks += 1
             self._now_ms = event.now_ms or self._now_ms
             self._loop.call_between(partial(self._repeat, event))
 
@@ -163,7 +165,11 @@ class Replica:
             self._loop.coordination.end_again(event.tasks)
 
     def _read_clock(self) -> int:
-        while self._ticks and self._ticks[0][0] <= self.position:
+        while (
+            self._ticks
+            and self._ticks[0][0] <= self.position
+            and self._ticks[0][2] <= self._callbacks
+        ):
             self._now_ms = self._ticks.popleft()[1]
         return self._now_ms
 

@@ -126,6 +126,7 @@ def _script(
         batches=Batches(chain.from_iterable(each.batches for each in history.since(block))),
         events=(),
         ticks=clock_ticks(history.since(block)),
+        first_callback=history.trace.callbacks,
         numbers=numbers,
         offsets=offsets,
         keyless={},

@@ -19,18 +19,19 @@ class Script(Struct, kw_only=True):
     """The begin of a replica, and the recorded run from there on.
 
     ``order``: the positions of the messages, each with its partition; ``batches``: those that a task got at
-    once. ``numbers``: per partition, the
-    messages chosen before. ``offsets``: per task of the replica its offsets, and where it begins later than
-    its partition. ``memory``: of tasks; None where they are new, as after a start. ``values``: of stores,
-    where they differ from those of the container. ``keeps_all_stores``: False where stores without a
-    changelog are empty, as after a start."""
+    once. ``numbers``: per partition, the messages chosen before. ``offsets``: per task of the replica its
+    offsets, and where it begins later than its partition. ``first_callback``: the callbacks without a message
+    before. ``memory``: of tasks; None where they are new, as after a start. ``values``: of stores, where they
+    differ from those of the container. ``keeps_all_stores``: False where stores without a changelog are
+    empty, as after a start."""
 
     start: int
     now_ms: int
     order: Iterator[tuple[int, SystemStreamPartition]]
     batches: Batches
     events: Sequence[TraceEvent]
-    ticks: Sequence[tuple[int, int]]
+    ticks: Sequence[tuple[int, int, int]]
+    first_callback: int
     numbers: Sequence[int]
     offsets: Mapping[str, Sequence[tuple[str | None, str | None]]]
     keyless: Mapping[SystemStream, int]
@@ -51,6 +52,7 @@ def recorded_script(history: History, block: Block) -> Script:
         batches=Batches(chain.from_iterable(each.batches for each in blocks)),
         events=[event for each in blocks for event in each.events if event.kind != "commit"],
         ticks=clock_ticks(blocks),
+        first_callback=block.first_callback,
         numbers=block.numbers,
         offsets=block.offsets,
         keyless=block.keyless,
@@ -59,6 +61,9 @@ def recorded_script(history: History, block: Block) -> Script:
     )
 
 
-def clock_ticks(blocks: Sequence[Block]) -> list[tuple[int, int]]:
-    """The readings of the clock, each with the position from which it is valid."""
-    return [(at, now) for each in blocks for at, now in ((each.start, each.now_ms), *each.ticks)]
+def clock_ticks(blocks: Sequence[Block]) -> list[tuple[int, int, int]]:
+    """The readings of the clock, each with the position and the number of callbacks without a message from
+    which on it is valid."""
+    return [
+        tick for each in blocks for tick in ((each.start, each.now_ms, each.first_callback), *each.ticks)
+    ]

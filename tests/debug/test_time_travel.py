@@ -15,6 +15,7 @@ from streambench.debug.conditions import ConditionError
 from streambench.debug.session import Session
 from streambench.errors import ContainerStateError
 from streambench.model import SystemStreamPartition
+from streambench.testing import ManualClock
 from tests.container.jobs import Bench, send
 from tests.container.stateful import with_systems
 
@@ -385,3 +386,52 @@ def test_any_object_in_the_context_is_brought_back() -> None:
     assert [each.message for each in session.outputs()] == [1, 2, 3]
     session.go_live()
     assert session.container.tasks[0].context.user == {"n": 5}
+
+
+class RestlessClock(ManualClock):
+    """Goes on by a millisecond with each reading."""
+
+    def now_ms(self) -> int:
+        self.advance(1)
+        return super().now_ms()
+
+
+class Remembering(sb.StreamTask):
+    """Notes which entries it finds, looking several times within a message and a window."""
+
+    def init(self, context: sb.TaskContext) -> None:
+        self.stores = context.store("n"), context.store("m")
+        self.found: list[Any] = []
+
+    def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
+        key = envelope.message["key"]
+        for store in self.stores:
+            store.put(key, envelope.offset)
+        self.look()
+
+    def window(self, collector: Any, coordinator: Any) -> None:
+        self.look()
+
+    def look(self) -> None:
+        seen = [[(store.get(key), dict(store.all())) for key in "abc"] for store in self.stores]
+        self.found.append(seen)
+        assert seen == [[(store.get(key), dict(store.all())) for key in "abc"] for store in self.stores]
+
+
+def test_entries_expire_in_the_past_at_the_message_at_which_they_did() -> None:
+    inputs = {"mem.in": {0: [{"key": key} for key in "abcabacbbacabcabca"]}}
+    stores = {f"stores.{name}.ttl.ms": 7 for name in "nm"}
+    config = {**STORE, **{each.replace(".n.", ".m."): value for each, value in STORE.items()}, **stores}
+    bench = Bench(
+        Remembering, inputs, {**config, "task.window.ms": 5}, clock=RestlessClock(), observed=False
+    )
+    session = Session(bench.container)
+    session.start()
+    seen = {}
+    while session.step():
+        seen[session.position] = session.attributes()["Partition 0"]["found"]
+    assert max(map(len, seen.values())) > len(seen)
+    for position in (5, 17, 9, 1, 12, 16, 3):
+        session.goto(position)
+        assert session.attributes()["Partition 0"]["found"] == seen[position]
+    session.stop()
