@@ -10,7 +10,11 @@ import pytest
 
 from streambench.checkpoint.api import Checkpoint
 from streambench.checkpoint.memory import MemoryCheckpointManager
-from streambench.checkpoint.records import StoredCheckpoint, decode_checkpoint, encode_checkpoint
+from streambench.checkpoint.stored_checkpoints import (
+    StoredCheckpoint,
+    decode_checkpoint,
+    encode_checkpoint,
+)
 from streambench.config import Config
 from streambench.container.container import Container
 from streambench.container.timers import WindowsLeft
