@@ -208,6 +208,18 @@ class Job:
                 )
             return self._former
 
+    def record(self, path: str) -> Session:
+        """Record to a file, a job that has ended from its next start on; the session that does. Raises as
+        ``Session.record`` does."""
+        with self._lock:
+            session = self.marked()
+            if session.state in ("stopped", "failed") and not session.can_resume:
+                session = Session(Container(self.config, self.task), self.name, namespace=self._namespace)
+                session.take_over(self.marked())
+                self._former = session
+        session.record(path)
+        return session
+
     def step(
         self,
         n: int = 1,

@@ -51,6 +51,18 @@ class ReplayJob(Job):
         return session
 
 
+def _since(job: Job, session: Session) -> str:
+    """From when on a job is recorded."""
+    if session.recorded_to is not None:
+        return "until it stops"
+    if session.state == "new":
+        is_first = job.session is None
+        return "from its start on" if is_first else "from its next start on: %stream step begins it"
+    if session.can_resume:
+        return "from its first commit on after it goes on: %stream step runs the failed message again"
+    return "from its next commit on: %stream commit begins it now"
+
+
 class RecordCommands(JobCommands):
     """Methods of the magics, one per sub-command."""
 
@@ -59,17 +71,9 @@ class RecordCommands(JobCommands):
         if len(names) > 1:
             raise MagicError(f"one job, and one file; {PARSERS['record'].usage_line()}")
         job = self.bench.job(names[0] if names else None)
-        session = job.marked()
-        replaced = ", in place of the recording there" if Path(file).exists() else ""
-        session.record(file)
-        print(
-            f"{job.name} is recorded to {file}{replaced} until it stops"
-            if session.recorded_to is not None
-            else f"{job.name} is recorded to {file}{replaced} from its start on"
-            if session.state == "new"
-            else f"{job.name} is recorded to {file}{replaced} from its next commit on: %stream commit begins "
-            "it now"
-        )
+        replaced = ", in place of the recording there," if Path(file).exists() else ""
+        session = job.record(file)
+        print(f"{job.name} is recorded to {file}{replaced} {_since(job, session)}")
 
     def _replay(self, args: Namespace) -> None:
         recording = Recording.read(args.file)

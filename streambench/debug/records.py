@@ -29,28 +29,42 @@ class Records(HotSwap):
 
     def record(self, path: str | Path, *, mb: int = DEFAULT_MB) -> None:
         """Record to a file, until the session stops: from the start on, from here where nothing was processed
-        since the last commit, else from the next commit on. The recording ends at ``mb`` megabytes.
+        since the last commit, else from the next commit on. A task that failed at a message is recorded once
+        it goes on there. The recording ends at ``mb`` megabytes.
 
-        A recording of that name is replaced. Raises ContainerStateError without a history, StreambenchError
-        where the file cannot be written, or is no recording."""
-        history = self._history()
+        A recording of that name is replaced. Raises ContainerStateError without a history and where the
+        session has ended for good, StreambenchError where the file cannot be written, or is no recording."""
+        self._history()
         check_target(Path(path))
-        if self.container.state not in ("new", "running"):
-            raise ContainerStateError(f"{self.name} is {self.container.state}: record it once it runs again")
+        if self.container.state not in ("new", "running") and not self.can_resume:
+            raise ContainerStateError(
+                f"{self.name} is {self.container.state}, and this session ended: record its next one, before "
+                "its start"
+            )
         if self._recorder is not None and self._recorder.is_open:
             raise ContainerStateError(f"{self.name} is being recorded already, to {self._recorder.path}")
 
         def begin() -> None:
             self._to_record = Path(path), mb
-            if self.container.state == "new":
-                return
-            if history.latest in (0, history.last_commit):
-                self._begin_record()
-            else:
-                self.container.observe(_AtCommit(self._begin_at_commit))
+            if self.container.state == "running":
+                self._begin_here_or_at_commit()
 
         self._require_live("record()")
         self._between(begin)
+
+    def _resume(self) -> None:
+        was_failed = self.can_resume
+        super()._resume()
+        if was_failed and self._to_record is not None:
+            self._between(self._begin_here_or_at_commit)
+
+    def _begin_here_or_at_commit(self) -> None:
+        """Begin to record here where nothing was processed since the last commit, else at the next one."""
+        history = self._history()
+        if history.latest in (0, history.last_commit):
+            self._begin_record()
+        else:
+            self.container.observe(_AtCommit(self._begin_at_commit))
 
     def _begin_history(self, history: int | bool | None) -> None:
         super()._begin_history(history)
@@ -62,7 +76,7 @@ class Records(HotSwap):
         self.recording, self._holds_all = recording, True
 
     def record_as(self, former: Records) -> None:
-        """Record what was asked for of a former session of the same job, which was not started."""
+        """Record what was asked for of a former session of the same job, and did not begin there."""
         self._to_record = former._to_record
 
     @property
@@ -97,11 +111,10 @@ class Records(HotSwap):
 
     def _end_record(self, error: BaseException | None = None) -> None:
         """End the recording of a container that stopped or failed."""
-        if self._to_record is not None:
+        if self._to_record is not None and not self.can_resume:
             log.warning(
                 "%s: nothing was recorded to %s: no commit came before the end", self.name, self._to_record[0]
             )
-            self._to_record = None
         if self._recorder is None:
             return
         history = self._history()

@@ -83,10 +83,37 @@ def test_a_recording_that_is_replaced_is_announced(counting: Shell) -> None:
     recorded(counting, "one")
     counting.run("%stream step job")
     counting.run("%stream stop job")
-    assert "job is stopped: record it once it runs" in counting.fails("%stream record job count.recording")
     counting.run("%stream create job --task Count --config inputs")
     shown = counting.run("%stream record job count.recording")
-    assert shown == "job is recorded to count.recording, in place of the recording there from its start on"
+    assert shown == "job is recorded to count.recording, in place of the recording there, from its start on"
+
+
+def test_a_job_that_has_stopped_is_recorded_from_its_next_start_on(counting: Shell) -> None:
+    counting.run("%stream create job --task Count --config inputs")
+    counting.run("%stream break message == 'three'")
+    send(counting, "one", "two", "three")
+    counting.run("%stream step job")
+    counting.run("%stream stop job")
+    shown = counting.run("%stream record job again.recording")
+    assert shown == "job is recorded to again.recording from its next start on: %stream step begins it"
+    counting.run("%stream run job --until caught-up")
+    counting.run("%stream wait job")
+    counting.run("%stream stop job")
+    assert [each.message for each in Recording.read("again.recording")] == ["two"]
+
+
+def test_a_failed_job_is_recorded_once_it_goes_on(counting: Shell) -> None:
+    counting.run("%stream create job --task Count --config inputs")
+    send(counting, "one", "bad", "two", "three")
+    counting.fails("%stream step job 9")
+    assert "runs the failed message again" in counting.run("%stream record job mended.recording")
+    counting.run(MENDED)
+    counting.run("%stream step job 2")
+    counting.run("%stream commit job")
+    counting.run("%stream step job")
+    counting.run("%stream stop job")
+    assert [each.message for each in Recording.read("mended.recording")] == ["three"]
+    assert counting.run("%stream replay mended.recording").startswith("1 message of job-1")
 
 
 def test_a_recording_without_its_directory_is_refused_at_once(counting: Shell) -> None:
