@@ -71,12 +71,12 @@ class Held:
         self._descriptor: int | None = descriptor
 
     @classmethod
-    def locked(cls, path: Path, *, create: bool = True) -> Held:
-        """Take the lock; the file is created if need be, and if it may be. Raises BlockingIOError where
-        another one has it, and other OSErrors."""
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+    def locked(cls, path: Path, *, create: bool = True, flags: int = os.O_RDWR) -> Held:
+        """Take the lock; the file is created if need be, and if it may be. ``flags``: how it is opened.
+        Raises BlockingIOError where another one has it, and other OSErrors."""
         with _noting:
-            held = not_for_children(cls(os.open(path, flags, 0o644)))
+            opened = os.open(path, flags | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+            held = not_for_children(cls(opened))
         try:
             fcntl.flock(held.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

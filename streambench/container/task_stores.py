@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
-import tempfile
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -41,6 +39,7 @@ from streambench.store.traced import TracedEngine
 from streambench.system.api import SystemAdmin
 from streambench.system.capabilities import Compacting
 from streambench.system.systems import Systems
+from streambench.temporary import TemporaryDirectory
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +105,7 @@ class TaskStores:
         self._counts = {name: StoreCounts(name, metrics) for name in self._definitions}
         self._metrics = metrics
         self._directory = parts.directory
-        self._temporary: Path | None = None
+        self._temporary: TemporaryDirectory | None = None
         self._remove_temporary: Callable[[], object] = lambda: None
         self._keep_at_ns = clock.monotonic_ns()
         self._stores: dict[str, dict[str, TaskStore]] = {task.name: {} for task in self._tasks}
@@ -114,7 +113,7 @@ class TaskStores:
             for task in self._tasks:
                 for name, definition in self._definitions.items():
                     self._stores[task.name][name] = self._store(definition, task, owner)
-            if self._temporary is not None and not any(self._temporary.iterdir()):
+            if self._temporary is not None and not any(self._temporary.path.iterdir()):
                 self._remove_temporary()
             self._create_changelogs(partitions, last)
         except BaseException:
@@ -376,12 +375,10 @@ class TaskStores:
             base = self._directory / "stores"
         else:
             if self._temporary is None:
-                self._temporary = Path(tempfile.mkdtemp(prefix="streambench-stores-"))
+                self._temporary = TemporaryDirectory("streambench-stores-")
                 # Also where this is never closed.
-                self._remove_temporary = weakref.finalize(
-                    self, shutil.rmtree, self._temporary, ignore_errors=True
-                )
-            base = self._temporary
+                self._remove_temporary = weakref.finalize(self, self._temporary.remove)
+            base = self._temporary.path
         return base / definition.name / quote(task.name, safe=" ")
 
     def _create_changelogs(self, partitions: int, last: Mapping[str, Checkpoint]) -> None:

@@ -14,7 +14,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -28,6 +27,7 @@ import streambench
 from streambench.config import Config, masked
 from streambench.errors import ConfigError, MissingExtraError, StreambenchError
 from streambench.spark.shipment import installation
+from streambench.temporary import TemporaryDirectory
 
 if TYPE_CHECKING:
     from pyspark import SparkConf, SparkContext
@@ -266,7 +266,8 @@ class _OwnLease(Lease):
         from pyspark.sql import SparkSession
 
         _require_java()
-        self._directory = Path(tempfile.mkdtemp(prefix="streambench-spark-"))
+        self._temporary = TemporaryDirectory("streambench-spark-")
+        self._directory = self._temporary.path
         self._former = SparkContext._gateway, SparkContext._jvm
         self._jvm = _Jvm()
         self._gateway: Any = None
@@ -389,7 +390,7 @@ class _OwnLease(Lease):
             log.debug("while closing the way to the JVM: %s", error)
         self._jvm.end()
         SparkContext._gateway, SparkContext._jvm = self._former
-        shutil.rmtree(self._directory, ignore_errors=True)
+        self._temporary.remove()
 
 
 class _Jvm:

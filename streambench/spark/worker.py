@@ -12,9 +12,7 @@ import linecache
 import logging
 import os
 import pickle
-import shutil
 import socket
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -42,6 +40,7 @@ from streambench.spark.progress import Address, Teller
 from streambench.spark.running import DriverWatch, container_holders, remaining
 from streambench.spark.shared import SharedDirectory, check_shared
 from streambench.system.log.arrays import binaries
+from streambench.temporary import TemporaryDirectory
 
 SCHEMA = "report binary"
 """The columns of what ``RunContainers`` returns: a pickled Report per container."""
@@ -201,22 +200,22 @@ def _run(shipment: Shipment, generation: int, report: Report) -> None:
 def local_files(config: Config) -> Iterator[Config]:
     """The configuration with a directory for the files of stores that is this attempt's own, on a disk of
     this machine: an attempt that Spark has given up may be alive for a while, and holds its own. It goes
-    afterwards; if it cannot, with Spark's other local files."""
+    afterwards; if it cannot, with the next container here, or with Spark's other local files."""
     if not config.names_below("stores."):
         yield config
         return
     local = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
     places = {}
-    for key in _STORE_PLACES:
-        base = str(config.path(key)) if config.text(key) is not None else local or None
-        if base is not None:
-            os.makedirs(base, exist_ok=True)
-        places[key] = tempfile.mkdtemp(prefix="streambench-stores-", dir=base)
     try:
-        yield config.with_values(places)
+        for key in _STORE_PLACES:
+            base = str(config.path(key)) if config.text(key) is not None else local or None
+            if base is not None:
+                os.makedirs(base, exist_ok=True)
+            places[key] = TemporaryDirectory("streambench-stores-", base)
+        yield config.with_values({key: place.path for key, place in places.items()})
     finally:
         for place in places.values():
-            shutil.rmtree(place, ignore_errors=True)
+            place.remove()
 
 
 def _drive(shipment: Shipment, config: Config, generation: int, report: Report) -> None:
