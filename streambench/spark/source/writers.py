@@ -27,6 +27,7 @@ from streambench.errors import (
 )
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream
+from streambench.process_identity import ancestor
 from streambench.spark.source.encoding import Encoding
 from streambench.spark.source.layout import StreamFormat
 from streambench.spark.source.options import StreamOptions
@@ -112,7 +113,8 @@ class StreamWriting:
         """Have a place for what tasks stage."""
         if self._is_log:
             with self._staged(write) as staged:
-                staged.begin()
+                # This process itself lives no longer than the call.
+                staged.begin(ancestor("java"))
 
     def abort(self, write: str, step: int) -> None:
         """Remove what was staged for a step, unless its commit is decided."""

@@ -7,10 +7,14 @@ notes that the step is done.
     .staging/<stream>/<write>/<step>/<attempt>/<partition>.arrow    staged messages
     .staging/<stream>/<write>/<step>.json                           the record: these files are the step
     .staging/<stream>/<write>/done.json                             the last step of which all is appended
+    .staging/<stream>/<write>/owner.json                            the process without which the write ends
 
 The record decides. Where the process dies behind it, the next commit of the same step appends what that
 record names, whatever was staged again meanwhile: each append carries the write, the step and its number in
 the step, by which the partition knows what it has. A step that is done is not appended again.
+
+A write that is not repeated under its name ends with its owner. Where that was killed, the next such write
+removes what it left.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -27,8 +32,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from streambench.errors import MessageTooLargeError, StreamSystemError
+from streambench.errors import CorruptDataError, MessageTooLargeError, StreamSystemError
 from streambench.fsync import fsync_directory
+from streambench.process_identity import ProcessIdentity
 from streambench.system.log.frame import SCHEMA
 from streambench.system.log.handles import create_durably
 from streambench.system.log.notes import checked, read_note, write_note
@@ -46,7 +52,16 @@ STAGED = pa.schema(
 """The columns of staged messages."""
 
 _DONE = "done.json"
+_OWNER = "owner.json"
+_GONE = ".gone"
+_LEFT_BEHIND_S = 24 * 3600
 _REMEDY = "remove the directory to give the write up"
+
+
+class _Owner(Struct, frozen=True):
+    """The process without which a write ends; None: it is not known."""
+
+    process: ProcessIdentity | None
 
 
 class StagedFile(Struct, frozen=True):
@@ -71,16 +86,21 @@ class StagedWrite:
         self._once = once
         self._directory = log.path / ".staging" / stream / quote(name, safe="")
 
-    def begin(self) -> None:
+    def begin(self, owner: ProcessIdentity | None = None) -> None:
         """Have a place for a write that is not ``once``. It lasts until the write is committed or discarded:
-        a process that is late finds none, and leaves nothing."""
+        a process that is late finds none, and leaves nothing. What others left whose owners have ended goes
+        now; of those without a known owner on this machine, what nothing was written to for a day."""
         self._directory.mkdir(parents=True, exist_ok=True)
+        write_note(self._directory / _OWNER, _Owner(owner))
+        for path in self._directory.parent.iterdir():
+            if path != self._directory and _is_left(path):
+                _remove(path)
 
     def stage(self, step: int) -> StagingFiles:
         """The files of one attempt at a part of a step."""
         log = self._log
         if self._once:
-            self.begin()
+            self._directory.mkdir(parents=True, exist_ok=True)
         return StagingFiles(
             self._directory,
             self._directory / str(step) / uuid.uuid4().hex,
@@ -164,13 +184,32 @@ class StagedWrite:
                 else:
                     path.unlink(missing_ok=True)
 
-
     def _end(self) -> None:
         """Remove all of the write. It goes in one step: what is staged meanwhile finds no place."""
-        gone = self._directory.with_name(f"{uuid.uuid4().hex}.gone")
-        with contextlib.suppress(FileNotFoundError):
-            self._directory.rename(gone)
-        shutil.rmtree(gone, ignore_errors=True)
+        _remove(self._directory)
+
+
+def _remove(directory: Path) -> None:
+    gone = directory.with_name(f"{uuid.uuid4().hex}{_GONE}")
+    with contextlib.suppress(FileNotFoundError):
+        directory.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+def _is_left(directory: Path) -> bool:
+    """True for a write that will never be committed, since its owner has ended."""
+    if directory.suffix == _GONE:
+        return True
+    try:
+        owner = read_note(directory / _OWNER, _Owner, _REMEDY)
+        if owner is None:
+            return False  # it has a name under which it goes on
+        if owner.process is not None and owner.process.is_here:
+            return owner.process.is_gone
+        newest = max(path.stat().st_mtime for path in (directory, *directory.rglob("*")))
+        return time.time() - newest > _LEFT_BEHIND_S
+    except (OSError, CorruptDataError):
+        return False
 
 
 class StagingFiles:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streambench.errors import MessageTooLargeError, StreamSystemError
+from streambench.process_identity import ProcessIdentity, identity_of
 from streambench.system.log import open_log
 from streambench.system.log.partition import Partition
 from streambench.system.log.staging import STAGED, StagedFile, StagedWrite
@@ -178,3 +182,48 @@ def test_a_message_that_is_too_large_is_refused_where_it_is_staged(tmp_path: Pat
             MessageTooLargeError, match=r"log.out.0: a message of 11 bytes .*max.message.bytes=10"
         ):
             files.write(0, pa.RecordBatch.from_pylist([row], schema=STAGED))
+
+
+def left_by_another(log: Log) -> tuple[subprocess.Popen[str], ProcessIdentity]:
+    """A process that owns a write, with one staged message, and how it is known."""
+    process = subprocess.Popen(["sleep", "600"], text=True)
+    owner = identity_of(process.pid)
+    assert owner is not None
+    write = StagedWrite(log, "out", "left", once=False)
+    write.begin(owner)
+    stage(write, 0, [1])
+    return process, owner
+
+
+def test_what_a_killed_owner_left_goes_with_the_next_write(log: Log) -> None:
+    process, owner = left_by_another(log)
+    write = StagedWrite(log, "out", "next", once=False)
+    try:
+        write.begin()
+        assert len(list(log.path.glob(".staging/out/left/0/*/*.arrow"))) == 1  # its owner lives
+        assert not owner.is_gone
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    write.begin()
+    assert [path.name for path in (log.path / ".staging" / "out").iterdir()] == ["next"]
+
+
+def test_what_an_unknown_owner_left_goes_after_a_day(log: Log) -> None:
+    StagedWrite(log, "out", "left", once=False).begin(ProcessIdentity("elsewhere", "1", 1, "1"))
+    write = StagedWrite(log, "out", "next", once=False)
+    write.begin()
+    left = log.path / ".staging" / "out" / "left"
+    assert left.exists()
+    for path in (left / "owner.json", left):
+        os.utime(path, (1, 1))
+    write.begin()
+    assert not left.exists()
+
+
+def test_named_writes_are_kept_until_they_are_repeated(log: Log) -> None:
+    named = StagedWrite(log, "out", "query")
+    files = stage(named, 0, [1])
+    StagedWrite(log, "out", "next", once=False).begin()
+    assert named.commit(0, files)
+    assert read(log) == [1]
