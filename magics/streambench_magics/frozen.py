@@ -98,7 +98,9 @@ def _choices(frame: PanelState) -> str:
     choices = frame.snapshot.choices
     if not choices:
         return ""
-    letters, legend = choice_letters(choices[-_CHOICES:], frame.commits, by_partition=frame.one_stream)
+    inputs = (each.ssp for each in frame.snapshot.partitions)
+    shown = choices[-_CHOICES:]
+    letters, legend = choice_letters(shown, frame.commits, inputs, by_partition=frame.one_stream)
     line = "".join(each.letter + ("|" if each.committed else "") for each in letters)
     meant = ", ".join(f"{letter} {middle_cut(name, _NAME)}" for letter, name in list(legend.items())[:8])
     last = choices[-1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from streambench.container.observe.snapshot import Choice, ContainerSnapshot
@@ -25,18 +25,29 @@ class ChoiceLetter(NamedTuple):
 
 
 def choice_letters(
-    choices: Sequence[Choice], commits: Collection[int], *, by_partition: bool
+    choices: Sequence[Choice],
+    commits: Collection[int],
+    inputs: Iterable[SystemStreamPartition] = (),
+    *,
+    by_partition: bool,
 ) -> tuple[list[ChoiceLetter], dict[str, str]]:
-    """A letter for each choice, by stream or by partition; and the name that each letter stands for."""
+    """A letter for each choice, by stream or by partition; and the name that each letter stands for.
+
+    The order of ``inputs`` decides the letters, so that they are the same from one picture to the next; those
+    that are not among them follow as they come."""
     known: dict[Lettered, int] = {}
+    for ssp in sorted(inputs):
+        known.setdefault(ssp if by_partition else ssp.system_stream, len(known))
     letters = []
+    chosen: set[Lettered] = set()
     for choice in choices:
         of: Lettered = choice.ssp if by_partition else choice.ssp.system_stream
         number = known.setdefault(of, len(known))
+        chosen.add(of)
         letters.append(ChoiceLetter(_letter(number), number, choice.number in commits))
     legend: dict[str, str] = {}
-    for of, number in known.items():
-        legend.setdefault(_letter(number), str(of))
+    for of in sorted(chosen, key=known.__getitem__):
+        legend.setdefault(_letter(known[of]), str(of))
     return letters, legend
 
 

@@ -115,7 +115,8 @@ def _strip(frame: PanelState, width: int) -> Text:
     line = Text("choices ", style="dim", no_wrap=True, overflow="ellipsis")
     if not choices:
         return line.append("none yet")
-    letters, legend = choice_letters(choices, frame.commits, by_partition=frame.one_stream)
+    inputs = (each.ssp for each in frame.snapshot.partitions)
+    letters, legend = choice_letters(choices, frame.commits, inputs, by_partition=frame.one_stream)
     for choice, each in zip(choices, letters, strict=True):
         style = "not dim " + _COLOURS[each.number % len(_COLOURS)]
         if at is not None and choice.number > at:

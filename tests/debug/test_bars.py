@@ -32,6 +32,13 @@ def test_choices_have_a_letter_per_stream_or_partition() -> None:
     assert legend == {"A": "log.a.0", "B": "log.b.0", "C": "log.a.1"}
 
 
+def test_letters_stay_whichever_choices_are_shown() -> None:
+    inputs = [SystemStreamPartition("log", stream, 0) for stream in "cab"]
+    letters, legend = choice_letters([choice(7, "c", 0), choice(8, "b", 0)], (), inputs, by_partition=False)
+    assert "".join(each.letter for each in letters) == "CB"
+    assert list(legend.items()) == [("B", "log.b"), ("C", "log.c")]
+
+
 def test_after_the_last_letter_the_first_one_comes_again() -> None:
     letters, legend = choice_letters(
         [choice(number, "a", number) for number in range(28)], (), by_partition=True
