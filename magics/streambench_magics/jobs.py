@@ -253,9 +253,10 @@ class Job:
         self._moved().go_live()
 
     def _moved(self) -> Session:
-        """The session to move in time; also one that is closed, while it stands in the past."""
+        """The session to move in time; also one that has failed, or is closed and stands in the past."""
         session = self.session
-        return self._live() if session is None or session.live else session
+        is_looked_at = session is not None and (not session.live or session.state == "failed")
+        return session if session is not None and is_looked_at else self._live()
 
     def run(self, until: Until | Conditional = None) -> None:
         """Process messages in the background."""

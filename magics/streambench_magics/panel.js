@@ -37,14 +37,25 @@ const drawings = {
   strip(pen, width, height, data, colours) {
     const tick = width / Number(data.room);
     const gap = tick >= 3 * devicePixelRatio ? devicePixelRatio : 0;
+    // Each stream has a lane, in the order of the rows of the inputs: it can be told without its colour.
+    const lanes = Number(data.lanes);
+    const foot = Math.round(4 * devicePixelRatio);
+    const room = height - foot;
     [...data.ticks].forEach((colour, at) => {
       pen.fillStyle = colours.streams[colour];
       const left = Math.round(at * tick);
-      pen.fillRect(left, 0, Math.round((at + 1) * tick) - left - gap, height);
+      const wide = Math.round((at + 1) * tick) - left - gap;
+      if (lanes > 1) {
+        const top = Math.round((Number(colour) * room) / lanes);
+        pen.globalAlpha = 0.22;
+        pen.fillRect(left, 0, wide, room);
+        pen.globalAlpha = 1;
+        pen.fillRect(left, top, wide, Math.round(((Number(colour) + 1) * room) / lanes) - top);
+      } else pen.fillRect(left, 0, wide, room);
     });
     pen.fillStyle = colours.text;
     for (const at of data.commits ? data.commits.split(",") : []) {
-      pen.fillRect(Math.round(at * tick), height * 0.72, Math.max(tick - gap, 2 * devicePixelRatio), height);
+      pen.fillRect(Math.round(at * tick), room, Math.max(tick - gap, 2 * devicePixelRatio), foot);
     }
     // What lies in the future of where it stands is pale, behind a line.
     if (data.at !== undefined) {

@@ -27,11 +27,11 @@ from streambench.model import SystemStream
 from streambench_magics.frozen import hidden_table_html, table_html, text
 from streambench_magics.jobs import Job
 from streambench_magics.marks import MARKS
-from streambench_magics.render import ABORT, BUTTONS, LIVE, panel_html
+from streambench_magics.render import ABORT, BUTTONS, COMMIT, LIVE, PAUSE, RUN, panel_html
 from streambench_magics.rewinding import rewind_and_start
 
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
-_COMMANDS = frozenset(button.command for button in (*BUTTONS, ABORT, LIVE))
+_COMMANDS = frozenset(button.command for button in (*BUTTONS, RUN, PAUSE, COMMIT, ABORT, LIVE))
 _WITH_VALUE = frozenset(
     [
         *("open", "goto", "search", "until", "rewind"),

@@ -18,67 +18,93 @@ from streambench_magics.strip import colour_number, partitions_in, sparkline, st
 from streambench_magics.tabs import tabs_html
 
 _PLAIN = ("waiting", "empty", "chosen")
+_LEAST_WIDTH = {"position": 6, "lag": 3, "rate": 5}
+"""Characters that the heads of the columns take, which are set smaller."""
 
 
 class Button(NamedTuple):
     """``command``: what it puts on the queue. ``magic`` does the same. It can be pressed in these
-    ``states``."""
+    ``states``. ``keys``: those that press it while the panel has the focus."""
 
     command: str
     label: str
     magic: str
     states: frozenset[str]
+    before: str = ""
+    after: str = ""
+    keys: str = ""
 
 
 _STILL = frozenset({"new", "paused", "stopped", "failed"})
+_MOVING = frozenset({"running", "busy"})
 
 BUTTONS = (
-    Button("back", "◀ back", "%stream back", frozenset({"paused", "past"})),
+    Button(
+        "back",
+        "back",
+        "%stream back",
+        frozenset({"paused", "past", "failed"}),
+        before="◀",
+        keys="ArrowLeft",
+    ),
     Button("forward", "forward", "%stream forward", frozenset({"past"})),
-    Button("step", "step ▶", "%stream step", _STILL | {"past"}),
+    Button("step", "step", "%stream step", _STILL | {"past"}, after="▶", keys="ArrowRight Space"),
     Button("step 10", "step 10", "%stream step 10", _STILL | {"past"}),
-    Button("run", "run ▶▶", "%stream run", _STILL),
-    Button("pause", "pause", "%stream pause", frozenset({"running", "busy"})),
-    Button("commit", "commit", "%stream commit", frozenset({"paused", "running"})),
 )
-"""The buttons of a panel."""
+"""The buttons of a panel that are always in their place."""
 
+RUN = Button("run", "run", "%stream run", _STILL, after="▶▶")
+PAUSE = Button("pause", "pause", "%stream pause", _MOVING, after="❚❚", keys="Space")
+"""In one place: a job that moves can be paused, another one run."""
+
+COMMIT = Button("commit", "commit", "%stream commit", frozenset({"paused", "running"}))
 ABORT = Button("give up", "abort", "%stream stop --now", frozenset({"busy"}))
-LIVE = Button("live", "live ▶|", "%stream live", frozenset({"past"}))
-"""In the place of commit while a task is busy with one message for long, and in the past."""
+LIVE = Button("live", "live", "%stream live", frozenset({"past"}), after="▶|")
+"""In one place: abort while a task is busy with one message for long, live in the past, else commit."""
 
 
 def panel_html(frame: PanelState) -> str:
     """The live panel."""
     state, why = frame.state, escape(frame.stopped_at or frame.why)
-    last = {"busy": ABORT, "past": LIVE}.get(state, BUTTONS[-1])
-    buttons = "".join(_button(each, frame) for each in (*BUTTONS[:-1], last))
+    last = {"busy": ABORT, "past": LIVE}.get(state, COMMIT)
+    shown = (*BUTTONS, PAUSE if state in _MOVING else RUN, last)
+    buttons = "".join(_button(each, frame) for each in shown)
     behind = "yes" if frame.behind else ""
     return (
-        f'<div class="sb-panel" data-state="{state}">'
-        f'<div class="sb-bar"><b>{escape(frame.name)}</b><span class="sb-pill sb-{state}">{state}</span>'
+        f'<div class="sb-panel" data-state="{state}" role="group" aria-label="job {escape(frame.name)}">'
+        f'<div class="sb-bar"><b>{escape(frame.name)}</b>'
+        f'<span class="sb-pill sb-{state}" role="status">{state}</span>'
         f'<span class="sb-why-still" title="{why}">{why}</span>'
-        f'<span class="sb-buttons">{buttons}{_until_box(frame)}</span></div>'
+        f'<span class="sb-buttons" role="group" aria-label="controls">{buttons}{_until_box(frame)}</span>'
+        "</div>"
         f'<div class="sb-time"><span class="sb-dim">choices</span>{strip(frame)}'
         f'<span class="sb-num">{_message_number(frame)}</span></div>'
         f'<div class="sb-grid"><div><h4>Inputs</h4><div class="sb-rows">{_inputs(frame)}</div></div>'
         f"<div><h4>Why this one</h4>{_why_this_one(frame)}</div></div>{tabs_html(frame)}"
         f'<div class="sb-foot"><span>{_covers(frame)}</span><span class="sb-grow"></span>'
-        f'<span class="sb-notice">{escape(frame.notice)}</span><span class="sb-age" '
+        f'<span class="sb-notice" role="alert">{escape(frame.notice)}</span><span class="sb-age" '
         f'data-behind="{behind}"></span></div></div>'
     )
 
 
 def _button(button: Button, frame: PanelState) -> str:
     main = ' class="sb-main"' if button.command == "step" else ""
-    standing = frame.standing
-    is_off = frame.state not in button.states or (
-        button.command == "back"
-        and (standing is None or standing.oldest is None or standing.position <= standing.oldest)
+    keys = f' aria-keyshortcuts="{button.keys}"' if button.keys else ""
+    # A screen reader would spell the signs out.
+    before, after = (
+        f'<span aria-hidden="true">{sign}</span>' if sign else "" for sign in (button.before, button.after)
     )
+    standing = frame.standing
+    # Of a job that has failed it is not known how far its history reaches.
+    can_go_back = (
+        frame.snapshot.processed > 0
+        if standing is None
+        else standing.oldest is not None and standing.position > standing.oldest
+    )
+    is_off = frame.state not in button.states or (button.command == "back" and not can_go_back)
     return (
-        f'<button type="button"{main} data-do="{button.command}" title="{button.magic}"'
-        f"{' disabled' if is_off else ''}>{button.label}</button>"
+        f'<button type="button"{main} data-do="{button.command}" title="{button.magic}"{keys}'
+        f"{' disabled' if is_off else ''}>{before}{button.label}{after}</button>"
     )
 
 
@@ -101,18 +127,21 @@ def _inputs(frame: PanelState) -> str:
         return '<span class="sb-dim">no inputs are open</span>'
     columns = {
         "name": [f"■ {label(frame, row)}" for row in frame.rows],
-        "position": ["position", *(offset(row.position) for row in frame.rows)],
-        "lag": ["lag", *(figure(row.lag) for row in frame.rows)],
-        "rate": ["rate/s", *(short(row.rate) for row in frame.rows)],
+        "position": [offset(row.position) for row in frame.rows],
+        "lag": [figure(row.lag) for row in frame.rows],
+        "rate": [short(row.rate) for row in frame.rows],
         "tag": [frame.status(row) for row in frame.rows],
     }
-    widths = ";".join(f"--{name}:{max(map(len, texts))}ch" for name, texts in columns.items())
+    widths = ";".join(
+        f"--{name}:{max([_LEAST_WIDTH.get(name, 0), *map(len, texts)])}ch" for name, texts in columns.items()
+    )
     cols = "".join(
         f'<col class="sb-col-{name}">' for name in ("name", "bar", "position", "lag", "rate", "tag")
     )
     figures = "".join(f'<th class="r sb-{name}">{name}</th>' for name in ("position", "lag"))
     head = (
-        "<tr><th>partition</th><th>oldest · position · newest</th>"
+        "<tr><th>partition</th>"
+        '<th title="oldest message to newest; the line is the last checkpoint">oldest → newest</th>'
         f'{figures}<th class="r sb-rate">rate/s</th><th></th></tr>'
     )
     body = "".join(_input(frame, row) for row in frame.rows)
@@ -123,7 +152,7 @@ def _input(frame: PanelState, row: Row) -> str:
     status, colour = frame.status(row), colour_number(frame, row.stream, row.partition)
     held = bool(status) and not row.folded and row.turn is None and status not in _PLAIN
     kind = "sb-won" if status.startswith("chose") else "sb-held" if held or status == "empty" else ""
-    tag = "sb-tag sb-gate" if held else "sb-tag"
+    tag = "sb-tag sb-gate" if held else "sb-tag sb-whole" if row.folded else "sb-tag"
     said = f'<span class="{tag}" title="{escape(status)}">{escape(status)}</span>' if status else ""
     places = (
         f"oldest {offset(row.oldest)} · position {offset(row.position)} · upcoming {offset(row.upcoming)}"
@@ -140,8 +169,13 @@ def _input(frame: PanelState, row: Row) -> str:
 
 
 def _name(frame: PanelState, row: Row, colour: int) -> str:
-    head, tail = map(escape, head_and_tail(label(frame, row)))
-    name = f'<span class="sb-head">{head}</span><span class="sb-tail">{tail}</span>'
+    head, tail = head_and_tail(label(frame, row))
+    # Where it is narrow the first part is cut, then the second one at its left, and the partition never.
+    last, separator, partition = tail.rpartition(" · " if row.folded else ".")
+    name = (
+        f'<span class="sb-head">{escape(head)}</span><span class="sb-tail">{escape(last)}</span>'
+        f'<span class="sb-part">{escape(partition if row.folded else separator + partition)}</span>'
+    )
     if row.folded:
         mark = "▾" if row.stream in frame.opened else "▸"
         return (
@@ -161,7 +195,8 @@ def _bar(frame: PanelState, row: Row, colour: int) -> str:
             bar += f'<em style="left:{checkpoint:.1f}%" title="checkpoint: {said}"></em>'
         if 0 < position < 100:
             bar += f'<q style="left:{position:.1f}%"></q>'
-    return f'<div class="sb-lane">{bar}</div>'
+    said = "" if position is None else f' role="img" aria-label="{position:.0f} % is read"'
+    return f'<div class="sb-lane"{said}>{bar}</div>'
 
 
 def _why_this_one(frame: PanelState) -> str:
@@ -199,7 +234,7 @@ def _why_this_one(frame: PanelState) -> str:
 def _covers(frame: PanelState) -> str:
     shown, number = len(frame.snapshot.choices), (frame.live or frame.snapshot).processed
     partitions = counted(len(frame.snapshot.partitions), "partition")
-    covered = f"the last {shown} of {number:,} choices" if number > shown else "all choices"
+    covered = f"strip: the last {shown} of {number:,} choices" if number > shown else "strip: all choices"
     standing = frame.standing
     if standing is None or standing.oldest is None:
         return f"{covered} · {partitions}"

@@ -3,6 +3,7 @@ figures over time. It is plain data here; ``panel.js`` draws it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from html import escape
 
@@ -17,6 +18,9 @@ COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2", "#d4a017", "#9
 
 _MANY = 60
 """More partitions of a folded stream than this are drawn in several rows, a pixel each."""
+
+_SPOKEN = 6
+"""Streams whose choices are counted for a screen reader."""
 
 ROOM = 160
 """The number of choices that the strip has room for."""
@@ -42,6 +46,9 @@ def strip(frame: PanelState) -> str:
         mark = ", then a commit" if choice.number in frame.commits else ""
         titles.append(f"{choice.number:,}: {place_of(choice)}{key}{rule}{mark}".replace("\n", " "))
     first = choices[0].number if choices else 0
+    lanes = len(frame.snapshot.partitions) if frame.one_stream else len(frame.streams)
+    counts = Counter(choice.ssp if frame.one_stream else choice.ssp.system_stream for choice in choices)
+    spoken = ", ".join(f"{count} of {name}" for name, count in counts.most_common(_SPOKEN))
     commits = ",".join(str(number - first) for number in sorted(frame.commits) if number >= first)
     said = escape("\n".join(titles))
     standing = frame.standing
@@ -49,7 +56,8 @@ def strip(frame: PanelState) -> str:
     goes = "" if standing is None or standing.oldest is None else f' data-goes="{standing.oldest}"'
     return (
         f'<canvas class="sb-strip" data-draw="strip" data-room="{ROOM}" data-first="{first}" role="img" '
-        f'aria-label="the last {len(choices)} choices" data-ticks="{"".join(ticks)}" '
+        f'aria-label="the last {len(choices)} choices: {escape(spoken or "none")}" '
+        f'data-lanes="{lanes if lanes <= len(COLOURS) else 1}" data-ticks="{"".join(ticks)}" '
         f'data-commits="{commits}" data-titles="{said}"{at}{goes}></canvas>'
     )
 

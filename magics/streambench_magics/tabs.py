@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
@@ -25,6 +25,12 @@ _MOST_COUNTS = 40
 _MOST_CHANGES = 20
 _VALUE = 120
 _NONE = object()
+_CLOSED = {
+    "new": "the job has not started: step starts it",
+    "failed": "the job has failed: back shows how it was before; mended, it goes on with step",
+    "stopped": "the job is stopped and its stores are closed: step starts it again",
+}
+"""Per state, why there is nothing to see of the stores."""
 
 
 class Tab(NamedTuple):
@@ -59,7 +65,8 @@ def tabs_html(frame: PanelState) -> str:
 def _standing(frame: PanelState) -> list[Tab]:
     """The pages that only a job that stands still has."""
     if frame.standing is None:
-        still = '<span class="sb-dim">pause it to see this</span>'
+        said = _CLOSED.get(frame.state, "pause it to see this")
+        still = f'<span class="sb-dim">{said}</span>'
         return [Tab("State", "", still), Tab("Outputs", "", still)]
     return [_state(frame.standing), _outputs(frame.standing)]
 
@@ -78,8 +85,12 @@ def _state(standing: Standing) -> Tab:
         )
     elif standing.oldest is not None and standing.position:
         changed = '<div class="sb-dim">this message changed no store</div>'
+    if not (standing.entries.shown or standing.search):
+        return Tab("State", "", changed or '<div class="sb-dim">the stores are empty</div>')
+    touched = {(each.task, each.store, message_text(each.key, _VALUE)) for each in standing.changes}
     entries = "".join(
-        f'<tr><td class="sb-dim">{escape(each.task)}</td><td>{escape(each.store)}</td>'
+        f"<tr{' class=sb-won' if (each.task, each.store, message_text(each.key, _VALUE)) in touched else ''}>"
+        f'<td class="sb-dim">{escape(each.task)}</td><td>{escape(each.store)}</td>'
         f'<td class="sb-num">{_value(each.key)}</td>'
         f'<td class="sb-num sb-value">{_value(each.value)}</td></tr>'
         for each in standing.entries.shown
@@ -89,11 +100,11 @@ def _state(standing: Standing) -> Tab:
     )
     more = "" if standing.entries.is_all else '<div class="sb-dim">there are more: search for a key</div>'
     head = "<tr><th>task</th><th>store</th><th>key</th><th>value</th></tr>"
-    nothing = '<div class="sb-dim">no entries</div>'
+    nothing = '<div class="sb-dim">no store or key has this in its name</div>'
     return Tab(
         "State",
         f"{len(standing.changes)} changed" if standing.changes else "",
-        f'<div class="sb-two"><div>{changed}</div><div>{search}'
+        f'<div class="sb-two">{f"<div>{changed}</div>" if changed else ""}<div>{search}'
         f"{f'<table>{head}{entries}</table>' if entries else nothing}{more}</div></div>",
     )
 
@@ -137,10 +148,15 @@ def _before_and_after(change: Change) -> tuple[str, str]:
     if isinstance(before, dict) and isinstance(after, dict):
         names = [*before, *(name for name in after if name not in before)]
         differing = [name for name in names if before.get(name, _NONE) != after.get(name, _NONE)]
-        before, after = (
-            {name: value[name] for name in differing if name in value} for value in (before, after)
-        )
+        if differing:
+            return _fields(before, differing), _fields(after, differing)
     return ("–" if before is None else _value(before)), ("–" if after is None else _value(after))
+
+
+def _fields(record: Mapping[Any, Any], names: Sequence[Any]) -> str:
+    """Some fields of a record, as ``late 171 · n 688``; they are not cut where the line may break."""
+    shown = [f"{name} {message_text(record[name], _VALUE)}" for name in names if name in record]
+    return " · ".join(escape(each) for each in shown) or "–"
 
 
 def _value(value: Any) -> str:
@@ -215,11 +231,14 @@ def _kept(commits: Sequence[KeptCommit]) -> str:
 def _metrics(frame: PanelState) -> Tab:
     snapshot = frame.snapshot
     lines = ""
-    if frame.rates:
+    if len(frame.rates) > 1:
+        rate = f"rate {short(frame.rate)}/s" if frame.rate is not None else "rate while it ran"
         lines = (
             '<div class="sb-lines">'
-            f"<div>rate {short(frame.rates[-1])}/s{sparkline(frame.rates, 0, 'messages per second')}</div>"
-            f"<div>lag {figure(frame.lags[-1])}{sparkline(frame.lags, 1, 'messages left')}</div></div>"
+            f"<div>{rate}{sparkline(frame.rates, 0, 'messages per second')}"
+            f'<span class="sb-dim">{short(max(frame.rates))}/s at most</span></div>'
+            f"<div>lag {figure(snapshot.lag)}{sparkline(frame.lags, 1, 'messages left')}"
+            f'<span class="sb-dim">{figure(max(frame.lags))} at most</span></div></div>'
         )
     figures = [(name, value) for name, value in snapshot.counts.items() if value and name != "processed"][
         :_MOST_COUNTS

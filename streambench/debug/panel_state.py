@@ -24,7 +24,8 @@ from streambench.model import SystemStream, SystemStreamPartition
 
 _MOST_ROWS = 100_000
 _MOST_COMMITS = 30
-_NAME = 32
+_NAME = 24
+_NAME_OF_ONE = 16
 _POINTS = 120
 """Points of the figures over time."""
 
@@ -149,7 +150,9 @@ class PanelState(Struct, frozen=True, dict=True):
 
     def _short(self, candidate: Candidate) -> str:
         name = str(candidate.ssp)
-        name = middle_cut(name.removeprefix(f"{candidate.ssp.system}.") if self.one_system else name, _NAME)
+        name = name.removeprefix(f"{candidate.ssp.system}.") if self.one_system else name
+        # The candidates of one stream differ in their partition only.
+        name = middle_cut(name, _NAME_OF_ONE if self.one_stream else _NAME)
         return name if candidate.offset is None else f"{name}@{candidate.offset}"
 
     @cached_property

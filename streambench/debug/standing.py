@@ -42,7 +42,8 @@ class Standing(Struct, frozen=True):
     """``position``: the number of messages processed there. ``oldest``: the first position that the history
     reaches, None where there is none; ``history_bytes``: its memory. ``message``: the envelope processed
     last. ``outputs``: the newest last; ``causes``: per position of an output, the message that it was made
-    from. ``commits``: those that are kept, the newest first."""
+    from. ``commits``: those that are kept, the newest first. ``search``: the text that the entries were
+    searched for."""
 
     position: int = 0
     latest: int = 0
@@ -57,6 +58,7 @@ class Standing(Struct, frozen=True):
     causes: Mapping[int, str] = {}
     watches: tuple[Watched, ...] = ()
     commits: tuple[KeptCommit, ...] = ()
+    search: str = ""
 
     @property
     def new_outputs(self) -> int:
@@ -95,6 +97,7 @@ class StandingReader:
                 self._standing(session),
                 watches=self._watched(session, moved=self._read[:4] != at[:4]),
                 commits=kept_commits(self._checkpoints, snapshot.partitions),
+                search=self.search,
             )
             self._read = at
         return self._last
@@ -152,9 +155,9 @@ def in_the_past(snapshot: ContainerSnapshot, session: Session) -> ContainerSnaps
         if offset is None or not offset.isdecimal():
             return each
         position = str(int(offset) + 1)
-        return replace(
-            each, position=position, lag=lag_between(position, each.upcoming), status="", turn=None, waiting=0
-        )
+        lag = lag_between(position, each.upcoming)
+        status = "empty" if lag == 0 else ""
+        return replace(each, position=position, lag=lag, status=status, turn=None, waiting=0)
 
     return replace(
         snapshot, processed=session.position, partitions=tuple(map(then, snapshot.partitions)), gate=""

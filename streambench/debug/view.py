@@ -204,8 +204,9 @@ def _choice_lines(snapshot: ContainerSnapshot, width: int) -> list[str]:
     if snapshot.choices:
         last = snapshot.choices[-1]
         place = f"@{last.offset}"
-        what = f"last chosen: {middle_cut(str(last.ssp), max(20, width - len(place) - 13))}{place}"
         key = "" if last.key is None else f", key {shortened(last.key)}"
+        room = max(20, width - len(place) - len(key) - len("last chosen: "))
+        what = f"last chosen: {middle_cut(str(last.ssp), room)}{place}"
         rule = f" ({last.rule})" if last.rule else ""
         if cell_len(what + key + rule) <= width:
             lines.append(what + key + rule)

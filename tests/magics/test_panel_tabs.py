@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import unescape
 
 import pytest
+from msgspec.structs import replace
 
 from streambench.debug.panel_state import PanelState, PanelStateReader
 from streambench.errors import StreambenchError
@@ -62,7 +63,7 @@ def test_the_state_tab_has_what_the_message_changed_and_the_entries(counted: She
     html = panel_html(frame_of(counted))
     assert ">State · 1 changed<" in html
     state = page(html, "state")
-    assert '<td class="sb-num sb-before">{"n": 1}</td><td class="sb-num sb-after">{"n": 2}</td>' in state
+    assert '<td class="sb-num sb-before">n 1</td><td class="sb-num sb-after">n 2</td>' in state
     assert '{"n": 2, "name": "x"}' in state
     assert '{"n": 1, "name": "y"}' in state
 
@@ -115,7 +116,10 @@ def test_in_the_past_of_a_failed_job_the_buttons_move_and_start_nothing(counted:
     with pytest.raises(StreambenchError, match="None is not a valid key"):
         panel._do("step 10")
     failed = job.session
-    counted.run("%stream back")
+    html = panel_html(frame_of(counted))
+    assert 'title="%stream back" aria-keyshortcuts="ArrowLeft">' in html
+    assert "back shows how it was before" in page(html, "state")
+    panel._do("back")
     frame = frame_of(counted)
     assert (frame.state, frame.why) == ("past", "at message 3 of 4")
     assert '{"n": 1, "name": "y"}' in page(panel_html(frame), "state")
@@ -123,6 +127,27 @@ def test_in_the_past_of_a_failed_job_the_buttons_move_and_start_nothing(counted:
     panel._do("forward")
     panel._do("live")
     assert (job.session, frame_of(counted).state) == (failed, "failed")
+
+
+def test_run_and_pause_have_one_place(counted: Shell) -> None:
+    frame = frame_of(counted)
+    assert ('data-do="run"' in panel_html(frame), 'data-do="pause"' in panel_html(frame)) == (True, False)
+    moving = replace(frame, snapshot=replace(frame.snapshot, state="running"), standing=None)
+    html = panel_html(moving)
+    assert ('data-do="run"' in html, 'data-do="pause"' in html) == (False, True)
+
+
+def test_the_metrics_of_a_job_that_stands_still_have_its_lag_of_now(counted: Shell) -> None:
+    frame = replace(frame_of(counted), rates=(5.0, 2000.0), lags=(900.0, 800.0))
+    metrics = page(panel_html(frame), "metrics")
+    assert "rate while it ran" in metrics and "2.0k/s at most" in metrics
+    assert "lag 1<" in metrics and "900 at most" in metrics
+
+
+def test_the_strip_has_a_lane_per_stream_and_counts_for_screen_readers(counted: Shell) -> None:
+    html = panel_html(frame_of(counted))
+    assert 'data-lanes="1"' in html
+    assert 'aria-label="the last 3 choices: 3 of mem.clicks.0"' in html
 
 
 def test_a_step_that_does_nothing_says_why(counted: Shell) -> None:
