@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
-from streambench.job.rewind import Rewind
-from streambench.planning.checkpoint_managers import checkpoint_manager
+from streambench.job.rewind import Rewind, planned_rewind
 from streambench.planning.plan import job_name
-from streambench.system.systems import Systems
 from streambench_magics.jobs import Job, require_no_branch
 
 
-@contextlib.contextmanager
-def planned(job: Job, where: str, warn: Callable[[str], object]) -> Iterator[Rewind]:
+def planned(job: Job, where: str, warn: Callable[[str], object]) -> AbstractContextManager[Rewind]:
     """A rewind of a job, not made yet. Raises what ``Rewind.add`` raises."""
-    with (
-        contextlib.closing(Systems(job.config)) as systems,
-        contextlib.closing(checkpoint_manager(job.config, name := job_name(job.config, job.task))) as manager,
-    ):
-        rewind = Rewind(job.config, systems, name, manager, warn)
-        rewind.add([where])
-        yield rewind
+    return planned_rewind(job.config, job_name(job.config, job.task), where, warn)
 
 
 def rewind_and_start(job: Job, where: str) -> None:

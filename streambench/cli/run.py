@@ -83,11 +83,12 @@ def run(
     (job.container.count) run in a process each; one whose process dies is started again from its checkpoint.
     With --join several such commands are one group: each has its share of the tasks, also of one that ends or
     dies, until it ends itself. With --watch: the panel of the notebook on the whole terminal, with keys to
-    pause, step and go back; what that records takes some of its speed. With --json: a line per container
-    every few seconds, for each such restart, and at the end. The job is a file of key=value lines, of which
-    it needs: task.class=late.py:Late (a class of the file late.py beside it), task.inputs=log.flights, and
-    where streams are, systems.log.samza.factory=log and systems.log.path=streams. "streambench streams
-    create" makes the input, "streambench send" fills it, "streambench keys" lists all keys.
+    pause, step, go back and rewind; all containers are in this process then, and what is recorded takes some
+    of its speed. With --json: a line per container every few seconds, for each such restart, and at the end.
+    The job is a file of key=value lines, of which it needs: task.class=late.py:Late (a class of the file
+    late.py beside it), task.inputs=log.flights, and where streams are, systems.log.samza.factory=log and
+    systems.log.path=streams. "streambench streams create" makes the input, "streambench send" fills it,
+    "streambench keys" lists all keys.
 
     Examples:
 

@@ -13,6 +13,7 @@ from rich.text import Text
 from streambench.debug.bars import choice_letters
 from streambench.debug.names import middle_cut
 from streambench.debug.panel_state import PanelState
+from streambench.debug.terminal_containers import ContainerLine, container_list
 from streambench.debug.terminal_pages import Page, pages
 from streambench.debug.view import snapshot_table
 
@@ -26,12 +27,15 @@ KEYS = (
     (".", "add a breakpoint; x: enable, disable or remove one by its number"),
     ("w", "watch a value, as NAME=EXPRESSION"),
     ("c", "commit"),
+    ("r", "rewind the job to a commit of the page Checkpoints, or to oldest"),
+    ("n  N", "the next container, the one before; A: pause or run all of them"),
     ("tab  1-8", "another page; up, down: scroll it"),
     ("/", "search stores and keys"),
     ("?", "this list"),
     ("q  Ctrl-C", "stop the job and leave"),
 )
 _SHORT_HELP = "space run/pause  s step  b back  f forward  tab page  ? help  q quit"
+_SHORT_HELP_OF_MANY = "n next container  space run/pause  s step  b back  tab page  ? help  q quit"
 _COLOURS = ("blue", "yellow", "green", "magenta", "cyan", "bright_yellow", "red", "bright_magenta")
 _LEAST_PAGE = 5
 _MOST_NOTICE = 3
@@ -43,7 +47,7 @@ Line = list[Segment]
 class Screen(Struct, frozen=True):
     """One frame of the view. ``page``: the number of the page; ``scroll``: lines of it that are above the
     screen. ``prompt``: what is being typed, at the bottom. ``notice``: what a key could not do. ``printed``:
-    the lines that the task has printed."""
+    the lines that the task has printed. ``containers``: those of the job, where there are several."""
 
     frame: PanelState
     page: int = 0
@@ -52,6 +56,7 @@ class Screen(Struct, frozen=True):
     notice: str = ""
     help: bool = False
     printed: Sequence[str] = ()
+    containers: Sequence[ContainerLine] = ()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width, height = options.max_width, options.height or console.height
@@ -65,23 +70,26 @@ class Screen(Struct, frozen=True):
     def _lines(self, console: Console, options: ConsoleOptions, width: int, height: int) -> list[Line]:
         bottom = console.render_lines(self._bottom(), options)[: max(1, min(_MOST_NOTICE, height // 4))]
         if self.help:
-            listed = console.render_lines(_help(), options)[: height - len(bottom)]
-            return [*listed, *_blank(width, height - len(bottom) - len(listed)), *bottom]
+            keys = console.render_lines(_help(), options)[: height - len(bottom)]
+            return [*keys, *_blank(width, height - len(bottom) - len(keys)), *bottom]
         all_pages = pages(self.frame, self.printed)
         number = self.page % len(all_pages)
+        listed: list[Line] = []
+        if len(self.containers) > 1:
+            listed = console.render_lines(container_list(self.containers, width, height), options)
         strip = console.render_lines(_strip(self.frame, width), options)[:1]
         tabs = console.render_lines(_tabs(all_pages, number, width), options)[:1]
         # The inputs get what they need, up to two thirds; the page what is left.
-        room = height - len(strip) - len(bottom)
+        room = height - len(listed) - len(strip) - len(bottom)
         most = max(4, room - max(_LEAST_PAGE + len(tabs), room // 3))
         top = console.render_lines(_inputs(self.frame, most), options)[: min(most, room)]
         left = room - len(top) - len(tabs)
         if left < 2:
-            return [*strip, *top, *bottom]
+            return [*listed, *strip, *top, *bottom]
         page = console.render_lines(all_pages[number].content, options)
         first = min(self.scroll, max(0, len(page) - left))
         shown = page[first : first + left]
-        return [*top, *strip, *tabs, *shown, *_blank(width, left - len(shown)), *bottom]
+        return [*listed, *top, *strip, *tabs, *shown, *_blank(width, left - len(shown)), *bottom]
 
     def _bottom(self) -> Text:
         if self.prompt:
@@ -89,7 +97,8 @@ class Screen(Struct, frozen=True):
         said = self.notice or self.frame.notice
         if said:
             return Text(said, style="red")
-        return Text(_SHORT_HELP, style="dim", no_wrap=True, overflow="ellipsis")
+        help_text = _SHORT_HELP_OF_MANY if len(self.containers) > 1 else _SHORT_HELP
+        return Text(help_text, style="dim", no_wrap=True, overflow="ellipsis")
 
 
 def _inputs(frame: PanelState, height: int) -> RenderableType:

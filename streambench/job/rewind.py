@@ -6,8 +6,9 @@ PLACE is a partition or a stream, and OFFSET may also be ``oldest``, ``upcoming`
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from streambench.checkpoint.api import Checkpoint, CheckpointManager, Generation
 from streambench.clock import SystemClock
@@ -18,6 +19,7 @@ from streambench.container.observe.snapshot import lag_between
 from streambench.container.restore import check_needs_nothing, check_not_compacted
 from streambench.errors import CheckpointError, ConfigError, UnknownStreamError, no_partition
 from streambench.model import SystemStream, SystemStreamPartition
+from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.planning.model import JobModel, natural
 from streambench.planning.plan import Metadata, all_inputs, plan
 from streambench.planning.store_definitions import store_definitions
@@ -103,6 +105,20 @@ class Rewind:
     def apply(self) -> Generation:
         """Put the checkpoints in place, which ends what still runs of the job."""
         return self.manager.rewind(self.wanted, now_ms=SystemClock().now_ms())
+
+
+@contextlib.contextmanager
+def planned_rewind(
+    config: Config, name: str, where: str, warn: Callable[[str], object] = lambda text: None
+) -> Iterator[Rewind]:
+    """A rewind of a job to one place, not made yet. Raises what ``Rewind.add`` raises."""
+    with (
+        contextlib.closing(Systems(config)) as systems,
+        contextlib.closing(checkpoint_manager(config, name)) as manager,
+    ):
+        rewind = Rewind(config, systems, name, manager, warn)
+        rewind.add([where])
+        yield rewind
 
 
 def partitions(checkpoint: Checkpoint) -> list[SystemStreamPartition]:

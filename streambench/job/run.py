@@ -169,6 +169,21 @@ def container_of(
     )
 
 
+def containers_of(config: Config, *, remember_choices: int = 0) -> list[Container]:
+    """All containers of a job, in one generation; not started. Raises ConfigError."""
+    if config.integer(_COUNT) == 1:
+        return [container_of(config, None, None, remember_choices=remember_choices)]
+    model, generation = _planned(config, job_name(config, _factory(config, None)))
+    return [
+        Container(
+            config,
+            planned=PlannedContainer(model, each.number, generation),
+            remember_choices=remember_choices,
+        )
+        for each in model.containers
+    ]
+
+
 def _as_member(config: Config, task: Any, watch: _Watch) -> tuple[str, list[ContainerRun]]:
     name = job_name(config, _factory(config, task))
     share = group.join(

@@ -198,3 +198,58 @@ def test_without_a_terminal_or_with_options_that_exclude_it_it_is_refused(
     assert refused.returncode == 2
     assert "Invalid value for --watch" in refused.stderr
     assert (more[0] if more else "here is none") in refused.stderr
+
+
+def test_all_containers_are_shown_and_one_of_them_is_stepped(project: Project, watch: Watch) -> None:
+    project.configure(SETTINGS, **{"job.container.count": "2"})
+    project.fill(12)
+    screen = watch(rows=50, columns=200)
+    screen.await_text(r"> +0 +running +6(.|\n)* 1 +running +6")
+    screen.press("n")
+    screen.await_text(r"> +1 +running +6")
+    screen.press("b")
+    screen.await_text(r"  +0 +running +6 (.|\n)*> +1 +past +5")
+    screen.await_text("at message 5 of 6")
+    screen.press("N")
+    screen.await_text(r"> +0 +running")
+    screen.press("A")
+    screen.await_text(r"> +0 +paused")
+    screen.resize(16, 80)
+    screen.await_text(r"(?s)^containers +0 paused 6 +1 past 5.*n next container")
+    screen.press("\x03")
+    assert screen.await_end() == 0
+    assert "12 messages" in screen.scrolled
+    assert is_as_before(screen)
+    assert committed(project) == 12
+
+
+def test_several_containers_end_when_all_have_caught_up(project: Project, watch: Watch) -> None:
+    project.configure(SETTINGS, **{"job.container.count": "2"})
+    project.fill(40)
+    screen = watch("--until", "caught-up")
+    assert screen.await_end() == 0
+    assert "caught up with its inputs; 40 messages" in screen.scrolled
+    assert committed(project) == 40 == len(project.outputs())
+
+
+@pytest.mark.parametrize("containers", ["1", "2"])
+def test_a_rewind_by_keys_takes_the_job_back_to_a_commit(
+    project: Project, watch: Watch, containers: str
+) -> None:
+    project.configure(SETTINGS, **{"job.container.count": containers})
+    project.fill(8)
+    screen = watch()
+    screen.await_text("lag 0")
+    screen.press("r99.99\r")
+    screen.await_text("rewind: .*there is no commit 99.99")
+    screen.press("roldest\r")
+    screen.await_text("rewound to oldest: s processes the message after it")
+    screen.await_text("paused +0 processed")
+    screen.press("s")
+    screen.await_text("paused +1 processed")
+    screen.press("A")
+    screen.await_text("running(.|\n)*lag 0")
+    screen.press("q")
+    assert screen.await_end() == 0
+    assert "16 messages" in screen.scrolled
+    assert committed(project) == 8
