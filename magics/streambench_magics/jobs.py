@@ -500,14 +500,15 @@ class Workbench:
         )
 
     def version(self, name: str) -> Any:
-        """A task or a configuration by name, or a task as ``file.py:Class``, to be compared. Raises
-        MagicError, ConfigError."""
+        """A task or a configuration by name (or a variable), or a task as ``file.py:Class``, to be compared.
+        Raises MagicError, ConfigError."""
         task = self._known(name)
         if task is not None:
             return task
         if ".py:" in name:
             return imports.by_path(Config({"task.class": name}), "task.class", name)
-        if name in self.configs or Path(name).is_file():
+        is_variable = isinstance(self.namespace.get(name), Mapping)
+        if name in self.configs or is_variable or Path(name).is_file():
             return self.config(name)
         known = ", ".join([*self.tasks, *self.configs]) or "none at all"
         raise MagicError(

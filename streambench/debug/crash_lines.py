@@ -22,7 +22,7 @@ def crash_lines(crash: Crash, shown: Shown) -> list[str]:
         f"the job starts again{_begins(crash)}; {_again(crash)}",
     ]
     lines += _outputs("{} twice", crash.outputs_twice, shown)
-    lines += _outputs("{} that was not sent before", crash.outputs_new, shown)
+    lines += _outputs("{} not sent before", crash.outputs_new, shown)
     lines += _outputs("{} less: it is not sent again", crash.outputs_lost, shown)
     if crash.state and not crash.differs and crash.error is None:
         lines.append(f"state goes back, and is the same when they have come again: {_keys(crash.state)}")

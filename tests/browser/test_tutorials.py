@@ -40,7 +40,10 @@ def worked_through(lab: JupyterLab, name: str) -> Notebook:
 WITH_BROKERS = ["04-kafka", "05-messaging"] if SOAK else []
 
 
-@pytest.mark.parametrize("name", ["02-choosers", "03-state-and-checkpoints", "06-debugging", *WITH_BROKERS])
+@pytest.mark.parametrize(
+    "name",
+    ["02-choosers", "03-state-and-checkpoints", "06-debugging", "09-crash-and-compare", *WITH_BROKERS],
+)
 def test_every_cell_runs(lab: JupyterLab, name: str) -> None:
     notebook = worked_through(lab, name)
     expect(

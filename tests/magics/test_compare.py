@@ -21,7 +21,7 @@ def test_crash_says_what_a_kill_would_do_here(tally: Shell) -> None:
     assert tally.run("%stream crash").splitlines() == [
         "a kill -9 at 6 (simulated: nothing has changed)",
         "the job starts again from the commit at 5; 1 message comes again: mem.words.0@5",
-        "mem.seen gets a message that was not sent before",
+        "mem.seen gets a message not sent before",
         '        6  -> mem.seen  {"seen": 1}',
         "state differs when they have come again: counts 3 keys",
         '        counts[a]  {"n": 3, "late": 1} -> -',
@@ -88,6 +88,9 @@ def test_compare_runs_a_task_with_two_configurations(tally: Shell) -> None:
     tally.run(CONFIG.replace("tallied", "batched") + "task.consumer.batch.size=2\n")
     shown = tally.run("%stream compare tallied batched --over mem.words")
     assert shown.startswith("6 messages through tallied and batched: equal")
+    tally.names["variable"] = dict(tally.magics.bench.config("batched"))
+    shown = tally.run("%stream compare tallied variable --over mem.words")
+    assert shown.startswith("6 messages through tallied and variable: equal")
 
 
 def test_compare_shows_where_a_task_fails(tally: Shell) -> None:
