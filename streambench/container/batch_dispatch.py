@@ -88,6 +88,7 @@ class BatchDispatcher:
         count = 1 if self.one_by_one else self.longest if at_most is None else min(self.longest, at_most)
         if self.again:
             count, self.again = self.again, 0
+            self._multiplexer.fill(partition, count)
         elif count > 1:
             self._multiplexer.fill(partition, count)
             offsets = waiting.offsets(count)

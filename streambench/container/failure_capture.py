@@ -35,7 +35,7 @@ from streambench.recording.captures import (
 from streambench.recording.failure_row import failure_row
 from streambench.recording.file import RecordingWriter, Row
 from streambench.recording.header import TaskStart, new_header, written
-from streambench.recording.recording import plain_row, value_columns
+from streambench.recording.recording import batch_row, plain_row, value_columns
 from streambench.recording.stream_rows import stream_rows
 from streambench.store.engine import StoreEngine
 from streambench.store.expiry import ExpiringEngine
@@ -123,7 +123,8 @@ def _write(status: ContainerStatus, runtime: Runtime, error: BaseException, path
         for start in range(0, count, _BLOCK):
             writer.write_columns(_columns(content.messages[start : start + _BLOCK], start))
         notes = [plain_row("note", count, each) for each in content.notes]
-        writer.write([*notes, failure_row(error, first), Row("end", count)])
+        batch = [batch_row(count, count - first)] if count - first > 1 else []
+        writer.write([*batch, *notes, failure_row(error, first), Row("end", count)])
 
 
 def _columns(messages: Sequence[Message], done: int) -> dict[str, list[Any]]:

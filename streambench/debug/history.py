@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from array import array
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
@@ -44,10 +44,14 @@ class Reader(Protocol):
     """Gets what a history reads, to record it."""
 
     def note(
-        self, order: Sequence[int], events: Sequence[TraceEvent], ticks: Sequence[tuple[int, int, int]]
+        self,
+        order: Sequence[int],
+        events: Sequence[TraceEvent],
+        ticks: Sequence[tuple[int, int, int]],
+        batches: Iterable[tuple[int, int]],
     ) -> None:
-        """Note messages, by the places of their partitions, events, and readings of the clock, each with the
-        number of these events before it."""
+        """Note messages, by the places of their partitions, events, readings of the clock, each with the
+        number of these events before it, and batches, as ``Batches`` has them."""
 
     def flush(self) -> None:
         """Read the noted messages, some of which may be dropped after this."""
@@ -225,7 +229,8 @@ class History:
             where.update(dict.fromkeys(unfinished, -1))
         order = list(map(inputs.places.__getitem__, map(_ssp, chosen)))
         block.order.extend(order)
-        block.batches.extend(each for each in trace.batches if each[0] <= trace.position)
+        batches = [each for each in trace.batches if each[0] <= trace.position]
+        block.batches.extend(batches)
         for place, count in Counter(order).items():
             self._numbers[place] += count
         if trace.traced:
@@ -254,7 +259,7 @@ class History:
         self._sent = block.first_output + len(block.outputs)
         self._written = block.first_write + len(block.writes)
         if self.reader is not None:
-            self.reader.note(order, trace.events, [each[:3] for each in ticks])
+            self.reader.note(order, trace.events, [each[:3] for each in ticks], batches)
         block.size += size
         trace.clear()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast
@@ -21,7 +21,7 @@ from streambench.model import SystemStream
 from streambench.recording.failure_row import failure_row
 from streambench.recording.file import BLOCK_MESSAGES, BLOCK_S, COLUMNS, RecordingWriter, Row
 from streambench.recording.header import TaskStart, new_header, written
-from streambench.recording.recording import EVENTS, plain_row, value_columns
+from streambench.recording.recording import EVENTS, batch_row, plain_row, value_columns
 from streambench.recording.stream_rows import stream_rows
 from streambench.recording.values import packed
 from streambench.store.engine import StoreEngine
@@ -64,7 +64,7 @@ class Recorder:
         container = history.container
         header = new_header(
             "recording" if since is None else "capture", container.config, container.name, container.number,
-            container.factory, task_starts(container, since),
+            container.factory, task_starts(container, since), has_batches=True,
             now_ms=container.status.clock.now_ms() if since is None else since.now_ms,
         )  # fmt: skip
         self._writer = RecordingWriter(path, written(header))
@@ -72,11 +72,16 @@ class Recorder:
         self._try(lambda: self._write_state(since))
 
     def note(
-        self, order: Sequence[int], events: Sequence[TraceEvent], ticks: Sequence[tuple[int, int, int]]
+        self,
+        order: Sequence[int],
+        events: Sequence[TraceEvent],
+        ticks: Sequence[tuple[int, int, int]],
+        batches: Iterable[tuple[int, int]],
     ) -> None:
-        """Note messages, by the places of their partitions, events, and readings of the clock, each with the
-        number of these events before it."""
+        """Note messages, by the places of their partitions, events, readings of the clock, each with the
+        number of these events before it, and batches, as ``Batches`` has them."""
         self._order.extend(order)
+        self._rows += [batch_row(end - self._start, count) for end, count in batches]
         left = deque(ticks)
         for number, each in enumerate(events):
             self._note_ticks(left, number)
@@ -198,6 +203,8 @@ class Recorder:
         found = list(self._following({place: count}).get(place, ()))
         if found and found[0][0] == failing.offset:
             self._write_messages([place] * len(found), {place: iter(found)})
+            if len(found) > 1:
+                self._rows.append(batch_row(self._done, len(found)))
 
     def _following(self, counts: Mapping[int, int]) -> dict[int, Iterator[_Message]]:
         """The next messages of partitions, so many of each."""
@@ -246,7 +253,7 @@ def write_capture(history: History, error: BaseException, path: Path, limit: int
     recorder = Recorder(history, path, limit // _MB, since=block)
     for each in history.since(block):
         ticks = [(at, now, _events_before(each, at, callbacks)) for at, now, callbacks in each.ticks]
-        recorder.note(each.order, each.events, ticks)
+        recorder.note(each.order, each.events, ticks, each.batches)
     recorder.close(error)
     if recorder.problem is not None:
         raise recorder.problem

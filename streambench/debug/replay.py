@@ -215,6 +215,8 @@ def _go_to_end(session: Session, recording: Recording) -> None:
             pass
         if failure is not None and count < len(recording):
             session.step(1, until=lambda moment: True)
+            if is_at_message and len(recording) - count > 1:
+                session.container.runtime.event_loop.dispatcher.batches.again = len(recording) - count
         elif failure is None:
             session.run("caught-up")
             session.wait()

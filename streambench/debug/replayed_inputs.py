@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -12,6 +13,7 @@ from streambench.chunk import Chunk, Messages
 from streambench.config import Config
 from streambench.container.coordination import Coordination
 from streambench.container.timers import Windows
+from streambench.debug.batches import Batches
 from streambench.debug.recorded_inputs import RecordedConsumer
 from streambench.errors import OffsetError
 from streambench.metrics.registry import MetricsRegistry
@@ -72,6 +74,9 @@ class ReplayChooser(MessageChooser):
     def __init__(self, recording: Recording, clock: ReplayClock) -> None:
         self._clock = clock
         self._order = [each.ssp for each in recording.messages]
+        self._batches = Batches(recording.batches)
+        self._has_batches = recording.header.has_batches
+        self._edges = sorted({each.position for each in recording.events})
         self._inside: dict[SystemStreamPartition, IncomingMessageEnvelope] = {}
 
     def update(self, envelope: IncomingMessageEnvelope) -> None:
@@ -85,6 +90,30 @@ class ReplayChooser(MessageChooser):
         if envelope is not None:
             clock.position += 1
         return envelope
+
+    def take_batch(self, offsets: Sequence[str]) -> int:
+        """The rest of the batch as it was recorded; where that is not known, the messages of the partition up
+        to the next event, or to the batch that failed."""
+        clock = self._clock
+        before = clock.position - 1
+        _, end = self._batches.edges(clock.position)
+        if end == clock.position and not self._has_batches:
+            end = self._end_of_run(before, before + len(offsets))
+        count = min(len(offsets), end - before)
+        clock.position = before + count
+        return count
+
+    def _end_of_run(self, before: int, at_most: int) -> int:
+        """The position after the messages of one partition that follow each other."""
+        ssp, end = self._order[before], before + 1
+        following = bisect_right(self._edges, before)
+        if following < len(self._edges):
+            at_most = min(at_most, self._edges[following])
+        while end < min(at_most, len(self._order)) and self._order[end] == ssp:
+            if self._batches.count(end + 1) > 1:
+                break
+            end += 1
+        return end
 
     def explain(self, chosen: IncomingMessageEnvelope | None) -> Explanation:
         return Explanation("as it was recorded", None if chosen is None else Candidate.of(chosen))

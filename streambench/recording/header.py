@@ -53,7 +53,8 @@ class Header(Struct, frozen=True, kw_only=True):
 
     ``after_init``: stores and attributes are those after the tasks' ``init``; else ``init`` is called with
     these stores. ``ordered``: messages stand in the order in which they were processed; else only those of
-    each partition do. ``now_ms``: the time at the begin."""
+    each partition do. ``has_batches``: the batches of tasks with ``process_batch`` are as they were; else
+    only the one that failed. ``now_ms``: the time at the begin."""
 
     id: str
     kind: Kind
@@ -67,6 +68,7 @@ class Header(Struct, frozen=True, kw_only=True):
     tasks: Sequence[TaskStart]
     after_init: bool = True
     ordered: bool = True
+    has_batches: bool = False
     streambench: str = ""
     python: str = ""
     version: int = 1

@@ -148,6 +148,11 @@ class Recording:
         }
 
     @cached_property
+    def batches(self) -> Sequence[tuple[int, int]]:
+        """The messages that a task got at once: the position of the last one, and their number."""
+        return [(row.position, int(row.offset or 1)) for row in self._rows if row.kind == "batch"]
+
+    @cached_property
     def ticks(self) -> Sequence[tuple[int, int]]:
         """The readings of the clock by stores whose entries expire: position and milliseconds."""
         return [(row.position, row.timestamp or 0) for row in self._rows if row.kind == "clock"]
@@ -204,11 +209,14 @@ class Recording:
         before = [0]
         for place in range(len(self.messages)):
             before.append(before[-1] + (place in kept))
-        rows = [
-            replace(row, position=before[min(row.position, len(self.messages))])
-            for row in self._rows
-            if row.kind != "message" or row.position - 1 in kept
-        ]
+        rows = []
+        for row in self._rows:
+            at = min(row.position, len(self.messages))
+            if row.kind == "batch":
+                count = before[at] - before[max(0, at - int(row.offset or 1))]
+                rows += [batch_row(before[at], count)] if count > 1 else []
+            elif row.kind != "message" or at - 1 in kept:
+                rows.append(replace(row, position=before[at]))
         return Recording(self.header, rows)
 
     def save(self, path: str | Path) -> Path:
@@ -259,6 +267,11 @@ def value_columns(values: Sequence[Any]) -> tuple[list[bytes | None], list[str |
             data.append(repr(value)[:1000].encode(errors="backslashreplace"))
             forms.append("text")
     return data, forms
+
+
+def batch_row(position: int, count: int) -> Row:
+    """The row of a batch, by the position of its last message."""
+    return Row("batch", position, offset=str(count))
 
 
 def plain_row(kind: str, position: int, value: Any, **fields: Any) -> Row:
