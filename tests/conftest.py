@@ -35,6 +35,7 @@ from tests.reaper import (  # noqa: F401 (hooks)
 from tests.surroundings import CI, SOAK, keep_temporary_files_in_memory, missing
 
 if TYPE_CHECKING:
+    from streambench.spark.session import Lease
     from streambench.testing.brokers.kafka import Adjust, KafkaNodes
     from streambench.testing.brokers.rabbitmq import RabbitServer
 
@@ -82,18 +83,39 @@ def spark_installed() -> None:
         missing("Java 17 or newer", remedy="apt-get install openjdk-17-jre-headless, or set JAVA_HOME")
 
 
+_kept_sessions: list[Lease] = []
+
+
+@pytest.fixture(scope="session")
+def kept_sessions(spark_installed: None) -> list[Lease]:
+    """The Spark session of the modules that this worker is at, while there is one."""
+    return _kept_sessions
+
+
 @pytest.fixture(scope="module")
-def spark(spark_installed: None) -> Iterator[Any]:
-    """A session on two threads for the tests of one module."""
-    yield from session_on_two_threads()
+def spark(kept_sessions: list[Lease]) -> Any:
+    """A session on two threads for the tests of one module, and of the next one if its first test asks for
+    it: a start takes ten seconds of CPU."""
+    if not kept_sessions:
+        kept_sessions.append(lease_two_threads())
+    return kept_sessions[0].spark
 
 
-def session_on_two_threads() -> Iterator[Any]:
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None]:
+    """Stop the Spark session behind the last module that is to have it."""
+    yield
+    goes_on = nextitem is not None and (
+        nextitem.path == item.path or "kept_sessions" in getattr(nextitem, "fixturenames", ())
+    )
+    if _kept_sessions and not goes_on:
+        _kept_sessions.pop().close()
+
+
+def lease_two_threads() -> Lease:
     from streambench.spark.session import lease
 
-    leased = lease(None, "local[2]", Config())
-    yield leased.spark
-    leased.close()
+    return lease(None, "local[2]", Config())
 
 
 KAFKA_DOORS = 6

@@ -13,7 +13,14 @@ from xdist.scheduler import LoadFileScheduling
 #: What sets up something together that takes long to set up: one worker has all of it.
 TOGETHER = (
     ("tests/browser/",),
-    ("tests/system/kafka/",),
+    (
+        "tests/system/kafka/",
+        "tests/spark/source/test_kafka.py",
+        "tests/checkpoint/test_managers.py",
+        "tests/integration/test_every_system.py",
+    ),
+    ("tests/system/amqp/",),
+    ("tests/spark/test_deploy.py", "tests/spark/test_secrets.py", "tests/spark/source/test_dataframes.py"),
     ("tests/integration/test_equivalence.py", "tests/integration/test_real_streams.py"),
     ("tests/test_house.py", "tests/test_architecture.py", "tests/test_setup.py", "tests/test_errors.py"),
 )

@@ -17,7 +17,7 @@ import streambench as sb
 from streambench.metrics.registry import MetricsRegistry
 from streambench.system.reader import read_to_head
 from streambench.system.systems import Systems
-from tests.conftest import CHECKOUT, session_on_two_threads
+from tests.conftest import CHECKOUT, lease_two_threads
 from tests.magics.conftest import ip_empty, ip_no_magics
 from tests.spark.conftest import committed
 
@@ -105,4 +105,6 @@ def place(tmp_path: Path) -> Workplace:
 @pytest.fixture(scope="package")
 def spark(spark_installed: None) -> Iterator[Any]:
     """A session for the tests of this folder."""
-    yield from session_on_two_threads()
+    leased = lease_two_threads()
+    yield leased.spark
+    leased.close()
