@@ -34,7 +34,6 @@ DEFAULT_MB = 256
 _MB = 1 << 20
 _ssp = attrgetter("ssp")
 _SHORTEST_NS = 20_000_000
-_LONGEST_MESSAGES = 50_000
 _BLOCKS, _LEAST_BLOCK = 8, 64 << 10
 _COPY_SHARE = 20
 """Copies of what tasks keep in memory take at most one part in so many of the time."""
@@ -139,7 +138,8 @@ class History:
         self._took_ns = 0
         self._is_due = False
         self._earlier: list[Sent] = []
-        self._known: tuple[Block, Values] | None = None
+        self._known: tuple[int, Values] | None = None
+        """The values after so many of the blocks, which were asked for last."""
         self._unfinished: dict[int, dict[bytes, bytes | None]] = {}
         container.trace(self.trace)
 
@@ -319,19 +319,19 @@ class History:
         return values
 
     def _values_after(self, block: Block) -> Values:
-        """The same for the end of a block; kept for the next call, which is often for the same block."""
+        """The same for the end of a block; kept for the next call, which is often for a block close before."""
         self.read()
+        blocks = list(self.blocks)
+        wanted, end = blocks.index(block) + 1, len(blocks)
         known = self._known
-        if known is None or known[0] is not block:
-            found: Values = [
-                dict(self._unfinished.get(number, {})) for number in range(len(self.trace.stores))
-            ]
-            for later in reversed(self.blocks):
-                if later is block:
-                    break
-                later.writes.undo(found)
-            known = self._known = block, found
-        return [dict(each) for each in known[1]]
+        if known is not None and known[0] >= wanted:
+            end, found = known[0], [dict(each) for each in known[1]]
+        else:
+            found = [dict(self._unfinished.get(number, {})) for number in range(len(self.trace.stores))]
+        for later in reversed(blocks[wanted:end]):
+            later.writes.undo(found)
+        self._known = wanted, found
+        return [dict(each) for each in found]
 
     def undo_writes(self, values: Values, first: int, to: int | None = None) -> None:
         """Put into ``values`` what the writes from number ``first`` on, and before ``to``, have overwritten.
@@ -525,6 +525,7 @@ class History:
     def _add_block(self) -> None:
         if self.reader is not None:
             self.reader.flush()
+        self._known = None
         began = time.perf_counter_ns()
         self.blocks.append(
             Block(
