@@ -208,9 +208,11 @@ def print_position(job: Job, session: Session) -> None:
         print(f"{job.name} {'is live' if job.alive else f'has {job.state}'}, at {position:,}")
     else:
         branch = " in a branch: its outputs are held" if session.branched else ""
+        oldest = 0 if session.history is None else session.history.oldest
+        reach = f"the history begins at {oldest:,}, " if oldest else ""
         print(
             f"{job.name} is at {position:,} of {latest:,}, in the past{branch} "
-            f"(%stream live returns to {latest:,})"
+            f"({reach}%stream live returns to {latest:,})"
         )
     for line in position_lines(session):
         print(line)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
+from itertools import islice
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,7 +37,8 @@ class TaskMemory:
         self.user = self._copies("context.user", user_values(task.context), memo)
         metrics = self._copies("metrics", {"": task.metrics}, memo)[""]
         self.metrics: MetricsRegistry = metrics
-        self.size = 200 * (len(memo) - known) + 100
+        memo.pop(id(memo), None)  # the originals, which deepcopy keeps alive by it
+        self.size = 100 + sum(map(_size, islice(memo.values(), known, None)))
 
     def give(self, task: TaskInstance) -> None:
         """Give a task copies of all of it, in place of what it has."""
@@ -79,6 +82,14 @@ class TaskMemory:
             is_shared = f"{prefix}{name}" in shared
             given[name] = value if is_shared else deepcopy(value, memo)
         return given
+
+
+def _size(value: Any) -> int:
+    """The memory of a value without the values in it, in bytes, roughly; arrays know their own."""
+    try:
+        return 100 + max(sys.getsizeof(value), int(getattr(value, "nbytes", 0)))
+    except Exception:
+        return 200
 
 
 def handles_of(task: TaskInstance) -> list[Any]:

@@ -60,19 +60,19 @@ class Reader(Protocol):
 
 
 class Block:
-    """A part of the history, from position ``start`` on.
+    """A part of the history, from position ``start`` on. ``size``: in bytes, roughly; ``copied``: at first.
 
     ``order``: the partitions of its messages, by their places; ``batches``: which of them a task got at
-    once. A block ends where a batch does. ``numbers``: per partition, the messages
-    chosen before it. ``offsets``: per task its offsets, and where it begins later than its partition.
-    ``keyless``: per stream, the messages without a key sent before it. ``first_output``, ``first_write``: the
-    numbers of its first output and of its first write to a store, counted from the start; the ``sent`` and
-    ``written`` of its events are such numbers, too. ``ticks``: readings of the clock: the position, the time,
-    and the callbacks without a message before it, which are ``first_callback`` before the block."""
+    once. A block ends where a batch does. ``numbers``: per partition, the messages chosen before it.
+    ``offsets``: per task its offsets, and where it begins later than its partition. ``keyless``: per
+    stream, the messages without a key sent before it. ``first_output``, ``first_write``: the numbers of
+    its first output and of its first write to a store, counted from the start; the ``sent`` and
+    ``written`` of its events are such numbers, too. ``ticks``: readings of the clock: the position, the
+    time, and the callbacks without a message before it, which are ``first_callback`` before the block."""
 
     __slots__ = (
-        "batches", "events", "factory", "first_callback", "first_output", "first_write", "keyless", "memory",
-        "now_ms", "numbers", "offsets", "order", "outputs", "size", "start", "ticks", "writes",
+        "batches", "copied", "events", "factory", "first_callback", "first_output", "first_write", "keyless",
+        "memory", "now_ms", "numbers", "offsets", "order", "outputs", "size", "start", "ticks", "writes",
     )  # fmt: skip
 
     def __init__(
@@ -103,7 +103,8 @@ class Block:
         self.outputs: list[Sent] = []
         self.events: list[TraceEvent] = []
         self.ticks: list[tuple[int, int, int]] = []
-        self.size = 500 + 8 * len(numbers) + sum(each.size for each in self.memory.values())
+        self.copied = 500 + 8 * len(numbers) + sum(each.size for each in self.memory.values())
+        self.size = self.copied
 
     @property
     def end(self) -> int:
@@ -269,7 +270,7 @@ class History:
         self.read()
         last = self.blocks[-1]
         # Also where copies are slow: only whole blocks can be dropped.
-        is_large = last.size > max(_LEAST_BLOCK, self.limit // _BLOCKS)
+        is_large = last.size - last.copied > max(_LEAST_BLOCK, self.limit // _BLOCKS)
         if last.order and (is_large or time.perf_counter_ns() >= self._next_ns):
             self._add_block()
         elif self.reader is not None and self.reader.is_due(self.trace.position):
@@ -319,7 +320,7 @@ class History:
         return values
 
     def _values_after(self, block: Block) -> Values:
-        """The same for the end of a block; kept for the next call, which is often for a block close before."""
+        """The same for the end of a block; kept for the next call, often for a block close before."""
         self.read()
         blocks = list(self.blocks)
         wanted, end = blocks.index(block) + 1, len(blocks)

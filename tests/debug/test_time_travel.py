@@ -435,3 +435,22 @@ def test_entries_expire_in_the_past_at_the_message_at_which_they_did() -> None:
         session.goto(position)
         assert session.attributes()["Partition 0"]["found"] == seen[position]
     session.stop()
+
+
+def test_copies_of_attributes_count_to_the_memory_of_the_history() -> None:
+    class Buffering(Counter):
+        def init(self, context: sb.TaskContext) -> None:
+            super().init(context)
+            self.buffer = bytearray(3 << 20)
+
+    inputs = {"mem.in": {0: [{"key": "a"}] * 40}}
+    session, _ = session_of(Buffering, inputs, history=8)
+    history = session.history
+    assert history is not None
+    assert history.size > 3 << 20
+    while session.step():
+        history.cut()
+        assert history.size <= 8 << 20
+    assert session.latest > history.oldest > 35
+    assert session.back() == 39
+    session.stop()
