@@ -46,6 +46,10 @@ def compare_commands(
         help="instead over a recording (a file), a stream, or a range of it: log.flights.0@100..200",
     )
     it.takes("--job", metavar="NAME", completes="jobs", help="the job; without it, the one used last")
+    it.takes(
+        "--init", action="store_true",
+        help="begin with the attributes that init() makes, not with those of the first message",
+    )  # fmt: skip
     it = command(
         "shrink",
         "Find the fewest messages of a recording that still fail, and write them to another recording.",

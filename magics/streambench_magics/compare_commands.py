@@ -58,22 +58,23 @@ class CompareCommands(JobCommands):
                 raise MagicError(f"compare {names[0]} with what? Name a second task")
             sides.insert(0, job.session.container.factory)
             names = [f"{job.name} as it runs", *names]
-        comparison = self._compared(job, sides[0], sides[1], args.over, args.last)
+        comparison = self._compared(job, sides[0], sides[1], args)
         print("\n".join(comparison_lines(comparison, (names[0], names[1]), _short)))
 
-    def _compared(self, job: Job | None, a: Any, b: Any, over: str | None, last: int | None) -> Comparison:
+    def _compared(self, job: Job | None, a: Any, b: Any, args: Namespace) -> Comparison:
+        over, init = args.over, args.init
         if over is None:
             if job is None:
                 raise MagicError("over which messages? Name a recording or a stream: --over WHAT")
             session = seen_session(job)
             with self._running(job):
-                return compare(a, b, session, last=last or REPLAYED)
+                return compare(a, b, session, last=args.last or REPLAYED, init=init)
         if job is None:
-            return compare(a, b, over)
+            return compare(a, b, over, init=init)
         task = job.task if isinstance(a, Config) or isinstance(b, Config) else None
         config = None if Path(over).is_file() else job.config
         with self._running(job):
-            return compare(a, b, over, task=task, config=config)
+            return compare(a, b, over, task=task, config=config, init=init)
 
     def _shrink(self, args: Namespace) -> None:
         path = Path(args.file).expanduser()

@@ -73,6 +73,7 @@ def compare(
     task: Any = None,
     config: Config | Mapping[str, Any] | str | Path | None = None,
     last: int | None = None,
+    init: bool = False,
 ) -> Comparison:
     """Run two tasks or two configurations over the same messages, and compare everything that they do.
 
@@ -81,11 +82,14 @@ def compare(
     and partition one. ``task``: the task of configurations; ``config``: the configuration of tasks. Nothing
     leaves the two: streams, stores and checkpoints stay as they are.
 
+    Both begin with the stores and attributes of the first message, where these are recorded, and with the
+    attributes that their own ``init`` adds. With ``init``, it makes all attributes.
+
     Raises StreambenchError where there are no such messages, ConfigError where a version cannot be used."""
     if a is None or b is None:
         raise ConfigError("there is nothing to compare with None: give two tasks, or two configurations")
     if isinstance(over, Session):
-        return _compared(*_over_session(a, b, over, last))
+        return _compared(*_over_session(a, b, over, last, init=init))
     base = None if config is None else Config.of(config)
     wholes = [each for each in (base, _whole_config(a), _whole_config(b)) if each is not None]
     tasks = [found for each in (task, a, b) if (found := _task_of(each)) is not None]
@@ -94,7 +98,7 @@ def compare(
         recording = _with_config(recording, recording.config.with_values(base))
     sides = [_Version(recording, each, _task_of(task)) for each in (a, b)]
     is_ordered = recording.header.ordered and not any(each.chooses for each in sides)
-    return _compared(*(each.run(recorded_order=is_ordered) for each in sides))
+    return _compared(*(each.run(recorded_order=is_ordered, init=init) for each in sides))
 
 
 class _Ran(Struct):
@@ -129,13 +133,13 @@ class _Version:
             _is_of_choice(key) and before.get(key) != after.get(key) for key in {*before, *after}
         )
 
-    def run(self, *, recorded_order: bool) -> _Ran:
+    def run(self, *, recorded_order: bool, init: bool) -> _Ran:
         """Run the messages to their end, or to a failure. Raises ConfigError where that cannot begin."""
         # Both sides are compared message by message, also where one takes batches.
         config = self._recording.config.with_values({"task.batch.messages": 1})
         session = open_recording(
             _with_config(self._recording, config), self._task, history=_HISTORY_MB, at_end=False,
-            recorded_order=recorded_order,
+            recorded_order=recorded_order, recorded_attributes=not init,
         )  # fmt: skip
         error: str | None = None
         try:
@@ -163,7 +167,9 @@ def _ran(session: Session, recording: Recording, error: str | None) -> _Ran:
     )  # fmt: skip
 
 
-def _over_session(a: Side, b: Side, session: Session, last: int | None) -> tuple[_Ran, _Ran]:
+def _over_session(
+    a: Side, b: Side, session: Session, last: int | None, *, init: bool
+) -> tuple[_Ran, _Ran]:
     """Run the last messages of a session through two tasks, from the state before them on."""
     for each in (a, b):
         if not _is_task(each):
@@ -171,7 +177,7 @@ def _over_session(a: Side, b: Side, session: Session, last: int | None) -> tuple
                 "over the history of a session tasks are compared; configurations over a recording, a stream "
                 "or messages"
             )
-    one, other = session.run_again([a, b], last)
+    one, other = session.run_again([a, b], last, init=init)
     return _of_session(session, one), _of_session(session, other)
 
 

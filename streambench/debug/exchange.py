@@ -21,6 +21,18 @@ def warn_of_window(job: str, before: Any, now: Any) -> None:
         )
 
 
+def exchange_and_fill(tasks: Sequence[TaskInstance], factory: Any) -> None:
+    """Give tasks other code, whose ``init`` is called; attributes that were there stay as they were. Raises
+    ConfigError, TaskError."""
+    former = [dict(attributes_of(task.task)) for task in tasks]
+    users = [user_values(task.context) for task in tasks]
+    exchange(tasks, factory, init=True)
+    for task, attributes, user in zip(tasks, former, users, strict=True):
+        for name, value in attributes.items():
+            set_attribute(task.task, name, value)
+        set_user_values(task.context, {**user_values(task.context), **user})
+
+
 def exchange(tasks: Sequence[TaskInstance], factory: Any, *, init: bool = False) -> None:
     """Give tasks other code. Their attributes stay, except with ``init``: then ``init`` of the new code is
     called. Nothing is exchanged where the new code cannot be used. Raises ConfigError, TaskError."""

@@ -61,9 +61,12 @@ class HotSwap(TimeTravel):
         self._changed()
         return swap
 
-    def run_again(self, tasks: Sequence[Any], last: int | None = None) -> list[RunAgain]:
+    def run_again(
+        self, tasks: Sequence[Any], last: int | None = None, *, init: bool = False
+    ) -> list[RunAgain]:
         """Run the last messages (None: all of the history) through each of these tasks, on copies, from the
-        state before them on. Raises ConfigError, ContainerStateError."""
+        state before them on: with the stores and the attributes of that position, and those that their
+        ``init`` adds. With ``init``, it makes all attributes. Raises ConfigError, ContainerStateError."""
         for task in tasks:
             check_task(task)
         history = self._living_history()
@@ -74,7 +77,7 @@ class HotSwap(TimeTravel):
 
         def run() -> list[RunAgain]:
             first = history.last_edge(begin)
-            return [self._run_again(first, end, task) for task in tasks]
+            return [self._run_again(first, end, task, init=init, fill=True) for task in tasks]
 
         return self._between(run)
 
@@ -132,12 +135,15 @@ class HotSwap(TimeTravel):
             found.append(Difference(*now.place_of(now.end), "error", "", None, now.error))
         return Swap(self.position, now.end - begin, tuple(found))
 
-    def _run_again(self, begin: int, end: int, factory: Any, *, init: bool = False) -> RunAgain:
-        """Run recorded messages through other code, on copies, from the state of their begin on. Raises
-        ConfigError, TaskError where the code cannot be used."""
+    def _run_again(
+        self, begin: int, end: int, factory: Any, *, init: bool = False, fill: bool = False
+    ) -> RunAgain:
+        """Run recorded messages through other code, on copies, from the state of their begin on. ``fill``:
+        its ``init`` adds attributes that the former code had not. Raises ConfigError, TaskError where the
+        code cannot be used."""
         history = self._living_history()
         replica = self._past_or_new().at(begin)
-        replica.swap(factory, init=init)
+        replica.swap(factory, init=init, fill=fill and factory is not replica.factory)
         writes, outputs = len(replica.writes), len(replica.outputs)
         error: str | None = None
         try:

@@ -60,6 +60,7 @@ def open(
     namespace: Mapping[str, Any] | None = None,
     at_end: bool = True,
     recorded_order: bool = True,
+    recorded_attributes: bool = True,
 ) -> Session:
     """Open a recording: a session that stands before the failing message, else behind the last one.
 
@@ -67,7 +68,7 @@ def open(
     it can be imported here. ``recorded_source``: run the source text in the recording instead; it is code
     like any other, to be run only if you trust who made the file. ``at_end``: False to stand at the begin.
     ``history``, ``namespace``: see Session. ``recorded_order``: False to have the chooser of the
-    configuration choose.
+    configuration choose; ``recorded_attributes``: to begin with those that ``init`` makes.
 
     Raises StreambenchError where the file is no recording, ConfigError where there is no code for it."""
     found = recording if isinstance(recording, Recording) else Recording.read(recording)
@@ -80,7 +81,7 @@ def open(
         namespace=namespace,
     )
     session.replays(found)
-    _start(session, found)
+    _start(session, found, with_attributes=recorded_attributes)
     for note in found.notes:
         log.info("%s: %s", session.name, note)
     if at_end:
@@ -147,7 +148,7 @@ def _checkpoints(recording: Recording) -> dict[str, Checkpoint]:
     }
 
 
-def _start(session: Session, recording: Recording) -> None:
+def _start(session: Session, recording: Recording, *, with_attributes: bool) -> None:
     """Start the container with the recorded state."""
     container = session.container
     loader = _StateLoader(container, recording)
@@ -158,7 +159,8 @@ def _start(session: Session, recording: Recording) -> None:
             loader.load(task)
             if recording.header.after_init:
                 _set_stores(task, recording.stores.get(task.name, {}))
-            _set_attributes(task, recording.attributes.get(task.name, {}))
+            if with_attributes:
+                _set_attributes(task, recording.attributes.get(task.name, {}))
         container.stop_observing(loader)
         loop = container.runtime.event_loop
         windows = ReplayWindows(loop.timers.windows, loop.coordination, cast("ReplayClock", clock))

@@ -29,7 +29,7 @@ from streambench.container.tasks.task_instance import TaskInstance, task_object
 from streambench.container.timers import Timers, Windows
 from streambench.container.trace import WRITE_FIELDS, Sent, TraceEvent
 from streambench.debug.attributes import empty_object
-from streambench.debug.exchange import exchange
+from streambench.debug.exchange import exchange, exchange_and_fill
 from streambench.debug.history import Block, History
 from streambench.debug.recorded_inputs import RecordedConsumer
 from streambench.debug.script import Script, recorded_script
@@ -140,10 +140,14 @@ class Replica:
             assert isinstance(overlay, OverlayEngine)
             overlay.reset(differing)
 
-    def swap(self, factory: Any, *, init: bool = False) -> None:
-        """Exchange the code of the tasks. Raises ConfigError, TaskError."""
+    def swap(self, factory: Any, *, init: bool = False, fill: bool = False) -> None:
+        """Exchange the code of the tasks. ``fill``: ``init`` of the new code adds attributes. Raises
+        ConfigError, TaskError."""
         self._context.take()
-        exchange(self.tasks, factory, init=init)
+        if fill and not init:
+            exchange_and_fill(self.tasks, factory)
+        else:
+            exchange(self.tasks, factory, init=init)
         self.factory = factory
         self.changes += 1
 

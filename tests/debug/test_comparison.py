@@ -154,6 +154,48 @@ def test_the_history_of_a_session_is_compared_from_its_state_on() -> None:
     session.stop()
 
 
+class Every(Counter):
+    """Sends each so many-th message; ``init`` says how many."""
+
+    every = 3
+
+    def init(self, context: Any) -> None:
+        super().init(context)
+        self.each = self.every
+
+    def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
+        self.seen += 1
+        if self.seen % self.each == 0:
+            collector.send("mem.out", self.seen)
+
+
+class EveryOther(Every):
+    every = 2
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_both_versions_begin_with_the_attributes_of_the_first_message(tmp_path: Path, recorded: bool) -> None:
+    session, _ = session_of(inputs=words("aaaaaaa"))
+    session.step(4)
+    session.commit()
+    session.record(tmp_path / "run.recording")
+    session.step(3)
+    session.stop()
+
+    def sent(a: Any, b: Any, **options: Any) -> list[list[Any]]:
+        found = (
+            compare(a, b, tmp_path / "run.recording", **options)
+            if recorded
+            else compare(a, b, session, last=3, **options)
+        )
+        return [[each.message for each in side] for side in found.outputs.get("mem.out", ([], []))]
+
+    # Both have seen four messages, and ``each``, which the job had not, of their own init.
+    assert sent(Every, EveryOther) == [[6], [6]]
+    assert sent(EveryOther, Every) == [[6], [6]]
+    assert sent(Every, EveryOther, init=True) == [[3], [2]]
+
+
 def test_a_recording_is_compared_with_its_state_and_order(tmp_path: Path) -> None:
     bench = Bench(Counter, messages(20), STORE, observed=False)
     session = Session(bench.container)
