@@ -14,6 +14,7 @@ from streambench.debug.effect_lines import effect_lines, summary_lines
 from streambench.debug.events import changed_text
 from streambench.debug.message_text import message_text
 from streambench.debug.session import Session
+from streambench.debug.step_lines import head_line, processed_message, row_line, value_line
 from streambench.debug.view import counted
 from streambench.errors import StreambenchError
 from streambench_magics.commands import PARSERS
@@ -69,7 +70,7 @@ class DebugCommands(JobCommands):
                 raise
         self._say_how_it_ended(job, session, done, number)
         print_steps(job, session, before)
-        print_stop(job, session)
+        print_stop(job, session, with_last=session.position - before > 1)
 
     def _step_in_past(self, job: Job, session: Session, number: int, args: Namespace) -> None:
         if args.pdb:
@@ -91,7 +92,7 @@ class DebugCommands(JobCommands):
                 + ("this is the newest position" if at_end else "its tasks asked for the end of the job")
             )
         print_position(job, session)
-        print_stop(job, session)
+        print_stop(job, session, with_last=False)
 
     def _say_how_it_ended(self, job: Job, session: Session, done: int, number: int) -> None:
         if job.state == "stopped":
@@ -239,12 +240,12 @@ def print_steps(job: Job, session: Session, before: int) -> None:
     chosen = choices[-min(done, _SHOWN_STEPS) :]
     if done > len(chosen):
         print(f"{job.name}: {done:,} messages, the last {len(chosen)} of them:")
-    for choice in chosen:
-        key = "" if choice.key is None else f"  key {message_text(choice.key, _SHORT)}"
-        print(
-            f"{choice.number:>6,}  {choice.ssp}@{choice.offset}{key}"
-            + (f"  ({choice.rule})" if choice.rule else "")
-        )
+    if done == 1 and chosen:
+        (only,) = chosen
+        lines = [head_line(only.number, only, only.rule), *value_line(processed_message(session))]
+    else:
+        lines = [row_line(each, session.message_at(each.number)) for each in chosen]
+    print("\n".join(lines))
     if session.history is not None and session.container.state == "running":
         effects = session.effects(before)
         lines = (
@@ -276,8 +277,7 @@ def _say_when_it_stops(job: Job, started: str, *, replaces: bool) -> None:
             return
         said.append("")
         job.on_change.remove(look)
-        if session.stopped_at is not None:
-            text = stop_text(job, session, session.stopped_at)
+        if text := stop_text(job, session):
             handle.update({"text/plain": f"{started}\n{text}" if replaces else text}, raw=True)
 
     job.on_change.append(look)

@@ -68,7 +68,8 @@ def hidden_table_html(frame: PanelState, model_id: str, note: str) -> str:
 
 def text(frame: PanelState) -> str:
     """The text of a terminal, and of a notebook where nothing else can be shown."""
-    return as_text(snapshot_table(replace(frame.snapshot, job=frame.name, reason=frame.why)))
+    table = as_text(snapshot_table(replace(frame.snapshot, job=frame.name, reason=frame.why)))
+    return table if frame.message is None else f"{table}\nmessage: {frame.message.line}"
 
 
 def _row(frame: PanelState, number: int) -> str:

@@ -53,11 +53,13 @@ class JobCommands:
             with telling(say):
                 yield
         except TaskError as error:
-            goes_on = job.session is not None and job.session.can_resume
+            session = job.session
+            goes_on = session is not None and session.can_resume
             file = task_file_path(job.code)
             failed = task_failed(
-                self.shell, error, job.name, is_whole=job.alive, goes_on=goes_on, file=file
-            )
+                self.shell, error, job.name, is_whole=job.alive, goes_on=goes_on, file=file,
+                message=None if session is None else session.message_of(error),
+            )  # fmt: skip
             raise failed from error.__cause__
         except StreambenchError as error:
             # A serde or a chooser of the user's, in a cell.

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 
 from streambench.container.outputs.dead_letters import ErrorCounts
-from streambench.debug.breakpoints import Stopped
 from streambench.debug.session import Session
+from streambench.debug.step_lines import stop_lines
 from streambench.planning.pending_commits import PendingOutputs
 from streambench_magics.jobs import Job
 from streambench_magics.panel import show
@@ -57,14 +57,19 @@ def say_if_busy(job: Job) -> None:
         )
 
 
-def print_stop(job: Job, session: Session) -> None:
+def print_stop(job: Job, session: Session, *, with_last: bool = True) -> None:
     """Print where and why it stopped, where that was at a breakpoint."""
-    if session.stopped_at is not None:
-        print(stop_text(job, session, session.stopped_at))
+    text = stop_text(job, session, with_last=with_last)
+    print(text, end="\n" if text else "")
 
 
-def stop_text(job: Job, session: Session, stopped: Stopped) -> str:
-    """A stop in a line."""
+def stop_text(job: Job, session: Session, *, with_last: bool = True) -> str:
+    """A stop at a breakpoint, with its message; empty where it did not stop at one. ``with_last``: also where
+    that is the last message processed."""
+    stopped = session.stopped_at
+    if stopped is None:
+        return ""
     number = f" (breakpoint {stopped.breakpoint.id})" if stopped.breakpoint.id else ""
     state = "has failed" if job.state == "failed" else "is paused"
-    return f"{job.name} {state} at {session.position:,}: {stopped}{number}"
+    lines = stop_lines(session, with_last=with_last)
+    return "\n".join([f"{job.name} {state} at {session.position:,}: {stopped}{number}", *lines])

@@ -7,11 +7,11 @@ from argparse import Namespace
 from typing import Any
 
 from streambench.container.outputs.transactional_outbox import is_exactly_once
-from streambench.debug.effect_lines import effect_lines
 from streambench.debug.events import Change, changed_text
 from streambench.debug.hot_swap import Swap
 from streambench.debug.message_text import message_text
 from streambench.debug.session import Session
+from streambench.debug.step_lines import position_lines
 from streambench.debug.view import counted
 from streambench_magics.commands import PARSERS
 from streambench_magics.errors import MagicError
@@ -57,7 +57,7 @@ class TimeCommands(JobCommands):
         if args.until is not None and session.position == before:
             print(f"{job.name}: there is no message after {before:,} at which {args.until} held")
         print_position(job, session)
-        print_stop(job, session)
+        print_stop(job, session, with_last=False)
 
     def _goto(self, args: Namespace) -> None:
         *names, where = args.what
@@ -216,21 +216,6 @@ def print_position(job: Job, session: Session) -> None:
         )
     for line in position_lines(session):
         print(line)
-
-
-def position_lines(session: Session) -> list[str]:
-    """The message at the position of a session, its changes of state, and its outputs."""
-    position, message = session.position, session.last_message
-    if not position or message is None:
-        return []
-    key = "" if message.key is None else f"  key {message_text(message.key, _SHORT)}"
-    count = session.batch
-    if count > 1:
-        key = f"  the last of {count:,} messages that the task got at once"
-    lines = [f"{position:>6,}  {message.ssp}@{message.offset}{key}"]
-    if session.history is None:
-        return lines
-    return lines + effect_lines(session.last, _short)
 
 
 def change_text(change: Change) -> str:

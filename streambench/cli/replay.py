@@ -62,6 +62,7 @@ def replay(
     """
     from streambench.debug.replay import open as open_recording
     from streambench.debug.replay_summary import summary_lines
+    from streambench.debug.step_lines import value_line
     from streambench.recording import Recording
 
     recording = Recording.read(file)
@@ -78,9 +79,10 @@ def replay(
         if until is None:
             session.run("caught-up")
             session.wait()
-    except TaskError:
+    except TaskError as error:
         _print_last(session)
         print(f"it fails after {session.position:,} of {len(recording):,} messages", file=sys.stderr)
+        print("".join(f"{line}\n" for line in value_line(session.message_of(error))), end="", file=sys.stderr)
         raise
     _print_last(session)
     stands = session.container.held
@@ -88,7 +90,8 @@ def replay(
         print(f"error: {until} held at none of the messages", file=sys.stderr)
         raise typer.Exit(1)
     if stands is not None:
-        say(f"before {session.position + 1:,}: {stands.ssp}@{stands.offset}  {stands.message}")
+        where = f"before {session.position + 1:,}: {stands.ssp}@{stands.offset}"
+        say("\n".join([where, *value_line(stands)]))
     else:
         ended = "" if recording.failure is None else ", and it no longer fails"
         say(f"{session.position:,} of {len(recording):,} messages processed{ended}")
@@ -114,10 +117,11 @@ def _shrunk(recording: Recording, file: Path, task: str | None, *, recorded_sour
 def _print_last(session: Session) -> None:
     """Print the effects of the last messages."""
     from streambench.debug.effect_lines import effect_lines
+    from streambench.debug.step_lines import head_line, value_line
     from streambench.serde.plain import printable
 
     position = session.position
     for effects in session.effects(max(0, position - _LAST)):
         message = session.history.message_at(effects.position) if session.history is not None else None
-        where = "" if message is None else f"{message.ssp}@{message.offset}  key {printable(message.key)}"
-        say("\n".join([f"{effects.position:,}  {where}", *effect_lines(effects, printable)]))
+        head = f"{effects.position:>6,}" if message is None else head_line(effects.position, message)
+        say("\n".join([head, *value_line(message), *effect_lines(effects, printable)]))

@@ -9,8 +9,8 @@ _TAIL = 7
 
 _PARTITION = re.compile(r"(\.\d+| · [\d,]+ partitions)$")
 _HIDDEN = re.compile(
-    # Control characters, and those that turn the direction of text or take no room.
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]"
+    # Control characters, those that turn the direction of text or take no room, and half characters.
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff]"
 )
 
 

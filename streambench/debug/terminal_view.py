@@ -82,7 +82,8 @@ class Screen(Struct, frozen=True):
         # The inputs get what they need, up to two thirds; the page what is left.
         room = height - len(listed) - len(strip) - len(bottom)
         most = max(4, room - max(_LEAST_PAGE + len(tabs), room // 3))
-        top = console.render_lines(_inputs(self.frame, most), options)[: min(most, room)]
+        said = console.render_lines(_message(self.frame), options)[: 1 if self.frame.message else 0]
+        top = console.render_lines(_inputs(self.frame, most - len(said)), options)[: most - len(said)] + said
         left = room - len(top) - len(tabs)
         if left < 2:
             return [*listed, *strip, *top, *bottom]
@@ -108,6 +109,12 @@ def _inputs(frame: PanelState, height: int) -> RenderableType:
     why = frame.stopped_at or frame.why
     shown = replace(frame.snapshot, job=frame.name, state=frame.state, reason=why, choices=choices)
     return snapshot_table(shown, frame.speeds, max_rows=height, height=height, bars=True)
+
+
+def _message(frame: PanelState) -> Text:
+    """The message at which it stands, in a line; empty where there is none."""
+    line = "" if frame.message is None else f"message {frame.message.line}"
+    return Text(line, no_wrap=True, overflow="ellipsis")
 
 
 def _at(frame: PanelState) -> int | None:

@@ -20,7 +20,7 @@ from streambench.debug.moment import Moment
 from streambench.debug.past import Past, find_back, resume
 from streambench.debug.replica import Replica
 from streambench.debug.writes import StoreWrite
-from streambench.errors import ContainerStateError, StreambenchError
+from streambench.errors import ContainerStateError, StreambenchError, TaskError
 from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.planning.store_definitions import StoreDefinition
 from streambench.serde.streams import StreamSerdes, readable
@@ -189,6 +189,24 @@ class TimeTravel(Driven):
             return 1
         begin, end = self._between(lambda: history.edges(position))
         return end - begin
+
+    def message_at(self, position: int) -> IncomingMessageEnvelope | None:
+        """The message that was recorded at a position, as it was read; None where it is not known any
+        more."""
+        return self._between(lambda: self._message_at(position))
+
+    def message_of(self, error: TaskError) -> IncomingMessageEnvelope | None:
+        """The message at which a task failed; None where it was none, or is not known any more."""
+        history, ssp, offset = self.history, error.ssp, error.offset
+        if ssp is None or offset is None:
+            return None
+        message = self.message if self.live else None
+        if message is None or (message.ssp, message.offset) != (ssp, offset):
+            if history is None or not history.has_begun:
+                return None
+            at = self._between(lambda: history.position_of(ssp, offset))
+            message = None if at is None else self.message_at(at)
+        return message
 
     def changes(self, store: str, key: Any) -> list[Change]:
         """The changes of one key of a store up to the position, the oldest first. Raises StoreError."""

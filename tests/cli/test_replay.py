@@ -61,7 +61,9 @@ def test_a_failure_is_replayed_mended_and_made_a_test(
 ) -> None:
     path = captured(broken)
     assert "ZeroDivisionError" in broken.fails("replay", path)
-    assert 'ratio.py", line 10' in broken.run("replay", path).stderr
+    failed = broken.run("replay", path).stderr
+    assert 'ratio.py", line 10' in failed
+    assert '\n        message  {"n": 5, "of": 0}\n' in failed
     Path("mended.py").write_text(TASK.replace('/ envelope.message["of"]', '/ (envelope.message["of"] or 1)'))
     assert "3 of 3 messages processed, and it no longer fails" in broken.ok(
         "replay", path, "--task", "mended.py:Ratio"
@@ -92,7 +94,7 @@ def test_what_no_longer_fails_cannot_be_shrunk(broken: Project) -> None:
 def test_a_replay_stops_where_a_condition_holds(broken: Project) -> None:
     path = captured(broken)
     shown = broken.ok("replay", path, "--until", "message['n'] == 3")
-    assert "before 2: log.numbers.0@1" in shown
+    assert 'before 2: log.numbers.0@1\n        message  {"n": 3, ' in shown
     Path("mended.py").write_text(TASK.replace('/ envelope.message["of"]', ""))
     mended = ("--task", "mended.py:Ratio")
     assert "held at none" in broken.fails("replay", path, "--until", "message['n'] == 7", *mended)

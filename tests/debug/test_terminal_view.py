@@ -103,6 +103,14 @@ def test_the_screen_has_inputs_choices_and_the_page_that_is_asked_for(numbers: A
     assert '{"n": 1}' in "\n".join(drawn(Screen(reader.take(), page=2), 100, 30))
 
 
+def test_the_message_stands_on_every_page(numbers: Any) -> None:
+    session = numbers(1)
+    session.step()
+    frame = PanelStateReader(Shown(session)).take()
+    for page in (0, 5):
+        assert 'message {"n": 0}' in "\n".join(drawn(Screen(frame, page=page), 100, 30))
+
+
 def test_in_the_past_the_choice_of_then_is_shown(numbers: Any) -> None:
     session = numbers(2)
     session.step(2)

@@ -60,6 +60,7 @@ def test_a_step_shows_its_effects(delays: Shell) -> None:
     shown = lines(delays.run("%stream step"))
     assert shown[0].startswith("     2  mem.flights.0@1  (")
     assert shown[1:] == [
+        '        message  {"to": "ORD", "delay": 203}',
         "        airports[ORD]  n 1 -> 2, late 0 -> 1",
         '        -> mem.late  {"delay": 203}',
     ]
@@ -73,7 +74,11 @@ def test_several_steps_end_with_a_summary(delays: Shell) -> None:
 
 def test_a_run_until_a_condition_pauses_before_that_message(delays: Shell) -> None:
     delays.run("%stream run --until \"message['delay'] > 180\"")
-    assert lines(delays.run("%stream wait"))[-1:] == ["delays is paused at 1: message['delay'] is 203"]
+    assert lines(delays.run("%stream wait"))[-3:] == [
+        "delays is paused at 1: message['delay'] is 203",
+        "        next     mem.flights.0@1",
+        '        message  {"to": "ORD", "delay": 203}',
+    ]
     assert delays.run("%stream step").startswith("     2  mem.flights.0@1")
     delays.run("%stream run --until \"message['delay'] > 180\"")
     assert "delays is paused at 3: message['delay'] is 181" in delays.run("%stream wait")
@@ -82,7 +87,7 @@ def test_a_run_until_a_condition_pauses_before_that_message(delays: Shell) -> No
 def test_a_step_until_a_condition(delays: Shell) -> None:
     shown = lines(delays.run("%stream step --until \"message['delay'] > 180\""))
     assert shown[0].startswith("     1  mem.flights.0@0")
-    assert shown[-1] == "delays is paused at 1: message['delay'] is 203"
+    assert shown[-3] == "delays is paused at 1: message['delay'] is 203"
 
 
 def test_a_breakpoint_is_set_as_it_is_typed_and_stops(delays: Shell) -> None:
@@ -93,9 +98,11 @@ def test_a_breakpoint_is_set_as_it_is_typed_and_stops(delays: Shell) -> None:
     assert delays.run("%stream break --on output") == "breakpoint 2: True (on output)"
     assert delays.run('%stream break "position > 100"').startswith("breakpoint 3: position > 100 ")
     shown = delays.run("%stream step 10")
-    assert lines(shown)[-1] == (
-        "delays is paused at 2: Partition 0 sent to mem.late: {'delay': 203} (breakpoint 2)"
-    )
+    assert lines(shown)[-3:] == [
+        "delays is paused at 2: Partition 0 sent to mem.late: {'delay': 203} (breakpoint 2)",
+        "     2  mem.flights.0@1",
+        '        message  {"to": "ORD", "delay": 203}',
+    ]
     assert "breakpoint 2 is removed" in delays.run("%stream break --remove 2")
     assert "delays is paused at 3" in delays.run("%stream step 10")
     listed = delays.run("%stream break")

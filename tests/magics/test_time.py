@@ -47,6 +47,7 @@ def test_back_shows_the_message_with_what_it_did(tally: Shell) -> None:
     assert tally.run("%stream back 2").splitlines() == [
         "Tally is at 3 of 5, in the past (%stream live returns to 5)",
         "     3  mem.words.0@2",
+        "        message  a",
         "        counts[a]  n 1 -> 2",
         '        -> mem.seen  {"seen": 3}',
     ]
@@ -119,10 +120,11 @@ def test_undo_in_the_past_shows_the_state_of_the_former_code(tally: Shell) -> No
     tally.run("%stream goto 2")
     tally.run("%stream swap --replay 0")
     assert "counts[a]  n 1 -> 11" in tally.run("%stream step")
-    assert tally.run("%stream swap --undo").splitlines()[:4] == [
+    assert tally.run("%stream swap --undo").splitlines()[:5] == [
         "Tally has its former code again, and the state that this code makes here",
         "Tally is at 3 of 5, in the past (%stream live returns to 5)",
         "     3  mem.words.0@2",
+        "        message  a",
         "        counts[a]  n 1 -> 2",
     ]
 
@@ -136,6 +138,7 @@ def test_code_swapped_in_the_past_begins_a_branch(tally: Shell) -> None:
     assert tally.run("%stream step").splitlines() == [
         "Tally is at 3 of 5, in the past in a branch: its outputs are held (%stream live returns to 5)",
         "     3  mem.words.0@2",
+        "        message  a",
         "        counts[a]  n 1 -> 11",
         '        -> mem.seen  {"seen": 3}  held until the commit',
     ]
