@@ -506,7 +506,7 @@ class Workbench:
         if task is not None:
             return task
         if ".py:" in name:
-            return imports.by_path(Config({"task.class": name}), "task.class", name)
+            return imports.by_path(Config({"the task": name}), "the task", name)
         is_variable = isinstance(self.namespace.get(name), Mapping)
         if name in self.configs or is_variable or Path(name).is_file():
             return self.config(name)

@@ -20,6 +20,7 @@ from streambench.config import masked
 from streambench.container.observe.snapshot import PartitionSnapshot
 from streambench.debug.panel_state import static_view, status_text
 from streambench.debug.view import counted
+from streambench.debug.wording import speaking
 from streambench.errors import StreambenchError, UnknownStreamError
 from streambench.model import SystemStream
 from streambench.system.systems import Systems, builtin_kind
@@ -73,7 +74,8 @@ class StreamMagics(
             f"{args.name} is a task" + (f", the class {task.__name__}" if task.__name__ != args.name else "")
         )
         if args.swap:
-            self._swap_all(args)
+            with speaking("magics"):
+                self._swap_all(args)
             return
         for job in self.bench.jobs.values():
             if job.task_name == args.name and job.alive:
@@ -109,7 +111,8 @@ class StreamMagics(
             if "--help" in rest.split():
                 print(parser.full_help())
                 return None
-            return do(parser.parse_intermixed_args(parser.words(rest)))
+            with speaking("magics"):
+                return do(parser.parse_intermixed_args(parser.words(rest)))
         except Interrupted:
             raise
         except KeyboardInterrupt:

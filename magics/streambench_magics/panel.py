@@ -22,6 +22,7 @@ from typing import Any
 from IPython import display as ipython
 
 from streambench.debug.panel_state import PanelState, PanelStateReader, static_view
+from streambench.debug.wording import speaking
 from streambench.errors import StreambenchError
 from streambench.model import SystemStream
 from streambench_magics.frozen import hidden_table_html, table_html, text
@@ -191,7 +192,8 @@ class Panel:
         while (command := self._commands.get()) is not None:
             self._notice = ""
             try:
-                self._do(command)
+                with speaking("magics"):
+                    self._do(command)
             except (Exception, KeyboardInterrupt) as error:  # the latter where its message was given up
                 # What the task raised stands in the state of the job; anything else stands at the foot of
                 # the panel.

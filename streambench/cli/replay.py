@@ -63,6 +63,7 @@ def replay(
     from streambench.debug.replay import open as open_recording
     from streambench.debug.replay_summary import summary_lines
     from streambench.debug.step_lines import value_line
+    from streambench.debug.wording import speaking
     from streambench.recording import Recording
 
     recording = Recording.read(file)
@@ -73,7 +74,8 @@ def replay(
         test = recording.to_test(to_test, task=task, recorded_source=recorded_source)
         say(f"written: {test}, with its messages in {test.with_suffix('.recording')}")
         return
-    session = open_recording(recording, task, recorded_source=recorded_source, at_end=False)
+    with speaking("terminal"):
+        session = open_recording(recording, task, recorded_source=recorded_source, at_end=False)
     try:
         session.step(max(1, len(recording)), until=until)
         if until is None:
@@ -103,8 +105,9 @@ def _shrunk(recording: Recording, file: Path, task: str | None, *, recorded_sour
     from rich.console import Console
 
     from streambench.debug.shrinking import shrink, small_path
+    from streambench.debug.wording import speaking
 
-    with Console(stderr=True).status("shrinking") as status:
+    with Console(stderr=True).status("shrinking") as status, speaking("terminal"):
         small = shrink(
             recording, task=task, recorded_source=recorded_source,
             progress=lambda left, tried: status.update(f"shrinking: {left:,} messages left, {tried:,} runs"),

@@ -18,6 +18,7 @@ from streambench.debug.rates import Rates
 from streambench.debug.restore_progress import show_restore_progress
 from streambench.debug.session import Session
 from streambench.debug.terminal_containers import ContainerLine
+from streambench.debug.wording import speaking
 from streambench.job.result import ContainerRun, Ended
 from streambench.job.runner import positions
 from streambench.model import SystemStreamPartition
@@ -181,7 +182,8 @@ class WatchedContainer:
                 if self._leaving:
                     self._end()
                 else:
-                    self._do[name](self, value)
+                    with speaking("terminal"):
+                        self._do[name](self, value)
             except Exception as error:
                 # What the task raised stands in the state of the container.
                 if self._leaving:

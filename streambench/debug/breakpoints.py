@@ -15,6 +15,7 @@ from streambench.container.tasks.task_instance import TaskInstance
 from streambench.debug.conditions import Condition, ConditionError
 from streambench.debug.events import Output
 from streambench.debug.moment import Moment
+from streambench.debug.wording import words
 from streambench.errors import SerdeError, StreambenchError, described, shortened
 from streambench.model import IncomingMessageEnvelope
 from streambench.serde.streams import StreamSerdes, readable
@@ -89,7 +90,7 @@ class Breakpoints:
         if wanted is not None and on != wanted:
             raise ConditionError(
                 f"the condition {condition.text} needs a breakpoint on {wanted}, not on {on}: add "
-                f"on='{wanted}' (%stream break --on {wanted})"
+                f"{words('break on', wanted)}"
             )
         if at_hit < 1:
             raise StreambenchError(f"a breakpoint at hit {at_hit}? Give 1 or more")

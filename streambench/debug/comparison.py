@@ -300,7 +300,7 @@ def _is_task(side: Side) -> bool:
 def _task_of(side: Side) -> Any:
     """The task of a side; None where it is a configuration without one. Raises ConfigError."""
     if isinstance(side, str) and _is_task(side):
-        return imports.by_path(Config.from_text(f"task.class={side}"), "task.class", side)
+        return imports.by_path(Config({"the task": side}), "the task", side)
     if _is_task(side) or side is None:
         return side
     config = _whole_config(side)

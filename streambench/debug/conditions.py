@@ -61,10 +61,20 @@ class Condition:
             at = f" at {moment.place}" if moment.place else ""
             failure = ConditionError(
                 f"the condition {self.text} cannot be evaluated{at} (position {moment.position:,}): "
-                f"{type(error).__name__}: {error}{_hint(error)}"
+                f"{type(error).__name__}: {error}{_hint(error) or self._hint_of_none(error, moment)}"
             )
             # An expression has one line, which the text shows.
             raise failure from (None if self._parts else error)
+
+    def _hint_of_none(self, error: Exception, moment: Moment) -> str:
+        """The remedy where a name of the moment is None, and was taken for a value; else empty."""
+        if "NoneType" not in str(error):
+            return ""
+        for name in self._of_moment:
+            if name in _WHY_NONE and getattr(moment, name) is None:
+                rest = f"({self.text})" if " or " in self.text else self.text
+                return f"; {name} is None {_WHY_NONE[name]}: write {name} and {rest}"
+        return ""
 
     def seen(self, moment: Moment) -> str:
         """The values that decided, in words: ``message['delay'] is 203``."""
@@ -130,6 +140,16 @@ _OF_ENVELOPE: dict[str, Callable[[IncomingMessageEnvelope], Any]] = {
     "offset": attrgetter("offset"),
     "partition": attrgetter("ssp.partition"),
 }
+
+
+_WHY_NONE = {
+    "before": "where the key is new",
+    "after": "where the key was deleted",
+    "message": "in a tombstone",
+    "key": "in a message without a key",
+    "envelope": "before the first message",
+}
+"""The names of a moment that may be None where they belong to it, and when they are."""
 
 
 def _decisive(node: ast.expr) -> list[ast.expr]:

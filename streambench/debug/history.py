@@ -21,6 +21,7 @@ from streambench.container.trace import Sent, Trace, TraceEvent
 from streambench.debug.attributes import TaskMemory, shared_by_class
 from streambench.debug.batches import Batches
 from streambench.debug.recorded_inputs import RecordedInputs
+from streambench.debug.wording import words
 from streambench.debug.writes import StoreWrite, Values, Writes
 from streambench.errors import ContainerStateError, SerdeError
 from streambench.serde.streams import decoded
@@ -204,7 +205,7 @@ class History:
     def inputs(self) -> RecordedInputs:
         """The recorded messages."""
         if self._inputs is None:
-            raise ContainerStateError("there is no history yet: start() begins it")
+            raise ContainerStateError(f"there is no history yet: {words('start')} begins it")
         return self._inputs
 
     def uncopied(self) -> dict[str, str]:

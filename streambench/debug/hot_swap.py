@@ -15,6 +15,7 @@ from streambench.debug.effects import Effects
 from streambench.debug.exchange import exchange, warn_of_window
 from streambench.debug.history import History
 from streambench.debug.time_travel import Stores, TimeTravel
+from streambench.debug.wording import words
 from streambench.errors import ContainerStateError, TaskError
 
 
@@ -71,7 +72,7 @@ class HotSwap(TimeTravel):
             check_task(task)
         history = self._living_history()
         if self.branched:
-            raise ContainerStateError("in a branch nothing is recorded: go_live() (%stream live) first")
+            raise ContainerStateError(f"in a branch nothing is recorded: {words('live')} first")
         end = self.position
         begin = max(history.oldest, 0 if last is None else end - last)
 
@@ -90,7 +91,7 @@ class HotSwap(TimeTravel):
             self._changed()
             return undone
         if past is not None:
-            self._require_live("undo()")
+            self._require_live("undo")
         if not self._former:
             return False
         self._between(self._exchange_back)

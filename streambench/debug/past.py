@@ -15,6 +15,7 @@ from streambench.debug.attributes import TaskMemory, empty_object
 from streambench.debug.history import History, is_turn
 from streambench.debug.replica import Replica
 from streambench.debug.shared_values import SharedValues
+from streambench.debug.wording import words
 from streambench.errors import ContainerStateError, UnknownStreamError
 from streambench.model import OutgoingMessageEnvelope
 from streambench.serde.streams import readable
@@ -51,7 +52,7 @@ class Past:
     def replica(self) -> Replica:
         """The container at the position. Raises ContainerStateError where it is live."""
         if self._replica is None:
-            raise ContainerStateError("the session is live: back() or goto() leads to the past")
+            raise ContainerStateError(f"the session is live: {words('go back')} leads to the past")
         return self._replica
 
     @property
@@ -149,7 +150,8 @@ class Past:
         if replica.position < history.latest:
             raise ContainerStateError(
                 f"the branch ends at {replica.position:,}, where its tasks asked for the end: messages up "
-                f"to {history.latest:,} would be lost; swap() code that goes on, or go_live()"
+                f"to {history.latest:,} would be lost; {words('swap')} to code that goes on, or "
+                f"{words('live')}"
             )
         begin = self.branch[0].position
         outputs = [sent for at, sent in replica.outputs if at > begin]
@@ -200,7 +202,7 @@ class Past:
     def _check_adoptable(self) -> None:
         if not self.branch:
             raise ContainerStateError(
-                "there is no branch to adopt: in the past, exchange the code with swap(), then step()"
+                f"there is no branch to adopt: in the past, {words('swap')} begins one, then {words('step')}"
             )
         begin, committed = self.branch[0].position, self.history.last_commit
         if begin < committed:

@@ -49,7 +49,7 @@ class Records(HotSwap):
             if self.container.state == "running":
                 self._begin_here_or_at_commit()
 
-        self._require_live("record()")
+        self._require_live("record")
         self._between(begin)
 
     def _resume(self) -> None:

@@ -31,6 +31,7 @@ from streambench.debug.replayed_inputs import (
     ReplayWindows,
 )
 from streambench.debug.session import Session
+from streambench.debug.wording import words
 from streambench.errors import ConfigError, StreambenchError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStreamPartition
@@ -231,8 +232,8 @@ def task_of(recording: Recording, task: Any = None, *, recorded_source: bool = F
     config = recording.config
     if isinstance(task, str):
         # A file is relative to the working directory; a module may stand beside the recorded configuration.
-        at = Config() if ".py:" in task else config
-        return imports.by_path(at.with_values({"task.class": task}), "task.class", task)
+        at, option = Config() if ".py:" in task else config, words("task")
+        return imports.by_path(at.with_values({option: task}), option, task)
     if task is not None:
         return task
     code = recording.header.task
@@ -251,9 +252,9 @@ def task_of(recording: Recording, task: Any = None, *, recorded_source: bool = F
         except (ConfigError, ImportError) as error:
             log.debug("%s: %s", path, error)
     raise ConfigError(
-        f"the code of {recording.job}, {code.reference}, cannot be imported here: give it "
-        "(debug.open(path, task=...), --task file.py:Class), or run the source in the recording if you trust "
-        "it (recorded_source=True, --recorded-source)",
+        f"the code of {recording.job}, {code.reference}, cannot be imported here: give it with "
+        f"{words('task')}=FILE.py:CLASS, or run the source in the recording, if you trust it, with "
+        f"{words('recorded source')}",
         key="task.class",
     )
 

@@ -177,7 +177,7 @@ class Session(Stops):
         ``until`` may be a condition, too: an expression, or a function of a Moment. It stands before the
         first message for which it is true. Raises ConditionError for what is no expression."""
         self._check_still()
-        self._require_live("run()")
+        self._require_live("run")
         condition = self._condition_of(until)
         self._resume()
         plain: Until = None if condition is not None else until  # type: ignore[assignment]
@@ -215,7 +215,7 @@ class Session(Stops):
     def commit(self, timeout: float | None = None) -> None:
         """Commit all tasks: at once where it stands still, else between two messages. Raises TimeoutError
         where that would be later than in ``timeout`` seconds, and has not committed then."""
-        self._require_live("commit()")
+        self._require_live("commit")
         self._between(lambda: self._noted(self.container.commit), timeout)
 
     def end_run(self) -> None:
@@ -284,8 +284,8 @@ class Session(Stops):
         with self._driving:
             # Again, now that no other thread can drive: one may have gone to the past meanwhile.
             self._check_still()
-            self._require_live("step() or run()")
-            self.container.require_running()
+            self._require_live("go on")
+            self._require_running()
             self.problem = None
             ended, call = threading.Event(), Advance(advance)
             # In the context of the caller: what a task prints belongs to the cell that is run.

@@ -19,6 +19,7 @@ from streambench.debug.history import DEFAULT_MB, History
 from streambench.debug.moment import Moment
 from streambench.debug.past import Past, find_back, resume
 from streambench.debug.replica import Replica
+from streambench.debug.wording import words
 from streambench.debug.writes import StoreWrite
 from streambench.errors import ContainerStateError, StreambenchError, TaskError
 from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
@@ -132,7 +133,10 @@ class TimeTravel(Driven):
         tasks raise."""
         past = self._past
         if past is None:
-            raise ContainerStateError("the session is live: there is no branch to adopt")
+            raise ContainerStateError(
+                f"{self.name} is live: there is no branch to adopt. {words('go back')} first, then "
+                f"{words('swap')} begins one"
+            )
         before = self.container.factory
         self._travel(past.adopt)
         warn_of_window(self.name, before, self.container.factory)
@@ -277,8 +281,8 @@ class TimeTravel(Driven):
         history = self._living_history()
         if self.branched:
             raise ContainerStateError(
-                "a branch is never committed, and a crash would drop it: go_live() (%stream live) first, "
-                "or goto() a recorded position"
+                f"a branch is never committed, and a crash would drop it: {words('live')} first, or "
+                f"{words('goto')} to a recorded position"
             )
         return crash_at(history, self.position, self._maker(), inside_commit=inside_commit)
 
@@ -296,7 +300,7 @@ class TimeTravel(Driven):
         if history.has_begun and (state == "running" or history.is_kept):
             return history
         hint = (
-            "start() it first"
+            f"{words('start')} first"
             if state == "new"
             else "it failed before it had one"
             if not history.has_begun
@@ -319,12 +323,20 @@ class TimeTravel(Driven):
     def _moved(self) -> None:
         self._drive(lambda: None)
 
+    def _require_running(self) -> None:
+        """Raise ContainerStateError where it is not started, or has stopped or failed."""
+        container = self.container
+        if container.state != "running":
+            first = words("start" if container.state == "new" else "begin again")
+            why = f" ({container.reason})" if container.reason else ""
+            raise ContainerStateError(f"{self.name} is {container.state}: {first} first{why}")
+
     def _require_live(self, what: str) -> None:
-        """Raise ContainerStateError in the past."""
+        """Raise ContainerStateError in the past. ``what``: the remedy that is asked for."""
         if self._past is not None:
             raise ContainerStateError(
-                f"{self.name} stands in the past, at {self.position:,} of {self.latest:,}: go_live() "
-                f"(%stream live) first, then {what}"
+                f"{self.name} stands in the past, at {self.position:,} of {self.latest:,}: {words('live')} "
+                f"first, then {words(what)}"
             )
 
     def upcoming(self) -> list[Moment]:
@@ -385,7 +397,7 @@ class TimeTravel(Driven):
             if self._past is not None:
                 return what(self._past.replica.tasks)
             if not self.container.has_begun or self.history is None:
-                self.container.require_running()
+                self._require_running()
             if self.container.state != "running" and at_stores:
                 return what(self._closed_tasks())
             return what(self.container.tasks)

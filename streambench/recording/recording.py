@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from html import escape
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from streambench.config import Config
-from streambench.errors import StreambenchError
+from streambench.errors import StreambenchError, escaped
 from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.recording import header as headers
 from streambench.recording.file import BLOCK_MESSAGES, BLOCK_S, RecordingWriter, Row, read_header, read_rows
@@ -68,6 +69,27 @@ class Recording:
         except msgspec.ValidationError as error:
             raise StreambenchError(f"{path} is a damaged recording: {error}") from None
         return cls(header, list(read_rows(path)), path)
+
+    def __repr__(self) -> str:
+        return f"<{', '.join(self._described())}>"
+
+    def _repr_html_(self) -> str:
+        first, *others = map(escape, self._described())
+        return f"<div><b>{first}</b></div>" + "".join(f"<div>{each}</div>" for each in others)
+
+    def _described(self) -> list[str]:
+        """The job, the number of messages, the failure, and the file with its size."""
+        found = [f"recording of {self.job}", f"{len(self):,} message{'' if len(self) == 1 else 's'}"]
+        failure = self.failure
+        if failure is None:
+            found.append("no failure")
+        else:
+            at = "" if failure.ssp is None else f" at {failure.ssp}@{failure.offset}"
+            found.append(f"{failure.kind}{at} after {failure.position:,}")
+        if self.path is None:
+            return [*found, "in no file"]
+        size = f" ({self.path.stat().st_size:,} bytes)" if self.path.is_file() else ", which is gone"
+        return [*found, escaped(f"{self.path}{size}")]
 
     def __len__(self) -> int:
         return len(self.messages)

@@ -72,6 +72,13 @@ def test_a_failure_is_replayed_mended_and_made_a_test(
     assert "ratio.py:Ratio" in Path("test_ratio.py").read_text()
 
 
+def test_a_task_that_is_not_there_names_option_and_file(broken: Project) -> None:
+    path = captured(broken)
+    error = broken.fails("replay", path, "--task", "nofile.py:X")
+    assert f"error: --task: there is no file {Path('nofile.py').resolve()}" in error
+    assert "error: --task: ratio.py has no 'X'" in broken.fails("replay", path, "--task", "ratio.py:X")
+
+
 def test_a_failure_is_shrunk_and_made_a_test(broken: Project) -> None:
     path = captured(broken)
     shown = broken.run("replay", path, "--shrink")

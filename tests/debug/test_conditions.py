@@ -67,3 +67,17 @@ def test_an_unknown_name_is_refused_with_the_nearest_one() -> None:
 def test_an_expression_that_raises_names_its_place() -> None:
     with pytest.raises(ConditionError, match=r"log.flights.2@5 \(position 7\): KeyError: 'dely'"):
         Condition("message['dely'] > 1").value(MOMENT)
+
+
+@pytest.mark.parametrize("text", ["before['n'] > 1", "after['n'] == before['n'] + 1", "before > 3"])
+def test_a_condition_on_a_new_key_says_how_to_write_it(text: str) -> None:
+    moment = Moment(7, MOMENT.envelope, key="ORD", before=None, after={"n": 2})
+    with pytest.raises(ConditionError) as raised:
+        Condition(text).value(moment)
+    assert "(position 7): TypeError: " in str(raised.value)
+    assert f"; before is None where the key is new: write before and {text}" in str(raised.value)
+
+
+def test_the_hint_on_none_keeps_an_or_together() -> None:
+    with pytest.raises(ConditionError, match=r"write before and \(before\['n'\] or after\)"):
+        Condition("before['n'] or after").value(Moment(7, MOMENT.envelope, after=1))

@@ -282,8 +282,20 @@ def test_code_that_is_not_here_is_asked_for(tmp_path: Path) -> None:
     assert opened.position == 2
     recording = Recording.read(path)
     recording.header = sb_replace(recording.header, id="another process")
-    with pytest.raises(sb.ConfigError, match="task=.*--recorded-source"):
+    with pytest.raises(sb.ConfigError, match="task=FILE.py:CLASS.*recorded_source=True"):
         debug.open(recording)
+
+
+def test_a_recording_shows_what_it_is(tmp_path: Path) -> None:
+    session, path = recorded(tmp_path)
+    session.step(10)
+    session.stop()
+    size = f"{path.stat().st_size:,} bytes"
+    recording = Recording.read(path)
+    assert repr(recording) == f"<recording of {recording.job}, 10 messages, no failure, {path} ({size})>"
+    part = recording.only([1])
+    assert repr(part) == f"<recording of {recording.job}, 1 message, no failure, in no file>"
+    assert "<div>10 messages</div>" in recording._repr_html_()
 
 
 def test_another_file_is_no_recording(tmp_path: Path) -> None:

@@ -40,5 +40,5 @@ def test_a_task_of_batches_goes_back_by_whole_batches(ip: Shell) -> None:
     ip.run("%stream step 100")
     shown = ip.run("%stream goto 1")
     assert shown.startswith("Count: 1 is inside of a batch, which ends at 2\nCount is at 2 of 4")
-    assert "2  mem.clicks.0@1  the last of 2 messages that the task got at once" in shown
+    assert "2  mem.clicks.0@1  (the last of 2 messages that the task got at once)" in shown
     assert ip.run("%stream back").startswith("Count is at 0 of 4")

@@ -151,3 +151,18 @@ def test_a_swap_of_a_task_without_a_live_job_says_so(tally: Shell) -> None:
     assert tally.run(TASK.replace("Tally\n", "Tally --swap\n", 1)).endswith(
         "no job of Tally is live: the next start of one takes this code"
     )
+
+
+@pytest.mark.parametrize("line", ["crash", "commit", "run", "record x.recording"])
+def test_what_is_refused_in_a_branch_names_magics_alone(tally: Shell, line: str) -> None:
+    tally.run("%stream back 3")
+    tally.run("%stream swap")
+    said = tally.fails(f"%stream {line}")
+    assert "%stream live" in said
+    assert "()" not in said and "session." not in said
+
+
+def test_what_cannot_be_adopted_names_the_magics_that_lead_there(tally: Shell) -> None:
+    assert "%stream back or %stream goto first, then %stream swap begins one" in tally.fails("%stream adopt")
+    tally.run("%stream back 1")
+    assert "in the past, %stream swap begins one, then %stream step" in tally.fails("%stream adopt")
