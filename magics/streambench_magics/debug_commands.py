@@ -14,7 +14,7 @@ from streambench.debug.effect_lines import effect_lines, summary_lines
 from streambench.debug.events import changed_text
 from streambench.debug.message_text import message_text
 from streambench.debug.session import Session
-from streambench.debug.step_lines import head_line, processed_message, row_line, value_line
+from streambench.debug.step_lines import head_line, processed_message, row_lines, value_line
 from streambench.debug.view import counted
 from streambench.errors import StreambenchError
 from streambench_magics.commands import PARSERS
@@ -244,7 +244,7 @@ def print_steps(job: Job, session: Session, before: int) -> None:
         (only,) = chosen
         lines = [head_line(only.number, only, only.rule), *value_line(processed_message(session))]
     else:
-        lines = [row_line(each, session.message_at(each.number)) for each in chosen]
+        lines = row_lines(chosen, session)
     print("\n".join(lines))
     if session.history is not None and session.container.state == "running":
         effects = session.effects(before)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from streambench.container.observe.snapshot import Choice
 from streambench.debug.effect_lines import effect_lines
 from streambench.debug.message_text import LINE, message_line, message_text
@@ -9,8 +11,8 @@ from streambench.debug.session import Session
 from streambench.model import IncomingMessageEnvelope
 
 _SHORT = 60
-_WIDTH = 110
-_LEAST_MESSAGE = 24
+_WIDTH = 120
+_LEAST_MESSAGE = 40
 _INDENT = " " * 8
 
 
@@ -19,13 +21,20 @@ def head_line(position: int, envelope: IncomingMessageEnvelope | Choice, rule: s
     return f"{position:>6,}  {_place(envelope)}{f'  ({rule})' if rule else ''}"
 
 
-def row_line(choice: Choice, envelope: IncomingMessageEnvelope | None) -> str:
-    """The line of one of several messages, with the message itself where that fits."""
-    head, line = head_line(choice.number, choice), head_line(choice.number, choice, choice.rule)
-    room = _WIDTH - len(line) - 2
-    if envelope is None or room < _LEAST_MESSAGE:
-        return line
-    return f"{head}  {message_line(envelope.message, room)}{line[len(head) :]}"
+def row_lines(choices: Sequence[Choice], session: Session) -> list[str]:
+    """A line for each of several messages, with the messages themselves where there is room in each line."""
+    heads = [head_line(each.number, each) for each in choices]
+    lines = [head_line(each.number, each, each.rule) for each in choices]
+    if _WIDTH - 2 - max(map(len, lines), default=0) < _LEAST_MESSAGE:
+        return lines
+    return [
+        f"{head}{_in_row(session.message_at(each.number), _WIDTH - 2 - len(line))}{line[len(head) :]}"
+        for each, head, line in zip(choices, heads, lines, strict=True)
+    ]
+
+
+def _in_row(envelope: IncomingMessageEnvelope | None, room: int) -> str:
+    return "" if envelope is None else f"  {message_line(envelope.message, room)}"
 
 
 def value_line(envelope: IncomingMessageEnvelope | None) -> list[str]:
