@@ -19,7 +19,6 @@ from streambench_magics.errors import MagicError
 from streambench_magics.job_commands import JobCommands
 from streambench_magics.jobs import Job
 from streambench_magics.status_messages import status_line
-from streambench_magics.time_commands import seen_session
 from streambench_magics.time_parsers import REPLAYED
 
 _SHORT = 60
@@ -32,7 +31,7 @@ class CompareCommands(JobCommands):
 
     def _crash(self, args: Namespace) -> None:
         job = self.bench.job(args.name)
-        session = seen_session(job)
+        session = self._still_session(job)
         with self._running(job):
             if not args.everywhere:
                 crash = session.crash(inside_commit=args.inside_commit)
@@ -66,7 +65,7 @@ class CompareCommands(JobCommands):
         if over is None:
             if job is None:
                 raise MagicError("over which messages? Name a recording or a stream: --over WHAT")
-            session = seen_session(job)
+            session = self._still_session(job)
             with self._running(job):
                 return compare(a, b, session, last=args.last or REPLAYED, init=init)
         if job is None:

@@ -26,7 +26,7 @@ from streambench_magics.panel import show
 from streambench_magics.pdb_step import PdbObserver
 from streambench_magics.status_messages import print_stop, say, stop_text
 from streambench_magics.tables import Records
-from streambench_magics.time_commands import print_position, seen_session
+from streambench_magics.time_commands import print_position
 
 _SHOWN_STEPS = 10
 _SHOWN_ENTRIES = 100
@@ -44,10 +44,8 @@ class DebugCommands(JobCommands):
         if session is not None and not session.live:
             self._step_in_past(job, session, number, args)
             return
-        if session is not None and session.running:
-            with self._running(job):
-                job.pause()
-            print(f"{job.name} was running: it is {job.state} now, at {session.position:,}")
+        if session is not None:
+            self._still_session(job)
         if args.until is not None and not any(word.isdecimal() for word in args.what):
             number = 1 << 62
         with self._running(job):
@@ -161,7 +159,8 @@ class DebugCommands(JobCommands):
     def _watch(self, args: Namespace) -> Records | None:
         job = self.bench.job(args.job)
         if args.condition is None and args.remove is None:
-            values = {} if job.session is None or not job.alive else job.session.watches()
+            with self._running(job):
+                values = self._still_session(job).watches() if job.alive else {}
             records = [{"watch": name, "value": _shown(value)} for name, value in values.items()]
             note = "" if records else f"{job.name} has no watches: %stream watch NAME=EXPRESSION sets one"
             return Records(["watch", "value"], records, note=note, source=values)
@@ -175,15 +174,15 @@ class DebugCommands(JobCommands):
             raise MagicError(f"{error}; {PARSERS['watch'].usage_line()}") from None
         with self._running(job):
             job.marked().watch(name, condition)
-        if job.alive:
-            print_watches(_session(job), name)
-        else:
+        with self._running(job):
+            shown = job.alive and print_watches(_session(job), name)
+        if not shown:
             print(f"{name} is watched from the next step or run on")
         return None
 
     def _state(self, args: Namespace) -> Records:
         job = self.bench.job(args.job)
-        session = seen_session(job)
+        session = self._still_session(job)
         with self._running(job):
             records = _changed_entries(session, args) if args.changed else _entries(session, args)
         several = len({each["task"] for each in records}) > 1
@@ -194,7 +193,7 @@ class DebugCommands(JobCommands):
 
     def _outputs(self, args: Namespace) -> Records:
         job = self.bench.job(args.name)
-        session = seen_session(job)
+        session = self._still_session(job)
         with self._running(job):
             outputs = session.outputs()
         if args.held:
@@ -258,11 +257,12 @@ def print_steps(job: Job, session: Session, before: int) -> None:
         print_watches(session)
 
 
-def print_watches(session: Session, *names: str) -> None:
-    """Print the values watched, or those of some names."""
-    for name, value in session.watches().items():
-        if not names or name in names:
-            print(f"        {name} = {_shown(value)}")
+def print_watches(session: Session, *names: str) -> bool:
+    """Print the values watched, or those of some names; True where there are some."""
+    found = {name: value for name, value in session.watches().items() if not names or name in names}
+    for name, value in found.items():
+        print(f"        {name} = {_shown(value)}")
+    return bool(found)
 
 
 def _say_when_it_stops(job: Job, started: str, *, replaces: bool) -> None:

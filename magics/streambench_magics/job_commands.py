@@ -50,7 +50,7 @@ class JobCommands:
         """Show a failure, or where the task was when it was interrupted, with the user's own frames alone;
         show what is waited for."""
         try:
-            with telling(say):
+            with telling(job, say):
                 yield
         except TaskError as error:
             session = job.session
@@ -82,10 +82,23 @@ class JobCommands:
                     print(f"{job.name} is live again, at {session.position:,}{dropped}")
                 raise
 
+    def _still_session(self, job: Job) -> Session:
+        """The session of a job, which may be closed; paused where it runs, which is said. Raises MagicError
+        where the job has not started."""
+        session = job.session
+        if session is None:
+            raise MagicError(f"{job.name} is {job.state}: it has no history; %stream step begins one")
+        if session.running:
+            with self._running(job):
+                session.pause()
+            print(
+                f"{job.name} was running: it {'has' if job.state == 'failed' else 'is'} {job.state} now, at "
+                f"{session.position:,}"
+            )
+        return session
 
-def name_and_number(
-    what: list[str], parser: Parser, jobs: Collection[str] = ()
-) -> tuple[str | None, int]:
+
+def name_and_number(what: list[str], parser: Parser, jobs: Collection[str] = ()) -> tuple[str | None, int]:
     """A job and a number of messages (1), both of which may be left out. ``jobs``: those that there are.
     Raises MagicError."""
     name, number = None, "1"

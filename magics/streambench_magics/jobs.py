@@ -22,6 +22,7 @@ from streambench.debug.hot_swap import Swap
 from streambench.debug.restore_progress import show_restore_progress
 from streambench.debug.session import Session
 from streambench.debug.waiting import described_waits, nothing_to_read, sendable
+from streambench.debug.waiting_notice import noticing
 from streambench.errors import ConfigError, StreambenchError
 from streambench.model import SystemStream
 from streambench.system.systems import Systems
@@ -43,7 +44,7 @@ CHOICES = 160
 """The number of the last choices that are remembered, to be shown."""
 
 _SILENT_S = 2.0
-_AT_LEAST_S = 0.05
+_PATIENCE_S = 1.0
 
 _notices: ContextVar[Callable[[str], object] | None] = ContextVar("notices", default=None)
 
@@ -54,11 +55,22 @@ def _send_line(stream: SystemStream) -> str:
 
 
 @contextmanager
-def telling(show: Callable[[str], object]) -> Iterator[None]:
-    """Meanwhile, on this thread, show what a job is waited for, once that has taken two seconds."""
+def telling(job: Job, show: Callable[[str], object]) -> Iterator[None]:
+    """Meanwhile, on this thread, show once what a job is waited for, when its task has been busy with one
+    message for a second."""
     before = _notices.set(show)
+    is_shown = False
+
+    def notice() -> None:
+        nonlocal is_shown
+        session = job.session
+        if session is not None and not is_shown and session.busy_s >= _PATIENCE_S:
+            is_shown = True
+            show(job.waited_for)
+
     try:
-        yield
+        with noticing(notice):
+            yield
     finally:
         _notices.reset(before)
 
@@ -131,6 +143,21 @@ class Job:
         k2, cell [3] line 6: time.sleep(60)". Empty where that is not long."""
         busy = None if self.session is None or not self.alive else self.session.busy
         return "" if busy is None or busy.seconds < _SILENT_S else busy.described(file_name)
+
+    @property
+    def busy_now(self) -> str:
+        """The message that its task is at, and where, as "busy 14 s at ..."; empty where nothing moves."""
+        busy = None if self.session is None else self.session.busy
+        return "" if busy is None else f"busy {busy.described(file_name)}"
+
+    @property
+    def waited_for(self) -> str:
+        """The notice to whoever waits for its task."""
+        at = f": {self.busy_now}" if self.busy_now else ""
+        return (
+            f"waiting for {self.name}{at} (interrupt the kernel to wait no longer; %stream stop --now "
+            f"{self.name} gives the message up)"
+        )
 
     @property
     def alive(self) -> bool:
@@ -230,7 +257,7 @@ class Job:
     ) -> int:
         """Process up to ``n`` messages; how many were. Pauses it first if it runs. See ``Session.step``."""
         session = self._live()
-        self._stand_still(session)
+        session.pause()
         try:
             return session.step(n, until=until, here=here, on_interrupt=on_interrupt)
         finally:
@@ -262,14 +289,12 @@ class Job:
         """Process messages in the background."""
         self._until = until
         session = self._live()
-        self._stand_still(session)
+        session.pause()
         with suppress(StreambenchError):
             session.snapshot()  # what is shown of it while its task is busy with the first message
         session.run(until)
 
     def pause(self, timeout: float | None = None) -> bool:
-        if self.session is not None and timeout is None:
-            self._stand_still(self.session)
         return self.session is None or self.session.pause(timeout)
 
     def nothing_to_read(self, snapshot: ContainerSnapshot) -> str:
@@ -290,7 +315,8 @@ class Job:
                 return False
             if may_show and self.busy:
                 may_show = False
-                self._tell(self.session)
+                if (show := _notices.get()) is not None:
+                    show(self.waited_for)
             elif (
                 may_show
                 and deadline is None
@@ -319,20 +345,14 @@ class Job:
             was = "has failed" if self.state == "failed" else f"is {self.state}"
             raise MagicError(f"{self.name} {was}: there is nothing to commit")
         session = self._live()
-        try:
-            session.commit(_patience(session))
-        except TimeoutError:
-            if session.state == "failed":
-                raise
-            self._tell(session)
-            session.commit()
+        session.commit()
 
     def stop(self) -> None:
         """Commit and release the streams; nothing where it is not started."""
         with self._lock:
             session = self.session
         if session is not None and (self.alive or session.can_resume):
-            self._stand_still(session)
+            session.pause()
             session.stop()
         self._changed()
 
@@ -382,20 +402,10 @@ class Job:
             return Container.from_config(self.config, self.task).snapshot()
         return replace(self.session.snapshot(timeout), state=self.session.state)
 
-    def _stand_still(self, session: Session) -> None:
-        """Pause it, and show what is waited for where its task takes its time."""
-        if not session.pause(_patience(session)):
-            self._tell(session)
-            session.pause()
-
-    def _tell(self, session: Session) -> None:
-        show = _notices.get()
-        if show is not None:
-            at = self.busy_at or f"{session.busy_s:,.0f} s"
-            show(
-                f"{self.name} has been busy with one message for {at}, which is waited for (interrupt the "
-                f"kernel to wait no longer; %stream stop --now {self.name} gives it up)"
-            )
+    def snapshot_now(self, timeout: float) -> ContainerSnapshot | None:
+        """A snapshot of it as it is now; None where its task is busy with one message for longer than
+        ``timeout`` seconds."""
+        return self.snapshot() if self.session is None else self.session.snapshot_now(timeout)
 
     def _live(self) -> Session:
         self.start()
@@ -571,11 +581,6 @@ def require_no_branch(job: Job, command: str) -> None:
 def _is_open(until: Until | Conditional) -> bool:
     """True where a run may have no end: until it is paused, or a condition is true."""
     return until != "caught-up" and not isinstance(until, int)
-
-
-def _patience(session: Session) -> float:
-    """For how many seconds a session is waited for in silence."""
-    return max(_AT_LEAST_S, _SILENT_S - session.busy_s)
 
 
 def parsed_config(name: str, text: str) -> Config:

@@ -356,12 +356,17 @@ class StreamMagics(
         records = []
         for job in self.bench.jobs.values():
             figures: dict[str, Any] = {"processed": None, "lag": None}
+            session = job.session
             try:
-                snapshot = job.snapshot(_AT_ONCE_S)
+                snapshot = job.snapshot_now(_AT_ONCE_S)
             except StreambenchError as error:
                 print(f"{job.name}: {error}")
             else:
-                figures = {"processed": snapshot.processed, "lag": snapshot.lag}
+                if snapshot is not None:
+                    figures = {"processed": snapshot.processed, "lag": snapshot.lag}
+                elif session is not None:
+                    figures["processed"] = session.latest
+                    print(f"{job.name} is running: {counted(session.latest, 'message')}, {job.busy_now}")
             state = f"{job.state}, {job.busy}" if job.busy else job.state
             records.append(
                 {

@@ -30,7 +30,7 @@ class TimeCommands(JobCommands):
 
     def _back(self, args: Namespace) -> None:
         job, number = self._job_and_number(args.what, "back")
-        session = seen_session(job)
+        session = self._still_session(job)
         before = session.position
         with self._travelling(job, session):
             if args.until is not None:
@@ -47,7 +47,7 @@ class TimeCommands(JobCommands):
 
     def _forward(self, args: Namespace) -> None:
         job, number = self._job_and_number(args.what, "forward")
-        session = seen_session(job)
+        session = self._still_session(job)
         before = session.position
         with self._travelling(job, session):
             if args.until is not None:
@@ -62,7 +62,7 @@ class TimeCommands(JobCommands):
     def _goto(self, args: Namespace) -> None:
         *names, where = args.what
         job = self.bench.job(_one_name(names, "goto"))
-        session = seen_session(job)
+        session = self._still_session(job)
         figures = where.replace(",", "").replace("_", "")
         if not figures.isdecimal() and "@" not in where:
             raise MagicError(
@@ -77,7 +77,7 @@ class TimeCommands(JobCommands):
 
     def _live(self, args: Namespace) -> None:
         job = self.bench.job(args.name)
-        session = seen_session(job)
+        session = self._still_session(job)
         if session.live:
             print_position(job, session)
             return
@@ -87,7 +87,7 @@ class TimeCommands(JobCommands):
 
     def _adopt(self, args: Namespace) -> None:
         job = self.bench.job(args.name)
-        session = seen_session(job)
+        session = self._still_session(job)
         with self._travelling(job, session):
             session.adopt()
         what_follows = (
@@ -147,7 +147,7 @@ class TimeCommands(JobCommands):
             raise MagicError(f"which store, and which key? {PARSERS['changed'].usage_line()}")
         *names, store, key = args.what
         job = self.bench.job(_one_name(names, "changed"))
-        session = seen_session(job)
+        session = self._still_session(job)
         text_key = job.config.text(f"stores.{store}.key.serde") in ("string", None)
         with self._running(job):
             changes = session.changes(store, key if text_key else _json(key))
@@ -168,17 +168,6 @@ class TimeCommands(JobCommands):
     def _job_and_number(self, what: list[str], command: str) -> tuple[Job, int]:
         name, number = name_and_number(what, PARSERS[command], self.bench.jobs)
         return self.bench.job(name), number
-
-
-def seen_session(job: Job) -> Session:
-    """The session of a job, which may be closed, and is paused where it runs. Raises MagicError where the job
-    has not started."""
-    session = job.session
-    if session is None:
-        raise MagicError(f"{job.name} is {job.state}: it has no history; %stream step begins one")
-    if session.running:
-        job.pause()
-    return session
 
 
 def swappable_session(job: Job) -> Session:

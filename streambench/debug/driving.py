@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from streambench.container.container import Container
 from streambench.debug.interrupt import GivenUp, forget_interrupt
+from streambench.debug.waiting_notice import notice_waiting
 from streambench.errors import ContainerStateError
 
 _T = TypeVar("_T")
@@ -141,6 +142,8 @@ class Driven:
                 finally:
                     self._driving.release()
                 return question.result()
+            if deadline is None:
+                notice_waiting()
             if question is None:
                 question = Future()
                 self.container.post(_answering(question, what))

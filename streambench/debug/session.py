@@ -26,6 +26,7 @@ from streambench.debug.interrupt import GivenUp, interrupt_inside, settle_interr
 from streambench.debug.moment import Moment
 from streambench.debug.past_steps import walk
 from streambench.debug.stops import Stops
+from streambench.debug.waiting_notice import notice_waiting
 from streambench.errors import StreambenchError
 
 log = logging.getLogger(__name__)
@@ -196,6 +197,8 @@ class Session(Stops):
         while not self._stands_still(deadline):
             # Asked again and again, because a run that has not quite begun would not hear it.
             self.container.pause()
+            if deadline is None:
+                notice_waiting()
             if self._driver == threading.get_ident() or (
                 deadline is not None and time.monotonic() >= deadline
             ):
@@ -266,16 +269,22 @@ class Session(Stops):
         """A picture of the container. While a task is busy with one message for longer than ``timeout``
         seconds: the last one taken."""
         busy_s = self.busy_s
-        try:
-            self._last = self._between(
-                self.container.snapshot, max(timeout - busy_s, min(timeout, _ANSWER_AT_LEAST_S))
+        found = self.snapshot_now(timeout) or self._last
+        if found is None:
+            raise StreambenchError(
+                f"{self.name} has been busy with one message for {max(timeout, round(busy_s)):g} s; "
+                "there is no picture of it yet"
             )
+        return found
+
+    def snapshot_now(self, timeout: float) -> ContainerSnapshot | None:
+        """A picture of the container as it is now; None while a task is busy with one message for longer than
+        ``timeout`` seconds."""
+        patience = max(timeout - self.busy_s, min(timeout, _ANSWER_AT_LEAST_S))
+        try:
+            self._last = self._between(self.container.snapshot, patience)
         except TimeoutError:
-            if self._last is None:
-                raise StreambenchError(
-                    f"{self.name} has been busy with one message for {max(timeout, round(busy_s)):g} s; "
-                    "there is no picture of it yet"
-                ) from None
+            return None
         return self._last
 
     def _begin(self, advance: Callable[[], int]) -> Advance:

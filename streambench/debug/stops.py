@@ -9,8 +9,6 @@ from streambench.debug.conditions import Condition, Conditional, ConditionError
 from streambench.debug.records import Records
 from streambench.errors import StreambenchError
 
-_ANSWER_S = 5.0
-
 
 class Stops(Records):
     """A session's breakpoints and watches."""
@@ -91,7 +89,7 @@ class Stops(Records):
     def watches(self) -> dict[str, Any]:
         """The values watched, by name, as of the message at which it stands; a ConditionError where one
         cannot be evaluated now."""
-        return self._between(self._watched, _ANSWER_S)
+        return self._between(self._watched)
 
     def _watched(self) -> dict[str, Any]:
         moment = (

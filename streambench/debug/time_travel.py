@@ -327,9 +327,10 @@ class TimeTravel(Driven):
         """Raise ContainerStateError where it is not started, or has stopped or failed."""
         container = self.container
         if container.state != "running":
-            first = words("start" if container.state == "new" else "begin again")
+            first = f"{words('start')} first"
+            hint = first if container.state == "new" else f"{words('begin again')} from the last checkpoint"
             why = f" ({container.reason})" if container.reason else ""
-            raise ContainerStateError(f"{self.name} is {container.state}: {first} first{why}")
+            raise ContainerStateError(f"{self.name}: the container is {container.state}; {hint}{why}")
 
     def _require_live(self, what: str) -> None:
         """Raise ContainerStateError in the past. ``what``: the remedy that is asked for."""

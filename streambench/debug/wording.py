@@ -25,7 +25,7 @@ _WORDS = {
     "undo": ("session.undo()", "%stream swap --undo", "an undo"),
     "swap": ("session.swap()", "%stream swap", "other code"),
     "break on": ("on='{}'", "--on {}", "on='{}'"),
-    "begin again": ("a new container", "%stream step", "the next start"),
+    "begin again": ("a new container goes on", "%stream step goes on", "the next start goes on"),
     "task": ("task", "--task", "--task"),
     "recorded source": ("recorded_source=True", "--recorded-source", "--recorded-source"),
 }

@@ -55,6 +55,7 @@ def stuck(ip: Shell, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
     ip.run("%stream run")
     assert ip.names["reached"].wait(_PATIENCE_S)
     monkeypatch.setattr("streambench_magics.jobs._SILENT_S", 1e-9)
+    monkeypatch.setattr("streambench_magics.jobs._PATIENCE_S", 1e-9)
     monkeypatch.setattr("streambench_magics.magics._MOMENT_S", 0.01)
     yield ip
     ip.names["end"].set()
@@ -71,8 +72,13 @@ def interrupted_when_it_tells(ip: Shell, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize(
-    "line", ["step 1", "run", "pause", "stop", "commit", "attach mem.x", "detach mem.clicks", "create Loop"]
-)
+    "line",
+    [
+        "step 1", "run", "pause", "stop", "commit", "attach mem.x", "detach mem.clicks", "create Loop",
+        "back", "forward", "goto 1", "state", "outputs", "changed counts a", "swap", "crash", "adopt",
+        "break message == 1", "watch x = 1",
+    ],
+)  # fmt: skip
 def test_whatever_waits_for_it_says_so_and_is_interrupted_in_a_line(
     stuck: Shell, monkeypatch: pytest.MonkeyPatch, line: str
 ) -> None:
@@ -80,10 +86,10 @@ def test_whatever_waits_for_it_says_so_and_is_interrupted_in_a_line(
     interrupted_when_it_tells(stuck, monkeypatch)
     said, *more = stuck.fails(f"%stream {line}").strip().splitlines()
     assert re.match(
-        r"Loop has been busy with one message for \d+ s at mem\.clicks\.\d@\d+, cell \[\d+\] line \d+: ", said
+        r"waiting for Loop: busy \d+ s at mem\.clicks\.\d@\d+, cell \[\d+\] line \d+: ", said
     )
     assert said.endswith(
-        "which is waited for (interrupt the kernel to wait no longer; %stream stop --now Loop gives it up)"
+        "(interrupt the kernel to wait no longer; %stream stop --now Loop gives the message up)"
     )
     assert more == [
         "interrupted: Loop is running. Its task may still be busy with one message, which %stream stop "
@@ -94,7 +100,7 @@ def test_whatever_waits_for_it_says_so_and_is_interrupted_in_a_line(
 
 def test_waiting_for_it_says_so(stuck: Shell) -> None:
     waited = stuck.run("%stream wait --timeout 0.1").splitlines()
-    assert waited[0].startswith("Loop has been busy with one message for ")
+    assert waited[0].startswith("waiting for Loop: busy ")
     assert waited[1:] == ["Loop still runs after 0.1 s"]
 
 
@@ -102,7 +108,9 @@ def test_the_list_shows_it_as_busy_and_the_others_as_ever(stuck: Shell) -> None:
     later = ManualClock()
     later.advance(int(time.monotonic() * 1000) + 3_600_000)
     stuck.magics.bench.jobs["Loop"].session.container.status.clock = later
-    stuck.run("%stream")
+    said = stuck.run("%stream").splitlines()[0]
+    place = r"mem\.clicks\.\d@\d, cell \[\d+\] line \d+: "
+    assert re.match(rf"Loop is running: 2 messages, busy [\d,]+ s at {place}", said)
     assert [(each["job"], each["state"], each["processed"]) for each in stuck.value] == [
         ("Count", "paused", 1),
         ("Loop", "running, busy with one message for 3,600 s", 2),
@@ -186,3 +194,12 @@ def test_a_cell_without_its_import_is_told_which(ip_empty: Shell) -> None:
         "pass\n"
     )
     assert "write 'import streambench as sb' at the top of this cell" in shown
+
+
+@pytest.mark.parametrize("line", ["back", "state", "outputs", "goto 1"])
+def test_what_needs_a_paused_job_pauses_it_and_says_so(ip: Shell, line: str) -> None:
+    ip.run("%stream create Count --config inputs")
+    ip.run("%stream step 2")
+    ip.run("%stream run")
+    assert ip.run(f"%stream {line}").startswith("Count was running: it is paused now, at ")
+    assert "was running" not in ip.run(f"%stream {line}")

@@ -92,7 +92,7 @@ def test_whoever_waits_for_a_job_that_runs_free_is_told_so(
         told.append(text)
         job.pause(0)
 
-    with telling(tell):
+    with telling(job, tell):
         assert job.wait()
     assert told == [
         "Count runs until it is paused, and this waits as long (interrupt the kernel to wait no longer)"
@@ -100,7 +100,7 @@ def test_whoever_waits_for_a_job_that_runs_free_is_told_so(
 
 
 def test_a_pause_says_what_it_waits_for(ip: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streambench_magics.jobs._SILENT_S", 0.01)
+    monkeypatch.setattr("streambench_magics.jobs._PATIENCE_S", 0.01)
     ip.run("%stream create Count --config inputs")
     ip.run("%stream step")
     task = ip.magics.bench.jobs["Count"].session.container.tasks[0].task
@@ -118,9 +118,8 @@ def test_a_pause_says_what_it_waits_for(ip: Shell, monkeypatch: pytest.MonkeyPat
     threading.Timer(0.3, may_end.set).start()
     line = slow.__code__.co_firstlineno + 2
     assert ip.run("%stream pause").splitlines() == [
-        f"Count has been busy with one message for 0 s at mem.clicks.0@1, test_stream.py line {line}: "
-        "may_end.wait(30), which is waited for (interrupt the kernel to wait no longer; %stream stop --now "
-        "Count gives it up)",
+        f"waiting for Count: busy 0 s at mem.clicks.0@1, test_stream.py line {line}: may_end.wait(30) "
+        "(interrupt the kernel to wait no longer; %stream stop --now Count gives the message up)",
         "Count is paused",
     ]
 
