@@ -152,7 +152,7 @@ class Job:
 
     @property
     def waited_for(self) -> str:
-        """The notice to whoever waits for its task."""
+        """The notice to a command that waits for its task."""
         at = f": {self.busy_now}" if self.busy_now else ""
         return (
             f"waiting for {self.name}{at} (interrupt the kernel to wait no longer; %stream stop --now "

@@ -1,4 +1,4 @@
-"""A notice to whoever waits for a session that is busy with one message."""
+"""A notice to the commands that wait for a session that is busy with one message."""
 
 from __future__ import annotations
 

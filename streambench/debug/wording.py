@@ -1,4 +1,4 @@
-"""Remedies in errors, in the words of whoever asked: calls of a session, magics, or options of a command."""
+"""Remedies in errors, in the words of the caller: calls of a session, magics, or keys of the terminal."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _WORDS = {
 
 
 def words(remedy: str, *values: object) -> str:
-    """A remedy as the one who asked writes it: ``session.go_live()``, in a notebook ``%stream live``."""
+    """A remedy as the caller writes it: ``session.go_live()``, in a notebook ``%stream live``."""
     number = get_args(Speaker).index(_speaker.get())
     return _WORDS[remedy][number].format(*values)
 

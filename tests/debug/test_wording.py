@@ -1,4 +1,4 @@
-"""Remedies in the words of whoever asked."""
+"""Remedies in the words of the caller."""
 
 from __future__ import annotations
 
