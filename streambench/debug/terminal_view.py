@@ -38,6 +38,7 @@ _SHORT_HELP = "space run/pause  s step  b back  f forward  tab page  ? help  q q
 _SHORT_HELP_OF_MANY = "n next container  space run/pause  s step  b back  tab page  ? help  q quit"
 _COLOURS = ("blue", "yellow", "green", "magenta", "cyan", "bright_yellow", "red", "bright_magenta")
 _LEAST_PAGE = 5
+_ROOM_OF_MESSAGE = 10
 _MOST_NOTICE = 3
 _NAME = 24
 
@@ -83,7 +84,9 @@ class Screen(Struct, frozen=True):
         room = height - len(listed) - len(strip) - len(bottom)
         most = max(4, room - max(_LEAST_PAGE + len(tabs), room // 3))
         said = console.render_lines(_message(self.frame), options)[: 1 if self.frame.message else 0]
-        top = console.render_lines(_inputs(self.frame, most - len(said)), options)[: most - len(said)] + said
+        said = said if room > _ROOM_OF_MESSAGE else []
+        top_room = min(most, room) - len(said)
+        top = console.render_lines(_inputs(self.frame, most - len(said)), options)[:top_room] + said
         left = room - len(top) - len(tabs)
         if left < 2:
             return [*listed, *strip, *top, *bottom]
