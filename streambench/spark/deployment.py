@@ -147,7 +147,7 @@ class _Deployment:
     def __exit__(self, *error: object) -> None:
         try:
             if self._lease is not None:
-                self._lease.close()
+                self._lease.close(in_haste=error[0] is not None)
         finally:
             if self._lock is not None:
                 self._lock.release()

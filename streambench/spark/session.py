@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 import streambench
 from streambench.config import Config, masked
 from streambench.errors import ConfigError, MissingExtraError, StreambenchError
+from streambench.spark.class_archive import ClassArchive
 from streambench.spark.shipment import installation
 from streambench.temporary import TemporaryDirectory
 
@@ -49,9 +50,13 @@ _ATTEMPTS = 4
 _CONNECT_PORT = 15002
 _CONNECT_S = 10
 _EXIT_S = 20
+_ARCHIVE_S = 120
 
 # Short-lived: what the second compiler would gain, it costs.
 _JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+# What gives the driver's JVM options or a class path of its own.
+_OWN_JVM = ("driver.extraJavaOptions", "driver.defaultJavaOptions", "driver.extraClassPath")
 
 # WARN and below say nothing to a user who deploys a job, and ERROR is in the exception anyhow.
 _LOG4J = """\
@@ -85,8 +90,8 @@ class Lease:
             return "127.0.0.1"
         return _setting(self.spark, "spark.driver.host") or "127.0.0.1"
 
-    def close(self) -> None:
-        """Release the session; may be called more than once."""
+    def close(self, *, in_haste: bool = False) -> None:
+        """Release the session; may be called more than once. ``in_haste``: do no more than has to be done."""
 
 
 def check_master(master: str | None) -> None:
@@ -254,7 +259,7 @@ class _ConnectLease(Lease):
             raise StreambenchError(f"cannot reach Spark Connect at {shown}: {_first_line(error)}") from error
         super().__init__(spark, shown)
 
-    def close(self) -> None:
+    def close(self, *, in_haste: bool = False) -> None:
         self.spark.stop()
 
 
@@ -265,14 +270,16 @@ class _OwnLease(Lease):
         from pyspark import SparkConf, SparkContext
         from pyspark.sql import SparkSession
 
-        _require_java()
+        java = _required_java()
         self._temporary = TemporaryDirectory("streambench-spark-")
         self._directory = self._temporary.path
         self._former = SparkContext._gateway, SparkContext._jvm
         self._jvm = _Jvm()
+        self._archive: ClassArchive | None = None
         self._gateway: Any = None
         self._context: SparkContext | None = None
         try:
+            self._archive = self._class_archive(java, master, config)
             conf = SparkConf().setAll(list(self._settings(master, config).items()))
             output = self._directory / "spark.log"
             with _environment(self._variables(master)), output.open("wb") as stream, _signals_untouched():
@@ -290,7 +297,7 @@ class _OwnLease(Lease):
             raise
         super().__init__(spark, master)
 
-    def close(self) -> None:
+    def close(self, *, in_haste: bool = False) -> None:
         if self._directory.exists():
             try:
                 self.spark.stop()
@@ -299,7 +306,17 @@ class _OwnLease(Lease):
                     "while stopping the session: %s", error
                 )  # a JVM that has died by itself: what led here says more
             finally:
-                self._let_go()
+                self._let_go(keeps_archive=not in_haste)
+
+    def _class_archive(self, java: Path, master: str, config: Config) -> ClassArchive | None:
+        """The archive for the driver's JVM; None where its class path or options are not those of this
+        environment."""
+        from pyspark.find_spark_home import _find_spark_home
+
+        given = config.below("spark.")
+        if not _is_here(master) or _LOCAL_CLUSTER.fullmatch(master) or any(key in given for key in _OWN_JVM):
+            return None
+        return ClassArchive(java, Path(_find_spark_home()), _JAVA_OPTIONS, self._directory)
 
     def _settings(self, master: str, config: Config) -> dict[str, str]:
         """Spark's configuration: ours, then what the job's says under ``spark.``."""
@@ -315,15 +332,18 @@ class _OwnLease(Lease):
             "spark.sql.warehouse.dir": str(self._directory / "warehouse"),
             "spark.python.worker.faulthandler.enabled": "true",
             "spark.python.task.killTimeout": "100ms",
+            "spark.python.daemon.module": "streambench.spark.daemon",
         }
         logging_option = f"-Dlog4j2.configurationFile={logging_file.as_uri()}"
         if _is_here(master):
+            archived = self._archive.options if self._archive else ""
+            mapped = self._archive.executor_options if self._archive else ""
             settings |= {
                 "spark.driver.host": "127.0.0.1",
                 "spark.driver.bindAddress": "127.0.0.1",
                 "spark.local.dir": str(self._directory),
-                "spark.driver.extraJavaOptions": f"{_JAVA_OPTIONS} {logging_option}",
-                "spark.executor.extraJavaOptions": f"{_JAVA_OPTIONS} {logging_option}",
+                "spark.driver.extraJavaOptions": f"{_JAVA_OPTIONS} {archived} {logging_option}",
+                "spark.executor.extraJavaOptions": f"{_JAVA_OPTIONS} {mapped} {logging_option}",
                 "spark.executorEnv.PYTHONPATH": os.pathsep.join(_import_path()),
             }
         else:
@@ -374,7 +394,7 @@ class _OwnLease(Lease):
         shown = [line for line in lines if not line.startswith("WARNING: Using incubator modules")][-10:]
         return "".join(f"\n  {line}" for line in shown)
 
-    def _let_go(self) -> None:
+    def _let_go(self, *, keeps_archive: bool = False) -> None:
         """End the JVM, which ends what it started, and put everything back as it was."""
         from pyspark import SparkContext
 
@@ -388,9 +408,16 @@ class _OwnLease(Lease):
                 self._gateway.shutdown()
         except Exception as error:
             log.debug("while closing the way to the JVM: %s", error)
-        self._jvm.end()
-        SparkContext._gateway, SparkContext._jvm = self._former
-        self._temporary.remove()
+        try:
+            if self._archive is None or not self._archive.is_in_the_making:
+                self._jvm.end(_EXIT_S)
+            elif keeps_archive:
+                self._archive.keep(is_complete=self._jvm.end(_ARCHIVE_S))
+            else:
+                self._jvm.end(0)
+        finally:
+            SparkContext._gateway, SparkContext._jvm = self._former
+            self._temporary.remove()
 
 
 class _Jvm:
@@ -426,17 +453,23 @@ class _Jvm:
             if self._is_interrupted:
                 raise KeyboardInterrupt
 
-    def end(self) -> None:
-        """It exits when its standard input ends; if it does not, it is killed."""
+    def end(self, seconds: float) -> bool:
+        """It exits when its standard input ends; if it does not within these seconds, it is killed. Return
+        True where it has exited well, by itself."""
         if self._process is None:
-            return
+            return False
         if self._process.stdin is not None:
             self._process.stdin.close()
         try:
-            self._process.wait(_EXIT_S)
+            self._process.wait(seconds)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            return False
+        else:
+            return self._process.returncode == 0
+        finally:  # at Ctrl-C, too
+            if self._process.returncode is None:
+                self._process.kill()
+                self._process.wait()
 
     def _popen(self, *arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
         self._process = subprocess.Popen(*arguments, **options)
@@ -457,7 +490,7 @@ def _is_here(master: str) -> bool:
     return bool(_LOCAL.fullmatch(master) or _LOCAL_CLUSTER.fullmatch(master) or _LOOPBACK.match(master))
 
 
-def _require_java() -> None:
+def _required_java() -> Path:
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=str(Path(home, "bin"))) if home else shutil.which("java")
     if found is None:
@@ -470,6 +503,7 @@ def _require_java() -> None:
             f"Spark needs Java 17 or newer, and {where}. Install one (Debian: apt-get install "
             "openjdk-17-jre-headless; conda: openjdk=17)"
         )
+    return Path(found)
 
 
 def _import_path() -> list[str]:

@@ -1,0 +1,134 @@
+"""The class data archive: made once, mapped afterwards, and never in the way of a JVM."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from streambench.spark.class_archive import ClassArchive, cache
+
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+MAIN = "org.apache.spark.launcher.Main"
+
+
+class Environment:
+    """A Java, and a Spark of one jar whose program ends at once."""
+
+    def __init__(self, directory: Path) -> None:
+        home = os.environ.get("JAVA_HOME")
+        self.java = Path(shutil.which("java", path=f"{home}/bin" if home else None) or "java")
+        self.spark = directory / "spark"
+        self.session = directory / "session"
+        (self.spark / "jars").mkdir(parents=True)
+        self.session.mkdir()
+        (launcher,) = (Path(pyspark.__file__).parent / "jars").glob("spark-launcher_*.jar")
+        self.jar = Path(shutil.copy(launcher, self.spark / "jars"))
+
+    def archive(self, options: str = QUICK) -> ClassArchive:
+        return ClassArchive(self.java, self.spark, options, self.session)
+
+    def start(self, archive: ClassArchive) -> tuple[str, bool]:
+        """Run the program on a JVM as a session's is run; what it printed, and True where classes were taken
+        from an archive of the cache."""
+        trace = self.session / "trace"
+        command = [self.java, *QUICK.split(), *archive.options.split(), f"-Xlog:class+load:file={trace}"]
+        ran = subprocess.run([*command, "-cp", self.jar, MAIN], capture_output=True, text=True, timeout=120)
+        archive.keep(is_complete=True)
+        return ran.stdout + ran.stderr, "shared objects file (top)" in trace.read_text()
+
+
+@pytest.fixture
+def environment(spark_installed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Environment:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return Environment(tmp_path)
+
+
+def archives() -> list[Path]:
+    return list(cache().glob("*.jsa"))
+
+
+def test_the_second_jvm_takes_its_classes_from_the_archive(environment: Environment) -> None:
+    first = environment.archive()
+    assert first.is_in_the_making
+    said, mapped = environment.start(first)
+    assert not mapped
+    assert len(archives()) == 1
+    second = environment.archive()
+    assert not second.is_in_the_making
+    assert second.executor_options == second.options
+    assert environment.start(second) == (said, True)
+
+
+@pytest.mark.parametrize("left", [0, 4096, 0.5])
+def test_a_truncated_archive_is_made_again(environment: Environment, left: float) -> None:
+    environment.start(environment.archive())
+    (path,) = archives()
+    content = path.read_bytes()
+    path.write_bytes(content[: int(left * len(content)) if left < 1 else int(left)])
+    again = environment.archive()
+    assert again.is_in_the_making
+    assert not archives()
+    environment.start(again)
+    assert environment.start(environment.archive())[1]
+
+
+def test_another_spark_or_other_options_have_another_archive(environment: Environment) -> None:
+    environment.start(environment.archive())
+    assert not environment.archive().is_in_the_making
+    assert environment.archive("-XX:+UseSerialGC").is_in_the_making
+    os.utime(environment.jar, (1, 1))
+    assert environment.archive().is_in_the_making
+
+
+def test_an_archive_of_another_class_path_does_no_harm(environment: Environment) -> None:
+    said, _ = environment.start(environment.archive())
+    archive = environment.archive()
+    environment.jar = Path(shutil.copy(environment.jar, environment.session))
+    assert environment.start(archive) == (said, False)
+
+
+def test_a_java_that_can_write_none_is_asked_once(
+    environment: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-Xshare:off")
+    archive = environment.archive()
+    assert (archive.options, archive.is_in_the_making) == ("", False)
+    environment.start(archive)
+    monkeypatch.setattr(subprocess, "run", pytest.fail)
+    assert environment.archive().options == ""
+    assert not archives()
+
+
+def test_a_jvm_that_was_killed_as_it_wrote_leaves_no_archive(environment: Environment) -> None:
+    archive = environment.archive()
+    (environment.session / "classes.jsa").write_text("a part")
+    archive.keep(is_complete=False)
+    assert not archives()
+    assert environment.archive().options == ""
+    (note,) = cache().glob("*.none")
+    os.utime(note, (time.time() - 2 * 24 * 3600,) * 2)
+    assert environment.archive().is_in_the_making
+
+
+def test_no_archive_where_none_can_be_kept(
+    environment: Environment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert environment.archive().options == ""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "with space"))
+    assert environment.archive().options == ""
+
+
+def test_an_archive_that_was_not_used_for_a_month_goes(environment: Environment) -> None:
+    environment.start(environment.archive())
+    (old,) = archives()
+    os.utime(old, (time.time() - 40 * 24 * 3600,) * 2)
+    environment.start(environment.archive("-XX:+UseSerialGC"))
+    assert old not in archives()
