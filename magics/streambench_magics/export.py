@@ -7,7 +7,6 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,14 @@ import streambench
 from streambench.config import Config, masked
 from streambench.errors import StreambenchError
 from streambench.model import SystemStream
-from streambench.references import is_reference
+from streambench.spark.own_code import imported, pinned
+from streambench.spark.package import without_secrets
 from streambench.system.systems import known_key
 from streambench.testing import run_job
 from streambench_magics.errors import MagicError
 from streambench_magics.jobs import Job
 from streambench_magics.streams import peek
-from streambench_magics.task_source import imported, task_file
+from streambench_magics.task_source import task_file
 
 TASK, CONFIG, NEEDS, TEST, CASE = (
     "task.py",
@@ -97,14 +97,10 @@ def export(job: Job, namespace: Mapping[str, Any], directory: Path) -> list[str]
 def _config_values(config: Config, directory: Path) -> tuple[dict[str, str], dict[str, str]]:
     """The configuration for a file in this directory, and the environment variables that stand in it for
     secrets, by key."""
-    values, secrets = {}, {}
-    for key, value in config.items():
-        if not is_reference(value) and masked(key, value) != value:
-            secrets[key] = name = re.sub(r"\W", "_", key).upper()
-            value = f"${{env:{name}}}"
-        elif _is_path(config, key) and not Path(value).expanduser().is_absolute():
-            value = os.path.relpath(config.directory / value, directory)
-        values[key] = value
+    values, secrets = without_secrets(config)
+    for key, value in values.items():
+        if key not in secrets and _is_path(config, key) and not Path(value).expanduser().is_absolute():
+            values[key] = os.path.relpath(config.directory / value, directory)
     return values, secrets
 
 
@@ -115,12 +111,7 @@ def _is_path(config: Config, key: str) -> bool:
 
 def _requirements(source: str) -> str:
     """The packages that have to be installed, in the versions of here."""
-    distributions = metadata.packages_distributions()
-    lines = {f"streambench=={streambench.__version__}"}
-    for module in imported(source):
-        for name in distributions.get(module, ()):
-            if name != "streambench":
-                lines.add(f"{name}=={metadata.version(name)}")
+    lines = {f"streambench=={streambench.__version__}", *pinned(set(imported(source)))}
     return "\n".join(sorted(lines)) + "\n"
 
 

@@ -49,17 +49,6 @@ def task_file(task: type, name: str, namespace: Mapping[str, Any]) -> tuple[str,
     return f"{text}\n", found
 
 
-def imported(text: str) -> list[str]:
-    """The top-level modules that a source imports, without those of Python itself."""
-    found = set()
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import):
-            found |= {each.name.partition(".")[0] for each in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found.add(node.module.partition(".")[0])
-    return sorted(found - sys.stdlib_module_names)
-
-
 class _Needed:
     """Everything of the notebook that a source uses, each once, what is used before its user."""
 

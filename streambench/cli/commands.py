@@ -14,6 +14,7 @@ from streambench.cli.interrupts import end_imports
 HELP = {
     "run": "Run a job on this machine.",
     "deploy": "Run a job on Apache Spark until it has caught up.",
+    "package": "Write a job as one archive for spark-submit.",
     "runs": "List the deployments of a job.",
     "land": "Receive streams into the log in which they are landed.",
     "streams": "List, create, grow and delete streams.",

@@ -4,6 +4,7 @@ completions of the tab key."""
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -38,17 +39,25 @@ JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object per li
 
 
 def read_job(*given: Path | None) -> Config:
-    """The configuration in the one file that is given. Raises BadParameter where it is none or several,
-    ConfigError where it is wrong."""
+    """The configuration in the one file that is given, which may be a packaged job. Raises BadParameter where
+    it is none or several, ConfigError where it is wrong."""
     files = [each for each in given if each is not None]
     if not files:
         raise typer.BadParameter(f"which job? Give -c JOB{ENDING}, or the file as the first argument")
     if len(files) > 1:
         raise typer.BadParameter(f"two configurations: {files[0]} and {files[1]}; give one")
-    config = Config.from_file(files[0])
+    config = _config_in(files[0])
     config.validate()
     Systems(config).check_names()
     return config
+
+
+def _config_in(file: Path) -> Config:
+    if file.suffix != ".zip":
+        return Config.from_file(file)
+    # With Spark's part, which takes longer to be imported than all else.
+    packaged: Config = importlib.import_module("streambench.spark.package").opened(file)
+    return packaged
 
 
 def split_job(option: Path | None, words: Sequence[str] | None) -> tuple[Config, list[str]]:
@@ -62,7 +71,7 @@ def split_job(option: Path | None, words: Sequence[str] | None) -> tuple[Config,
 
 def is_job(word: str) -> bool:
     """Return True where a word stands for a configuration, not for a stream or a verb."""
-    return word.endswith(ENDING) or Path(word).is_file()
+    return word.endswith((ENDING, ".zip")) or Path(word).is_file()
 
 
 def stream_named(word: str) -> SystemStream:

@@ -1,0 +1,84 @@
+"""``streambench package``: a job as one archive for ``spark-submit``."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from streambench.cli.job import JobArgument, JobOption, JsonOption, read_job
+from streambench.cli.output import say, show_rows
+
+_COLUMNS = ("file", "bytes")
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(name="package")(package)
+
+
+def package(
+    job: JobArgument = None,
+    config: JobOption = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE.zip", help="The archive.", show_default="NAME.zip"),
+    ] = None,
+    target: Annotated[
+        str,
+        typer.Option(metavar="local|standalone|yarn|k8s", help="The cluster that the printed line is for."),
+    ] = "local",
+    master: Annotated[
+        str | None, typer.Option(metavar="MASTER", help="Its master, for that line.", show_default=False)
+    ] = None,
+    directory: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="What relative paths of the job are relative to where it runs.",
+            show_default="the directory of the job",
+        ),
+    ] = None,
+    contents: Annotated[
+        bool, typer.Option("--list", help="Only list what the archive would hold; write nothing.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Write a job as one archive that spark-submit takes: its code, its configuration, the packages it needs.
+
+    Beside NAME.zip stands the program that deploys it, submit_NAME.py, and the line that submits both is
+    printed. The archive takes the place of a properties file in other commands, too. The same job gives the
+    same bytes. Secrets are left out: the environment variables that they are taken from are named.
+
+    Examples:
+
+        streambench package job.properties --list
+
+        streambench package job.properties --target yarn
+
+        streambench deploy job.zip --master "local[2]"
+    """
+    settings = read_job(job, config)
+    packages = importlib.import_module("streambench.spark.package")
+    lines = importlib.import_module("streambench.spark.submit_lines")
+    target = lines.target_named(target)
+    found = packages.package(settings, directory)
+    path = output or Path(f"{found.name}{packages.ENDING}")
+    if contents:
+        rows = [{"file": name, "bytes": len(text)} for name, text in sorted(found.files.items())]
+        show_rows(rows, _COLUMNS, as_json=json, empty="nothing", right=("bytes",))
+        return
+    command = lines.submit_lines(found, path, path.with_name(found.launcher), target, master)
+    archive, program = found.write(path)
+    if json:
+        row = {"archive": str(archive), "program": str(program), "command": command[-1]}
+        show_rows([row], tuple(row), as_json=True, empty="")
+        return
+    say(f"{archive}: {len(found.files)} files; {program} deploys it")
+    for key, variable in sorted(found.secrets.items()):
+        say(f"{key} is left out, and taken from the environment variable {variable}")
+    for module in found.absent:
+        say(f"{module} is imported and not installed here: it is missing in requirements.txt")
+    for line in command:
+        say(line)

@@ -1,0 +1,243 @@
+"""A job as one archive: its code, its configuration, and the packages that it needs.
+
+The archive is a zip that ``spark-submit --py-files`` takes and that every command takes in place of the
+properties file. Code stands in it as beside the configuration, so that executors import it from there; the
+package ``streambench_job`` has the rest. The same job gives the same bytes. It holds no secret: references
+stay references, and a secret that the configuration has in clear becomes one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import io
+import re
+import shutil
+import sys
+import tempfile
+import zipfile
+from importlib import metadata
+from pathlib import Path
+
+import javaproperties
+import msgspec
+from msgspec import Struct
+
+import streambench
+from streambench.config import Config, masked
+from streambench.errors import StreambenchError
+from streambench.planning.plan import name_and_id
+from streambench.references import is_reference
+from streambench.spark.own_code import own_code, pinned
+
+ENDING = ".zip"
+_ROOT = "streambench_job"
+_INIT, _CONFIG, _NEEDS, _ABOUT = (
+    f"{_ROOT}/__init__.py",
+    f"{_ROOT}/job.properties",
+    f"{_ROOT}/requirements.txt",
+    f"{_ROOT}/package.json",
+)
+_FORMAT = 1
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+_DOCSTRING = '"""A packaged job of streambench."""\n'
+# Compiled against each other, or compared by version on driver and executors.
+_CORE = frozenset({"msgspec", "orjson", "pandas", "pyarrow", "pyspark"})
+_EXTRAS = {
+    "amqp": {"pika"},
+    "avro": {"fastavro"},
+    "kafka": {"kafka", "crc32c"},
+    "prometheus": {"prometheus_client"},
+    "rocksdb": {"rocksdict"},
+    "webhook": {"httpx", "starlette", "uvicorn"},
+}
+_NAME = re.compile(r"[^A-Za-z0-9_]+")
+_LAUNCHER = '''\
+"""Deploys a packaged job of streambench on the Spark that starts this program."""
+
+from streambench.spark.__main__ import main
+
+if __name__ == "__main__":
+    main()
+'''
+
+
+class _About(Struct, frozen=True):
+    """``directory``: what relative paths of the configuration are relative to. ``secrets``: the environment
+    variables that the configuration takes secrets from because it held them in clear."""
+
+    format: int
+    name: str
+    directory: str
+    secrets: dict[str, str]
+    streambench: str
+
+
+class Package(Struct, frozen=True):
+    """A job to be written. ``files``: all of the archive, by name. ``secrets``: per key whose value was left
+    out, the environment variable that it is taken from. ``absent``: modules that the code imports and that
+    are not installed here."""
+
+    name: str
+    containers: int
+    files: dict[str, bytes]
+    secrets: dict[str, str]
+    absent: tuple[str, ...]
+
+    @property
+    def launcher(self) -> str:
+        """The name of the program that deploys it."""
+        return f"submit_{_NAME.sub('_', self.name)}.py"
+
+    def write(self, path: Path) -> tuple[Path, Path]:
+        """Write the archive and, beside it, the program for ``spark-submit``; both. Raises StreambenchError
+        where another file is in their place."""
+        program = path.with_name(self.launcher)
+        if path.exists() and not is_package(path):
+            raise StreambenchError(f"{path} is no packaged job: name another file with --output")
+        if program.exists() and program.read_bytes() != _LAUNCHER.encode():
+            raise StreambenchError(f"{program} is a file of another kind: move it away")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(_zipped(self.files))
+            program.write_text(_LAUNCHER)
+        except OSError as error:
+            raise StreambenchError(
+                f"{error.filename or path} cannot be written: {error.strerror or error}"
+            ) from None
+        return path, program
+
+
+def package(config: Config, directory: Path | None = None) -> Package:
+    """The package of a job. ``directory``: what its relative paths are relative to where it runs; else the
+    directory of its properties file. Raises ConfigError and StreambenchError."""
+    name, _ = name_and_id(config)
+    code = own_code(config)
+    values, secrets = without_secrets(config)
+    values |= {"job.name": name, **code.named}
+    about = _About(
+        _FORMAT, name, str(directory or config.directory.absolute()), secrets, streambench.__version__
+    )
+    files = {
+        _INIT: _DOCSTRING.encode(),
+        _CONFIG: javaproperties.dumps(values, timestamp=None, sort_keys=True).encode(),
+        _NEEDS: _requirements(config, code.installed).encode(),
+        _ABOUT: msgspec.json.format(msgspec.json.encode(about)) + b"\n",
+        **{each: path.read_bytes() for each, path in code.files.items()},
+    }
+    containers = config.integer("job.container.count")
+    return Package(name, containers, files, secrets, tuple(sorted(code.absent)))
+
+
+def without_secrets(config: Config) -> tuple[dict[str, str], dict[str, str]]:
+    """The values of a configuration as they may be written to a file, and the environment variables that
+    stand in it for secrets, by key."""
+    values, secrets = {}, {}
+    for key, value in config.items():
+        if not is_reference(value) and masked(key, value) != value:
+            secrets[key] = name = re.sub(r"\W", "_", key).upper()
+            value = f"${{env:{name}}}"
+        values[key] = value
+    return values, secrets
+
+
+def is_package(path: Path) -> bool:
+    """True for the file of a packaged job."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return _ABOUT in archive.namelist()
+    except (OSError, zipfile.BadZipFile):
+        return False
+
+
+def opened(path: Path) -> Config:
+    """The configuration of a packaged job. Its code lies in a temporary directory until this process ends.
+    Raises StreambenchError where the file is no packaged job, or one of another version."""
+    about, files = _read(path)
+    place = Path(tempfile.mkdtemp(prefix="streambench-job-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    for name, content in files.items():
+        if not name.startswith(f"{_ROOT}/"):
+            target = place / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+    sys.path.insert(0, str(place))
+    config = Config.from_text(
+        files[_CONFIG].decode(), origin=f"{path.name}/job.properties", directory=Path(about.directory)
+    )
+    return config.with_values(_classes_in(config, place))
+
+
+def with_configuration(path: Path, properties: Path) -> Path:
+    """A packaged job with the configuration of a file in place of its own: a temporary archive. Raises as
+    ``opened``."""
+    about, files = _read(path)
+    config = Config.from_file(properties)
+    about = msgspec.structs.replace(about, directory=str(config.directory.absolute()))
+    values = {"job.name": name_and_id(config)[0], **config}
+    files[_CONFIG] = javaproperties.dumps(values, timestamp=None).encode()
+    files[_ABOUT] = msgspec.json.encode(about)
+    place = Path(tempfile.mkdtemp(prefix="streambench-job-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    (place / path.name).write_bytes(_zipped(files))
+    return place / path.name
+
+
+def submitted() -> Path | None:
+    """The archive that ``spark-submit --py-files`` has put on the path of this process; None where there is
+    none."""
+    spec = importlib.util.find_spec(_ROOT)
+    if spec is None or spec.origin is None:
+        return None
+    path = Path(spec.origin).parent.parent
+    return path if path.is_file() else None
+
+
+def _classes_in(config: Config, place: Path) -> dict[str, str]:
+    """The values that name classes of packaged files, with the files where they lie now."""
+    found = {}
+    for key, value in config.items():
+        file, colon, name = value.strip().rpartition(":")
+        if colon and file.endswith(".py") and (place / file).is_file():
+            found[key] = f"{place / file}:{name}"
+    return found
+
+
+def _read(path: Path) -> tuple[_About, dict[str, bytes]]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            files = {name: archive.read(name) for name in archive.namelist()}
+        about = msgspec.json.decode(files[_ABOUT], type=_About)
+    except OSError as error:
+        raise StreambenchError(f"{path} cannot be read: {error.strerror or error}") from None
+    except (zipfile.BadZipFile, KeyError, msgspec.MsgspecError):
+        raise StreambenchError(f"{path} is no packaged job: make one with streambench package") from None
+    if about.format != _FORMAT:
+        raise StreambenchError(
+            f"{path} was packaged by streambench {about.streambench}, in another format: package the job "
+            "again"
+        )
+    return about, files
+
+
+def _zipped(files: dict[str, bytes]) -> bytes:
+    """Stored and not compressed: what a compressor makes of bytes depends on its version."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in sorted(files.items()):
+            entry = zipfile.ZipInfo(name, _EPOCH)
+            entry.create_system, entry.external_attr = 3, 0o100644 << 16
+            archive.writestr(entry, content)
+    return buffer.getvalue()
+
+
+def _requirements(config: Config, modules: frozenset[str]) -> str:
+    """Those that lie beside the configuration, else the packages that the code and the systems import."""
+    beside = config.directory / "requirements.txt"
+    if beside.is_file():
+        return beside.read_text()
+    used = sorted(_EXTRAS.keys() & {value.strip() for value in config.values()})
+    needed = {*modules, *_CORE, *(module for each in used for module in _EXTRAS[each])}
+    extras = ",".join([*used, "spark"])
+    lines = [f"streambench[{extras}]=={metadata.version('streambench')}", *pinned(needed)]
+    return "".join(f"{line}\n" for line in sorted(lines))

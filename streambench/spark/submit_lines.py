@@ -1,0 +1,83 @@
+"""Lines for ``spark-submit`` that deploy a packaged job on each kind of cluster."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Literal, get_args
+
+from streambench.errors import ConfigError
+from streambench.spark.package import Package
+
+Target = Literal["local", "standalone", "yarn", "k8s"]
+
+_MASTERS: dict[Target, str] = {
+    "local": "local[*]",
+    "standalone": "spark://HOST:7077",
+    "yarn": "yarn",
+    "k8s": "k8s://https://HOST:6443",
+}
+_BEGINNINGS: dict[Target, str] = {"local": "local", "standalone": "spark://", "yarn": "yarn", "k8s": "k8s://"}
+_ENVIRONMENT = "environment.tar.gz"
+_PYTHON = "./environment/bin/python"
+_IN_IMAGE = Path("/opt/streambench")
+
+
+def target_named(text: str) -> Target:
+    """Raises ConfigError for what is no target."""
+    for target in get_args(Target):
+        if text == target:
+            return target  # type: ignore[no-any-return]
+    raise ConfigError(f"'{text}' is no target: give {', '.join(get_args(Target))}")
+
+
+def submit_command(
+    package: Package, archive: Path, program: Path, target: Target, master: str | None = None
+) -> list[str]:
+    """The words of the command. Raises ConfigError where ``master`` is one of another kind of cluster."""
+    if master is not None and not master.startswith(_BEGINNINGS[target]):
+        raise ConfigError(f"'{master}' is no master of {target}: give one such as {_MASTERS[target]}")
+    settings = {"spark.speculation": "false"}
+    options: list[str] = []
+    places = str(archive), str(program)
+    if target == "yarn":
+        settings |= {
+            "spark.executor.instances": str(package.containers),
+            "spark.yarn.appMasterEnv.PYSPARK_PYTHON": _PYTHON,
+            "spark.executorEnv.PYSPARK_PYTHON": _PYTHON,
+        }
+        options = ["--deploy-mode", "cluster", "--archives", f"{_ENVIRONMENT}#environment"]
+    elif target == "k8s":
+        settings |= {
+            "spark.executor.instances": str(package.containers),
+            "spark.kubernetes.container.image": "IMAGE",
+        }
+        options = ["--deploy-mode", "cluster"]
+        places = f"local://{_IN_IMAGE / archive.name}", f"local://{_IN_IMAGE / program.name}"
+    for key, value in settings.items():
+        options += ["--conf", f"{key}={value}"]
+    first = ["spark-submit", "--master", master or _MASTERS[target], "--name", package.name]
+    return [*first, *options, "--py-files", places[0], places[1]]
+
+
+def submit_lines(
+    package: Package, archive: Path, program: Path, target: Target, master: str | None = None
+) -> list[str]:
+    """The command as lines for a shell, with what has to be done before it as comments. Raises as
+    ``submit_command``."""
+    lines = [f"# {each}" for each in _before(package, archive, program, target)]
+    return [*lines, shlex.join(submit_command(package, archive, program, target, master))]
+
+
+def _before(package: Package, archive: Path, program: Path, target: Target) -> list[str]:
+    needs = f"the packages of requirements.txt in {archive.name}"
+    lines = {
+        "local": f"Once: install {needs} where spark-submit runs.",
+        "standalone": f"Once: install {needs} on the workers, too; PYSPARK_PYTHON names their Python.",
+        "yarn": f"Once: install {needs} in a virtual environment, and venv-pack -o {_ENVIRONMENT} there.",
+        "k8s": f"Once: an IMAGE of Spark with {needs}, and {archive.name} and {program.name} in {_IN_IMAGE}.",
+    }
+    variables = sorted(set(package.secrets.values()))
+    if not variables:
+        return [lines[target]]
+    return [lines[target], f"Driver and executors take secrets from the environment: {', '.join(variables)}"]

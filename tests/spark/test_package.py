@@ -1,0 +1,275 @@
+"""A job as one archive: what is in it, that it runs anywhere, and the lines that submit it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streambench import Config, ConfigError, StreambenchError
+from streambench.spark.history import runs
+from streambench.spark.own_code import own_code
+from streambench.spark.package import is_package, opened, package
+from streambench.spark.submit_lines import submit_command, submit_lines
+from tests.spark.conftest import Job
+from tests.spark.standalone import standalone
+
+CHECKOUT = Path(__file__).resolve().parent.parent.parent
+
+TASK = """
+import json
+import streambench as sb
+from squares import squared
+
+class Square(sb.StreamTask):
+    def process(self, envelope, collector, coordinator):
+        from helping import tools
+        collector.send(sb.OutgoingMessageEnvelope(sb.SystemStream("log", "out"), squared(envelope.message)))
+"""
+
+SQUARED = """
+import msgspec
+
+def squared(number):
+    return number**2
+"""
+
+
+@pytest.fixture
+def squares(job: Job) -> Job:
+    """A job whose task imports a file and a package that lie beside it."""
+    return with_code(job)
+
+
+def with_code(job: Job, **settings: str) -> Job:
+    (job.directory / "task.py").write_text(TASK)
+    (job.directory / "squares.py").write_text(SQUARED)
+    (job.directory / "helping" / "__pycache__").mkdir(parents=True)
+    for name in ("__init__.py", "tools.py", "words.txt", "__pycache__/tools.pyc"):
+        (job.directory / "helping" / name).write_text("")
+    job.config = job.config.with_values({"task.class": "task.py:Square", **settings})
+    text = "".join(f"{key}={value}\n" for key, value in job.config.items())
+    (job.directory / "job.properties").write_text(text)
+    return job
+
+
+def written(job: Job, path: str = "job.zip") -> Path:
+    archive, _ = package(Config.from_file(job.directory / "job.properties")).write(job.directory / path)
+    return archive
+
+
+def code_in(archive: Path) -> list[str]:
+    names = zipfile.ZipFile(archive).namelist()
+    return [name for name in names if not name.startswith("streambench_job/")]
+
+
+def test_the_code_of_a_job_is_all_that_its_task_imports(squares: Job) -> None:
+    assert code_in(written(squares)) == [
+        "helping/__init__.py",
+        "helping/tools.py",
+        "helping/words.txt",
+        "squares.py",
+        "task.py",
+    ]
+
+
+def test_the_same_job_gives_the_same_bytes(squares: Job) -> None:
+    first = written(squares).read_bytes()
+    os.utime(squares.directory / "task.py", (1, 1))
+    (squares.directory / "task.py").chmod(0o700)
+    assert written(squares, "again.zip").read_bytes() == first
+
+
+def test_packages_are_pinned_in_the_versions_of_here(squares: Job) -> None:
+    needs = package(squares.config).files["streambench_job/requirements.txt"].decode().splitlines()
+    import msgspec
+
+    assert f"msgspec=={msgspec.__version__}" in needs
+    assert any(line.startswith("streambench[spark]==") for line in needs)
+    (squares.directory / "requirements.txt").write_text("mine==1\n")
+    assert package(squares.config).files["streambench_job/requirements.txt"] == b"mine==1\n"
+
+
+def test_no_secret_is_in_the_archive(job: Job) -> None:
+    own = {"samza.factory": "webhook", "token": "brunhilde", "streams.x.url": "https://u:grani@host/x"}
+    found = with_code(job, **{f"systems.out.{key}": value for key, value in own.items()})
+    made = package(found.config)
+    everything = b"".join(made.files.values())
+    assert b"brunhilde" not in everything
+    assert b"grani" not in everything
+    assert made.secrets["systems.out.token"] == "SYSTEMS_OUT_TOKEN"
+    assert b"${env\\:SYSTEMS_OUT_TOKEN}" in everything
+
+
+def test_a_file_outside_the_directory_of_the_job_is_packed_by_its_name(
+    job: Job, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "far.py").write_text("class Task:\n    def process(self, e, c, k):\n        pass\n")
+    config = job.config.with_values({"task.class": f"{elsewhere}/far.py:Task"})
+    made = package(config)
+    assert own_code(config).named == {"task.class": "far.py:Task"}
+    assert b"task.class=far.py" in made.files["streambench_job/job.properties"]
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("def broken(:", r"task\.py, line 1: invalid syntax"),
+        (None, r"task\.class.*: there is no file .*task\.py"),
+    ],
+)
+def test_code_that_cannot_be_packed_is_an_error(squares: Job, text: str | None, error: str) -> None:
+    task = squares.directory / "task.py"
+    task.unlink() if text is None else task.write_text(text)
+    with pytest.raises(StreambenchError, match=error):
+        package(squares.config)
+
+
+def test_a_file_with_the_name_of_a_module_of_python_is_refused(squares: Job) -> None:
+    (squares.directory / "json.py").write_text("")
+    config = squares.config.with_values({"task.class": "json.py:Square"})
+    with pytest.raises(StreambenchError, match=r"json\.py has the name of Python's own module json"):
+        package(config)
+
+
+def test_a_module_that_is_not_installed_is_named(squares: Job) -> None:
+    (squares.directory / "task.py").write_text(f"import no_such_module\n{TASK}")
+    assert package(squares.config).absent == ("no_such_module",)
+
+
+def test_no_file_of_another_kind_is_written_over(squares: Job) -> None:
+    (squares.directory / "job.zip").write_text("mine")
+    with pytest.raises(StreambenchError, match="no packaged job: name another file with --output"):
+        written(squares)
+    (squares.directory / "submit_job.py").write_text("mine")
+    with pytest.raises(StreambenchError, match=r"submit_job\.py is a file of another kind"):
+        written(squares, "other.zip")
+
+
+def test_what_is_no_package_is_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
+        archive.writestr("x", "y")
+    assert not is_package(tmp_path / "other.zip")
+    with pytest.raises(StreambenchError, match=r"no packaged job: make one with streambench package"):
+        opened(tmp_path / "other.zip")
+
+
+def run(job: Job, *words: str | Path) -> str:
+    """A command in another directory, where nothing of the job lies, after the code of the job is gone."""
+    elsewhere = job.directory / "elsewhere"
+    elsewhere.mkdir(exist_ok=True)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(CHECKOUT),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    ran = subprocess.run(
+        [*words], cwd=elsewhere, env=environment, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+def without_code(job: Job) -> None:
+    for name in ("task.py", "squares.py", "helping/__init__.py", "helping/tools.py"):
+        (job.directory / name).unlink()
+
+
+def test_commands_take_an_archive_in_place_of_a_properties_file(squares: Job) -> None:
+    squares.send(0, 10)
+    archive = written(squares)
+    without_code(squares)
+    run(squares, sys.executable, "-m", "streambench", "run", archive, "--until", "caught-up")
+    assert squares.numbers() == [number**2 for number in range(10)]
+
+
+QUIET = ("spark.ui.enabled=false", "spark.log.level=ERROR", "spark.driver.host=127.0.0.1")
+
+
+@pytest.mark.usefixtures("spark_installed")
+def test_spark_submit_runs_an_archive_and_another_configuration(squares: Job) -> None:
+    squares.send(0, 10)
+    archive = written(squares)
+    made = package(squares.config)
+    (squares.directory / "job.properties").rename(squares.directory / "other.properties")
+    without_code(squares)
+    command = submit_command(made, archive, archive.with_name(made.launcher), "local", "local[2]")
+    command[0] = str(Path(sys.executable).with_name("spark-submit"))
+    command[1:1] = [word for each in QUIET for word in ("--conf", each)]
+    said = run(squares, *command, "--json")
+    found = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    assert sum(each["messages"] for each in found) == 10
+    assert squares.numbers() == [number**2 for number in range(10)]
+    squares.send(10, 12)
+    run(squares, *command, squares.directory / "other.properties", "--json")
+    assert squares.numbers() == [number**2 for number in range(12)]
+
+
+@pytest.mark.usefixtures("spark_installed")
+def test_spark_submit_runs_an_archive_on_a_standalone_cluster(squares: Job, tmp_path: Path) -> None:
+    squares.send(0, 10)
+    archive = written(squares)
+    made = package(squares.config)
+    without_code(squares)
+    with standalone(tmp_path) as master:
+        command = submit_command(made, archive, archive.with_name(made.launcher), "standalone", master)
+        command[0] = str(Path(sys.executable).with_name("spark-submit"))
+        own = ("spark.executor.memory=512m", f"spark.executorEnv.PYTHONPATH={CHECKOUT}")
+        command[1:1] = [word for each in (*QUIET, *own) for word in ("--conf", each)]
+        run(squares, *command)
+    assert squares.numbers() == [number**2 for number in range(10)]
+    assert [each.master for each in runs(squares.config)] == [master]
+
+
+@pytest.fixture(scope="module")
+def parse(spark: Any) -> Iterator[Any]:
+    """The arguments of a line, as Spark's own ``spark-submit`` reads them."""
+    jvm = spark.sparkContext._jvm
+
+    def parsed(line: str) -> Any:
+        words = jvm.PythonUtils.toSeq(shlex.split(line)[1:])
+        environment = jvm.PythonUtils.toScalaMap({"HADOOP_CONF_DIR": "/etc/hadoop"})
+        return jvm.org.apache.spark.deploy.SparkSubmitArguments(words, environment)
+
+    yield parsed
+
+
+@pytest.mark.parametrize(
+    ("target", "master", "mode"),
+    [
+        ("local", "local[*]", None),
+        ("standalone", "spark://HOST:7077", None),
+        ("yarn", "yarn", "cluster"),
+        ("k8s", "k8s://https://HOST:6443", "cluster"),
+    ],
+)
+def test_spark_submit_understands_the_lines(
+    squares: Job, parse: Any, target: Any, master: str, mode: str | None
+) -> None:
+    made = package(squares.config)
+    archive = Path("/jobs/job.zip")
+    line = submit_lines(made, archive, archive.with_name(made.launcher), target)[-1]
+    found = parse(line)
+    place = "local:///opt/streambench" if target == "k8s" else "/jobs"
+    assert (found.maybeMaster().get(), found.deployMode(), found.name()) == (master, mode, "job")
+    assert found.pyFiles().endswith(f"{place}/job.zip")
+    assert found.primaryResource().endswith(f"{place}/submit_job.py")
+    assert found.isPython()
+    if target in ("yarn", "k8s"):
+        assert found.sparkProperties().apply("spark.executor.instances") == "2"
+
+
+def test_a_master_of_another_cluster_is_refused(squares: Job) -> None:
+    with pytest.raises(ConfigError, match=r"'yarn' is no master of standalone: give one such as spark://"):
+        submit_command(package(squares.config), Path("a.zip"), Path("a.py"), "standalone", "yarn")
