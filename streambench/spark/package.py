@@ -12,9 +12,7 @@ import atexit
 import importlib.util
 import io
 import re
-import shutil
 import sys
-import tempfile
 import zipfile
 from importlib import metadata
 from pathlib import Path
@@ -29,6 +27,7 @@ from streambench.errors import StreambenchError
 from streambench.planning.plan import name_and_id
 from streambench.references import is_reference
 from streambench.spark.own_code import own_code, pinned
+from streambench.temporary import TemporaryDirectory
 
 ENDING = ".zip"
 _ROOT = "streambench_job"
@@ -154,8 +153,7 @@ def opened(path: Path) -> Config:
     """The configuration of a packaged job. Its code lies in a temporary directory until this process ends.
     Raises StreambenchError where the file is no packaged job, or one of another version."""
     about, files = _read(path)
-    place = Path(tempfile.mkdtemp(prefix="streambench-job-"))
-    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    place = _place()
     for name, content in files.items():
         if not name.startswith(f"{_ROOT}/"):
             target = place / name
@@ -177,8 +175,7 @@ def with_configuration(path: Path, properties: Path) -> Path:
     values = {"job.name": name_and_id(config)[0], **config}
     files[_CONFIG] = javaproperties.dumps(values, timestamp=None).encode()
     files[_ABOUT] = msgspec.json.encode(about)
-    place = Path(tempfile.mkdtemp(prefix="streambench-job-"))
-    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    place = _place()
     (place / path.name).write_bytes(_zipped(files))
     return place / path.name
 
@@ -191,6 +188,13 @@ def submitted() -> Path | None:
         return None
     path = Path(spec.origin).parent.parent
     return path if path.is_file() else None
+
+
+def _place() -> Path:
+    """A directory for the time of this process."""
+    temporary = TemporaryDirectory("streambench-job-")
+    atexit.register(temporary.remove)
+    return temporary.path
 
 
 def _classes_in(config: Config, place: Path) -> dict[str, str]:
