@@ -1,6 +1,7 @@
 """Class data archive of the driver's JVM: Spark's classes, loaded and verified once per environment.
 
-The JVM of the first session that ends well writes the archive as it exits; later ones map it into memory.
+The JVM of a session writes the archive as it exits, which costs more than a start; later ones map it into
+memory. It is the second session that does: an environment that lives for one session would only pay for it.
 An archive serves one Java, one Spark and one class path, all of which are in its name. The JVM checks that
 once more, and starts as it always did with an archive that does not fit. With one that is damaged it dies, so
 the name has size and checksum, too, and a JVM that cannot write an archive is found out before Spark starts.
@@ -21,6 +22,8 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from streambench.locks import Held
+
 log = logging.getLogger(__name__)
 
 # Each of these changes the class path of the driver or the options of its JVM.
@@ -35,11 +38,11 @@ _VARIABLES = (
     "_JAVA_OPTIONS",
 )
 _SILENT = "-Xlog:disable"
-_ENDING, _NONE = ".jsa", ".none"
+_ENDING, _NONE, _SEEN = ".jsa", ".none", ".seen"
 _PROBE_S = 60
 _AGAIN_S = 24 * 3600
 _UNUSED_S = 30 * 24 * 3600
-_HALF_WRITTEN_S = 3600
+_KEPT_S = {_ENDING: _UNUSED_S, _NONE: _UNUSED_S, _SEEN: _UNUSED_S, ".part": 3600}
 
 
 class ClassArchive:
@@ -52,6 +55,7 @@ class ClassArchive:
         """``directory``: it belongs to the session, and goes with it."""
         self.options = self.executor_options = ""
         self._written: Path | None = None
+        self._making: Held | None = None
         try:
             self._cache = cache()
             self._key = _key(java, spark_home, jvm_options)
@@ -78,20 +82,39 @@ class ClassArchive:
         except OSError as error:
             log.debug("the class data archive was not kept: %s", error)
 
+    def close(self) -> None:
+        """Let other sessions make the archive, if this one has not."""
+        if self._making is not None:
+            self._making.release()
+            self._making = None
+
     def _choose(self, java: list[str], directory: Path) -> None:
         if not (_is_plain(self._cache) and _is_plain(directory)):
             return
         self._cache.mkdir(parents=True, exist_ok=True)
         if path := self._found():
             self.options = self.executor_options = f"-XX:SharedArchiveFile={path} {_SILENT}"
-        elif not self._has_failed():
+        elif not self._has_failed() and self._is_second():
             self._prepare(java, directory / "classes.jsa")
+
+    def _is_second(self) -> bool:
+        """True where a session was here before, and no other one makes the archive now."""
+        seen = self._cache / f"{self._key}{_SEEN}"
+        if not seen.exists():
+            seen.touch()
+            return False
+        try:
+            self._making = Held.locked(seen)
+        except BlockingIOError:
+            return False
+        return True
 
     def _found(self) -> Path | None:
         """An archive that is as it was written; another one is removed."""
         for path in self._cache.glob(f"{self._key}-*{_ENDING}"):
             if path.name == f"{self._key}-{_checked(path)}{_ENDING}":
-                os.utime(path)
+                with contextlib.suppress(OSError):  # of a cache that is another user's
+                    os.utime(path)
                 return path
             path.unlink(missing_ok=True)
         return None
@@ -185,7 +208,7 @@ def _sweep(directory: Path) -> None:
     """Remove archives that were not used for a month, and parts that a killed process has left."""
     now = time.time()
     for path in directory.iterdir():
-        longest = {_ENDING: _UNUSED_S, _NONE: _UNUSED_S, ".part": _HALF_WRITTEN_S}.get(path.suffix)
+        longest = _KEPT_S.get(path.suffix)
         with contextlib.suppress(OSError):
             if longest is not None and now - path.stat().st_mtime > longest:
                 path.unlink()

@@ -416,6 +416,8 @@ class _OwnLease(Lease):
             else:
                 self._jvm.end(0)
         finally:
+            if self._archive is not None:
+                self._archive.close()
             SparkContext._gateway, SparkContext._jvm = self._former
             self._temporary.remove()
 

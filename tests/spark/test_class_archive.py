@@ -40,20 +40,24 @@ class Environment:
         command = [self.java, *QUICK.split(), *archive.options.split(), f"-Xlog:class+load:file={trace}"]
         ran = subprocess.run([*command, "-cp", self.jar, MAIN], capture_output=True, text=True, timeout=120)
         archive.keep(is_complete=True)
+        archive.close()
         return ran.stdout + ran.stderr, "shared objects file (top)" in trace.read_text()
 
 
 @pytest.fixture
 def environment(spark_installed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Environment:
+    """One that a session has been in before."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return Environment(tmp_path)
+    found = Environment(tmp_path)
+    assert found.archive().options == ""
+    return found
 
 
 def archives() -> list[Path]:
     return list(cache().glob("*.jsa"))
 
 
-def test_the_second_jvm_takes_its_classes_from_the_archive(environment: Environment) -> None:
+def test_the_next_jvm_takes_its_classes_from_the_archive(environment: Environment) -> None:
     first = environment.archive()
     assert first.is_in_the_making
     said, mapped = environment.start(first)
@@ -80,9 +84,18 @@ def test_a_truncated_archive_is_made_again(environment: Environment, left: float
 
 def test_another_spark_or_other_options_have_another_archive(environment: Environment) -> None:
     environment.start(environment.archive())
-    assert not environment.archive().is_in_the_making
-    assert environment.archive("-XX:+UseSerialGC").is_in_the_making
+    assert "SharedArchiveFile" in environment.archive().options
+    assert environment.archive("-XX:+UseSerialGC").options == ""
     os.utime(environment.jar, (1, 1))
+    assert environment.archive().options == ""
+    assert environment.archive().is_in_the_making
+
+
+def test_one_session_at_a_time_makes_the_archive(environment: Environment) -> None:
+    making = environment.archive()
+    assert making.is_in_the_making
+    assert environment.archive().options == ""
+    making.close()
     assert environment.archive().is_in_the_making
 
 
@@ -97,11 +110,14 @@ def test_a_java_that_can_write_none_is_asked_once(
     environment: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JDK_JAVA_OPTIONS", "-Xshare:off")
-    archive = environment.archive()
-    assert (archive.options, archive.is_in_the_making) == ("", False)
-    environment.start(archive)
-    monkeypatch.setattr(subprocess, "run", pytest.fail)
-    assert environment.archive().options == ""
+    asked: list[object] = []
+    run = subprocess.run
+    monkeypatch.setattr(subprocess, "run", lambda *what, **how: asked.append(what) or run(*what, **how))
+    for _ in range(4):
+        archive = environment.archive()
+        assert (archive.options, archive.is_in_the_making) == ("", False)
+        archive.close()
+    assert len(asked) == 1
     assert not archives()
 
 
@@ -109,6 +125,7 @@ def test_a_jvm_that_was_killed_as_it_wrote_leaves_no_archive(environment: Enviro
     archive = environment.archive()
     (environment.session / "classes.jsa").write_text("a part")
     archive.keep(is_complete=False)
+    archive.close()
     assert not archives()
     assert environment.archive().options == ""
     (note,) = cache().glob("*.none")
@@ -123,12 +140,13 @@ def test_no_archive_where_none_can_be_kept(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert environment.archive().options == ""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "with space"))
-    assert environment.archive().options == ""
+    assert [environment.archive().options for _ in range(2)] == ["", ""]
 
 
 def test_an_archive_that_was_not_used_for_a_month_goes(environment: Environment) -> None:
     environment.start(environment.archive())
     (old,) = archives()
     os.utime(old, (time.time() - 40 * 24 * 3600,) * 2)
+    environment.archive("-XX:+UseSerialGC")
     environment.start(environment.archive("-XX:+UseSerialGC"))
     assert old not in archives()
