@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from streambench import debug
 from streambench.spark import deploy
 from streambench.testing import run_job
 from tests.conftest import CHECKOUT
@@ -100,6 +101,47 @@ def by_steps(place: Workplace, shell: Shell) -> None:
         shell.run("%stream stop")
 
 
+def with_breakpoints_and_a_recording(place: Workplace, shell: Shell) -> None:
+    """In a notebook, with stops of each kind, and everything recorded."""
+    with contextlib.chdir(place.directory):
+        shell.run("%stream create delays --config job.properties")
+        shell.run("%stream record all.recording")
+        shell.run("%stream break \"message['delay'] > 300\" --once")
+        shell.run("%stream break \"key == 'LAX' and after\" --on state --hits 20 --once")
+        shell.run("%stream break \"output.key == 'JFK'\" --on output --once")
+        stops = []
+        for _ in range(4):
+            shell.run("%stream run --until caught-up")
+            shell.run("%stream wait")
+            session = shell.run("%stream job delays") and shell.value.session
+            stops.append(session.stopped_at and session.stopped_at.breakpoint.on)
+        shell.run("%stream stop")
+    assert sorted(filter(None, stops)) == ["message", "output", "state"]
+    replayed = debug.open(place.directory / "all.recording")
+    assert (replayed.position, replayed.stores()) == (FLIGHTS, session.stores())
+    replayed.abandon()
+
+
+def there_and_back(place: Workplace, shell: Shell) -> None:
+    """In a notebook, with looks at the past, a branch that is dropped, and code that is exchanged."""
+    with contextlib.chdir(place.directory):
+        shell.run("%stream create delays --config job.properties")
+        shell.run("%stream run --messages 2000")
+        shell.run("%stream wait")
+        shell.run("%stream back 700")
+        shell.run("%%streamtask Empty\ndef process(envelope, collector, coordinator):\n    pass")
+        session = shell.run("%stream job delays") and shell.value.session
+        session.swap(shell.names["Empty"])
+        session.step(10)
+        shell.run("%stream live")
+        session.swap(session.container.factory)
+        shell.run("%stream run --until caught-up")
+        shell.run("%stream wait")
+        shell.run("%stream goto 10")
+        shell.run("%stream live")
+        shell.run("%stream stop")
+
+
 def by_command(place: Workplace, shell: Shell) -> None:
     place.command("run", "job.properties", "--until", "caught-up")
 
@@ -124,7 +166,10 @@ def from_the_notebook_to_spark(place: Workplace, shell: Shell) -> None:
         shell.run("%stream deploy --master local[2]")
 
 
-WAYS = [by_steps, by_command, by_command_in_parts, on_spark, from_the_notebook_to_spark]
+WAYS = [
+    by_steps, with_breakpoints_and_a_recording, there_and_back, by_command, by_command_in_parts, on_spark,
+    from_the_notebook_to_spark,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
