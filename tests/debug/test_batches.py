@@ -13,6 +13,7 @@ from streambench.debug.session import Session
 from streambench.errors import TaskError
 from streambench.recording.recording import Recording
 from tests.container.jobs import Bench
+from tests.debug.test_random_walks import fill, on_disk
 from tests.debug.test_time_travel import STORE, session_of, shown
 
 INPUTS = {"mem.in": {0: [{"key": key} for key in "abaabba"], 1: [{"key": key} for key in "cdc"]}}
@@ -193,4 +194,21 @@ def test_ten_thousand_messages_in_one_batch_are_one_step_back() -> None:
     assert sum(sizes) == 12_000 and max(sizes) > 1_000
     assert session.back() == 12_000 - sizes[-1]
     assert session.attributes()["Partition 0"]["sizes"] == sizes[:-1]
+    session.stop()
+
+
+def test_batches_of_a_log_are_repeated_as_they_were_read(tmp_path: Path) -> None:
+    config = on_disk(tmp_path).with_values({"task.batch.messages": 4})
+    fill(config)
+    session = Session(sb.Container(config, Counting))
+    session.start()
+    session.run("caught-up")
+    session.wait()
+    assert session.attributes()["Partition 0"]["sizes"] == [4, 4, 2]
+    seen = session.stores()
+    assert [session.back() for _ in range(6)] == [18, 16, 12, 8, 4, 0]
+    assert session.stores() == {"Partition 0": {"n": {}}, "Partition 1": {"n": {}}}
+    assert session.forward(20) == 20 and session.stores() == seen
+    session.goto(8)
+    assert session.crash().differs == {}
     session.stop()
