@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
-from typing import Any
+from typing import Any, Literal
 
 from streambench.container.outputs.transactional_outbox import is_exactly_once
 from streambench.debug.events import Change, changed_text
@@ -29,14 +29,7 @@ class TimeCommands(JobCommands):
     """Methods of the magics, one per sub-command."""
 
     def _back(self, args: Namespace) -> None:
-        job, number = self._job_and_number(args.what, "back")
-        session = self._still_session(job)
-        before = session.position
-        with self._travelling(job, session):
-            if args.until is not None:
-                session.back_until(args.until)
-            else:
-                session.back(number)
+        job, session, before = self._travel(args, "back")
         if session.position == before:
             print(
                 f"{job.name}: there is no message before {before:,} at which {args.until} held"
@@ -46,18 +39,26 @@ class TimeCommands(JobCommands):
         print_position(job, session)
 
     def _forward(self, args: Namespace) -> None:
-        job, number = self._job_and_number(args.what, "forward")
-        session = self._still_session(job)
-        before = session.position
-        with self._travelling(job, session):
-            if args.until is not None:
-                session.forward_until(args.until)
-            else:
-                session.forward(number)
+        job, session, before = self._travel(args, "forward")
         if args.until is not None and session.position == before:
             print(f"{job.name}: there is no message after {before:,} at which {args.until} held")
         print_position(job, session)
         print_stop(job, session, with_last=False)
+
+    def _travel(self, args: Namespace, way: Literal["back", "forward"]) -> tuple[Job, Session, int]:
+        """Go the messages that are asked for, or up to a condition; the job, and where it was before."""
+        job, number = self._job_and_number(args.what, way)
+        session = self._still_session(job)
+        before = session.position
+        go, go_until = (
+            (session.back, session.back_until) if way == "back" else (session.forward, session.forward_until)
+        )
+        with self._travelling(job, session):
+            if args.until is not None:
+                go_until(args.until)
+            else:
+                go(number)
+        return job, session, before
 
     def _goto(self, args: Namespace) -> None:
         *names, where = args.what
