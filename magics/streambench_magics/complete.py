@@ -17,8 +17,8 @@ from streambench.system.listing import named_inputs, streams_of
 from streambench_magics.command_parser import Parser
 from streambench_magics.commands import CONFIG, PARSERS, TASK
 from streambench_magics.complete_config import config_completions
-from streambench_magics.jobs import Workbench
 from streambench_magics.magics import StreamMagics
+from streambench_magics.workbench import Workbench
 
 _LINE = re.compile(
     r"\s*(?:\w[\w, ]*=\s*)?(?P<magic>%stream|%%streamtask|%%streamconfig)\s+(?P<rest>.*)", re.DOTALL

@@ -33,13 +33,14 @@ from streambench_magics.debug_commands import DebugCommands
 from streambench_magics.errors import Interrupted, MagicError
 from streambench_magics.export import export
 from streambench_magics.job_commands import STOPPED, name_and_number
-from streambench_magics.jobs import Job, Workbench, parsed_config, require_no_branch
+from streambench_magics.jobs import Job, require_no_branch
 from streambench_magics.panel import Panel, show, static
 from streambench_magics.record_commands import RecordCommands
 from streambench_magics.status_messages import print_ignored, print_stop, say_if_busy, status_line
 from streambench_magics.stream_commands import StreamCommands
 from streambench_magics.tables import Records
 from streambench_magics.time_commands import TimeCommands
+from streambench_magics.workbench import Workbench, parsed_config
 
 _END_S = 2.0
 _AT_ONCE_S = 0.5

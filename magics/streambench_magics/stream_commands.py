@@ -22,10 +22,10 @@ from streambench.system.listing import listing
 from streambench.system.systems import Systems
 from streambench_magics.commands import PARSERS
 from streambench_magics.errors import MagicError
-from streambench_magics.jobs import Workbench
 from streambench_magics.status_messages import warn_of_pending
 from streambench_magics.streams import is_confirmed, messages_in, partitions_of, peek, send, takes_tables
 from streambench_magics.tables import Records
+from streambench_magics.workbench import Workbench
 
 _FOLD_ABOVE = 24
 _PATIENCE_S = 15.0
