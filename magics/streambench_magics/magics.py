@@ -36,7 +36,7 @@ from streambench_magics.job_commands import STOPPED, name_and_number
 from streambench_magics.jobs import Job, require_no_branch
 from streambench_magics.panel import Panel, show, static
 from streambench_magics.record_commands import RecordCommands
-from streambench_magics.status_messages import print_ignored, print_stop, say_if_busy, status_line
+from streambench_magics.status_messages import print_ignored, print_stop, say_if_busy
 from streambench_magics.stream_commands import StreamCommands
 from streambench_magics.tables import Records
 from streambench_magics.time_commands import TimeCommands
@@ -309,16 +309,14 @@ class StreamMagics(
             self._close_panel(job.name, "stopped, and deployed on Spark")
             print(f"{job.name} is stopped here, with everything committed")
         master = masked("master", args.master or likely_master(job.config))
-        with status_line(f"deploying {job.name} on {master}") as update:
+        deploy_display = importlib.import_module("streambench_magics.deploy_display").deploy_display
+        with deploy_display(f"deploying {job.name} on {master}") as display:
             result = deploy(
                 job.config,
                 task=job.task,
                 master=args.master,
                 if_running=args.if_running,
-                progress=lambda now: update(
-                    f"{now.messages:,} of {counted(now.total or 0, 'message')}, {now.done} of "
-                    f"{now.containers} done"
-                ),
+                progress=display.show,
             )
         said = f"; {result.passed_over}" if result.passed_over else ""
         print(

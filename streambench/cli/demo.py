@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from streambench.cli.deploy import deployment_display
+from streambench.cli.deploy_display import deploy_display
 from streambench.cli.flights import LATE_MINUTES, Flight, read_flights, replayed
 from streambench.cli.run import run_display
 from streambench.config import Config
@@ -127,13 +127,12 @@ def demo(
 
 
 def _on_spark(console: Console, config: Config, master: str) -> tuple[int, float]:
-    progress, display = deployment_display(console)
     containers = min(os.cpu_count() or 1, 4)
-    with display:
+    with deploy_display(console) as display:
         from streambench.spark import deploy
 
         result = deploy(
-            config.with_values({"job.container.count": containers}), master=master, progress=progress
+            config.with_values({"job.container.count": containers}), master=master, progress=display.show
         )
     return result.messages, result.messages / result.seconds
 

@@ -5,27 +5,23 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.console import Console
-from rich.live import Live
-from rich.text import Text
 
+from streambench.cli.deploy_display import deploy_display
 from streambench.cli.job import JobArgument, JobOption, JsonOption, read_job
 from streambench.cli.output import print_json, say, show_rows, tell_after
 from streambench.container.observe.snapshot import lag_between
 from streambench.debug.view import counted
 
 if TYPE_CHECKING:
-    from streambench.spark.result import DeployedContainer, DeployProgress, DeployResult
+    from streambench.spark.result import DeployedContainer, DeployResult
     from streambench.spark.running import IfRunning
 
-_PLAIN_EVERY_S = 5.0
-_LIVE_EVERY_S = 0.25
 _COLUMNS = ("container", "partition", "from", "to", "messages", "seconds", "error")
 
 
@@ -56,6 +52,7 @@ def deploy(
             help="Where the job runs already: refuse, or end that at its last commit.",
         ),
     ] = "refuse",
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress, only the result.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Run a job on Apache Spark until it has caught up with what its inputs hold now: the same tasks, the
@@ -79,8 +76,8 @@ def deploy(
         raise typer.BadParameter(f"{if_running}: give refuse or take-over", param_hint="--if-running")
     settings = read_job(job, config)
     # Shown first: to import Spark's library and to start it takes seconds.
-    show, display = (None, nullcontext()) if dry_run or json else deployment_display(Console(highlight=False))
-    with display, _sigterm_as_ctrl_c():
+    display = None if dry_run or json or quiet else deploy_display(Console(highlight=False))
+    with display or nullcontext(), _sigterm_as_ctrl_c():
         from streambench.spark import deploy as deploy_job
 
         result: DeployResult = deploy_job(
@@ -89,7 +86,7 @@ def deploy(
             every=every,
             dry_run=dry_run,
             if_running=cast("IfRunning", if_running),
-            progress=show,
+            progress=None if display is None else display.show,
         )
     if json:
         for each in result.containers:
@@ -113,94 +110,6 @@ def _sigterm_as_ctrl_c() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def deployment_display(
-    console: Console,
-) -> tuple[Callable[[DeployProgress], None], AbstractContextManager[object]]:
-    """Return the function that shows the progress of a deployment, and its display: one line that changes.
-    Where the console is no terminal it is a line every few seconds, the first one at once."""
-    if console.is_terminal:
-        live = Live(Text(_line(None, 0.0), style="dim"), console=console, auto_refresh=False, transient=True)
-        display = _Display(lambda line: live.update(Text(line), refresh=True), _LIVE_EVERY_S)
-        return display.show, _both(live, display)
-    plain = _Display(lambda line: print(line, flush=True), _PLAIN_EVERY_S)
-    return plain.show, plain
-
-
-class _Display:
-    """The latest progress, shown again every few seconds with the time that has passed, also while none
-    comes: Spark starts meanwhile.
-
-    Between two rounds nothing is shown. ``write`` is called on one thread at a time."""
-
-    def __init__(
-        self, write: Callable[[str], object], every_s: float, now: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._write = write
-        self._every_s = every_s
-        self._now = now
-        self._lock = threading.Lock()
-        self._ended = threading.Event()
-        self._latest: DeployProgress | None = None
-        self._is_between = False
-        self._came = self._shown = now()
-        self._thread = threading.Thread(target=self._repeat, name="streambench-deploy-display", daemon=True)
-
-    def __enter__(self) -> _Display:
-        self._came = self._now()
-        self._put()
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def show(self, progress: DeployProgress) -> None:
-        """Take a newer progress. What is new in kind is shown at once."""
-        with self._lock:
-            before, self._latest, self._came = self._latest, progress, self._now()
-            is_other = before is None or (before.round, before.stage) != (progress.round, progress.stage)
-            self._is_between = progress.done >= progress.containers
-        if is_other or self._now() - self._shown >= self._every_s:
-            self._put()
-
-    def _repeat(self) -> None:
-        while not self._ended.wait(max(0.05, self._shown + self._every_s - self._now())):
-            if self._now() - self._shown >= self._every_s:
-                self._put()
-
-    def _put(self) -> None:
-        with self._lock:
-            self._shown = self._now()
-            if not self._is_between:
-                self._write(_line(self._latest, self._shown - self._came))
-
-
-@contextmanager
-def _both(outer: AbstractContextManager[object], inner: AbstractContextManager[object]) -> Iterator[None]:
-    with outer, inner:
-        yield
-
-
-def _line(progress: DeployProgress | None, since_s: float) -> str:
-    """``since_s``: how long ago this was so."""
-    if progress is None:
-        return "planning"  # without a time: that of the round begins only now
-    seconds = progress.seconds + since_s
-    if progress.stage == "starting Spark":
-        return f"round {progress.round}: starting Spark, {seconds:.1f} s"
-    done = progress.messages
-    messages = (
-        counted(done, "message")
-        if progress.total is None
-        else f"{done:,} of {counted(progress.total, 'message')}"
-    )
-    containers = (
-        f"{progress.done} of {counted(progress.containers, 'container')} done, {progress.active} running"
-    )
-    return f"round {progress.round}: {messages}, {containers}, {seconds:.1f} s"
 
 
 def _show(result: DeployResult) -> None:

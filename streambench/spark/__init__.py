@@ -3,6 +3,7 @@
 from streambench.spark.dataframes import read, read_store, register
 from streambench.spark.deployment import deploy
 from streambench.spark.result import (
+    ContainerProgress,
     DeployedContainer,
     DeployError,
     DeployProgress,
@@ -12,6 +13,7 @@ from streambench.spark.result import (
 from streambench.spark.running import JobRunningError
 
 __all__ = [
+    "ContainerProgress",
     "DeployError",
     "DeployProgress",
     "DeployResult",

@@ -11,12 +11,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from streambench import imports as load
 from streambench.config import Config
+from streambench.container.observe.snapshot import lag_between
 from streambench.errors import ConfigError
 from streambench.job.failure import Failure
 from streambench.model import SystemStreamPartition
@@ -24,7 +25,16 @@ from streambench.spark.history import note_run
 from streambench.spark.plan import DeployPlan, count_messages, make_plan, open_generation, reached, unfinished
 from streambench.spark.progress import Listener
 from streambench.spark.quiet import quiet
-from streambench.spark.result import DeployedContainer, DeployError, DeployProgress, DeployResult, failed
+from streambench.spark.result import (
+    ContainerProgress,
+    DeployedContainer,
+    DeployError,
+    DeployProgress,
+    DeployResult,
+    Stage,
+    failed,
+    progress_of,
+)
 from streambench.spark.running import (
     DeploymentLock,
     IfRunning,
@@ -185,23 +195,12 @@ class _Deployment:
             self._lock = DeploymentLock(self._config, planned.model.name, self._if_running)
         self._lock.check()
         self._rounds += 1
-        containers, total = len(planned.working), planned.total()
-        if self._lease is None and self._progress is not None:
-            self._progress(
-                DeployProgress(
-                    containers=containers,
-                    active=0,
-                    done=0,
-                    messages=0,
-                    total=total,
-                    seconds=time.monotonic() - began,
-                    round=self._rounds,
-                    stage="starting Spark",
-                )
-            )
+        waiting = planned_progress(planned)
+        if self._lease is None:
+            self._show(waiting, began, "starting Spark")
         leased = self._lease = self._lease or lease(self._spark, self._master, self._config)
         with (
-            Listener(leased.host(), containers, total, self._rounds, began) as listener,
+            Listener(leased.host(), waiting, self._rounds, began) as listener,
             tokens(self._config) as shared,
         ):
             self._lock.acquire()
@@ -228,6 +227,7 @@ class _Deployment:
             master=leased.master,
             rounds=1,
         )
+        self._show(final_progress(planned, result), began, "ended")
         note_run(planned.directory, result, began_ms)
         if cancelled:
             raise DeployError(
@@ -269,16 +269,52 @@ class _Deployment:
         )
 
     def _wait(self, job: SparkJob, listener: Listener) -> None:
-        """Until the Spark job has ended or is cancelled, and show how far it is meanwhile; at the end a
-        last, true picture."""
+        """Wait until the Spark job has ended or is cancelled, and show how far it is meanwhile."""
         job.start()
         shown = 0.0
         while job.wait(_POLL_S) and not self._cancel.is_set():
             if self._progress is not None and time.monotonic() - shown >= _PROGRESS_S:
                 shown = time.monotonic()
                 self._progress(listener.read())
+
+    def _show(self, containers: Sequence[ContainerProgress], began: float, stage: Stage) -> None:
         if self._progress is not None:
-            self._progress(listener.read())
+            seconds = time.monotonic() - began
+            self._progress(progress_of(containers, seconds=seconds, round=self._rounds, stage=stage))
+
+
+def planned_progress(planned: DeployPlan) -> list[ContainerProgress]:
+    """The containers that are to be started, before they are."""
+    return [
+        ContainerProgress(number=each.number, total=each.span, left=each.span, partitions=len(each.offsets))
+        for each in planned.containers()
+        if each.number in planned.working
+    ]
+
+
+def final_progress(planned: DeployPlan, result: DeployResult) -> list[ContainerProgress]:
+    """The containers that were started, as their result has them."""
+    before = {each.number: each for each in planned_progress(planned)}
+    found = []
+    for each in result.containers:
+        if each.number not in before:
+            continue
+        lags = [lag_between(after, planned.ends[ssp]) for ssp, (_, after) in each.offsets.items()]
+        at_end = [after == planned.ends[ssp] for ssp, (_, after) in each.offsets.items()]
+        found.append(
+            ContainerProgress(
+                number=each.number,
+                stage="done" if each.failure is None else "failed",
+                attempt=each.attempt,
+                messages=each.messages,
+                total=before[each.number].total,
+                left=None if None in lags else sum(lag for lag in lags if lag is not None),
+                partitions=len(at_end),
+                partitions_done=len(at_end) if each.failure is None else sum(at_end),
+                error="" if each.failure is None else each.failure.text.partition("\n")[0],
+            )
+        )
+    return found
 
 
 def settled(config: Config | Mapping[str, Any] | str | Path) -> Config:

@@ -63,11 +63,6 @@ class DeployPlan(Struct, frozen=True):
             for each in self.model.containers
         )
 
-    def total(self) -> int | None:
-        """Number of offsets to go in all containers; None where offsets are no numbers."""
-        spans = [each.span for each in self.containers()]
-        return None if None in spans else sum(span for span in spans if span is not None)
-
 
 def make_plan(config: Config, task: Any = None) -> DeployPlan:
     """Plan a job and look how far its inputs go. Opens and writes nothing. Raises ConfigError,

@@ -12,14 +12,21 @@ import ipaddress
 import secrets
 import socket
 import time
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
-from streambench.spark.result import DeployProgress
+from streambench.spark.result import ContainerProgress, DeployProgress, progress_of
 
-Stage = Literal["active", "done"]
+ReportedStage = Literal["running", "done", "failed"]
+
+_RATE_OVER_S = 5.0
+_LARGEST = 4096
+# As UTF-8 it stays below the largest datagram.
+_LONGEST_ERROR = 500
 
 
 class Address(Struct, frozen=True):
@@ -31,27 +38,39 @@ class Address(Struct, frozen=True):
     secret: bytes
 
 
-class _Note(Struct, array_like=True):
+class Note(Struct, array_like=True, frozen=True):
+    """What a container reports: fields as in ContainerProgress, ``messages`` of this attempt alone."""
+
     container: int
     attempt: int
-    stage: Stage
-    messages: int
+    stage: ReportedStage
+    messages: int = 0
+    left: int | None = None
+    partitions_done: int = 0
+    error: str = ""
 
 
 class Listener:
     """Gathers what the containers of one round send. ``host``: the address at which the executors reach this
-    process. ``began``: when the round did (``time.monotonic()``), now if not given."""
+    process. ``planned``: the containers, waiting. ``began``: when the round did, now if not given."""
 
     def __init__(
-        self, host: str, containers: int, total: int | None, round: int = 1, began: float | None = None
+        self,
+        host: str,
+        planned: Sequence[ContainerProgress],
+        round: int = 1,
+        began: float | None = None,
+        *,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._began = time.monotonic() if began is None else began
-        self._containers = containers
-        self._total = total
+        self._now = now
+        self._began = now() if began is None else began
+        self._planned = planned
         self._round = round
-        self._notes: dict[int, _Note] = {}
+        self._heard: dict[int, tuple[float, Note]] = {}
+        self._counts: deque[tuple[float, int]] = deque()
         self._secret = secrets.token_bytes(16)
-        self._decoder = msgspec.msgpack.Decoder(_Note)
+        self._decoder = msgspec.msgpack.Decoder(Note)
         self._socket: socket.socket | None = None
         self.address: Address | None = None
         try:
@@ -74,20 +93,18 @@ class Listener:
         """The progress known by now. Never waits."""
         while self._socket is not None:
             try:
-                datagram = self._socket.recv(1024)
+                datagram = self._socket.recv(_LARGEST)
             except OSError:
                 break
             if hmac.compare_digest(datagram[:16], self._secret):
                 self._take(datagram[16:])
-        stages = [note.stage for note in self._notes.values()]
-        return DeployProgress(
-            containers=self._containers,
-            active=stages.count("active"),
-            done=stages.count("done"),
-            total=self._total,
-            messages=sum(note.messages for note in self._notes.values()),
-            seconds=time.monotonic() - self._began,
+        now = self._now()
+        each = [self._of(container, now) for container in self._planned]
+        return progress_of(
+            each,
+            seconds=now - self._began,
             round=self._round,
+            rate=self._rate(now, sum(container.messages for container in each)),
         )
 
     def close(self) -> None:
@@ -101,13 +118,42 @@ class Listener:
             note = self._decoder.decode(body)
         except msgspec.MsgspecError:
             return
-        known = self._notes.get(note.container)
+        _, known = self._heard.get(note.container, (0.0, None))
         if (
             known is None
             or note.attempt > known.attempt
-            or (note.attempt == known.attempt and known.stage != "done")
+            or (note.attempt == known.attempt and known.stage == "running")
         ):
-            self._notes[note.container] = note
+            self._heard[note.container] = self._now(), note
+
+    def _of(self, planned: ContainerProgress, now: float) -> ContainerProgress:
+        """A container as it was last heard."""
+        if planned.number not in self._heard:
+            return planned
+        at, note = self._heard[planned.number]
+        messages, left = note.messages, planned.total if note.left is None else note.left
+        if note.attempt and left is not None and planned.total is not None:
+            messages = planned.total - left  # what earlier attempts have committed counts, too
+        return ContainerProgress(
+            number=planned.number,
+            stage=note.stage,
+            attempt=note.attempt,
+            messages=messages,
+            total=planned.total,
+            left=left,
+            partitions=planned.partitions,
+            partitions_done=note.partitions_done,
+            silent_s=now - at if note.stage == "running" else 0.0,
+            error=note.error,
+        )
+
+    def _rate(self, now: float, messages: int) -> float:
+        """Messages per second over the last seconds."""
+        self._counts.append((now, messages))
+        while now - self._counts[0][0] > _RATE_OVER_S:
+            self._counts.popleft()
+        since, before = self._counts[0]
+        return max(0, messages - before) / (now - since) if now > since else 0.0
 
 
 class Teller:
@@ -120,8 +166,15 @@ class Teller:
         self._attempt = attempt
         self._socket: socket.socket | None = None
 
-    def report(self, stage: Stage, messages: int) -> None:
-        """Send it, without waiting."""
+    def report(
+        self,
+        stage: ReportedStage,
+        messages: int = 0,
+        left: int | None = None,
+        partitions_done: int = 0,
+        error: str = "",
+    ) -> None:
+        """Send it, without waiting. Of the error, its first line."""
         if self._address is None:
             return
         try:
@@ -133,8 +186,10 @@ class Teller:
                 )
                 self._socket = socket.socket(family, socket.SOCK_DGRAM)
                 self._socket.setblocking(False)
-            note = msgspec.msgpack.encode(_Note(self._container, self._attempt, stage, messages))
-            self._socket.sendto(self._address.secret + note, (self._address.host, self._address.port))
+            line = error.partition("\n")[0][:_LONGEST_ERROR]
+            note = Note(self._container, self._attempt, stage, messages, left, partitions_done, line)
+            datagram = self._address.secret + msgspec.msgpack.encode(note)
+            self._socket.sendto(datagram, (self._address.host, self._address.port))
         except (OSError, ValueError):
             return
 

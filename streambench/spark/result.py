@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -54,8 +54,7 @@ class DeployedContainer(Struct, frozen=True, kw_only=True):
     def span(self) -> int | None:
         """Number of offsets between before and after; None where offsets are no numbers. (Of a log that is
         not compacted: how many messages.)"""
-        spans = [lag_between(before, after) for before, after in self.offsets.values()]
-        return None if None in spans else sum(span for span in spans if span is not None)
+        return _sum([lag_between(before, after) for before, after in self.offsets.values()])
 
 
 class DeployResult(Struct, Totals, frozen=True, kw_only=True):
@@ -94,14 +93,41 @@ class DeployResult(Struct, Totals, frozen=True, kw_only=True):
         )
 
 
+ContainerStage = Literal["waiting", "running", "done", "failed"]
+Stage = Literal["starting Spark", "running", "ended", "stopped"]
+
+
+class ContainerProgress(Struct, frozen=True, kw_only=True):
+    """Progress of one container of a round.
+
+    ``attempt`` counts from 0: Spark has started a later one again. ``messages``: how many were processed, by
+    earlier attempts too. ``total``: how many there are, ``left``: how many are left up to the planned ends;
+    None where offsets are no numbers. ``partitions``, ``partitions_done``: how many it reads, and how many of
+    them it has read to their planned ends. ``silent_s``: seconds since its last report. ``error``: the first
+    line of the error that it failed with."""
+
+    number: int
+    stage: ContainerStage = "waiting"
+    attempt: int = 0
+    messages: int = 0
+    total: int | None = None
+    left: int | None = None
+    partitions: int = 0
+    partitions_done: int = 0
+    silent_s: float = 0.0
+    error: str = ""
+
+
 class DeployProgress(Struct, frozen=True, kw_only=True):
     """Progress of a round of a deployment.
 
-    ``containers``: how many there are; ``active`` run now, ``done`` have ended. ``messages``: how many were
-    processed so far; ``total``: how many there are, None where the systems do not know. It is reported by the
-    containers over the network, and stays at 0 where that way is closed. ``seconds``: since the round began,
-    planning and the start of Spark included, as in the result. ``stage``: ``starting Spark`` or ``running``.
-    """
+    ``containers``: how many there are; ``active`` run now, ``done`` have ended well, ``failed`` have failed,
+    ``retried`` were started again by Spark. ``messages``: how many were processed so far; ``total``: how many
+    there are, ``left``: how many are left, None where the systems do not know. ``rate``: messages per second,
+    over the last seconds. All this is reported by the containers over the network, and stays at 0 where that
+    way is closed; the last progress of a round is that of its result. ``seconds``: since the round began,
+    planning and the start of Spark included, as in the result. ``stage``: it is ``ended`` with its result,
+    and ``stopped`` without one, by Ctrl-C. ``each``: the containers, by number."""
 
     containers: int
     active: int
@@ -110,7 +136,64 @@ class DeployProgress(Struct, frozen=True, kw_only=True):
     total: int | None
     seconds: float
     round: int = 1
-    stage: Literal["starting Spark", "running"] = "running"
+    stage: Stage = "running"
+    failed: int = 0
+    retried: int = 0
+    left: int | None = None
+    rate: float = 0.0
+    each: tuple[ContainerProgress, ...] = ()
+
+    @property
+    def waiting(self) -> int:
+        """Number of containers that Spark has not started yet, or that have not reported."""
+        return self.containers - self.active - self.done - self.failed
+
+    @property
+    def eta_s(self) -> float | None:
+        """Seconds to the end if it goes on at this rate; None where that is not known."""
+        return self.left / self.rate if self.left is not None and self.rate else None
+
+    @property
+    def partitions(self) -> int:
+        """Number of partitions that the containers read."""
+        return sum(each.partitions for each in self.each)
+
+    @property
+    def partitions_done(self) -> int:
+        """Number of partitions that were read to their planned ends."""
+        return sum(each.partitions_done for each in self.each)
+
+
+def progress_of(
+    containers: Sequence[ContainerProgress],
+    *,
+    seconds: float,
+    round: int,
+    rate: float = 0.0,
+    stage: Stage = "running",
+) -> DeployProgress:
+    """The progress of a round, as the sum of that of its containers."""
+    stages = [each.stage for each in containers]
+    totals, lefts = [each.total for each in containers], [each.left for each in containers]
+    return DeployProgress(
+        containers=len(containers),
+        active=stages.count("running"),
+        done=stages.count("done"),
+        failed=stages.count("failed"),
+        retried=sum(each.attempt > 0 for each in containers),
+        messages=sum(each.messages for each in containers),
+        total=_sum(totals),
+        left=_sum(lefts),
+        rate=rate,
+        seconds=seconds,
+        round=round,
+        stage=stage,
+        each=tuple(containers),
+    )
+
+
+def _sum(numbers: Sequence[int | None]) -> int | None:
+    return None if None in numbers else sum(number for number in numbers if number is not None)
 
 
 class DeployError(StreambenchError):

@@ -13,6 +13,7 @@ import logging
 import os
 import pickle
 import socket
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,10 +26,10 @@ import streambench
 from streambench import imports as load
 from streambench.config import Config
 from streambench.container.container import Container
-from streambench.container.observe.snapshot import ContainerSnapshot
+from streambench.container.observe.snapshot import ContainerSnapshot, lag_between
 from streambench.container.outputs.dead_letters import ErrorCounts
 from streambench.container.timers import WindowsLeft
-from streambench.errors import FencedError, StreambenchError
+from streambench.errors import FencedError, StreambenchError, described
 from streambench.job.failure import Failure
 from streambench.job.runner import ContainerRunner
 from streambench.metrics.log_reporter import show_on_stderr
@@ -231,13 +232,15 @@ def _drive(shipment: Shipment, config: Config, generation: int, report: Report) 
     logger.addHandler(warnings)
     if shipment.config.names("metrics.reporters"):
         show_on_stderr()
-    teller.report("active", 0)
+    teller.report("running")
     watch = DriverWatch(shipment.lease)
     is_orphan = False
+    left, done = None, 0
 
     def observe(snapshot: ContainerSnapshot) -> None:
-        nonlocal is_orphan
-        teller.report("active", snapshot.processed)
+        nonlocal is_orphan, left, done
+        left, done = _left(snapshot, shipment.ends)
+        teller.report("running", snapshot.processed, left, done)
         if not is_orphan and watch.is_gone():
             is_orphan = True
             runner.stop_soon()
@@ -261,8 +264,28 @@ def _drive(shipment: Shipment, config: Config, generation: int, report: Report) 
         report.messages_by_partition = {each.ssp: each.processed for each in container.last_partitions}
         report.warnings = tuple(warnings.kept)
         logger.removeHandler(warnings)
-        teller.report("done", container.processed)
+        error = sys.exception()
+        teller.report(
+            "done" if error is None else "failed",
+            container.processed,
+            left,
+            done,
+            "" if error is None else redacted(described(error)),
+        )
         teller.close()
+
+
+def _left(snapshot: ContainerSnapshot, ends: Mapping[SystemStreamPartition, str]) -> tuple[int | None, int]:
+    """How many messages are left up to the planned ends, None where offsets are no numbers; and how many
+    partitions are there."""
+    left: int | None = 0
+    done = 0
+    for each in snapshot.partitions:
+        end = ends.get(each.ssp)
+        lag = 0 if each.position == end else lag_between(each.position, end)
+        done += lag == 0
+        left = None if left is None or lag is None else left + lag
+    return left, done
 
 
 def _attempt() -> int:

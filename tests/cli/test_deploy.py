@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import queue
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from streambench.cli.deploy import _Display
 from streambench.errors import StreambenchError
 from streambench.model import SystemStreamPartition
-from streambench.spark import DeployedContainer, DeployProgress, DeployResult
+from streambench.spark import DeployedContainer, DeployResult
 from tests.job.project import Project
 
 IN = [SystemStreamPartition("log", "numbers", number) for number in range(4)]
@@ -73,49 +71,6 @@ def test_a_container_without_a_message_has_none_in_each_partition(
     ] == ["0", "0"]
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def progress(seconds: float, messages: int = 0, **values: Any) -> DeployProgress:
-    return DeployProgress(
-        containers=2, active=1, messages=messages, total=10, seconds=seconds, **{"done": 0, **values}
-    )
-
-
-def test_progress_is_told_at_once_and_then_every_few_seconds_by_one_clock() -> None:
-    lines, clock = [], Clock()
-    display = _Display(lines.append, 5.0, clock)
-    with display:
-        assert lines == ["planning"]
-        display.show(progress(1.0, stage="starting Spark"))
-        display.show(progress(40.0))
-        display.show(progress(41.0, 3))
-        clock.now = 5.0
-        display.show(progress(45.0, 6))
-        display.show(progress(46.0, 10, done=2))
-    assert lines == [
-        "planning",
-        "round 1: starting Spark, 1.0 s",
-        "round 1: 0 of 10 messages, 0 of 2 containers done, 1 running, 40.0 s",
-        "round 1: 6 of 10 messages, 0 of 2 containers done, 1 running, 45.0 s",
-    ]
-
-
-def test_progress_goes_on_counting_while_spark_says_nothing() -> None:
-    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-    clock = Clock()
-    display = _Display(lines.put, 0.01, clock)
-    with display:
-        display.show(progress(1.0, stage="starting Spark"))
-        clock.now = 30.0
-        shown = iter(lambda: lines.get(timeout=60), "round 1: starting Spark, 31.0 s")
-        assert set(shown) <= {"planning", "round 1: starting Spark, 1.0 s"}
-
-
 def test_the_first_line_comes_before_spark_is_even_imported(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,6 +80,18 @@ def test_the_first_line_comes_before_spark_is_even_imported(
     monkeypatch.setattr("streambench.spark.deploy", refuse)
     done = project.run("deploy", "job.properties")
     assert (done.returncode, done.stdout.splitlines()) == (1, ["planning"])
+
+
+def test_quiet_shows_no_progress(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = []
+
+    def deploy(*_: Any, progress: Any, **__: Any) -> DeployResult:
+        given.append(progress)
+        return DeployResult(job="up-1", containers=(), seconds=9)
+
+    monkeypatch.setattr("streambench.spark.deploy", deploy)
+    assert project.ok("deploy", "job.properties", "--quiet").splitlines()[0] == "up-1: there was nothing to do"
+    assert given == [None]
 
 
 def test_a_reporter_that_reports_nothing_from_spark_is_told(project: Project) -> None:

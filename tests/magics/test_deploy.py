@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from streambench.errors import StreambenchError, TaskError
-from streambench.spark.result import DeployResult
+from streambench.spark.result import ContainerProgress, DeployProgress, DeployResult, progress_of
 from tests.magics.conftest import Shell
 from tests.magics.test_cell import COUNTS, FUNCTIONS, GLOBALS, counted
 from tests.surroundings import missing
@@ -56,22 +55,74 @@ def test_the_class_of_the_cell_runs_on_spark_from_where_it_stopped_here(ready: S
     assert sorted(each["message"] for each in ready.value)[-1] == 100
 
 
-def test_what_goes_on_is_told_on_one_line_that_ends_as_it_began(
+def frame(stage: Any, *done: int, **values: Any) -> DeployProgress:
+    """A progress of two containers with five messages each, of which these are done."""
+    each = [
+        ContainerProgress(
+            number=at,
+            stage="done" if messages == 5 else "running",
+            messages=messages,
+            total=5,
+            left=5 - messages,
+            partitions=1,
+            partitions_done=int(messages == 5),
+        )
+        for at, messages in enumerate(done)
+    ]
+    return progress_of(each, seconds=2.0, round=1, stage=stage, **values)
+
+
+def test_progress_is_one_output_that_changes_and_ends_with_the_truth(
     ready: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def deploy(config: Any, task: Any, master: str, progress: Any, **_: Any) -> Any:
-        for done in (0, 1, 1):
-            progress(SimpleNamespace(messages=5 * done, total=10, done=done, containers=2))
+        progress(frame("starting Spark", 0, 0))
+        progress(frame("running", 5, 2, rate=1.5))
+        progress(frame("running", 5, 5))  # too soon after the one before
+        progress(frame("ended", 5, 5))
         return DeployResult(job="double", containers=(), seconds=1.0)
 
     monkeypatch.setattr("streambench.spark.deploy", deploy)
+    monkeypatch.setattr("streambench_magics.deploy_display._EVERY_S", 3600.0)
     ready.run("%stream deploy --master local[2]")
-    assert [data["text/plain"] for data in ready.displayed] == [
-        "deploying double on local[2]",
-        "deploying double on local[2]: 0 of 10 messages, 0 of 2 done",
-        "deploying double on local[2]: 5 of 10 messages, 1 of 2 done",
-        "deploying double on local[2]",
+    shown = [data["text/plain"].splitlines() for data in ready.displayed]
+    assert shown == [
+        ["deploying double on local[2]"],
+        [
+            "deploying double on local[2], round 1: starting Spark, 2.0 s",
+            "0 of 10 messages, 2 containers to start",
+        ],
+        [
+            "deploying double on local[2], round 1: running, 2.0 s",
+            "█" * 21 + "░" * 9 + " 70 %",
+            "7 of 10 messages, 2/s, 3 left, about 2 s to go",
+            "1 of 2 containers done, 1 running, 1 of 2 partitions done",
+            "container  state    messages  left  partitions done",
+            "        0  done            5     0           1 of 1",
+            "        1  running         2     3           0 of 1",
+        ],
+        [
+            "deploying double on local[2], round 1: ended, 2.0 s",
+            "█" * 30 + " 100 %",
+            "10 of 10 messages",
+            "2 of 2 containers done, 2 of 2 partitions done",
+        ],
     ]
+    assert '<progress max="100" value="70.0"' in ready.displayed[2]["text/html"]
+
+
+def test_a_container_that_failed_stays_in_the_output(ready: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = ContainerProgress(number=3, stage="failed", error="<b> is no number")
+
+    def deploy(*_: Any, progress: Any, **__: Any) -> Any:
+        progress(progress_of([failed], seconds=2.0, round=1, stage="ended"))
+        raise StreambenchError("container 3: <b> is no number")
+
+    monkeypatch.setattr("streambench.spark.deploy", deploy)
+    with pytest.raises(StreambenchError):
+        ready.run("%stream deploy --master local[2]")
+    assert "&lt;b&gt; is no number" in ready.displayed[-1]["text/html"]
+    assert "        3  failed" in ready.displayed[-1]["text/plain"]
 
 
 def test_the_token_of_a_master_is_not_shown(ready: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -342,7 +342,35 @@ def test_progress_ends_with_the_truth(spark: Any, job: Job) -> None:
     deploy(job.config, Forward, spark=spark, progress=seen.append)
     last = seen[-1]
     assert (last.containers, last.active, last.done, last.messages, last.total) == (2, 0, 2, 100, 100)
+    assert (last.stage, last.left, last.partitions_done, last.partitions) == ("ended", 0, 2, 2)
     assert all(before.messages <= after.messages for before, after in zip(seen, seen[1:], strict=False))
+
+
+def test_progress_shows_a_container_that_is_stuck_and_one_that_fails(spark: Any, job: Job) -> None:
+    job.send(0, 40)
+    seen: list[DeployProgress] = []
+    cancel = threading.Event()
+
+    def look(progress: DeployProgress) -> None:
+        seen.append(progress)
+        if progress.done and progress.active and progress.each[0].left == 0:
+            cancel.set()
+
+    with pytest.raises(DeployError, match="cancelled"):
+        deploy(job.config, stuck_at(21, job.directory), spark=spark, progress=look, cancel=cancel)
+    assert [(each.stage, each.messages, each.left) for each in seen[-2].each] == [
+        ("done", 20, 0),
+        ("running", 0, 20),
+    ]
+    assert [(each.stage, each.messages, each.left) for each in seen[-1].each] == [
+        ("done", 20, 0),
+        ("failed", 0, 20),
+    ]
+    seen.clear()
+    with pytest.raises(DeployTaskError):
+        deploy(job.config, FailsAt, spark=spark, progress=seen.append)
+    assert [(each.number, each.stage) for each in seen[-1].each] == [(1, "failed")]
+    assert "I do not like 11" in seen[-1].each[0].error
 
 
 def test_cancelling_ends_the_python_processes_and_keeps_what_is_committed(spark: Any, job: Job) -> None:

@@ -19,7 +19,6 @@ from streambench import Config, StreambenchError, TaskError
 from streambench.job.failure import Failure
 from streambench.model import SystemStreamPartition
 from streambench.spark.deployment import warning_lines
-from streambench.spark.progress import Address, Listener, Teller
 from streambench.spark.result import DeployedContainer, DeployError, DeployResult, DeployTaskError, failed
 from streambench.spark.session import _import_path, _with_attempts, lease
 from streambench.spark.shipment import own_modules, sources
@@ -27,67 +26,6 @@ from streambench.spark.spark_job import SparkJob, reason_of
 from streambench.spark.worker import Report, Warned
 
 A, B = SystemStreamPartition("log", "a", 0), SystemStreamPartition("log", "b", 1)
-
-
-def told(
-    listener: Listener,
-    container: int,
-    *notes: tuple[str, int],
-    attempt: int = 0,
-    address: Address | None = None,
-) -> None:
-    teller = Teller(address or listener.address, container, attempt)
-    for stage, messages in notes:
-        teller.report(stage, messages)  # type: ignore[arg-type]
-    teller.close()
-
-
-def test_progress_adds_up_over_containers() -> None:
-    with Listener("127.0.0.1", 3, 100) as listener:
-        told(listener, 0, ("active", 0), ("active", 10), ("done", 30))
-        told(listener, 2, ("active", 7))
-        seen = listener.read()
-    assert (seen.containers, seen.active, seen.done, seen.messages, seen.total) == (3, 1, 1, 37, 100)
-
-
-def test_a_later_attempt_replaces_the_dead_one_and_a_zombie_is_not_heard() -> None:
-    with Listener("127.0.0.1", 1, None) as listener:
-        told(listener, 0, ("active", 50))
-        told(listener, 0, ("active", 5), attempt=1)
-        told(listener, 0, ("active", 60))
-        assert listener.read().messages == 5
-        told(listener, 0, ("done", 20), attempt=1)
-        told(listener, 0, ("active", 19), attempt=1)
-        assert (listener.read().messages, listener.read().done) == (20, 1)
-
-
-def test_only_who_knows_the_secret_is_heard() -> None:
-    with Listener("127.0.0.1", 1, None) as listener:
-        assert listener.address is not None
-        told(
-            listener,
-            0,
-            ("active", 99),
-            address=Address(listener.address.host, listener.address.port, b"0" * 16),
-        )
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
-            for datagram in (
-                b"",
-                b"x" * 1000,
-                listener.address.secret,
-                listener.address.secret + b"\xff\x00",
-            ):
-                stranger.sendto(datagram, (listener.address.host, listener.address.port))
-        told(listener, 0, ("active", 1))
-        assert listener.read().messages == 1
-
-
-def test_where_the_network_is_closed_progress_stays_at_nothing() -> None:
-    with Listener("no.such.host.invalid", 2, 10) as listener:
-        assert listener.address is None
-        told(listener, 0, ("active", 1))
-        assert listener.read().messages == 0
-    Teller(Address("not an address", 1, b""), 0, 0).report("active", 1)
 
 
 def test_own_code_is_sent_and_installed_code_is_not() -> None:

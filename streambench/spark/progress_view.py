@@ -1,0 +1,145 @@
+"""The progress of a deployment in words: the source of what a terminal and a notebook show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from streambench.debug.view import counted
+from streambench.spark.result import ContainerProgress, DeployProgress
+
+COLUMNS = ("container", "state", "messages", "left", "partitions done", "")
+FIGURES = ("container", "messages", "left", "partitions done")
+"""The columns of the table of containers, and those of figures among them."""
+
+_MOST_ROWS = 12
+# A container reports four times a second, unless one message takes it longer.
+_SILENT_S = 5.0
+_ORDER = ("failed", "running", "waiting", "done")
+
+
+class ProgressView(Struct, frozen=True):
+    """A progress as it is shown. ``part``: from 0 to 1; None where it is not known. ``lines``: the sums in
+    words. ``rows``: the containers, those of interest first where there are too many; ``more``: a line on
+    the others."""
+
+    title: str
+    part: float | None
+    lines: tuple[str, ...]
+    rows: tuple[dict[str, str], ...]
+    more: str = ""
+
+
+def view_of(progress: DeployProgress, since_s: float = 0.0, most_rows: int = _MOST_ROWS) -> ProgressView:
+    """The view of a progress that was ``since_s`` seconds ago."""
+    title = f"round {progress.round}: {progress.stage}, {progress.seconds + since_s:.1f} s"
+    if progress.stage == "starting Spark":
+        waiting = f"{_messages(progress)}, {counted(progress.containers, 'container')} to start"
+        return ProgressView(title, None, (waiting,), ())
+    shown, hidden = _chosen(progress.each, most_rows)
+    done = f"{progress.partitions_done:,} of {counted(progress.partitions, 'partition')} done"
+    return ProgressView(
+        title,
+        _part(progress),
+        (", ".join([_messages(progress), *_pace(progress)]), ", ".join([containers_text(progress), done])),
+        tuple(_row(each, since_s) for each in shown),
+        f"and {len(hidden):,} more: {_stages(hidden)}" if hidden else "",
+    )
+
+
+def line_of(progress: DeployProgress, since_s: float = 0.0) -> str:
+    """A progress in one line, for an output that is no screen."""
+    seconds = f"{progress.seconds + since_s:.1f} s"
+    if progress.stage == "starting Spark":
+        return f"round {progress.round}: starting Spark, {seconds}"
+    parts = [_messages(progress), *_pace(progress), containers_text(progress), seconds]
+    if progress.stage == "stopped":
+        parts.insert(0, "stopped")
+    return f"round {progress.round}: {', '.join(parts)}"
+
+
+def containers_text(progress: DeployProgress) -> str:
+    """The containers by their states: "1 of 4 containers done, 2 running, 1 failed"."""
+    counts = {
+        "running": progress.active,
+        "waiting": progress.waiting,
+        "failed": progress.failed,
+        "started again": progress.retried,
+    }
+    others = [f"{count:,} {what}" for what, count in counts.items() if count]
+    return ", ".join([f"{progress.done:,} of {counted(progress.containers, 'container')} done", *others])
+
+
+def event_lines(before: DeployProgress | None, now: DeployProgress) -> list[str]:
+    """What has happened to containers since an earlier progress: failed, or started again."""
+    former = {each.number: each for each in before.each} if before and before.round == now.round else {}
+    lines = []
+    for each in now.each:
+        was = former.get(each.number, ContainerProgress(number=each.number))
+        if each.attempt > was.attempt:
+            lines.append(f"container {each.number}: started again by Spark, attempt {each.attempt + 1}")
+        if each.stage == "failed" and was.stage != "failed":
+            lines.append(f"container {each.number} failed: {each.error}")
+    return lines
+
+
+def _messages(progress: DeployProgress) -> str:
+    if progress.total is None:
+        return counted(progress.messages, "message")
+    return f"{progress.messages:,} of {counted(progress.total, 'message')}"
+
+
+def _pace(progress: DeployProgress) -> list[str]:
+    if progress.stage in ("ended", "stopped"):
+        return [] if not progress.left else [f"{progress.left:,} left"]
+    parts = [f"{progress.rate:,.0f}/s"] if progress.rate else []
+    if progress.left is not None:
+        parts.append(f"{progress.left:,} left")
+    if progress.eta_s:
+        parts.append(f"about {duration(progress.eta_s)} to go")
+    return parts
+
+
+def duration(seconds: float) -> str:
+    """A duration of which the last digits do not matter: "40 s", "3 min", "2.5 h"."""
+    if seconds < 100:
+        return f"{max(1, round(seconds))} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def _part(progress: DeployProgress) -> float | None:
+    if progress.left is None or progress.total is None:
+        return None
+    return 1 - progress.left / progress.total if progress.total else 1.0
+
+
+def _chosen(
+    each: Sequence[ContainerProgress], most: int
+) -> tuple[list[ContainerProgress], list[ContainerProgress]]:
+    """The containers to show, by number, and the others: failures first, then those with the most left."""
+    if len(each) <= most:
+        return list(each), []
+    ranked = sorted(each, key=lambda one: (_ORDER.index(one.stage), -one.attempt, -(one.left or 0)))
+    return sorted(ranked[:most], key=lambda one: one.number), ranked[most:]
+
+
+def _stages(containers: Sequence[ContainerProgress]) -> str:
+    stages = [each.stage for each in containers]
+    return ", ".join(f"{stages.count(stage):,} {stage}" for stage in _ORDER if stage in stages)
+
+
+def _row(container: ContainerProgress, since_s: float) -> dict[str, str]:
+    state = container.stage + (f", attempt {container.attempt + 1}" if container.attempt else "")
+    silent_s = container.silent_s + since_s
+    said = container.error
+    if container.stage == "running" and silent_s >= _SILENT_S:
+        said = f"no report for {duration(silent_s)}"
+    return {
+        "container": str(container.number),
+        "state": state,
+        "messages": f"{container.messages:,}",
+        "left": "-" if container.left is None else f"{container.left:,}",
+        "partitions done": f"{container.partitions_done:,} of {container.partitions:,}",
+        "": said,
+    }

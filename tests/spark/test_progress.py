@@ -1,0 +1,114 @@
+"""Progress of a deployment: what containers report, and what it adds up to."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+from streambench.spark import ContainerProgress, DeployProgress
+from streambench.spark.progress import Address, Listener, Teller
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def waiting(count: int, total: int | None = 100) -> list[ContainerProgress]:
+    """Containers with two partitions each."""
+    return [ContainerProgress(number=at, total=total, left=total, partitions=2) for at in range(count)]
+
+
+def report(
+    listener: Listener,
+    container: int,
+    *notes: Sequence[Any],
+    attempt: int = 0,
+    address: Address | None = None,
+) -> None:
+    teller = Teller(address or listener.address, container, attempt)
+    for note in notes:
+        teller.report(*note)
+    teller.close()
+
+
+def test_progress_adds_up_over_containers() -> None:
+    with Listener("127.0.0.1", waiting(4)) as listener:
+        report(listener, 0, ("running", 0), ("running", 10, 90), ("done", 100, 0, 2))
+        report(listener, 2, ("running", 7, 93, 1))
+        report(listener, 3, ("failed", 1, 99, 0, "ValueError: no delay\nat line 3"))
+        seen = listener.read()
+    assert (seen.containers, seen.active, seen.done, seen.failed, seen.waiting) == (4, 1, 1, 1, 1)
+    assert (seen.messages, seen.total, seen.left) == (108, 400, 292)
+    assert (seen.partitions, seen.partitions_done) == (8, 3)
+    assert [each.stage for each in seen.each] == ["done", "waiting", "running", "failed"]
+    assert seen.each[3].error == "ValueError: no delay"
+
+
+def test_the_rate_is_that_of_the_last_seconds() -> None:
+    clock = Clock()
+    with Listener("127.0.0.1", waiting(1, 10_000), now=clock) as listener:
+        seen: list[DeployProgress] = []
+        for clock.now, messages in ((1.0, 0), (9.0, 8_000), (10.0, 8_100), (13.0, 8_400)):
+            report(listener, 0, ("running", messages, 10_000 - messages))
+            seen.append(listener.read())
+    assert [each.rate for each in seen] == [0.0, 0.0, 100.0, 100.0]
+    assert (seen[0].eta_s, seen[-1].eta_s) == (None, 16.0)
+
+
+def test_of_a_container_that_says_nothing_the_silence_is_known() -> None:
+    clock = Clock()
+    with Listener("127.0.0.1", waiting(2), now=clock) as listener:
+        report(listener, 0, ("running", 1))
+        report(listener, 1, ("done", 1))
+        listener.read()
+        clock.now = 30.0
+        assert [each.silent_s for each in listener.read().each] == [30.0, 0.0]
+
+
+def test_a_later_attempt_replaces_the_dead_one_and_a_zombie_is_not_heard() -> None:
+    with Listener("127.0.0.1", waiting(1)) as listener:
+        report(listener, 0, ("running", 50, 50))
+        # The first attempt had committed 40 messages.
+        report(listener, 0, ("running", 5, 55), attempt=1)
+        report(listener, 0, ("running", 60, 40))
+        assert (listener.read().messages, listener.read().left, listener.read().retried) == (45, 55, 1)
+        report(listener, 0, ("done", 60, 0), attempt=1)
+        report(listener, 0, ("running", 19, 41), attempt=1)
+        assert (listener.read().messages, listener.read().done) == (100, 1)
+
+
+def test_where_offsets_are_no_numbers_messages_are_counted_alone() -> None:
+    with Listener("127.0.0.1", waiting(1, None)) as listener:
+        report(listener, 0, ("running", 50))
+        seen = listener.read()
+    assert (seen.messages, seen.total, seen.left, seen.eta_s) == (50, None, None, None)
+
+
+def test_only_who_knows_the_secret_is_heard() -> None:
+    with Listener("127.0.0.1", waiting(1)) as listener:
+        assert listener.address is not None
+        host, port, secret = listener.address.host, listener.address.port, listener.address.secret
+        report(listener, 0, ("running", 99), address=Address(host, port, b"0" * 16))
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+            for datagram in (b"", b"x" * 1000, secret, secret + b"\xff\x00"):
+                stranger.sendto(datagram, (host, port))
+        report(listener, 0, ("running", 1))
+        assert listener.read().messages == 1
+
+
+def test_an_error_of_any_length_is_reported() -> None:
+    with Listener("127.0.0.1", waiting(1)) as listener:
+        report(listener, 0, ("failed", 1, 99, 0, "\N{PILE OF POO}" * 100_000))
+        assert listener.read().failed == 1
+
+
+def test_where_the_network_is_closed_progress_stays_at_nothing() -> None:
+    with Listener("no.such.host.invalid", waiting(2)) as listener:
+        assert listener.address is None
+        report(listener, 0, ("running", 1))
+        assert listener.read().messages == 0
+    Teller(Address("not an address", 1, b""), 0, 0).report("running", 1)
