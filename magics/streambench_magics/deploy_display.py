@@ -30,7 +30,7 @@ class NotebookScreen:
 
     def start(self) -> None:
         """Take the place from here on."""
-        self._shown = {"text/plain": self._title}
+        self._shown = {"text/plain": self._title, "text/html": f"<div><b>{escape(self._title)}</b></div>"}
         self._handle = show(self._shown, display_id=True)
 
     def put(self, progress: DeployProgress | None, since_s: float) -> None:
@@ -46,7 +46,7 @@ class NotebookScreen:
             self._handle.update(shown, raw=True)
 
     def stop(self, *, failed: bool) -> None:
-        """The last frame stays."""
+        """Leave the last frame in its place."""
 
 
 def _records(view: ProgressView) -> Records:

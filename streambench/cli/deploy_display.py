@@ -114,7 +114,7 @@ class PlainScreen:
         self._before: DeployProgress | None = None
 
     def start(self) -> None:
-        """Nothing is to be prepared."""
+        """Do nothing: lines need no preparation."""
 
     def put(self, progress: DeployProgress | None, since_s: float) -> None:
         """Write a line."""
@@ -129,7 +129,7 @@ class PlainScreen:
         self._write(line_of(progress, since_s))
 
     def stop(self, *, failed: bool) -> None:
-        """What is written stays."""
+        """Do nothing: the lines stay."""
 
 
 class LiveScreen:

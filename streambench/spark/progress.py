@@ -39,7 +39,7 @@ class Address(Struct, frozen=True):
 
 
 class Note(Struct, array_like=True, frozen=True):
-    """What a container reports: fields as in ContainerProgress, ``messages`` of this attempt alone."""
+    """A report of a container: fields as in ContainerProgress, ``messages`` of this attempt alone."""
 
     container: int
     attempt: int

@@ -72,7 +72,7 @@ def containers_text(progress: DeployProgress) -> str:
 
 
 def event_lines(before: DeployProgress | None, now: DeployProgress) -> list[str]:
-    """What has happened to containers since an earlier progress: failed, or started again."""
+    """Lines on containers that have failed or were started again since an earlier progress."""
     former = {each.number: each for each in before.each} if before and before.round == now.round else {}
     lines = []
     for each in now.each:

@@ -276,8 +276,8 @@ def _drive(shipment: Shipment, config: Config, generation: int, report: Report) 
 
 
 def _left(snapshot: ContainerSnapshot, ends: Mapping[SystemStreamPartition, str]) -> tuple[int | None, int]:
-    """How many messages are left up to the planned ends, None where offsets are no numbers; and how many
-    partitions are there."""
+    """The messages left up to the planned ends, None where offsets are no numbers; and the partitions that
+    were read to their ends."""
     left: int | None = 0
     done = 0
     for each in snapshot.partitions:

@@ -51,7 +51,8 @@ def test_progress_is_shown_at_once_and_then_every_few_seconds_by_one_clock() -> 
         "planning",
         "round 1: starting Spark, 1.0 s",
         "round 1: 0 of 100 messages, 100 left, 0 of 1 container done, 1 waiting, 40.0 s",
-        "round 1: 50 of 100 messages, 10/s, 50 left, about 5 s to go, 0 of 1 container done, 1 running, 45.0 s",
+        "round 1: 50 of 100 messages, 10/s, 50 left, about 5 s to go, 0 of 1 container done, 1 running, "
+        "45.0 s",
         "round 1: 100 of 100 messages, 1 of 1 container done, 46.0 s",
     ]
 

@@ -18,7 +18,9 @@ from streambench.errors import ReplacedError
 from streambench.model import SystemStreamPartition
 from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.spark import running, worker
+from streambench.spark.deployment import planned_progress
 from streambench.spark.plan import DeployPlan, make_plan, open_generation
+from streambench.spark.progress import Listener
 from streambench.spark.running import DeploymentLock
 from streambench.spark.shared import SharedDirectory, check_shared, tokens
 from streambench.spark.shipment import sources
@@ -94,6 +96,29 @@ def test_a_container_that_failed_counts_by_partition_what_it_counts_in_all(job: 
     report = run(job, FailsAtThree)
     assert report.failure is not None
     assert (report.messages, report.messages_by_partition) == (3, {IN[0]: 2, IN[1]: 1})
+
+
+@pytest.mark.parametrize(
+    ("task", "expected"),
+    [
+        (Forward, ("done", 20, 0, 1, "")),
+        (FailsAtThree, ("failed", 1, 19, 0, "three")),
+    ],
+)
+def test_a_container_reports_its_progress_up_to_its_end(
+    job: Job, task: type, expected: tuple[Any, ...]
+) -> None:
+    job.send(0, 40)
+    planned = make_plan(job.config, task)
+    with Listener("127.0.0.1", planned_progress(planned)) as listener:
+        containers = packed(planned, progress=listener.address)
+        containers.generation = open_generation(planned)
+        containers.run(1)
+        waiting, seen = listener.read().each
+    assert (waiting.stage, waiting.left) == ("waiting", 20)
+    *figures, error = expected
+    assert [seen.stage, seen.messages, seen.left, seen.partitions_done] == figures
+    assert error in seen.error
 
 
 def test_it_stops_at_the_planned_end_whatever_arrives_later(job: Job) -> None:
