@@ -44,6 +44,13 @@ def deploy(
         float | None,
         typer.Option(metavar="SECONDS", min=0, help="Again every so many seconds, until Ctrl-C."),
     ] = None,
+    containers: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Over so many containers, instead of job.container.count."),
+    ] = None,
+    by_lag: Annotated[
+        bool, typer.Option("--by-lag", help="About as many messages to read in each container.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
     if_running: Annotated[
         str,
@@ -68,13 +75,17 @@ def deploy(
 
         streambench deploy job.properties --master spark://host:7077 --every 60
 
-        streambench deploy job.properties --master "local[2]" --dry-run
+        streambench deploy job.properties --master "local[2]" --containers 4 --by-lag --dry-run
     """
     if every == 0:
         raise typer.BadParameter("0 seconds: give more, or leave it out to do it once", param_hint="--every")
     if if_running not in ("refuse", "take-over"):
         raise typer.BadParameter(f"{if_running}: give refuse or take-over", param_hint="--if-running")
     settings = read_job(job, config)
+    if containers is not None:
+        settings = settings.with_values({"job.container.count": containers})
+    if by_lag:
+        settings = settings.with_values({"job.container.balance": "lag"})
     # Shown first: to import Spark's library and to start it takes seconds.
     display = None if dry_run or json or quiet else deploy_display(Console(highlight=False))
     with display or nullcontext(), _sigterm_as_ctrl_c():

@@ -20,6 +20,14 @@ JOB_KEYS = (
         least=1,
     ),
     Key(
+        "job.container.balance",
+        "text",
+        "tasks",
+        "deploy gives each container equally many tasks, or (lag) about equally many messages to read; tasks "
+        "stay where they were where that is possible",
+        values=("tasks", "lag"),
+    ),
+    Key(
         "job.group.session.ms",
         "integer",
         "10000",

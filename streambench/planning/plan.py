@@ -16,6 +16,7 @@ from streambench.errors import ConfigError, described, no_partition
 from streambench.model import PartitionMetadata, SystemStream, SystemStreamPartition
 from streambench.planning.changelog_partitions import changelog_partitions
 from streambench.planning.groupers import GroupByPartition, GroupBySystemStreamPartition, Grouper, deal
+from streambench.planning.load_balance import deal_by_load
 from streambench.planning.model import ContainerModel, JobModel, TaskModel
 
 Metadata = Mapping[SystemStream, Mapping[int, PartitionMetadata]]
@@ -131,6 +132,18 @@ def plan(config: Config, name: str, metadata: Metadata, former: Generation | Non
         name,
         tuple(
             ContainerModel(number, tuple(models[task] for task in tasks)) for number, tasks in dealt.items()
+        ),
+    )
+
+
+def balanced(model: JobModel, loads: Mapping[str, int], former: Generation | None = None) -> JobModel:
+    """The same tasks in as many containers, dealt by the messages that each task has to read."""
+    tasks = {task.name: task for task in model.tasks}
+    dealt = deal_by_load(loads, len(model.containers), former.assignment if former else None)
+    return JobModel(
+        model.name,
+        tuple(
+            ContainerModel(number, tuple(tasks[name] for name in names)) for number, names in dealt.items()
         ),
     )
 

@@ -17,6 +17,7 @@ from streambench.container.inputs.partition_identity import PartitionIdentities
 from streambench.container.inputs.partitions import checked_inputs
 from streambench.container.inputs.starting_offsets import StartingOffsets
 from streambench.container.known_stores import check_stores
+from streambench.container.observe.snapshot import lag_between
 from streambench.container.timers import is_window_due
 from streambench.errors import ConfigError
 from streambench.job.shareable import check_shareable
@@ -25,12 +26,14 @@ from streambench.model import SystemStreamPartition
 from streambench.planning import changelog_partitions as places
 from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.planning.model import ContainerModel, JobModel
-from streambench.planning.plan import Metadata, plan
+from streambench.planning.plan import Metadata, balanced, plan
 from streambench.spark.result import DeployedContainer
 from streambench.system.reader import count_between
 from streambench.system.systems import Systems
 
 Offsets = Mapping[SystemStreamPartition, str]
+
+_BALANCE = "job.container.balance"
 
 
 class DeployPlan(Struct, frozen=True):
@@ -71,18 +74,25 @@ def make_plan(config: Config, task: Any = None) -> DeployPlan:
     task, name = container.factory, container.name
     with _opened(config, name) as (systems, manager):
         metadata = systems.inputs(checked_inputs(config, name, systems))
-        model = plan(config, name, metadata, manager.last_generation())
+        former = manager.last_generation()
+        model = plan(config, name, metadata, former)
         check_stores(config, name, systems, model, manager)
         last = manager.read_last()
         known = {ssp for each in last.values() for ssp in each.partitions}
         starting = StartingOffsets(config, systems, metadata, last, known)
-        starts = {
-            each.number: _offsets(
-                systems, each, lambda task, ssp: starting.resolve(task, ssp, last.get(task))[0]
-            )
-            for each in model.containers
+        of_task = {
+            task.name: {
+                ssp: starting.resolve(task.name, ssp, last.get(task.name))[0] for ssp in task.partitions
+            }
+            for task in model.tasks
         }
         ends = _ends(systems, metadata, model)
+        if config.text(_BALANCE) == "lag":
+            model = balanced(model, {task: _lag(of_task[task], ends) for task in of_task}, former)
+        starts = {
+            each.number: _offsets(systems, each, lambda task, ssp: of_task[task][ssp])
+            for each in model.containers
+        }
         identities, now_ms = PartitionIdentities(systems), SystemClock().now_ms()
 
         def works(container: ContainerModel) -> bool:
@@ -200,6 +210,13 @@ def _ends(systems: Systems, metadata: Metadata, model: JobModel) -> dict[SystemS
             )
         ends[ssp] = upcoming
     return ends
+
+
+def _lag(starts: Offsets, ends: Offsets) -> int:
+    """The number of messages that a task has to read. A partition whose offsets are no numbers counts as
+    one."""
+    lags = (lag_between(start, ends[ssp]) for ssp, start in starts.items())
+    return sum(1 if lag is None else lag for lag in lags)
 
 
 def _all_recorded(

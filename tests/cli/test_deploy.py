@@ -126,6 +126,16 @@ def test_a_dry_run_shows_tasks_offsets_and_lag_and_writes_nothing(project: Proje
     } == before
 
 
+def test_by_lag_each_container_has_about_as_many_messages(project: Project) -> None:
+    project.fill(120, partitions=4)
+    project.fill_more(0, 60, partitions=1)  # into the first partition alone
+    rows = project.rows("deploy", "--containers", "2", "--by-lag", "--dry-run")
+    assert [(row["tasks"], row["lag"]) for row in rows] == [
+        (["Partition 0"], 90),
+        (["Partition 1", "Partition 2", "Partition 3"], 90),
+    ]
+
+
 def test_a_deployment_is_told_as_json_one_container_a_line(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
