@@ -86,7 +86,10 @@ class Lease:
     def host(self) -> str:
         """The address at which the executors reach this process; the loopback one where nothing better can be
         found out."""
-        if is_connect(self.spark) or self.master.startswith("local"):
+        if is_connect(self.spark):
+            # The executors are near the server, or reach this machine by the same way.
+            return _address_towards(str(getattr(self.spark.client, "host", "")))
+        if self.master.startswith("local"):
             return "127.0.0.1"
         return _setting(self.spark, "spark.driver.host") or "127.0.0.1"
 
@@ -230,6 +233,17 @@ def _setting(spark: SparkSession, key: str) -> str:
     except Exception as error:
         log.debug("no %s: %s", key, error)
         return ""
+
+
+def _address_towards(host: str) -> str:
+    """The address of this machine on the way to another one; the loopback one where there is no way."""
+    try:
+        family, kind, _, _, place = socket.getaddrinfo(host, _CONNECT_PORT, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as way:
+            way.connect(place)  # sends nothing
+            return str(way.getsockname()[0])
+    except OSError:
+        return "127.0.0.1"
 
 
 def _with_attempts(master: str) -> str:
