@@ -189,5 +189,6 @@ def _object(container: DeployedContainer, *, dry_run: bool) -> dict[str, Any]:
         "seconds": container.seconds,
         "error": container.error,
         "attempt": container.attempt,
+        "log": container.log or None,
     }
     return {**row, **whole, "partitions": partitions}

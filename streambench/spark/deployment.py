@@ -216,6 +216,9 @@ class _Deployment:
             except BaseException:
                 self._interrupt(job, planned.model.name)
                 raise
+        if not leased.keeps_logs:
+            for report in job.reports:
+                report.log = ""
         cancelled = job.alive and self._cancel.is_set()
         if cancelled:
             self._interrupt(job, planned.model.name)
@@ -382,6 +385,7 @@ def outcome(planned: DeployPlan, reports: Collection[Report], reason: str) -> tu
                 attempt=report.attempt,
                 host=report.host,
                 process=report.process,
+                log=report.log,
                 passed_over=report.passed_over,
                 windows_left=report.windows_left,
             )

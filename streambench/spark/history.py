@@ -25,7 +25,8 @@ _KEPT = 1_000
 
 class ContainerRun(Struct, frozen=True, kw_only=True):
     """One container of a round. ``offsets``: per input partition the first offset that was not processed
-    yet, before and after; ``error``: None where it did not fail."""
+    yet, before and after; ``error``: None where it did not fail; ``log``: that of its executor, where it has
+    one."""
 
     container: int
     messages: int
@@ -33,6 +34,7 @@ class ContainerRun(Struct, frozen=True, kw_only=True):
     attempt: int
     offsets: dict[str, tuple[str, str]]
     error: str | None = None
+    log: str = ""
 
 
 class Run(Struct, frozen=True, kw_only=True):
@@ -70,6 +72,7 @@ def note_run(directory: Path | None, result: DeployResult, began_ms: int) -> Non
             attempt=each.attempt,
             offsets={str(ssp): pair for ssp, pair in each.offsets.items()},
             error=None if each.failure is None else redacted(each.failure.text),
+            log=each.log,
         )
         for each in result.containers
     ]

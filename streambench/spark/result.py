@@ -25,7 +25,8 @@ class DeployedContainer(Struct, frozen=True, kw_only=True):
     from its start to its end. Where Spark had to start it more than once (``attempt`` counts from 0), each
     attempt goes on from the last commit of the one before: ``messages`` are those that were committed before,
     and those of the last attempt, whose ``seconds`` these are. ``error``: what it
-    failed with, None where it did not; ``failure`` holds the same in parts. ``passed_over``: what it dropped,
+    failed with, None where it did not; ``failure`` holds the same in parts. ``log``: the address or the path
+    of its executor's log, where it has one. ``passed_over``: what it dropped,
     dead-lettered or ignored. ``windows_left``: the messages that no ``window()`` has followed.
     """
 
@@ -39,6 +40,7 @@ class DeployedContainer(Struct, frozen=True, kw_only=True):
     attempt: int = 0
     host: str = ""
     process: int = 0
+    log: str = ""
     passed_over: ErrorCounts = ErrorCounts()
     windows_left: WindowsLeft = WindowsLeft()
 
@@ -228,6 +230,9 @@ def failed(result: DeployResult) -> DeployError:
     text = f"container {first.container}: {first.text}"
     if first.frames:
         text += f"\n{first.frames}"
+    log = next(each.log for each in result.containers if each.failure is first)
+    if log:
+        text += f"\nlog of its executor: {log}"
     if len(failures) > 1:
         count = f"of {len(result.containers)} containers {len(failures)} failed"
         text += f"\n({count}; .result has the outcome of each)"
@@ -250,6 +255,7 @@ def _joined(former: DeployedContainer | None, later: DeployedContainer) -> Deplo
         attempt=later.attempt,
         host=later.host or former.host,
         process=later.process or former.process,
+        log=later.log or former.log,
         passed_over=former.passed_over + later.passed_over,
         windows_left=former.windows_left.then(later.windows_left),
     )

@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -87,7 +88,7 @@ class Report(Struct):
     """Outcome of a container. ``starts``: where this attempt began, empty where it never came to its inputs.
     ``offsets``: before and after, where it ended well.
     ``messages_by_partition``: also where it failed, unless it never came to its inputs. ``warnings``: what it
-    logged."""
+    logged. ``log``: the address or the path of the executor's own log."""
 
     number: int
     attempt: int
@@ -102,6 +103,7 @@ class Report(Struct):
     passed_over: ErrorCounts = ErrorCounts()
     warnings: tuple[Warned, ...] = ()
     windows_left: WindowsLeft = WindowsLeft()
+    log: str = ""
 
 
 class RunContainers:
@@ -129,7 +131,7 @@ class RunContainers:
 
     def run(self, number: int) -> Report:
         """Run a container. Whatever it raises stands in the report."""
-        report = Report(number, _attempt(), socket.gethostname(), os.getpid())
+        report = Report(number, _attempt(), socket.gethostname(), os.getpid(), log=executor_log())
         try:
             if self.version != streambench.__version__:
                 raise StreambenchError(
@@ -286,6 +288,13 @@ def _left(snapshot: ContainerSnapshot, ends: Mapping[SystemStreamPartition, str]
         done += lag == 0
         left = None if left is None or lag is None else left + lag
     return left, done
+
+
+def executor_log() -> str:
+    """The log of this executor, which has what its tasks print: an address that Spark names, else a file;
+    empty where it has none of its own, as with a local master."""
+    file = Path.cwd() / "stderr"
+    return os.environ.get("SPARK_LOG_URL_STDERR") or (str(file) if file.is_file() else "")
 
 
 def _attempt() -> int:

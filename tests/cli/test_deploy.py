@@ -145,5 +145,8 @@ def test_a_deployment_is_told_as_json_one_container_a_line(
     monkeypatch.setattr("streambench.spark.deploy", lambda *_, **__: result)
     (row,) = project.rows("deploy")
     partitions = row.pop("partitions")
-    assert row == {"container": 0, "tasks": [], "messages": 12, "seconds": 3.25, "error": None, "attempt": 0}
+    assert row == {
+        "container": 0, "tasks": [], "messages": 12, "seconds": 3.25, "error": None, "attempt": 0,
+        "log": None,
+    }  # fmt: skip
     assert partitions[1] == {"partition": "log.numbers.1", "from": "0", "to": "9", "messages": 9}
