@@ -11,6 +11,7 @@ from streambench.spark.result import (
     DeployTaskError,
 )
 from streambench.spark.running import JobRunningError
+from streambench.spark.session import open_session
 
 __all__ = [
     "ContainerProgress",
@@ -21,6 +22,7 @@ __all__ = [
     "DeployedContainer",
     "JobRunningError",
     "deploy",
+    "open_session",
     "read",
     "read_store",
     "register",

@@ -6,6 +6,7 @@ only below a temporary directory, and is gone with all its processes when the de
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import re
@@ -83,6 +84,11 @@ class Lease:
         """The session's SparkContext; None where its driver is another process."""
         return None if is_connect(self.spark) else self.spark.sparkContext
 
+    @property
+    def keeps_logs(self) -> bool:
+        """True where the logs of executors are still there when the session has ended."""
+        return True
+
     def host(self) -> str:
         """The address at which the executors reach this process; the loopback one where nothing better can be
         found out."""
@@ -133,6 +139,17 @@ def lease(spark: SparkSession | None, master: str | None, config: Config) -> Lea
             raise
         return leased
     return _OwnLease(master, config)
+
+
+def open_session(master: str | None = None, config: Config | Mapping[str, Any] | None = None) -> SparkSession:
+    """A quiet session for a notebook or a program, on ``master`` (as ``deploy`` chooses it if none is given),
+    which deployments and DataFrames then use as the active one.
+
+    It ends with this process, or with ``stop()``; what it has written to temporary files goes with the
+    process. ``config``: a job's, whose keys under ``spark.`` it takes. Raises what ``lease`` raises."""
+    leased = lease(None, master, Config.of(config or {}))
+    atexit.register(leased.close)
+    return leased.spark
 
 
 def check_settings(config: Config) -> None:
@@ -310,6 +327,10 @@ class _OwnLease(Lease):
                 ) from error
             raise
         super().__init__(spark, master)
+
+    @property
+    def keeps_logs(self) -> bool:
+        return _LOCAL_CLUSTER.fullmatch(self.master) is None
 
     def close(self, *, in_haste: bool = False) -> None:
         if self._directory.exists():

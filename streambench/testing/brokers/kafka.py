@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import ctypes
 import os
 import signal
 import socket
@@ -28,6 +27,7 @@ from msgspec import Struct
 
 from streambench.errors import StreambenchError
 from streambench.testing.brokers.kafka_jars import Report, jars, java
+from streambench.testing.owned import dying_with_parent
 
 _HOST = "127.0.0.1"
 _READY_S = 120.0
@@ -297,7 +297,7 @@ class KafkaNodes:
                 cwd=node,
                 start_new_session=True,
                 env=_environment(),
-                preexec_fn=_dying_with_parent() if self._owned else None,
+                preexec_fn=dying_with_parent() if self._owned else None,
             )
         self._children[number] = process
         (node / "pid").write_text(f"{process.pid}\n", encoding="utf-8")
@@ -439,19 +439,6 @@ def _escaped(value: str) -> str:
 def _environment() -> dict[str, str]:
     """Java takes the names of files for what the locale says that they are."""
     return {**os.environ, "LC_ALL": "C.UTF-8"} if sys.platform.startswith("linux") else dict(os.environ)
-
-
-def _dying_with_parent() -> Callable[[], None] | None:
-    """Have this child killed when its parent ends, where the system can do that."""
-    if not sys.platform.startswith("linux"):
-        return None
-    libc = ctypes.CDLL(None)
-    when_parent_dies = 1  # PR_SET_PDEATHSIG
-
-    def ask() -> None:
-        libc.prctl(when_parent_dies, signal.SIGKILL)
-
-    return ask
 
 
 def _command(pid: int) -> str:

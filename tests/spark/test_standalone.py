@@ -1,0 +1,173 @@
+"""Deploying on a standalone cluster: a master and workers that are processes of their own."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import psutil
+import pytest
+
+import streambench
+from streambench import Config, StreamTask
+from streambench.errors import StreambenchError
+from streambench.spark import DeployProgress, DeployTaskError, deploy
+from streambench.spark.session import lease
+from streambench.testing.spark_cluster import SparkCluster
+from tests.spark.conftest import Job
+from tests.spark.test_programs import run_script
+
+COUNTING = {
+    "stores.counts.factory": "memory",
+    "stores.counts.key.serde": "string",
+    "stores.counts.msg.serde": "json",
+    "task.processing.guarantee": "exactly-once",
+}
+
+# The same for a program as for this module.
+COUNTS = """
+from streambench import OutgoingMessageEnvelope, StreamTask, SystemStream
+
+class Counts(StreamTask):
+    def init(self, context):
+        self.counts = context.store("counts")
+
+    def process(self, envelope, collector, coordinator):
+        count = self.counts[envelope.key] = self.counts.get(envelope.key, 0) + 1
+        out = [envelope.message, count]
+        stream = SystemStream("log", "out")
+        collector.send(
+            OutgoingMessageEnvelope(stream, out, key=envelope.key, partition=envelope.ssp.partition)
+        )
+"""
+
+ON_CONNECT = """
+import json
+from pathlib import Path
+from pyspark.sql import SparkSession
+from streambench import Config
+from streambench.spark import deploy
+from task import Counts
+
+if __name__ == "__main__":
+    spark = SparkSession.builder.remote("local[2]").getOrCreate()
+    frames = []
+    config = Config(json.loads(Path("config.json").read_text()))
+    print(deploy(config, Counts, spark=spark, progress=frames.append).messages)
+    print(frames[-1].done, frames[-1].left, any(each.active for each in frames))
+    spark.stop()
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(spark_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    """Two workers. None of their processes is left afterwards."""
+    me = psutil.Process()
+    before = {each.pid for each in me.children(recursive=True)}
+    with SparkCluster(tmp_path_factory.mktemp("cluster")) as started:
+        yield started
+        processes = [each for each in me.children(recursive=True) if each.pid not in before]
+    assert psutil.wait_procs(processes, timeout=30)[1] == []
+
+
+@pytest.fixture(scope="module")
+def session(cluster: SparkCluster) -> Iterator[Any]:
+    leased = lease(None, cluster.master, Config())
+    yield leased.spark
+    leased.close()
+
+
+class Prints(StreamTask):
+    def process(self, envelope, collector, coordinator):
+        import sys
+
+        print("this flight has no delay", file=sys.stderr, flush=True)
+        raise ValueError(envelope.message)
+
+
+def test_the_same_job_gives_equal_outputs_wherever_it_runs(tmp_path: Path, session: Any) -> None:
+    found = {}
+
+    def outputs_of(way: str, start: Callable[[Job], object]) -> None:
+        directory = tmp_path / way
+        directory.mkdir()
+        (directory / "task.py").write_text(COUNTS)
+        job = Job(directory, **COUNTING, **{"task.class": "task.py:Counts"})
+        job.send(0, 400)
+        start(job)
+        found[way] = job.read(), job.checkpoints()
+
+    def on_connect(job: Job) -> None:
+        settings = {key: value for key, value in job.config.items() if key != "task.class"}
+        (job.directory / "config.json").write_text(json.dumps(settings))
+        assert run_script(job.directory, ON_CONNECT)[:2] == ["400", "2 0 True"]
+
+    outputs_of("run", lambda job: streambench.run(job.config, until="caught-up"))
+    outputs_of("standalone", lambda job: deploy(job.config, spark=session))
+    outputs_of("connect", on_connect)
+    outputs_of("local", lambda job: deploy_apart(job.config))
+    outputs, checkpoints = found["run"]
+    assert [len(rows) for rows in outputs.values()] == [200, 200]
+    assert checkpoints == {"Partition 0": {"log.in.0": "199"}, "Partition 1": {"log.in.1": "199"}}
+    assert found == dict.fromkeys(found, found["run"])
+
+
+def deploy_apart(config: Config) -> None:
+    """Deploy on a local master, in a process of its own: this one has a session."""
+    (config.directory / "config.json").write_text(json.dumps(dict(config)))
+    text = (
+        "import json\nfrom pathlib import Path\nfrom streambench import Config\n"
+        "from streambench.spark import deploy\n"
+        "if __name__ == '__main__':\n"
+        "    deploy(Config(json.loads(Path('config.json').read_text())), master='local[2]')\n"
+    )
+    assert run_script(config.directory, text) == []
+
+
+def test_a_container_that_fails_names_the_log_with_what_it_printed(
+    job: Job, session: Any, cluster: SparkCluster
+) -> None:
+    job.send(0, 4)
+    with pytest.raises(DeployTaskError, match="log of its executor: ") as caught:
+        deploy(job.config, Prints, spark=session)
+    log = caught.value.result.containers[0].log
+    asked = parse_qs(urlsplit(log).query)
+    (application,), (executor,) = asked["appId"], asked["executorId"]
+    (file,) = (cluster.directory / "work").glob(f"*/{application}/{executor}/stderr")
+    assert "this flight has no delay" in file.read_text()
+
+
+def test_ctrl_c_ends_the_python_processes_on_the_workers(job: Job, session: Any) -> None:
+    job.send(0, 4)
+    stuck = job.directory / "stuck"
+
+    class Stuck(StreamTask):
+        def process(self, envelope, collector, coordinator):
+            import os
+            import threading
+
+            (stuck.parent / f"{os.getpid()}.pid").touch()
+            stuck.touch()
+            threading.Event().wait()
+
+    def look(progress: DeployProgress) -> None:
+        if stuck.exists() and progress.active:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        deploy(job.config, Stuck, spark=session, progress=look)
+    pids = [int(path.stem) for path in job.directory.glob("*.pid")]
+    assert pids
+    assert not [pid for pid in pids if psutil.pid_exists(pid)]
+
+
+def test_a_cluster_that_cannot_start_shows_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark_installed: None
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "none"))
+    with pytest.raises(StreambenchError, match=r"the master of a Spark cluster has ended; .*master\.log"):
+        SparkCluster(tmp_path).start()
