@@ -296,7 +296,7 @@ class StreamMagics(
                 return
         show(static(static_view(job)))
 
-    def _deploy(self, args: Namespace) -> Records:
+    def _deploy(self, args: Namespace) -> Records | None:
         job = self.bench.job(args.name)
         deploy = importlib.import_module("streambench.spark").deploy
         require_no_branch(job, "deploy")
@@ -318,6 +318,9 @@ class StreamMagics(
                 if_running=args.if_running,
                 progress=display.show,
             )
+        if not result.rounds and not result.messages:
+            print(f"{job.name}: there was nothing to do")
+            return None
         said = f"; {result.passed_over}" if result.passed_over else ""
         print(
             f"{job.name}: {counted(result.messages, 'message')} in "
