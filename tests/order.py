@@ -70,6 +70,7 @@ FIRST = (
     "tests/system/amqp/",
     "tests/checkpoint/test_managers.py",
     "tests/system/pull/test_example.py",
+    "notebooks/08-spark.ipynb",
     "notebooks/05-messaging.ipynb",
     "notebooks/01-first-stream.ipynb",
     "notebooks/04-kafka.ipynb",
