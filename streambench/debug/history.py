@@ -146,7 +146,8 @@ class History:
         container.trace(self.trace)
 
     def begin(self) -> None:
-        """Begin at position 0: the container has started."""
+        """Begin at position 0: the container has started, and has the state that it begins with."""
+        self.trace.clear()
         self._inputs = RecordedInputs(self.container.runtime.multiplexer.partitions)
         self._numbers = [0] * len(self._inputs.ssps)
         self._add_block()
