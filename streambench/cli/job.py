@@ -14,6 +14,7 @@ import typer
 from streambench.config import Config
 from streambench.errors import ConfigError
 from streambench.model import SystemStream
+from streambench.references import has_references
 from streambench.system.listing import listing
 from streambench.system.systems import Systems
 
@@ -38,16 +39,18 @@ JobArgument = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object per line.")]
 
 
-def read_job(*given: Path | None) -> Config:
+def read_job(*given: Path | None, resolves: bool = True) -> Config:
     """The configuration in the one file that is given, which may be a packaged job. Raises BadParameter where
-    it is none or several, ConfigError where it is wrong."""
+    it is none or several, ConfigError where it is wrong. ``resolves``: its references must be resolvable
+    here."""
     files = [each for each in given if each is not None]
     if not files:
         raise typer.BadParameter(f"which job? Give -c JOB{ENDING}, or the file as the first argument")
     if len(files) > 1:
         raise typer.BadParameter(f"two configurations: {files[0]} and {files[1]}; give one")
     config = _config_in(files[0])
-    config.validate()
+    unresolved = {} if resolves else {key: None for key, value in config.items() if has_references(value)}
+    config.with_values(unresolved).validate()
     Systems(config).check_names()
     return config
 

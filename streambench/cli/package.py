@@ -59,7 +59,7 @@ def package(
 
         streambench deploy job.zip --master "local[2]"
     """
-    settings = read_job(job, config)
+    settings = read_job(job, config, resolves=False)
     packages = importlib.import_module("streambench.spark.package")
     lines = importlib.import_module("streambench.spark.submit_lines")
     target = lines.target_named(target)

@@ -31,7 +31,7 @@ from streambench.temporary import TemporaryDirectory
 
 ENDING = ".zip"
 _ROOT = "streambench_job"
-_INIT, _CONFIG, _NEEDS, _ABOUT = (
+_INIT, _CONFIG, NEEDS, _ABOUT = (
     f"{_ROOT}/__init__.py",
     f"{_ROOT}/job.properties",
     f"{_ROOT}/requirements.txt",
@@ -120,7 +120,7 @@ def package(config: Config, directory: Path | None = None) -> Package:
     files = {
         _INIT: _DOCSTRING.encode(),
         _CONFIG: javaproperties.dumps(values, timestamp=None, sort_keys=True).encode(),
-        _NEEDS: _requirements(config, code.installed).encode(),
+        NEEDS: _requirements(config, code.installed).encode(),
         _ABOUT: msgspec.json.format(msgspec.json.encode(about)) + b"\n",
         **{each: path.read_bytes() for each, path in code.files.items()},
     }

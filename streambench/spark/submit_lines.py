@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from streambench.errors import ConfigError
-from streambench.spark.package import Package
+from streambench.spark.package import NEEDS, Package
 
 Target = Literal["local", "standalone", "yarn", "k8s"]
 
@@ -70,14 +70,15 @@ def submit_lines(
 
 
 def _before(package: Package, archive: Path, program: Path, target: Target) -> list[str]:
-    needs = f"the packages of requirements.txt in {archive.name}"
     lines = {
-        "local": f"Once: install {needs} where spark-submit runs.",
-        "standalone": f"Once: install {needs} on the workers, too; PYSPARK_PYTHON names their Python.",
-        "yarn": f"Once: install {needs} in a virtual environment, and venv-pack -o {_ENVIRONMENT} there.",
-        "k8s": f"Once: an IMAGE of Spark with {needs}, and {archive.name} and {program.name} in {_IN_IMAGE}.",
+        "local": "Once: pip install -r requirements.txt, where spark-submit runs.",
+        "standalone": "Once: pip install -r requirements.txt, here and on the workers, for PYSPARK_PYTHON.",
+        "yarn": "Once: pip install -r requirements.txt venv-pack in a virtual environment, and in it "
+        f"venv-pack -o {_ENVIRONMENT}",
+        "k8s": "Once: an IMAGE of Spark with pip install -r requirements.txt, and with "
+        f"{archive.name} and {program.name} in {_IN_IMAGE}.",
     }
-    variables = sorted(set(package.secrets.values()))
-    if not variables:
-        return [lines[target]]
-    return [lines[target], f"Driver and executors take secrets from the environment: {', '.join(variables)}"]
+    found = [f"unzip -p {shlex.quote(str(archive))} {NEEDS} > requirements.txt", lines[target]]
+    if variables := sorted(set(package.secrets.values())):
+        found.append(f"Driver and executors take secrets from the environment: {', '.join(variables)}")
+    return found

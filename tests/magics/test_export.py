@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -94,6 +95,22 @@ def test_what_is_exported_runs_by_command_and_passes_its_test(
     assert "1 passed" in command(directory, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_task.py")
     monkeypatch.setenv("SYSTEMS_HOOK_TOKEN", "brunhilde")
     command(directory, "-m", "streambench", "run", "job.properties", "--until", "caught-up")
+    job.run("%stream peek log.late --config settings")
+    assert {row["message"]["airport"] for row in job.value} == {"ORD", "JFK"}
+
+
+def test_what_is_exported_can_be_packaged(job: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    create(job, DELAYS)
+    job.run("%stream export away")
+    directory = Path("away").resolve()
+    needs = (directory / "requirements.txt").read_text()
+    assert "delays.zip: 5 files" in command(directory, "-m", "streambench", "package", "job.properties")
+    with ZipFile(directory / "delays.zip") as archive:
+        assert "task.py" in archive.namelist()
+        assert archive.read("streambench_job/requirements.txt").decode() == needs
+    (directory / "task.py").unlink()
+    monkeypatch.setenv("SYSTEMS_HOOK_TOKEN", "brunhilde")
+    command(directory, "-m", "streambench", "run", "delays.zip", "--until", "caught-up")
     job.run("%stream peek log.late --config settings")
     assert {row["message"]["airport"] for row in job.value} == {"ORD", "JFK"}
 

@@ -1,0 +1,49 @@
+"""``streambench package`` as a command."""
+
+from __future__ import annotations
+
+import json
+
+from tests.job.project import Project
+
+
+def test_package_writes_an_archive_and_prints_the_line_that_submits_it(project: Project) -> None:
+    project.configure({"job.name": "up"})
+    first, *rest = project.ok("package", "job.properties", "--target", "yarn").splitlines()
+    assert first == "up.zip: 5 files; submit_up.py deploys it"
+    assert rest[-1].startswith("spark-submit --master yarn --name up --deploy-mode cluster ")
+    assert all(line.startswith("# ") for line in rest[:-1])
+    assert (project.directory / "up.zip").exists()
+    assert (project.directory / "submit_up.py").exists()
+    assert project.ok("package", "up.zip", "--list") == project.ok("package", "job.properties", "--list")
+
+
+def test_package_lists_without_writing(project: Project) -> None:
+    listed = project.rows("package", "--list")
+    assert "task.py" in {row["file"] for row in listed}
+    assert not list(project.directory.glob("*.zip"))
+
+
+def test_package_names_what_it_leaves_out(project: Project) -> None:
+    hook = {"samza.factory": "webhook", "token": "brunhilde", "url": "${env:NOT_SET_HERE}"}
+    project.configure({f"systems.hook.{key}": value for key, value in hook.items()})
+    said = project.ok("package", "job.properties", "-o", "there/a.zip")
+    assert "token is left out, and taken from the environment variable SYSTEMS_HOOK_TOKEN" in said
+    assert "# Driver and executors take secrets from the environment: SYSTEMS_HOOK_TOKEN" in said
+    assert b"brunhilde" not in (project.directory / "there" / "a.zip").read_bytes()
+
+
+def test_package_for_programs_is_one_object(project: Project) -> None:
+    found = json.loads(project.ok("package", "job.properties", "--json", "-o", "a.zip"))
+    assert found["archive"] == "a.zip"
+    assert found["command"].startswith("spark-submit --master ")
+
+
+def test_package_refuses_another_target_and_a_master_of_another(project: Project) -> None:
+    assert (
+        "'mesos' is no target: give local, standalone, yarn, k8s"
+        in project.run("package", "job.properties", "--target", "mesos").stderr
+    )
+    refused = project.run("package", "job.properties", "--target", "k8s", "--master", "yarn")
+    assert (refused.returncode, "'yarn' is no master of k8s" in refused.stderr) == (1, True)
+    assert not list(project.directory.glob("*.zip"))
