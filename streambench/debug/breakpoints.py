@@ -77,6 +77,8 @@ class Breakpoints:
         self.input: IncomingMessageEnvelope | None = None
         self.quick: list[Callable[[IncomingMessageEnvelope], object] | None] = []
         """The conditions on messages, as functions of an envelope; None for one that needs a Moment."""
+        self.quick_states: list[Callable[[Callable[[str], Any]], object] | None] = []
+        """The conditions on state, as functions of a change; None for one that needs a Moment."""
         self._watchers: list[_Watcher] = []
 
     def add(
@@ -186,6 +188,7 @@ class Breakpoints:
         """Attach the watchers that the breakpoints need, and detach the others."""
         kinds = {each.on for each in self.all}
         self.quick = [each.condition.of_envelope for each in self.all if each.on == "message"]
+        self.quick_states = [each.condition.of_change for each in self.all if each.on == "state"]
         wanted = [watcher for watcher, on in _WATCHERS if on & kinds]
         for each in [each for each in self._watchers if type(each) not in wanted]:
             self._watchers.remove(each)
@@ -223,13 +226,23 @@ class _States(_Watcher):
     def store_written(
         self, task: str, store: TaskStore, key: bytes, before: bytes | None, after: bytes | None
     ) -> None:
-        self._breakpoints.hit_behind(
-            "state",
-            task,
-            key=_decoded(store.decoded_key, key),
-            before=before if before is None else _decoded(partial(store.decoded_value, key), before),
-            after=after if after is None else _decoded(partial(store.decoded_value, key), after),
-        )
+        def read(name: str) -> Any:
+            if name == "key":
+                return _decoded(store.decoded_key, key)
+            value = before if name == "before" else after
+            return None if value is None else _decoded(partial(store.decoded_value, key), value)
+
+        # Nothing is decoded that no condition looks at.
+        for is_true in self._breakpoints.quick_states:
+            try:
+                if is_true is None or is_true(read):
+                    break
+            except Exception:
+                break
+        else:
+            return
+        seen = {name: read(name) for name in ("key", "before", "after")}
+        self._breakpoints.hit_behind("state", task, **seen)
 
 
 class _Callbacks(_Watcher):

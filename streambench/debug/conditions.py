@@ -40,6 +40,9 @@ class Condition:
         self._parts: list[tuple[str, Any]] = []
         self.of_envelope: Callable[[IncomingMessageEnvelope], object] | None = None
         """The value where an envelope is all that is looked at, without a Moment; None where it is not."""
+        self.of_change: Callable[[Callable[[str], Any]], object] | None = None
+        """The value where a change of state is all that is looked at: of a function that returns ``key``,
+        ``before`` or ``after`` by its name; None where it is not."""
         self.kind: Literal["output", "state", "error"] | None = None
         """The only kind of breakpoint that has all its names; None where more than one has."""
         if given is None or isinstance(given, str):
@@ -118,6 +121,8 @@ class Condition:
                 self.of_envelope = lambda envelope: plain(envelope.message)
             elif all(name in _OF_ENVELOPE for name in names):
                 self.of_envelope = lambda envelope: plain(*[_OF_ENVELOPE[name](envelope) for name in names])
+            if all(name in _OF_CHANGE for name in names):
+                self.of_change = lambda read: plain(*map(read, names))
         else:
             self._call = lambda moment: self._evaluated(code, moment)
         self._parts = [
@@ -140,6 +145,9 @@ _OF_ENVELOPE: dict[str, Callable[[IncomingMessageEnvelope], Any]] = {
     "offset": attrgetter("offset"),
     "partition": attrgetter("ssp.partition"),
 }
+
+
+_OF_CHANGE = ("key", "before", "after")
 
 
 _WHY_NONE = {
