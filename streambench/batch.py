@@ -287,7 +287,7 @@ class MessageBatch:
             self._left_out.add(raw.offset)
 
 
-def parts(pieces: Sequence[Messages], start: int, stop: int) -> list[Messages]:
+def parts(pieces: Iterable[Messages], start: int, stop: int) -> list[Messages]:
     """Return the part between two positions of all pieces together."""
     found: list[Messages] = []
     for piece in pieces:

@@ -8,7 +8,7 @@ have nothing of it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from streambench.batch import MessageBatch
 from streambench.chooser.fast_paths import take_batch
@@ -25,8 +25,16 @@ if TYPE_CHECKING:
 Reject = Callable[[str, IncomingMessageEnvelope, SerdeError], None]
 """Handles a message, as it was read, that a task cannot decode; raises the error or returns."""
 
-NoteBatch = Callable[[IncomingMessageEnvelope, MessageBatch], None]
-"""Takes the chosen message, and the batch that begins with it."""
+
+class BatchWatch(Protocol):
+    """Everything that happens with a batch before its task gets it."""
+
+    def note_batch(self, first: IncomingMessageEnvelope, batch: MessageBatch) -> None:
+        """Note a batch of several messages; ``first`` was chosen."""
+
+    def ends_batch(self) -> Callable[[IncomingMessageEnvelope], object] | None:
+        """Return a function that is true of a message before which a batch is to end; None for none."""
+
 
 Failed = Callable[[Exception, "TaskPartition", MessageBatch, int], None]
 """Handles an exception of a task at a batch; returns where that is ignored."""
@@ -63,13 +71,13 @@ class BatchDispatcher:
         envelope: IncomingMessageEnvelope,
         waiting: RawBuffer,
         at_most: int | None,
-        note: NoteBatch,
+        watch: BatchWatch,
     ) -> int:
         """Give the tasks of a partition the run that begins with its chosen message; how many messages it
-        had. ``note`` gets a run of several messages."""
-        batch = self._next(partition, waiting, at_most)
+        had."""
+        batch = self._next(partition, waiting, at_most, watch)
         if len(batch) > 1:
-            note(envelope, batch)
+            watch.note_batch(envelope, batch)
         for subscription in partition.subscriptions:
             part = batch if subscription.skip_before is None else self._since_start(subscription, batch)
             if part is None:
@@ -84,7 +92,9 @@ class BatchDispatcher:
             subscription.offset = batch.last_offset
         return len(batch)
 
-    def _next(self, partition: PartitionBuffer, waiting: RawBuffer, at_most: int | None) -> MessageBatch:
+    def _next(
+        self, partition: PartitionBuffer, waiting: RawBuffer, at_most: int | None, watch: BatchWatch
+    ) -> MessageBatch:
         count = 1 if self.one_by_one else self.longest if at_most is None else min(self.longest, at_most)
         if self.again:
             count, self.again = self.again, 0
@@ -92,6 +102,11 @@ class BatchDispatcher:
         elif count > 1:
             self._multiplexer.fill(partition, count)
             offsets = waiting.offsets(count)
+            ends = watch.ends_batch()
+            if ends is not None:
+                others = waiting.peek(len(offsets))[1:]
+                end = next((at for at, each in enumerate(others, start=1) if ends(each)), len(offsets))
+                offsets = offsets[:end]
             count = (
                 max(1, min(len(offsets), take_batch(self._multiplexer.chooser, offsets)))
                 if len(offsets) > 1

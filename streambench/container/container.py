@@ -167,21 +167,20 @@ class Container(ContainerView):
         A task that takes batches gets them one at a time; with ``runs`` in runs, as in ``run``."""
         return self._advance(lambda: self._step(n), one_by_one=not runs)
 
-    def run(self, until: Until = None, *, one_by_one: bool = False) -> int:
+    def run(self, until: Until = None) -> int:
         """Process messages; how many. ``"caught-up"``: to the head of all inputs; an int: so many; a
         callable: until it returns true (it is asked between messages, or runs of them, and again and again
         while there are none; what it raises ends the run, not the container); None: until paused or shut down
         by a task. Each of them returns as well when all inputs have ended (``at_end``), and where an observer
-        holds a message. ``one_by_one``: a task that takes batches gets them one message at a
-        time."""
+        holds a message."""
         if until is None:
-            return self._advance(lambda: self._loop.run(), one_by_one=one_by_one)
+            return self._advance(lambda: self._loop.run())
         if until == "caught-up":
-            return self._advance(lambda: self._loop.run(stop_at_head=True), one_by_one=one_by_one)
+            return self._advance(lambda: self._loop.run(stop_at_head=True))
         if isinstance(until, int) and not isinstance(until, bool):
-            return self._advance(lambda: self._loop.run(limit=until), one_by_one=one_by_one)
+            return self._advance(lambda: self._loop.run(limit=until))
         if callable(until):
-            return self._run_until(until, one_by_one=one_by_one)
+            return self._run_until(until)
         what = "Give 'caught-up', a number of messages, a function, or nothing"
         raise ConfigError(f"run until {until!r}? {what}")
 
@@ -414,7 +413,7 @@ class Container(ContainerView):
         finally:
             self._is_advancing = False
 
-    def _run_until(self, until: Callable[[], object], *, one_by_one: bool) -> int:
+    def _run_until(self, until: Callable[[], object]) -> int:
         problems: list[Exception] = []
 
         def is_reached() -> object:
@@ -424,7 +423,7 @@ class Container(ContainerView):
                 problems.append(error)
                 return True
 
-        done = self._advance(lambda: self._loop.run(until=is_reached), one_by_one=one_by_one)
+        done = self._advance(lambda: self._loop.run(until=is_reached))
         if problems:
             raise problems[0]
         return done

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from streambench.chunk import Undecodable
-from streambench.container.batch_dispatch import BatchDispatcher, NoteBatch
+from streambench.container.batch_dispatch import BatchDispatcher, BatchWatch
 from streambench.container.failures import Failures
 from streambench.container.inputs.multiplexer import Multiplexer
 from streambench.container.inputs.partition_buffer import PartitionBuffer
@@ -53,14 +53,14 @@ class Dispatcher:
         partition: PartitionBuffer,
         envelope: IncomingMessageEnvelope,
         at_most: int | None,
-        note: NoteBatch,
+        watch: BatchWatch,
     ) -> int:
         """Deliver the chosen message of a partition, or the batch that begins with it; how many messages.
 
-        ``at_most``: the longest batch wanted, None for any. ``note``: gets a batch of several
-        messages. Raises TaskError, SerdeError."""
+        ``at_most``: the longest batch wanted, None for any. ``watch``: sees a batch
+        before its task. Raises TaskError, SerdeError."""
         if partition.waiting is not None:
-            return self.batches.deliver(partition, envelope, partition.waiting, at_most, note)
+            return self.batches.deliver(partition, envelope, partition.waiting, at_most, watch)
         if type(envelope) is Undecodable:
             self._skip_undecodable(partition, envelope)
             return 1

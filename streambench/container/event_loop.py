@@ -282,7 +282,7 @@ class EventLoop:
         """Deliver a message that has no single task; how many were delivered. ``left``: at most so many,
         where that is more than 0."""
         at_most = left if left > 0 else None
-        return self.dispatcher.deliver(partition, envelope, at_most, self.choice_watch.note_batch)
+        return self.dispatcher.deliver(partition, envelope, at_most, self.choice_watch)
 
     def _is_reached(self, until: Until, total: int, partition: PartitionBuffer | None) -> bool:
         """Call ``until``, which may look at the container."""

@@ -131,6 +131,11 @@ class ChoiceWatch:
         if self.explain is not None and last is not first:
             self.explain(last)
 
+    def ends_batch(self) -> Observe | None:
+        """Return a function that is true of a message before which a batch is to end; None for none."""
+        observer = self._observation.of("ends_batch")
+        return None if observer is None else observer.ends_batch
+
     def observer(self) -> Observe | None:
         """As ``shown``, and the dead letters note their input by it where they need to."""
         return noting(self._dead_letters, self.shown()) if self._dead_letters.notes_input else self.shown()

@@ -51,6 +51,11 @@ class ContainerObserver:
         the next one begins with this message, without another call of this method."""
         return False
 
+    def ends_batch(self, envelope: IncomingMessageEnvelope) -> object:
+        """A message is about to become part of a batch, behind others. Return true to end the batch before
+        it: it is chosen later, and shown then. Only where tasks take batches."""
+        return False
+
     def hook_called(self, task: str, hook: str, envelope: IncomingMessageEnvelope | None) -> None:
         """The lifecycle listeners of a task are about to be called: ``before_init``, ``after_process``..."""
 
@@ -130,6 +135,9 @@ class _Several(ContainerObserver):
     def message_chosen(self, envelope: IncomingMessageEnvelope) -> object:
         # All of them learn of it, also behind one that holds it.
         return any([each.message_chosen(envelope) for each in self._observers])
+
+    def ends_batch(self, envelope: IncomingMessageEnvelope) -> object:
+        return any(each.ends_batch(envelope) for each in self._observers)
 
     def hook_called(self, task: str, hook: str, envelope: IncomingMessageEnvelope | None) -> None:
         for each in self._observers:

@@ -113,10 +113,6 @@ class Breakpoints:
         self.all = [each for each in self.all if each is not breakpoint]
         self._attach()
 
-    def has(self, kind: Kind) -> bool:
-        """True where there is a breakpoint of this kind."""
-        return any(each.on == kind for each in self.all)
-
     def begin(self) -> None:
         """Begin a run or step: forget the last stop."""
         self.stopped = None
@@ -141,6 +137,16 @@ class Breakpoints:
         else:
             return False
         return self.hit("message", lambda: Moment(position, envelope, self._task_of(envelope)))
+
+    def may_hold(self, envelope: IncomingMessageEnvelope) -> bool:
+        """True where a condition holds of a message that comes later, or may hold by then."""
+        for is_true in self.quick:
+            try:
+                if is_true is None or is_true(envelope):
+                    return True
+            except Exception:
+                return True
+        return False
 
     def hit(self, kind: Kind, moment: Callable[[], Moment]) -> bool:
         """Evaluate the breakpoints of a kind; True where one stops."""
@@ -216,6 +222,11 @@ class _Messages(_Watcher):
         return self._breakpoints.chosen(envelope)
 
 
+class _Batches(_Watcher):
+    def ends_batch(self, envelope: IncomingMessageEnvelope) -> object:
+        return self._breakpoints.may_hold(envelope)
+
+
 class _Outputs(_Watcher):
     def output_sent(self, output: SentOutput) -> None:
         sent = self._breakpoints.output(output)
@@ -263,6 +274,7 @@ class _Commits(_Watcher):
 
 _WATCHERS: tuple[tuple[type[_Watcher], frozenset[Kind]], ...] = (
     (_Messages, frozenset(KINDS)),
+    (_Batches, frozenset({"message"})),
     (_Outputs, frozenset({"output"})),
     (_States, frozenset({"state"})),
     (_Callbacks, frozenset({"error", "window"})),

@@ -117,18 +117,22 @@ class Condition:
             # One function of the values that it needs: less work with each message.
             plain = eval(f"lambda {', '.join(names)}: ({self.text}\n)", {})
             self._call = lambda moment: plain(*[getattr(moment, name) for name in names])
-            if names == ["message"]:
-                self.of_envelope = lambda envelope: plain(envelope.message)
-            elif all(name in _OF_ENVELOPE for name in names):
-                self.of_envelope = lambda envelope: plain(*[_OF_ENVELOPE[name](envelope) for name in names])
-            if all(name in _OF_CHANGE for name in names):
-                self.of_change = lambda read: plain(*map(read, names))
+            self._find_quick(plain, names)
         else:
             self._call = lambda moment: self._evaluated(code, moment)
         self._parts = [
             (ast.unparse(each), compile(ast.Expression(each), "<condition>", "eval"))
             for each in _decisive(tree.body)
         ]
+
+    def _find_quick(self, plain: Callable[..., object], names: list[str]) -> None:
+        """Set ``of_envelope`` and ``of_change``, where a function of these names needs no Moment."""
+        if names == ["message"]:
+            self.of_envelope = lambda envelope: plain(envelope.message)
+        elif all(name in _OF_ENVELOPE for name in names):
+            self.of_envelope = lambda envelope: plain(*[_OF_ENVELOPE[name](envelope) for name in names])
+        if all(name in _OF_CHANGE for name in names):
+            self.of_change = lambda read: plain(*map(read, names))
 
     def _evaluated(self, code: Any, moment: Moment) -> Any:
         # Names of a comprehension are looked up among the globals.

@@ -108,8 +108,8 @@ class Session(Stops):
     ) -> int:
         """Process up to ``n`` messages on the session's thread; how many were. It may be fewer: at the heads
         of all inputs, at a breakpoint (``stopped_at``), and before the message for which ``until`` is true.
-        A task of batches gets them as large as in a run, ``n`` messages at most; message by message where it
-        may have to stop before one. A batch that failed, or is in the past, comes again as a whole.
+        A task of batches gets them as large as in a run, ``n`` messages at most. A batch that failed, or is
+        in the past, comes again as a whole.
 
         A KeyboardInterrupt ends it after the message it is at, and is raised then; a second one gives the
         message up. ``on_interrupt`` is called at the first one. ``here``: process them on the calling thread,
@@ -118,8 +118,7 @@ class Session(Stops):
             return self._step_in_past(n, until)
         self._resume()
         advance = self._conditional(None if until is None else Condition(until, self._namespace))
-        runs = until is None and not self._breakpoints.has("message")
-        call = partial(advance, lambda: self.container.step(n, runs=runs))
+        call = partial(advance, lambda: self.container.step(n, runs=True))
         if here or self._driver == threading.get_ident():
             return self._drive(call)
         return self._awaited(self._begin(call), on_interrupt)
@@ -183,9 +182,7 @@ class Session(Stops):
         self._resume()
         plain: Until = None if condition is not None else until  # type: ignore[assignment]
         run = self.container.run
-        # To stop before a message means to stop inside of a batch.
-        one_by_one = condition is not None or self._breakpoints.has("message")
-        self._begin(partial(self._conditional(condition), lambda: run(plain, one_by_one=one_by_one)))
+        self._begin(partial(self._conditional(condition), lambda: run(plain)))
 
     def pause(self, timeout: float | None = None) -> bool:
         """Have it stop after the message it is at, and wait for that, at most ``timeout`` seconds; whether it

@@ -177,19 +177,47 @@ def test_a_breakpoint_may_be_set_while_it_runs() -> None:
     session.pause()
 
 
-def test_a_batch_is_given_message_by_message_to_stop_within_it() -> None:
-    batches: list[list[Any]] = []
+class Batches(StreamTask):
+    """Keeps its batches."""
 
-    class Batches(StreamTask):
-        def process_batch(self, batch: Any, collector: Any, coordinator: Any) -> None:
-            batches.append([each.message for each in batch])
+    def init(self, context: Any) -> None:
+        self.batches: list[list[Any]] = []
 
-        def process(self, envelope: Any, collector: Any, coordinator: Any) -> None: ...
+    def process_batch(self, batch: Any, collector: Any, coordinator: Any) -> None:
+        self.batches.append([each.message for each in batch])
 
+    def process(self, envelope: Any, collector: Any, coordinator: Any) -> None: ...
+
+
+def batches_of(session: Session) -> list[list[Any]]:
+    return [batch for task in session.container.tasks for batch in task.task.batches]
+
+
+def test_a_batch_ends_before_a_message_at_which_a_run_is_to_stop() -> None:
     session = ran(paused(Batches), "message == 'c'")
-    assert (session.position, batches) == (3, [["a"], ["b"], ["a"]])
+    assert (session.position, batches_of(session)) == (3, [["a", "b", "a"]])
+    assert session.message is not None and session.message.message == "c"
     ran(session)
-    assert batches[3:] == [["c"]]
+    assert batches_of(session)[1] == ["c"]
+
+
+def test_hits_in_batches_count_once_for_each_message() -> None:
+    session = paused(Batches, {"mem.in": {0: list("abcabcabc")}})
+    made = session.break_on("message == 'b'", hits=2)
+    ran(session)
+    assert (session.position, batches_of(session)) == (4, [["a"], ["b", "c", "a"]])
+    ran(session)
+    assert (session.position, made.hits) == (7, 3)
+    session.remove(made)
+    ran(session)
+    assert batches_of(session)[-1] == ["b", "c"]
+
+
+def test_a_condition_on_the_position_is_asked_before_each_message() -> None:
+    session = ran(paused(Batches, {"mem.in": {0: list("abcdef")}}), "position == 3")
+    assert (session.position, batches_of(session)) == (3, [["a"], ["b"], ["c"]])
+    ran(session)
+    assert batches_of(session)[-1] == ["d", "e", "f"]
 
 
 def test_watches_show_values_of_the_message_at_which_it_stands() -> None:

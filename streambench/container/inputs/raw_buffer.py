@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import overload
 
-from streambench.batch import MessageBatch, offset_in
+from streambench.batch import MessageBatch, offset_in, parts
 from streambench.chunk import Messages
 from streambench.errors import SerdeError
 from streambench.model import IncomingMessageEnvelope
@@ -53,6 +53,11 @@ class RawBuffer:
     def offsets(self, at_most: int) -> LazyOffsets:
         """Those of the message inside the chooser and of what waits behind it."""
         return LazyOffsets(self._pieces, 0, min(at_most, self._count))
+
+    def peek(self, count: int) -> list[IncomingMessageEnvelope]:
+        """As many of these messages, decoded where that is possible."""
+        pieces = parts(self._pieces, 0, count)
+        return MessageBatch(pieces, self._key_serde, self._message_serde).peek()
 
     def take(
         self, count: int, undecodable: Callable[[IncomingMessageEnvelope, SerdeError], None]
