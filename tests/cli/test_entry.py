@@ -115,9 +115,7 @@ def test_the_help_of_a_command_imports_that_command_and_nothing_heavy(
     command: str, helped: dict[str, set[str]]
 ) -> None:
     modules = helped[command] if command != "bench" else imported(completing="streambench bench ")[1]
-    with_its_own = {f"streambench.cli.{command}"} | (
-        {"streambench.cli.run", "streambench.cli.deploy"} if command == "demo" else set()
-    )
+    with_its_own = {f"streambench.cli.{command}"} | ({"streambench.cli.run"} if command == "demo" else set())
     assert modules & COMMANDS == with_its_own
     assert not modules & HEAVY
 
