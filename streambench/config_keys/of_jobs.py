@@ -23,9 +23,9 @@ JOB_KEYS = (
         "job.container.balance",
         "text",
         "tasks",
-        "deploy gives each container equally many tasks, or (lag) about equally many messages to read; tasks "
-        "stay where they were where that is possible",
-        values=("tasks", "lag"),
+        "deploy gives each container equally many tasks, or about equally many partitions, or (lag) messages "
+        "to read; tasks stay where they were where that is possible",
+        values=("tasks", "partitions", "lag"),
     ),
     Key(
         "job.group.session.ms",

@@ -87,8 +87,11 @@ def make_plan(config: Config, task: Any = None) -> DeployPlan:
             for task in model.tasks
         }
         ends = _ends(systems, metadata, model)
-        if config.text(_BALANCE) == "lag":
+        balance = config.text(_BALANCE)
+        if balance == "lag":
             model = balanced(model, {task: _lag(of_task[task], ends) for task in of_task}, former)
+        elif balance == "partitions":
+            model = balanced(model, {task: len(of_task[task]) for task in of_task}, former)
         starts = {
             each.number: _offsets(systems, each, lambda task, ssp: of_task[task][ssp])
             for each in model.containers

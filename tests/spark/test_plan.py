@@ -25,7 +25,7 @@ from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStreamPartition
 from streambench.spark import JobRunningError, deploy, session
 from streambench.spark.deployment import settled
-from streambench.spark.plan import count_messages, make_plan
+from streambench.spark.plan import count_messages, make_plan, open_generation
 from streambench.spark.running import DeploymentLock
 from streambench.spark.session import chosen_master, lease
 from streambench.system.log import LogSystemFactory
@@ -271,3 +271,51 @@ def send_to_partition_1(job: Job) -> None:
     producer.flush("test")
     producer.stop()
     systems.close()
+
+
+def planned_tasks(config: Config) -> list[list[str]]:
+    """The tasks of each container of a deployment, as the next one finds them."""
+    planned = make_plan(config, Ignore)
+    open_generation(planned)
+    return [[task.name for task in each.tasks] for each in planned.model.containers]
+
+
+def test_new_inputs_and_partitions_are_part_of_the_next_deployment(job: Job) -> None:
+    job.send(0, 10)
+    assert planned_tasks(job.config) == [["Partition 0"], ["Partition 1"]]
+    job.write_objects("more", list(range(9)), partitions=3)
+    config = job.config.with_values({"task.inputs": "log.in,log.more"})
+    assert planned_tasks(config) == [["Partition 0", "Partition 2"], ["Partition 1"]]
+    more = [SystemStreamPartition("log", "more", number) for number in range(3)]
+    starts = [each.offsets for each in make_plan(config, Ignore).containers()]
+    assert starts == [
+        {IN[0]: ("0", "5"), more[0]: ("0", "3"), more[2]: ("0", "3")},
+        {IN[1]: ("0", "5"), more[1]: ("0", "3")},
+    ]
+
+
+def test_by_lag_tasks_move_only_where_the_shares_differ(job: Job) -> None:
+    job.send(0, 40)
+    job.write_objects("more", list(range(400)), partitions=4)
+    config = job.config.with_values({"task.inputs": "log.in,log.more", "job.container.balance": "lag"})
+    # Partitions 0 and 1 have 120 messages, 2 and 3 have 100.
+    first = planned_tasks(config)
+    assert first == [["Partition 0", "Partition 2"], ["Partition 1", "Partition 3"]]
+    job.send(40, 42)
+    assert planned_tasks(config) == first
+    for number in range(0, 400, 2):
+        job.send(number, number + 1)
+    assert planned_tasks(config) == [["Partition 0"], ["Partition 1", "Partition 2", "Partition 3"]]
+
+
+def test_by_partitions_each_container_has_about_as_many_of_them(job: Job) -> None:
+    job.write_objects("wide", list(range(6)), partitions=6)
+    config = job.config.with_values(
+        {"task.inputs": "log.in,log.wide", "job.container.balance": "partitions", "job.container.count": 4}
+    )
+    assert planned_tasks(config) == [
+        ["Partition 0"],
+        ["Partition 1"],
+        ["Partition 2", "Partition 4"],
+        ["Partition 3", "Partition 5"],
+    ]
