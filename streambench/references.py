@@ -12,6 +12,8 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+import javaproperties
+
 _PART = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
 _WHOLE = re.compile(r"\$\{(env|file):[^{}]*\}")
 _LARGEST = 1 << 20
@@ -103,8 +105,6 @@ def _of_file(reference: str, rest: str, directory: Path) -> str:
 
 
 def _of_properties(reference: str, text: str, key: str) -> str:
-    import javaproperties  # takes long to import, and is rarely needed
-
     try:
         values = javaproperties.loads(text)
     except ValueError:

@@ -92,7 +92,7 @@ def _messages(progress: DeployProgress) -> str:
 
 def _pace(progress: DeployProgress) -> list[str]:
     if progress.stage in ("ended", "stopped"):
-        return [] if not progress.left else [f"{progress.left:,} left"]
+        return [] if not progress.left else [f"{progress.left:,} left for the next start"]
     parts = [f"{progress.rate:,.0f}/s"] if progress.rate else []
     if progress.left is not None:
         parts.append(f"{progress.left:,} left")

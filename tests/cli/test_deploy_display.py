@@ -89,9 +89,9 @@ def test_what_was_interrupted_is_shown_as_stopped() -> None:
     with pytest.raises(KeyboardInterrupt), plain(lines.append, 5.0, Clock()) as display:
         display.show(progress(2.0, container(0, "running", 20)))
         raise KeyboardInterrupt
-    assert (
-        lines[-1]
-        == "round 1: stopped, 20 of 100 messages, 80 left, 0 of 1 container done, 1 running, 2.0 s"
+    assert lines[-1] == (
+        "round 1: stopped, 20 of 100 messages, 80 left for the next start, 0 of 1 container done, "
+        "1 running, 2.0 s"
     )
 
 
