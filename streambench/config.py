@@ -14,13 +14,14 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FunctionType
-from typing import Any
-
-import javaproperties
+from typing import TYPE_CHECKING, Any
 
 from streambench import config_keys, redaction, references
 from streambench.config_keys import Key
 from streambench.errors import ConfigError
+
+if TYPE_CHECKING:
+    import javaproperties
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +87,9 @@ class Config(Mapping[str, str]):
         Raises ConfigError with the line where it cannot be read, or where a key stands twice with different
         values.
         """
+        # It brings in XML and HTTP: a fifth of the start of a container, whose configuration is read already.
+        import javaproperties
+
         config = cls()
         config._origin = origin
         if directory is not None:

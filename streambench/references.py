@@ -12,8 +12,6 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-import javaproperties
-
 _PART = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
 _WHOLE = re.compile(r"\$\{(env|file):[^{}]*\}")
 _LARGEST = 1 << 20
@@ -105,6 +103,8 @@ def _of_file(reference: str, rest: str, directory: Path) -> str:
 
 
 def _of_properties(reference: str, text: str, key: str) -> str:
+    import javaproperties  # takes long to import, and is rarely needed
+
     try:
         values = javaproperties.loads(text)
     except ValueError:

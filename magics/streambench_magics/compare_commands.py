@@ -13,12 +13,13 @@ from streambench.debug.comparison_lines import comparison_lines
 from streambench.debug.crash_lines import crash_lines, report_lines
 from streambench.debug.message_text import message_text
 from streambench.debug.shrinking import shrink, small_path
+from streambench.debug.side_by_side import Progress
 from streambench.debug.view import counted
 from streambench.recording.recording import Recording
 from streambench_magics.errors import MagicError
 from streambench_magics.job_commands import JobCommands
 from streambench_magics.jobs import Job
-from streambench_magics.status_messages import status_line
+from streambench_magics.status_messages import late_status_line, status_line
 from streambench_magics.time_parsers import REPLAYED
 
 _SHORT = 60
@@ -57,10 +58,11 @@ class CompareCommands(JobCommands):
                 raise MagicError(f"compare {names[0]} with what? Name a second task")
             sides.insert(0, job.session.container.factory)
             names = [f"{job.name} as it runs", *names]
-        comparison = self._compared(job, sides[0], sides[1], args)
+        with late_status_line(f"comparing {names[0]} and {names[1]}", "messages") as progress:
+            comparison = self._compared(job, sides[0], sides[1], args, progress)
         print("\n".join(comparison_lines(comparison, (names[0], names[1]), _short)))
 
-    def _compared(self, job: Job | None, a: Any, b: Any, args: Namespace) -> Comparison:
+    def _compared(self, job: Job | None, a: Any, b: Any, args: Namespace, progress: Progress) -> Comparison:
         over, init = args.over, args.init
         if over is None:
             if job is None:
@@ -69,11 +71,11 @@ class CompareCommands(JobCommands):
             with self._running(job):
                 return compare(a, b, session, last=args.last or REPLAYED, init=init)
         if job is None:
-            return compare(a, b, over, init=init)
+            return compare(a, b, over, init=init, progress=progress)
         task = job.task if isinstance(a, Config) or isinstance(b, Config) else None
         config = None if Path(over).is_file() else job.config
         with self._running(job):
-            return compare(a, b, over, task=task, config=config, init=init)
+            return compare(a, b, over, task=task, config=config, init=init, progress=progress)
 
     def _shrink(self, args: Namespace) -> None:
         path = Path(args.file).expanduser()

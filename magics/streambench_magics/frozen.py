@@ -45,12 +45,15 @@ _HIDING = (
 
 def table_html(frame: PanelState, note: str = "") -> str:
     """The table: elements and inline styles are all that untrusted notebooks and most viewers let through."""
-    head = "".join(f'<th style="{_CELL};text-align:{side}">{name}</th>' for name, side in _COLUMNS)
+    head = "".join(
+        f'<th align="{side}" style="{_CELL};text-align:{side}">{name}</th>' for name, side in _COLUMNS
+    )
     state = f"{_STATE_COLOURS.get(frame.state, '#6a737d')};font-weight:bold"
     body = "".join(_row(frame, number) for number in range(len(rows(frame.snapshot))))
     return (
-        f'<div><div><b>{escape(frame.name)}</b> <span style="color:{state}">{frame.state}</span> '
-        f"{escape(frame.why)}</div><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        f'<div><div><b>{escape(frame.name)}</b> · <span style="color:{state}">{frame.state}</span>'
+        f"{f' · {escape(frame.why)}' if frame.why else ''}</div>"
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
         + _choices(frame)
         + "".join(f'<div style="{_DIM}">{escape(line)}</div>' for line in frame.others())
         + (f"<pre>{escape(frame.message.text)}</pre>" if frame.message is not None else "")
@@ -86,8 +89,8 @@ def _row(frame: PanelState, number: int) -> str:
         escape(frame.status(row)),
     )
     cells = "".join(
-        f'<td style="{_CELL if side == "right" or at < 2 else _CELL.replace("nowrap", "normal")};'
-        f'text-align:{side}">{value}</td>'
+        f'<td align="{side}" style="text-align:{side};'
+        f'{_CELL if side == "right" or at < 2 else _CELL.replace("nowrap", "normal")}">{value}</td>'
         for at, ((_, side), value) in enumerate(zip(_COLUMNS, values, strict=True))
     )
     return f"<tr>{cells}</tr>"
@@ -108,6 +111,6 @@ def _choices(frame: PanelState) -> str:
     key = "" if last.key is None else f" key {message_text(last.key, 60)}"
     said = f"message {last.number:,}: {place_of(last)}{key}{f': {last.rule}' if last.rule else ''}"
     return (
-        f'<div><code>{line}</code> <span style="{_DIM}">{escape(meant)}'
+        f'<div>the last choices: <code>{line}</code> <span style="{_DIM}">{escape(meant)}'
         f"{', | a commit' if frame.commits else ''}</span></div><div>{escape(said)}</div>"
     )

@@ -14,14 +14,11 @@ from streambench.job.failure import user_frames
 from streambench_magics.command_parser import Parser
 from streambench_magics.errors import MagicError, interrupted, task_failed
 from streambench_magics.jobs import Job, telling
-from streambench_magics.panel import Panel, show, static
+from streambench_magics.panel import STOPPED, Panel, show, static
 from streambench_magics.status_messages import say
 from streambench_magics.task_code import task_file_path
 from streambench_magics.travel_progress import show_travel_progress
 from streambench_magics.workbench import Workbench
-
-STOPPED = "stopped"
-"""The note on the panel of a job that was stopped."""
 
 
 class JobCommands:

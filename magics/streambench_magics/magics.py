@@ -32,9 +32,9 @@ from streambench_magics.compare_commands import CompareCommands
 from streambench_magics.debug_commands import DebugCommands
 from streambench_magics.errors import Interrupted, MagicError
 from streambench_magics.export import export
-from streambench_magics.job_commands import STOPPED, name_and_number
+from streambench_magics.job_commands import name_and_number
 from streambench_magics.jobs import Job, require_no_branch
-from streambench_magics.panel import Panel, show, static
+from streambench_magics.panel import STOPPED, Panel, show, static
 from streambench_magics.record_commands import RecordCommands
 from streambench_magics.status_messages import print_ignored, print_stop, say_if_busy
 from streambench_magics.stream_commands import StreamCommands
@@ -252,7 +252,7 @@ class StreamMagics(
             job.pause()
             failed = job.state == "failed"
             job.stop()
-        self._close_panel(job.name, "failed" if failed else STOPPED)
+        self._close_panel(job.name, "as it was when the job failed" if failed else STOPPED)
         print(
             f"{job.name} has failed: nothing since its last checkpoint is committed"
             if failed

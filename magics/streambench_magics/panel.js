@@ -105,7 +105,9 @@ const drawings = {
     pen.strokeStyle = colours.streams[data.colour];
     pen.lineWidth = devicePixelRatio * 1.25;
     pen.beginPath();
-    values.forEach((value, at) => pen.lineTo(width - ((values.length - 1 - at) * width) / 119, height - 1 - (value / most) * (height - 2)));
+    // It grows from the left, next to its figure, and is pressed together once it is at the right.
+    const step = width / Math.max(values.length - 1, 29);
+    values.forEach((value, at) => pen.lineTo(at * step, height - 1 - (value / most) * (height - 2)));
     pen.stroke();
   },
 };
@@ -141,6 +143,8 @@ function hideTable(id) {
 function render({ model, el }) {
   const root = document.createElement("div");
   root.className = "sb-root";
+  root.setAttribute("role", "region");
+  root.setAttribute("aria-label", "live panel; space steps or pauses, the arrows step and go back");
   el.append(root);
   const showTable = hideTable(model.get("panel"));
   let arrived = performance.now();

@@ -31,6 +31,9 @@ from streambench_magics.marks import MARKS
 from streambench_magics.render import ABORT, BUTTONS, COMMIT, LIVE, PAUSE, RUN, panel_html
 from streambench_magics.rewinding import rewind_and_start
 
+STOPPED = "as it was when the job was stopped"
+"""The note below the panel of a job that was stopped."""
+
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 _COMMANDS = frozenset(button.command for button in (*BUTTONS, RUN, PAUSE, COMMIT, ABORT, LIVE))
 _WITH_VALUE = frozenset(
@@ -164,7 +167,7 @@ class Panel:
                 self._paint()
             if self.job.state == "stopped" and not self._is_rewinding:
                 threading.Thread(
-                    target=self.close, args=("stopped",), name="streambench panel closes", daemon=True
+                    target=self.close, args=(STOPPED,), name="streambench panel closes", daemon=True
                 ).start()
                 return
             if poked:

@@ -130,7 +130,7 @@ def _inputs(frame: PanelState) -> str:
         "position": [offset(row.position) for row in frame.rows],
         "lag": [figure(row.lag) for row in frame.rows],
         "rate": [short(row.rate) for row in frame.rows],
-        "tag": [frame.status(row) for row in frame.rows],
+        "tag": ["next in 1", *(frame.status(row) for row in frame.rows if not row.folded)],
     }
     widths = ";".join(
         f"--{name}:{max([_LEAST_WIDTH.get(name, 0), *map(len, texts)])}ch" for name, texts in columns.items()
@@ -152,19 +152,25 @@ def _input(frame: PanelState, row: Row) -> str:
     status, colour = frame.status(row), colour_number(frame, row.stream, row.partition)
     held = bool(status) and not row.folded and row.turn is None and status not in _PLAIN
     kind = "sb-won" if status.startswith("chose") else "sb-held" if held or status == "empty" else ""
-    tag = "sb-tag sb-gate" if held else "sb-tag sb-whole" if row.folded else "sb-tag"
+    tag = "sb-tag sb-gate" if held else "sb-tag"
     said = f'<span class="{tag}" title="{escape(status)}">{escape(status)}</span>' if status else ""
     places = (
         f"oldest {offset(row.oldest)} · position {offset(row.position)} · upcoming {offset(row.upcoming)}"
     )
     title = f"{label(frame, row)}: {places} · {row.waiting:,} in memory"
-    bar = partitions_in(frame, row.stream, colour) if row.folded else _bar(frame, row, colour)
+    name = _name(frame, row, colour)
+    # The partitions of a folded stream, and what is to be said of them, take the whole width below its name.
+    first, parts = f"<td>{name}</td><td>{_bar(frame, row, colour)}</td>", ""
+    if row.folded:
+        first = f'<td colspan="2">{name}</td>'
+        cells = partitions_in(frame, row.stream, colour)
+        parts = f'<tr class="sb-parts"><td><div>{cells}{escape(status)}</div></td></tr>'
     return (
-        f'<tr class="{kind}" title="{escape(title)}"><td>{_name(frame, row, colour)}</td><td>{bar}</td>'
+        f'<tr class="{kind}" title="{escape(title)}">{first}'
         f'<td class="r sb-num sb-position">{escape(offset(row.position))}</td>'
         f'<td class="r sb-num sb-lag">{figure(row.lag)}</td>'
         f'<td class="r sb-num sb-rate sb-dim">{short(row.rate)}</td>'
-        f"<td>{said}</td></tr>"
+        f"<td>{'' if row.folded else said}</td></tr>{parts}"
     )
 
 
@@ -177,9 +183,11 @@ def _name(frame: PanelState, row: Row, colour: int) -> str:
         f'<span class="sb-part">{escape(partition if row.folded else separator + partition)}</span>'
     )
     if row.folded:
-        mark = "▾" if row.stream in frame.opened else "▸"
+        is_open = row.stream in frame.opened
+        mark, expanded = ("▾", "true") if is_open else ("▸", "false")
         return (
-            f'<a role="button" tabindex="0" class="sb-name" data-do="open {escape(str(row.stream))}">'
+            f'<a role="button" tabindex="0" aria-expanded="{expanded}" class="sb-name" '
+            f'data-do="open {escape(str(row.stream))}">'
             f'<span class="sb-square sb-t{colour}">{mark}</span>{name}</a>'
         )
     return f'<span class="sb-name"><span class="sb-square sb-t{colour}">■</span>{name}</span>'

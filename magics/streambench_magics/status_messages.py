@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterable, Iterator
 
 from streambench.container.outputs.dead_letters import ErrorCounts
@@ -11,6 +12,8 @@ from streambench.debug.step_lines import stop_lines
 from streambench.planning.pending_commits import PendingOutputs
 from streambench_magics.jobs import Job
 from streambench_magics.panel import show
+
+_SILENT_S = 2.0
 
 
 @contextlib.contextmanager
@@ -31,6 +34,24 @@ def status_line(text: str) -> Iterator[Callable[[str], None]]:
     finally:
         if shown != text:
             handle.update({"text/plain": text}, raw=True)
+
+
+@contextlib.contextmanager
+def late_status_line(text: str, noun: str) -> Iterator[Callable[[int, int], None]]:
+    """Such a line, which is only there where it takes longer than two seconds: the progress, as so many of
+    so many."""
+    began = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        update: Callable[[str], None] | None = None
+
+        def show_progress(done: int, total: int) -> None:
+            nonlocal update
+            if update is None and time.monotonic() - began > _SILENT_S:
+                update = stack.enter_context(status_line(text))
+            if update is not None:
+                update(f"{done:,} of {total:,} {noun}")
+
+        yield show_progress
 
 
 def say(text: str) -> None:

@@ -70,8 +70,10 @@ def partitions_in(frame: PanelState, stream: SystemStream, colour: int) -> str:
     )
     levels = "".join(map(_level, parts))
     many = " sb-many" if len(parts) > _MANY else ""
+    said = f"{sum(each.lag == 0 for each in parts):,} of {len(parts):,} partitions are read to their end"
     return (
-        f'<canvas class="sb-cells{many}" data-draw="cells" data-colour="{colour}" '
+        f'<canvas class="sb-cells{many}" role="img" aria-label="{said}" title="{said}" data-draw="cells" '
+        f'data-colour="{colour}" '
         f'data-levels="{levels}"></canvas>'
     )
 

@@ -56,7 +56,8 @@ def tabs_html(frame: PanelState) -> str:
         for each in pages
     )
     bodies = "".join(
-        f'<div class="sb-page" role="tabpanel" data-page="{each.name.lower()}">{each.html}</div>'
+        f'<div class="sb-page" role="tabpanel" aria-label="{each.name}" data-page="{each.name.lower()}">'
+        f"{each.html}</div>"
         for each in pages
     )
     return f'<div class="sb-tabs" role="tablist">{heads}</div><div class="sb-pages">{bodies}</div>'
@@ -80,7 +81,7 @@ def _state(standing: Standing) -> Tab:
     )
     if changed:
         changed = (
-            "<table><tr><th>store</th><th>key</th><th>before this message</th><th>after</th></tr>"
+            "<table><tr><th>store</th><th>key</th><th>before</th><th>after</th></tr>"
             f"{changed}</table>{_left_out(len(standing.changes), _MOST_CHANGES, 'changes')}"
         )
     elif standing.oldest is not None and standing.position:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from copy import copy
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,9 @@ from streambench.debug.hot_swap import RunAgain
 from streambench.debug.message_source import DEFAULT_INPUT, Messages, read_range, recording_of
 from streambench.debug.replay import open as open_recording
 from streambench.debug.session import Session
+from streambench.debug.side_by_side import Progress, SideBySide
 from streambench.debug.time_travel import Stores
-from streambench.errors import ConfigError, StreambenchError
+from streambench.errors import ConfigError
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.recording.recording import Recording
 from streambench.serde.streams import StreamSerdes, decoded
@@ -47,7 +49,8 @@ class Comparison(Struct, frozen=True, kw_only=True):
     end, where they differ (None: no value). ``differing``: the first difference at each message that is not
     alike; values that differ already and change alike are no new one.
     ``processed``: the messages that each processed. ``errors``: the failures that ended them. ``order``: the
-    first position at which the two chose another message; alone, it makes them no less ``equal``."""
+    first position at which the two chose another message; alone, it makes them no less ``equal``.
+    ``interrupted``: a KeyboardInterrupt ended both, and this is what was found so far."""
 
     equal: bool
     first: Difference | None
@@ -58,6 +61,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
     processed: tuple[int, int]
     errors: tuple[str | None, str | None]
     order: Difference | None = None
+    interrupted: bool = False
 
     @property
     def counts(self) -> dict[str, tuple[int, int]]:
@@ -74,6 +78,7 @@ def compare(
     config: Config | Mapping[str, Any] | str | Path | None = None,
     last: int | None = None,
     init: bool = False,
+    progress: Progress = lambda done, total: None,
 ) -> Comparison:
     """Run two tasks or two configurations over the same messages, and compare everything that they do.
 
@@ -83,7 +88,8 @@ def compare(
     leaves the two: streams, stores and checkpoints stay as they are.
 
     Both begin with the stores and attributes of the first message, where these are recorded, and with the
-    attributes that their own ``init`` adds. With ``init``, it makes all attributes.
+    attributes that their own ``init`` adds. With ``init``, it makes all attributes. A KeyboardInterrupt ends
+    it with what was found so far, except over a session.
 
     Raises StreambenchError where there are no such messages, ConfigError where a version cannot be used."""
     if a is None or b is None:
@@ -98,7 +104,12 @@ def compare(
         recording = _with_config(recording, recording.config.with_values(base))
     sides = [_Version(recording, each, _task_of(task)) for each in (a, b)]
     is_ordered = recording.header.ordered and not any(each.chooses for each in sides)
-    return _compared(*(each.run(recorded_order=is_ordered, init=init) for each in sides))
+    with ExitStack() as stack:
+        sessions = [stack.enter_context(each.opened(recorded_order=is_ordered, init=init)) for each in sides]
+        both = SideBySide(sessions[0], sessions[1])
+        both.run(len(recording), progress)
+        ran = [_ran(session, error) for session, error in zip(sessions, both.errors, strict=True)]
+    return msgspec.structs.replace(_compared(ran[0], ran[1]), interrupted=both.interrupted)
 
 
 class _Ran(Struct):
@@ -133,31 +144,28 @@ class _Version:
             _is_of_choice(key) and before.get(key) != after.get(key) for key in {*before, *after}
         )
 
-    def run(self, *, recorded_order: bool, init: bool) -> _Ran:
-        """Run the messages to their end, or to a failure. Raises ConfigError where that cannot begin."""
+    @contextmanager
+    def opened(self, *, recorded_order: bool, init: bool) -> Iterator[Session]:
+        """A session at the begin of the messages. Raises ConfigError where it cannot begin."""
         # Both sides are compared message by message, also where one takes batches.
         config = self._recording.config.with_values({"task.batch.messages": 1})
         session = open_recording(
             _with_config(self._recording, config), self._task, history=_HISTORY_MB, at_end=False,
             recorded_order=recorded_order, recorded_attributes=not init,
         )  # fmt: skip
-        error: str | None = None
         try:
-            session.run("caught-up")
-            session.wait()
-        except StreambenchError as problem:
-            error = str(problem)
-        try:
-            return _ran(session, self._recording, error)
+            yield session
         finally:
             if session.container.state == "running":
                 session.abandon()
 
 
-def _ran(session: Session, recording: Recording, error: str | None) -> _Ran:
-    history = session.history
-    assert history is not None, "it is asked for"
-    places = {history.oldest: _BEGIN, **{at: (ssp, offset) for at, ssp, offset in history.places()}}
+def _ran(session: Session, error: str | None) -> _Ran:
+    history, recording = session.history, session.recording
+    assert history is not None and recording is not None
+    end = session.position
+    places = {history.oldest: _BEGIN}
+    places |= {at: (ssp, offset) for at, ssp, offset in history.places() if at <= end}
     effects = {places[each.position]: each for each in session.effects(0) if each.position in places}
     failed = session.container.status.progress.unfinished
     return _Ran(
@@ -167,9 +175,7 @@ def _ran(session: Session, recording: Recording, error: str | None) -> _Ran:
     )  # fmt: skip
 
 
-def _over_session(
-    a: Side, b: Side, session: Session, last: int | None, *, init: bool
-) -> tuple[_Ran, _Ran]:
+def _over_session(a: Side, b: Side, session: Session, last: int | None, *, init: bool) -> tuple[_Ran, _Ran]:
     """Run the last messages of a session through two tasks, from the state before them on."""
     for each in (a, b):
         if not _is_task(each):

@@ -38,7 +38,8 @@ def comparison_lines(comparison: Comparison, names: tuple[str, str], shown: Show
 
 def _verdict(comparison: Comparison, names: tuple[str, str]) -> str:
     messages = counted(max(comparison.processed), "message")
-    ran = f"{messages} through {names[0]} and {names[1]}"
+    begin = "interrupted after " if comparison.interrupted else ""
+    ran = f"{begin}{messages} through {names[0]} and {names[1]}"
     if comparison.order is not None:
         ran += f", chosen in another order from {comparison.order.position:,} on"
     if comparison.equal:

@@ -141,7 +141,7 @@ def test_a_job_is_stepped_and_looked_at(lab: JupyterLab, tmp_path: Path) -> None
 
     notebook.run_cell(7)
     expect(panel.locator(".sb-panel")).to_have_count(0)
-    notebook.wait_text("delays stopped everything is committed", cell=show)
+    notebook.wait_text("delays · stopped · everything is committed", cell=show)
     assert notebook.page_errors == []
 
 
@@ -182,7 +182,7 @@ def test_a_running_job_ticks_until_paused_and_its_last_frame_is_true(lab: Jupyte
     assert message_number(notebook, show) == processed > 0
 
     notebook.run_cell(stop)
-    notebook.wait_text("ring stopped", cell=show)
+    notebook.wait_text("ring · stopped", cell=show)
     notebook.save()
     notebook = lab.reopen(notebook)
     table = notebook.output(show)

@@ -104,6 +104,11 @@ def test_all_tabs_are_reached_by_keyboard_on_narrow_pages(lab: JupyterLab, tmp_p
         notebook.run_cell(cell)
     notebook.page.set_viewport_size({"width": 700, "height": 960})
     panel = notebook.output(show)
+    unnamed = panel.locator(".sb-root :is(button, input, select, canvas, [role])").evaluate_all(
+        "(all) => all.filter((each) => !(each.ariaLabel || each.textContent.trim()"
+        " || ['tablist', 'alert'].includes(each.role))).map((each) => each.outerHTML)"
+    )
+    assert unnamed == []
     panel.get_by_role("tab", name="State").focus()
     for name in ("Outputs", "Checkpoints", "Metrics", "Watches", "Breakpoints"):
         notebook.page.keyboard.press("Tab")

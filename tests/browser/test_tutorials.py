@@ -52,6 +52,6 @@ def test_every_cell_runs(lab: JupyterLab, name: str) -> None:
     if name == "02-choosers":
         # The job is stopped: of its live panel a table is left.
         left = notebook.page.locator(
-            ".jp-OutputArea-output", has=notebook.page.locator("table"), has_text="worst stopped"
+            ".jp-OutputArea-output", has=notebook.page.locator("table"), has_text="worst · stopped"
         )
         expect(left).to_have_count(1)

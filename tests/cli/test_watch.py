@@ -253,3 +253,20 @@ def test_a_rewind_by_keys_takes_the_job_back_to_a_commit(
     assert screen.await_end() == 0
     assert "16 messages" in screen.scrolled
     assert committed(project) == 8
+
+
+def test_a_container_that_fails_leaves_the_others_at_work(project: Project, watch: Watch) -> None:
+    project.configure(SETTINGS, **{"job.container.count": "2"})
+    project.fill(4)
+    project.fill_more(77, 78)
+    screen = watch()
+    screen.await_text(r"> +0 +running +2(.|\n)* 1 +failed +2")
+    project.fill_more(4, 5)
+    screen.await_text(r"> +0 +running +3")
+    screen.press("n")
+    screen.await_text("failed at log.numbers.1@2, key 'k77': ValueError: unlucky")
+    screen.press("q")
+    assert screen.await_end() == 1
+    assert 'counts.py", line' in screen.scrolled
+    assert is_as_before(screen)
+    assert committed(project) == 3

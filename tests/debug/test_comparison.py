@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import streambench as sb
 from streambench.container.outputs.direct_writer import writing
 from streambench.debug import compare
+from streambench.debug.comparison_lines import comparison_lines
 from streambench.debug.session import Session
 from streambench.errors import ConfigError, ContainerStateError, StreambenchError
 from tests.container.jobs import Bench
@@ -152,6 +154,26 @@ def test_the_history_of_a_session_is_compared_from_its_state_on() -> None:
         compare(Counter, Doubling, session)
     session.go_live()
     session.stop()
+
+
+def test_an_interrupt_ends_a_comparison_with_what_was_found(tmp_path: Path) -> None:
+    class Interrupted(Counter):
+        def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
+            super().process(envelope, collector, coordinator)
+            if self.seen == 3_000:
+                signal.raise_signal(signal.SIGINT)
+
+    progress: list[tuple[int, int]] = []
+    found = compare(
+        Doubling, Interrupted, words("ab" * 2_500), config=CONFIG,
+        progress=lambda done, total: progress.append((done, total)),
+    )  # fmt: skip
+    assert found.interrupted
+    assert progress == [(2_000, 5_000)]
+    at, other = found.processed
+    assert at == other and 3_000 <= at < 5_000
+    assert comparison_lines(found, ("one", "other"), str)[0].startswith(f"interrupted after {at:,} messages")
+    assert found.stores and found.differing
 
 
 class Every(Counter):
