@@ -28,7 +28,6 @@ from typing import BinaryIO
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec import Struct
 
 from streambench.errors import (
     CorruptDataError,
@@ -55,12 +54,12 @@ from streambench.system.log.frame import (
 from streambench.system.log.handles import Handles, create_durably, remove_temporary, unusable, write_durably
 from streambench.system.log.header import Header, read_header, schema_bytes
 from streambench.system.log.notes import (
-    RECOVERY_POINT,
     RecoveryPoint,
     RecoveryPointFile,
     boot_id,
     recovery_point,
 )
+from streambench.system.log.place import Place, ends_early
 from streambench.system.log.segment import (
     Segment,
     cut_index,
@@ -80,52 +79,6 @@ log = logging.getLogger(__name__)
 _LARGEST_BATCH = 1 << 30
 _FOREVER = 1 << 62
 _COPIED_AT_ONCE = 1 << 20
-
-
-class Place(Struct, frozen=True):
-    """A partition's name (``name``: system.stream.partition, for errors) and the place of its files."""
-
-    name: str
-    stream: str
-    partition: int
-    directory: Path
-    identity: tuple[int, int]
-
-    @property
-    def stream_file(self) -> Path:
-        return self.directory.parent / "stream.json"
-
-    @property
-    def remedy(self) -> str:
-        """The remedy for damage, for the end of a sentence."""
-        stream = self.name.rpartition(".")[0]
-        return (
-            "restore the file from a copy, or give up what is lost: "
-            f"streambench streams repair {stream} --partition {self.partition} (with --dry-run it only says "
-            "what that is)"
-        )
-
-    def make(self, *, durable: bool) -> None:
-        """Make the directory, if it is not there. Raises UnknownStreamError."""
-        if not self.directory.exists():
-            self.check()
-            self.directory.mkdir(exist_ok=True)
-            if durable:
-                fsync_directory(self.directory.parent)
-
-    def check(self) -> None:
-        """Raises UnknownStreamError where the stream has been deleted since this was made (and perhaps
-        created again)."""
-        try:
-            stat = os.stat(self.stream_file)
-        except FileNotFoundError:
-            raise UnknownStreamError(
-                f"{self.name}: the stream has been deleted ({self.stream_file} is gone)"
-            ) from None
-        if (stat.st_ino, stat.st_mtime_ns) != self.identity:
-            raise UnknownStreamError(
-                f"{self.name}: the stream has been deleted and created again; begin again with the new one"
-            )
 
 
 class Appender:
@@ -565,17 +518,3 @@ def _offsets(base: int, count: int) -> pa.Array:
         return int64s(range(base, base + count))
     # Sizes go by powers of two, so that few different ones are kept.
     return pc.add(_counted(1 << max(10, (count - 1).bit_length())).slice(0, count), int64s([base])[0])
-
-
-def ends_early(place: Place, path: Path, upcoming: int, committed: int) -> CorruptDataError:
-    """The error for a log that has lost messages at its end which were committed."""
-    there = (
-        "is missing"
-        if not path.exists()
-        else f"ends before offset {upcoming}, or cannot be read from there on"
-    )
-    return CorruptDataError(
-        f"{path} {there}, but everything before offset {committed} was committed "
-        f"({place.directory / RECOVERY_POINT}): at most the messages "
-        f"{upcoming} to {committed - 1} of {place.name} are lost; {place.remedy}"
-    )

@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 
 from streambench.errors import CorruptDataError
 from streambench.locks import LeasedLock
-from streambench.system.log.appender import Place
 from streambench.system.log.frame import SCHEMA, EndOfStream, Frame, Torn, checksum_matches, decode, encode
 from streambench.system.log.handles import Handles
 from streambench.system.log.header import Header, read_header
 from streambench.system.log.notes import COMPACTED, START, read_note, was_compacted, write_note
+from streambench.system.log.place import Place
 from streambench.system.log.segment import Segment, frames, segments, start_of, write_sealed
 from streambench.system.log.settings import Settings
 

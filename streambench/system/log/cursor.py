@@ -13,7 +13,6 @@ import os
 import pyarrow as pa
 
 from streambench.errors import CorruptDataError, OffsetError, described
-from streambench.system.log.appender import Place, ends_early
 from streambench.system.log.frame import (
     EndOfStream,
     Frame,
@@ -26,6 +25,7 @@ from streambench.system.log.frame import (
 from streambench.system.log.handles import Handles, unusable
 from streambench.system.log.header import read_header
 from streambench.system.log.notes import recovery_point, was_compacted
+from streambench.system.log.place import Place, ends_early
 from streambench.system.log.segment import Segment, find, segment_of, segments
 
 _BLOCK = 1 << 16

@@ -15,11 +15,11 @@ from collections import deque
 import pyarrow as pa
 
 from streambench.errors import CorruptDataError, described
-from streambench.system.log.appender import Place, ends_early
 from streambench.system.log.cursor import Cursor
 from streambench.system.log.frame import Frame, decode
 from streambench.system.log.handles import Handles, unusable
 from streambench.system.log.notes import recovery_point
+from streambench.system.log.place import Place, ends_early
 from streambench.system.log.repair import Loss, Salvage, salvage
 from streambench.system.log.segment import Segment, segment_of, segments
 

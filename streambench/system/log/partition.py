@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from streambench.errors import CorruptDataError, OffsetError, SerdeError, StreambenchError
 from streambench.model import PartitionMetadata
 from streambench.system.log import repair
-from streambench.system.log.appender import Appender, Place, ends_early
+from streambench.system.log.appender import Appender
 from streambench.system.log.arrays import binary_column, int64_column, int64s
 from streambench.system.log.cleaner import Cleaner
 from streambench.system.log.cursor import Cursor
@@ -25,6 +25,7 @@ from streambench.system.log.frame import SCHEMA, EndOfStream, Frame, walk
 from streambench.system.log.handles import Handles, unusable
 from streambench.system.log.header import read_header
 from streambench.system.log.notes import START, read_note, recovery_point
+from streambench.system.log.place import Place, ends_early
 from streambench.system.log.repair import Loss
 from streambench.system.log.segment import Segment, find, segment_of, segments
 from streambench.system.log.settings import Settings

@@ -19,7 +19,6 @@ from msgspec import Struct, field
 
 from streambench.errors import CorruptDataError
 from streambench.fsync import fsync_directory
-from streambench.system.log.appender import Place
 from streambench.system.log.frame import (
     EndOfStream,
     Frame,
@@ -39,6 +38,7 @@ from streambench.system.log.notes import (
     was_compacted,
     write_note,
 )
+from streambench.system.log.place import Place
 from streambench.system.log.segment import (
     Segment,
     read_state,

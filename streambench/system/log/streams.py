@@ -29,9 +29,9 @@ from streambench.errors import (
 from streambench.fsync import fsync_directory
 from streambench.locks import LeasedLock
 from streambench.suggestions import suggest
-from streambench.system.log.appender import Place
 from streambench.system.log.handles import Handles, create_durably, remove_temporary, unusable, write_durably
 from streambench.system.log.partition import Partition
+from streambench.system.log.place import Place
 from streambench.system.log.segment import segments
 from streambench.system.log.settings import Settings, stream_settings
 

@@ -14,8 +14,8 @@ import pytest
 
 from streambench.errors import CorruptDataError, FencedError
 from streambench.system.log import Partition, notes, open_log, repair
-from streambench.system.log.appender import Place
 from streambench.system.log.notes import RECOVERY_POINT
+from streambench.system.log.place import Place
 from streambench.system.log.segment import segment_of, segments
 
 
