@@ -188,8 +188,10 @@ class Panel:
                 self._table_s = started
                 note = f"as it was when last drawn, at {time.strftime('%Y-%m-%d %H:%M:%S')}"
                 self._handle.update(stand_in(frame, self.widget.model_id, note), raw=True)
-        # A frame that is dear (many partitions, a slow disk) must not take more than a fifth of the time.
-        self._done.wait(min(_IDLE_S, 4 * (time.monotonic() - started)) if not self._done.is_set() else 0)
+        # A frame that is dear (many partitions, a slow disk) must not take more than a fifth of the time. But
+        # a change of the job's state, after a click say, is shown at once.
+        if not self._done.is_set():
+            self._wake.wait(min(_IDLE_S, 4 * (time.monotonic() - started)))
 
     def _work(self) -> None:
         while (command := self._commands.get()) is not None:
