@@ -477,8 +477,9 @@ class Container(ContainerView):
         if self._abandoned:
             return
         keep_last_snapshot(self.status)
-        self.status.state = "failed"
+        # The reason first: another thread may look as soon as the state is another.
         self.status.reason = str(error) or type(error).__name__
+        self.status.state = "failed"
         if self.has_begun:
             self._loop.paused = True
         capture_failure(self.status, self._runtime, error)
