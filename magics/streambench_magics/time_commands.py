@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Literal
 
 from streambench.container.outputs.transactional_outbox import is_exactly_once
+from streambench.debug.effects import net
 from streambench.debug.events import Change, changed_text
 from streambench.debug.hot_swap import Swap
 from streambench.debug.message_text import message_text
@@ -152,6 +155,8 @@ class TimeCommands(JobCommands):
         text_key = job.config.text(f"stores.{store}.key.serde") in ("string", None)
         with self._running(job):
             changes = session.changes(store, key if text_key else _json(key))
+        # A message, or a batch, may write a key many times.
+        shown = [each for _, same in groupby(changes, attrgetter("position")) for each in net(list(same))]
         records = [
             {
                 "#": each.position,
@@ -159,7 +164,7 @@ class TimeCommands(JobCommands):
                 "before -> after": change_text(each),
                 "": f"%stream goto {each.position}",
             }
-            for each in reversed(changes[-_MOST_CHANGES:])
+            for each in reversed(shown[-_MOST_CHANGES:])
         ]
         note = "" if records else f"{store}[{key}] has not changed up to {session.position:,}"
         return Records(

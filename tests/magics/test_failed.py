@@ -42,3 +42,24 @@ def test_a_task_of_batches_goes_back_by_whole_batches(ip: Shell) -> None:
     assert shown.startswith("Count: 1 is inside of a batch, which ends at 2\nCount is at 2 of 4")
     assert "2  mem.clicks.0@1  (the last of 2 messages that the task got at once)" in shown
     assert ip.run("%stream back").startswith("Count is at 0 of 4")
+
+
+def test_a_batch_that_writes_a_key_often_is_one_change_of_it(ip_empty: Shell) -> None:
+    ip_empty.run(
+        "%%streamconfig kept\nsystems.mem.samza.factory=memory\nsystems.mem.samza.msg.serde=json\n"
+        "systems.mem.samza.offset.default=oldest\nstores.n.factory=memory\nstores.n.key.serde=string\n"
+        "stores.n.msg.serde=json\ntask.batch.messages=3"
+    )
+    ip_empty.run("%stream streams create mem.some --config kept")
+    ip_empty.run("%stream send mem.some --from [1,2,3,4,5] --config kept")
+    ip_empty.run(
+        "%%streamtask Sum\ndef process_batch(batch, collector, coordinator, context):\n"
+        "    for message in batch.messages():\n"
+        "        context.store('n').put('k', (context.store('n').get('k') or 0) + message)\n"
+    )
+    ip_empty.run("%stream create Sum --config kept --inputs mem.some")
+    ip_empty.run("%stream step 5")
+    ip_empty.run("%stream changed n k")
+    assert [(row["#"], row["before -> after"]) for row in ip_empty.value] == [
+        (5, "6 -> 15"), (3, "- -> 6"),
+    ]  # fmt: skip
