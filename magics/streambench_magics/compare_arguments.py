@@ -47,8 +47,8 @@ def compare_commands(
     )
     it.takes("--job", metavar="NAME", completes="jobs", help="the job; without it, the one used last")
     it.takes(
-        "--init", action="store_true",
-        help="begin with the attributes that init() makes, not with those of the first message",
+        "--attributes", action="store_true",
+        help="begin with the attributes of the first message, not with those that init() makes",
     )  # fmt: skip
     it = command(
         "shrink",

@@ -63,19 +63,19 @@ class CompareCommands(JobCommands):
         print("\n".join(comparison_lines(comparison, (names[0], names[1]), _short)))
 
     def _compared(self, job: Job | None, a: Any, b: Any, args: Namespace, progress: Progress) -> Comparison:
-        over, init = args.over, args.init
+        over, attributes = args.over, args.attributes
         if over is None:
             if job is None:
                 raise MagicError("over which messages? Name a recording or a stream: --over WHAT")
             session = self._still_session(job)
             with self._running(job):
-                return compare(a, b, session, last=args.last or REPLAYED, init=init)
+                return compare(a, b, session, last=args.last or REPLAYED, attributes=attributes)
         if job is None:
-            return compare(a, b, over, init=init, progress=progress)
+            return compare(a, b, over, attributes=attributes, progress=progress)
         task = job.task if isinstance(a, Config) or isinstance(b, Config) else None
         config = None if Path(over).is_file() else job.config
         with self._running(job):
-            return compare(a, b, over, task=task, config=config, init=init, progress=progress)
+            return compare(a, b, over, task=task, config=config, attributes=attributes, progress=progress)
 
     def _shrink(self, args: Namespace) -> None:
         path = Path(args.file).expanduser()

@@ -77,7 +77,7 @@ def compare(
     task: Any = None,
     config: Config | Mapping[str, Any] | str | Path | None = None,
     last: int | None = None,
-    init: bool = False,
+    attributes: bool = False,
     progress: Progress = lambda done, total: None,
 ) -> Comparison:
     """Run two tasks or two configurations over the same messages, and compare everything that they do.
@@ -87,15 +87,15 @@ def compare(
     and partition one. ``task``: the task of configurations; ``config``: the configuration of tasks. Nothing
     leaves the two: streams, stores and checkpoints stay as they are.
 
-    Both begin with the stores and attributes of the first message, where these are recorded, and with the
-    attributes that their own ``init`` adds. With ``init``, it makes all attributes. A KeyboardInterrupt ends
-    it with what was found so far, except over a session.
+    Both begin with the stores of the first message, where these are recorded, and with the attributes that
+    their own ``init`` makes; with ``attributes``, with those of the first message, and those that ``init``
+    adds. A KeyboardInterrupt ends it with what was found so far, except over a session.
 
     Raises StreambenchError where there are no such messages, ConfigError where a version cannot be used."""
     if a is None or b is None:
         raise ConfigError("there is nothing to compare with None: give two tasks, or two configurations")
     if isinstance(over, Session):
-        return _compared(*_over_session(a, b, over, last, init=init))
+        return _compared(*_over_session(a, b, over, last, attributes=attributes))
     base = None if config is None else Config.of(config)
     wholes = [each for each in (base, _whole_config(a), _whole_config(b)) if each is not None]
     tasks = [found for each in (task, a, b) if (found := _task_of(each)) is not None]
@@ -105,7 +105,10 @@ def compare(
     sides = [_Version(recording, each, _task_of(task)) for each in (a, b)]
     is_ordered = recording.header.ordered and not any(each.chooses for each in sides)
     with ExitStack() as stack:
-        sessions = [stack.enter_context(each.opened(recorded_order=is_ordered, init=init)) for each in sides]
+        sessions = [
+            stack.enter_context(each.opened(recorded_order=is_ordered, attributes=attributes))
+            for each in sides
+        ]
         both = SideBySide(sessions[0], sessions[1])
         both.run(len(recording), progress)
         ran = [_ran(session, error) for session, error in zip(sessions, both.errors, strict=True)]
@@ -145,13 +148,13 @@ class _Version:
         )
 
     @contextmanager
-    def opened(self, *, recorded_order: bool, init: bool) -> Iterator[Session]:
+    def opened(self, *, recorded_order: bool, attributes: bool) -> Iterator[Session]:
         """A session at the begin of the messages. Raises ConfigError where it cannot begin."""
         # Both sides are compared message by message, also where one takes batches.
         config = self._recording.config.with_values({"task.batch.messages": 1})
         session = open_recording(
             _with_config(self._recording, config), self._task, history=_HISTORY_MB, at_end=False,
-            recorded_order=recorded_order, recorded_attributes=not init,
+            recorded_order=recorded_order, recorded_attributes=attributes,
         )  # fmt: skip
         try:
             yield session
@@ -175,7 +178,9 @@ def _ran(session: Session, error: str | None) -> _Ran:
     )  # fmt: skip
 
 
-def _over_session(a: Side, b: Side, session: Session, last: int | None, *, init: bool) -> tuple[_Ran, _Ran]:
+def _over_session(
+    a: Side, b: Side, session: Session, last: int | None, *, attributes: bool
+) -> tuple[_Ran, _Ran]:
     """Run the last messages of a session through two tasks, from the state before them on."""
     for each in (a, b):
         if not _is_task(each):
@@ -183,7 +188,7 @@ def _over_session(a: Side, b: Side, session: Session, last: int | None, *, init:
                 "over the history of a session tasks are compared; configurations over a recording, a stream "
                 "or messages"
             )
-    one, other = session.run_again([a, b], last, init=init)
+    one, other = session.run_again([a, b], last, attributes=attributes)
     return _of_session(session, one), _of_session(session, other)
 
 

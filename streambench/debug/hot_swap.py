@@ -63,11 +63,12 @@ class HotSwap(TimeTravel):
         return swap
 
     def run_again(
-        self, tasks: Sequence[Any], last: int | None = None, *, init: bool = False
+        self, tasks: Sequence[Any], last: int | None = None, *, attributes: bool = False
     ) -> list[RunAgain]:
         """Run the last messages (None: all of the history) through each of these tasks, on copies, from the
-        state before them on: with the stores and the attributes of that position, and those that their
-        ``init`` adds. With ``init``, it makes all attributes. Raises ConfigError, ContainerStateError."""
+        state before them on: with the stores of that position, and the attributes that their ``init`` makes;
+        with ``attributes``, with those of that position, and those that ``init`` adds. Raises ConfigError,
+        ContainerStateError."""
         for task in tasks:
             check_task(task)
         history = self._living_history()
@@ -78,7 +79,7 @@ class HotSwap(TimeTravel):
 
         def run() -> list[RunAgain]:
             first = history.last_edge(begin)
-            return [self._run_again(first, end, task, init=init, fill=True) for task in tasks]
+            return [self._run_again(first, end, task, init=not attributes, fill=attributes) for task in tasks]
 
         return self._between(run)
 
