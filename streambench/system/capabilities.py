@@ -4,7 +4,7 @@ The container looks once, at its start, with ``isinstance``."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from streambench.config import Config
@@ -102,6 +102,26 @@ class Journaled(Protocol):
 
     def last_once(self, ssp: SystemStreamPartition, producer: str) -> tuple[int, int] | None:
         """The last (generation, sequence) that ``producer`` appended to a partition; None for none."""
+
+
+class NamedWrite(Protocol):
+    """A write that goes on under its name after a crash."""
+
+    def commit(self, step: int, rows: Sequence[Rows]) -> bool:
+        """Write rows as a step, all of them or none; False where that step, or a later one, was written
+        before. Steps are numbered upwards, not necessarily one by one."""
+
+    def close(self) -> None:
+        """Close connections; may be called more than once."""
+
+
+@runtime_checkable
+class NamedWrites(Protocol):
+    """A factory of a system whose streams can be written to step by step, each step once."""
+
+    def get_named_write(self, system: str, config: Config, name: str) -> NamedWrite:
+        """A new write under this name; what was written under it before counts. It shuts out the processes
+        that had it before."""
 
 
 @runtime_checkable

@@ -21,9 +21,11 @@ _STREAM, _STORE, _CONFIG, _PROPERTIES, _DIRECTORY = "stream", "store", "config",
 _START, _END, _COLUMNS = "start", "end", "columns"
 _PARTITIONS, _PUSHDOWN = "partitions", "pushdown"
 _MIN_PARTITIONS, _MAX_MESSAGES, _WRITE_ID = "minPartitions", "maxMessagesPerTrigger", "writeId"
+_GUARANTEE = "guarantee"
+_GUARANTEES = ("exactly-once", "at-least-once")
 _KNOWN = (
     *(_STREAM, _STORE, _CONFIG, _PROPERTIES, _DIRECTORY, _START, _END),
-    *(_COLUMNS, _PARTITIONS, _PUSHDOWN, _MIN_PARTITIONS, _MAX_MESSAGES, _WRITE_ID),
+    *(_COLUMNS, _PARTITIONS, _PUSHDOWN, _MIN_PARTITIONS, _MAX_MESSAGES, _WRITE_ID, _GUARANTEE),
 )
 _PATH = "path"
 """The option that Spark makes of ``load(NAME)`` and ``save(NAME)``."""
@@ -38,7 +40,7 @@ class StreamOptions(Struct, frozen=True):
     """The checked options. ``columns``: the names of a schema that are no fields of the message; None where
     the option is not given. ``partitions``: those that are read; None for all. ``pushdown``: conditions of
     the query on partitions and offsets are pushed down, which the query must be the only one of its frame
-    for."""
+    for. ``guarantee``: that of a write; None: the best that the system has."""
 
     config: Config
     stream: SystemStream | None = None
@@ -51,6 +53,7 @@ class StreamOptions(Struct, frozen=True):
     min_partitions: int = 1
     max_messages: int | None = None
     write_id: str | None = None
+    guarantee: str | None = None
 
     def required_stream(self) -> SystemStream:
         """The stream. Raises ConfigError where the option is missing."""
@@ -91,6 +94,7 @@ def parse(given: Mapping[str, str]) -> StreamOptions:
         _number(found, _MIN_PARTITIONS) or 1,
         _number(found, _MAX_MESSAGES),
         found.get(_WRITE_ID),
+        _guarantee(found),
     )
 
 
@@ -178,6 +182,15 @@ def _partitions(found: Mapping[str, str]) -> tuple[int, ...] | None:
             f"option {_PARTITIONS}: '{text}' is no list of partitions, such as 0,2", key=_PARTITIONS
         )
     return tuple(sorted({int(name) for name in names}))
+
+
+def _guarantee(found: Mapping[str, str]) -> str | None:
+    text = found.get(_GUARANTEE)
+    if text is not None and text not in _GUARANTEES:
+        raise ConfigError(
+            f"option {_GUARANTEE}: '{text}' is none; {suggest_or_list(text, _GUARANTEES)}", key=_GUARANTEE
+        )
+    return text
 
 
 def _boolean(found: Mapping[str, str], option: str) -> bool:

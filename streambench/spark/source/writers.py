@@ -2,14 +2,16 @@
 
 To a ``log``, tasks write nothing that a reader could see: they stage their messages, and the commit appends
 those of the attempts that succeeded (``system.log.staging``). Of a streaming query each micro-batch is a step
-under the query's id, so that one which Spark repeats is appended once. To other systems tasks send at once,
-and flush before they end: what a task had sent when it failed is sent again by the next attempt.
+under the query's id, so that one which Spark repeats is appended once. To a system with transactions
+(``capabilities.NamedWrites``) tasks hand their messages to the driver, whose commit writes them and the
+number of the step in one transaction. To other systems tasks send at once, and flush before they end: what a
+task had sent when it failed is sent again by the next attempt.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,10 +31,11 @@ from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream
 from streambench.process_identity import ancestor
 from streambench.spark.source.encoding import Encoding
+from streambench.spark.source.handed_rows import HandedRows, unpacked
 from streambench.spark.source.layout import StreamFormat
 from streambench.spark.source.options import StreamOptions
 from streambench.system.api import SendColumns, row_by_row
-from streambench.system.capabilities import Columnar
+from streambench.system.capabilities import Columnar, NamedWrite, NamedWrites
 from streambench.system.log.factory import log_of
 from streambench.system.log.staging import StagedFile, StagedWrite
 from streambench.system.systems import Systems, builtin_kind
@@ -42,12 +45,20 @@ _SOURCE = "spark"
 
 
 class Written(WriterCommitMessage):
-    """The outcome of one task: what it staged, under the name of the write; or how much it sent."""
+    """The outcome of one task: what it staged, under the name of the write; what it hands to the driver, by
+    partition; or how much it sent."""
 
-    def __init__(self, write: str, files: Sequence[StagedFile], messages: int) -> None:
+    def __init__(
+        self,
+        write: str,
+        files: Sequence[StagedFile],
+        messages: int,
+        handed: Mapping[int, bytes] | None = None,
+    ) -> None:
         self.write = write
         self.files = files
         self.messages = messages
+        self.handed = handed or {}
 
 
 Messages = Sequence[WriterCommitMessage | None]
@@ -69,8 +80,11 @@ class StreamWriting:
                 f"of another kind (systems.{stream.system}.samza.factory=log)"
             )
         self._encoding()
+        self._named: tuple[str, NamedWrite] | None = None
         systems = Systems(options.config)
         try:
+            self._is_transactional = isinstance(systems.factory(stream.system), NamedWrites)
+            self._check_guarantee()
             self._partitions = _count_or_create(systems, stream)
         finally:
             systems.close()
@@ -84,6 +98,10 @@ class StreamWriting:
                     rows, lambda source, number, columns: files.write(number, columns), task
                 )
                 return Written(write, files.close(), messages)
+        if self._is_handed(write):
+            handed = HandedRows()
+            messages = self._send(rows, handed.send, task)
+            return Written(write, (), messages, handed.packed())
         systems = Systems(self._options.config)
         producer = systems.producer(self._stream.system, MetricsRegistry())
         try:
@@ -108,6 +126,10 @@ class StreamWriting:
         if self._is_log and done:
             with self._staged(done[0].write) as staged:
                 staged.commit(step, files)
+        elif done and self._is_handed(done[0].write):
+            self._named_write(done[0].write).commit(
+                step, unpacked(self._stream, [each.handed for each in done])
+            )
 
     def begin(self, write: str) -> None:
         """Have a place for what tasks stage."""
@@ -121,6 +143,44 @@ class StreamWriting:
         if self._is_log:
             with self._staged(write) as staged:
                 staged.discard(step)
+
+    def close(self) -> None:
+        """Close connections of the commits."""
+        if self._named is not None:
+            self._named[1].close()
+            self._named = None
+
+    def _is_handed(self, write: str) -> bool:
+        """True where the driver writes what tasks hand to it."""
+        is_named = not write.startswith(_ANONYMOUS)
+        return self._is_transactional and is_named and self._options.guarantee != _AT_LEAST_ONCE
+
+    def _named_write(self, name: str) -> NamedWrite:
+        """The write of a query, which stays open from one micro-batch to the next."""
+        if self._named is None or self._named[0] != name:
+            self.close()
+            systems = Systems(self._options.config)
+            factory = systems.factory(self._stream.system)
+            assert isinstance(factory, NamedWrites)
+            # Two streams that are written under one name are two writes.
+            whole = f"{self._stream.stream} {name}"
+            self._named = name, factory.get_named_write(self._stream.system, self._options.config, whole)
+        return self._named[1]
+
+    def _check_guarantee(self) -> None:
+        wanted, kind = self._options.guarantee, builtin_kind(self._options.config, self._stream.system)
+        if wanted == "exactly-once" and not (self._is_log or self._is_transactional):
+            raise ConfigError(
+                f"option guarantee: a system of the kind {kind} has no transactions, and {self._stream} is "
+                f"written at least once: leave the option out, or set {_AT_LEAST_ONCE}",
+                key="guarantee",
+            )
+        if wanted == _AT_LEAST_ONCE and self._is_log:
+            raise ConfigError(
+                f"option guarantee: a log is always written exactly once: leave the option out for "
+                f"{self._stream}",
+                key="guarantee",
+            )
 
     @property
     def _is_log(self) -> bool:
@@ -155,6 +215,7 @@ class StreamWriting:
 
 
 _ANONYMOUS = "unnamed-"
+_AT_LEAST_ONCE = "at-least-once"
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -175,6 +236,7 @@ class BatchWriter(DataSourceArrowWriter):
             self._writing.commit(messages, 0)
         else:
             self._writing.abort(self._write, 0)  # a frame without partitions
+        self._writing.close()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self._writing.abort(self._write, 0)

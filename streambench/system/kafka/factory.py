@@ -10,6 +10,7 @@ from streambench.config_keys import Key
 from streambench.errors import MissingExtraError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.system.api import SystemAdmin, SystemConsumer, SystemFactory, SystemProducer
+from streambench.system.capabilities import NamedWrite
 from streambench.system.kafka.settings import SETTINGS, Settings
 
 
@@ -51,15 +52,23 @@ class KafkaSystemFactory(SystemFactory):
         )
         return kind(settings, job, keep=config.integer("task.checkpoint.history"))
 
+    def get_named_write(self, system: str, config: Config, name: str) -> NamedWrite:
+        settings = _settings(system, config)
+        from streambench.system.kafka.named_writes import KafkaNamedWrite
+
+        return KafkaNamedWrite(settings, name)
+
     def get_jobs(self, system: str, config: Config) -> list[str]:
         """The jobs that keep their checkpoints here, sorted. Raises StreamSystemError."""
         settings = _settings(system, config)
         from streambench.system.kafka.admin import KafkaAdmin
         from streambench.system.kafka.checkpoints import job_of
+        from streambench.system.kafka.named_writes import PREFIX
 
         admin = KafkaAdmin(settings)
         try:
-            return sorted(map(job_of, admin.checkpoint_topics()))
+            names = map(job_of, admin.checkpoint_topics())
+            return sorted(name for name in names if not name.startswith(PREFIX))
         finally:
             admin.close()
 
