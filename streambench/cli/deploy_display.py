@@ -26,7 +26,8 @@ _LIVE_EVERY_S = 0.25
 _BAR_WIDTH = 40
 _STYLES = {"failed": "red", "done": "green", "waiting": "dim"}
 # Lines of a screen that a display needs beside its rows.
-_OTHER_LINES = 8
+_OTHER_LINES = 10
+_MOST_NOTES = 3
 
 
 class Screen(Protocol):
@@ -161,6 +162,10 @@ class LiveScreen:
         self._live.stop()
 
 
+def _style(row: dict[str, str]) -> str:
+    return _STYLES.get(row["state"].partition(",")[0], "")
+
+
 def frame_of(view: ProgressView) -> RenderableType:
     """A view, for a terminal."""
     parts: list[RenderableType] = [Text(view.title, style="bold")]
@@ -173,14 +178,19 @@ def frame_of(view: ProgressView) -> RenderableType:
     if view.rows:
         from streambench.spark.progress_view import COLUMNS, FIGURES
 
+        *columns, said = COLUMNS
         table = Table(box=None, pad_edge=False, header_style="dim")
-        for column in COLUMNS:
-            right = column in FIGURES
-            table.add_column(column, justify="right" if right else "left", no_wrap=True, overflow="ellipsis")
+        for column in columns:
+            table.add_column(column, justify="right" if column in FIGURES else "left", no_wrap=True)
         for row in view.rows:
-            style = _STYLES.get(row["state"].partition(",")[0], "")
-            table.add_row(*(Text(row[column], style=style) for column in COLUMNS))
+            table.add_row(*(Text(row[column]) for column in columns), style=_style(row))
         parts.append(table)
+        # Below the table: beside the figures, a long error would leave them no room.
+        notes = [row for row in view.rows if row[said]]
+        for row in notes[:_MOST_NOTES]:
+            parts.append(Text(f"container {row['container']}: {row[said]}", style=_style(row)))
+        if len(notes) > _MOST_NOTES:
+            parts.append(Text(f"and {len(notes) - _MOST_NOTES:,} more containers failed or are silent"))
     if view.more:
         parts.append(Text(view.more, style="dim"))
     return Group(*parts)

@@ -127,15 +127,30 @@ def test_a_terminal_has_a_bar_the_sums_and_the_containers() -> None:
         " 11 %",
         "35 of 300 messages, 7/s, 265 left, about 38 s to go",
         "0 of 3 containers done, 1 running, 1 waiting, 1 failed, 1 of 6 partitions done",
-        "        0  running        30    70           1 of 2  no report for 20 s",
-        "        1  failed          5    95           0 of 2  ValueError: no delay",
+        "        0  running        30    70           1 of 2",
+        "        1  failed          5    95           0 of 2",
         "        2  waiting         0   100           0 of 2",
+        "container 0: no report for 20 s",
+        "container 1: ValueError: no delay",
     ):
         assert part in text
 
 
+def test_a_long_error_leaves_the_figures_their_room() -> None:
+    console = terminal(40)
+    screen = LiveScreen(console)
+    screen.start()
+    failed = [container(number, "failed", 12_345, left=55, error="too long " * 30) for number in range(5)]
+    screen.put(progress(1.0, *failed), 0.0)
+    screen.stop(failed=True)
+    text = shown_on(console)
+    assert "        0  failed    12,345    55           0 of 2" in text
+    assert "container 2: too long" in text and "container 3: too long" not in text
+    assert "and 2 more containers failed or are silent" in text
+
+
 def test_a_small_terminal_shows_failures_before_what_goes_well() -> None:
-    console = terminal(11)
+    console = terminal(13)
     screen = LiveScreen(console)
     screen.start()
     each = [container(number, "running", 10) for number in range(1000)]
