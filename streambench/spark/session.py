@@ -10,29 +10,27 @@ import atexit
 import logging
 import os
 import re
-import shutil
 import signal
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import streambench
 from streambench.config import Config, masked
 from streambench.errors import ConfigError, MissingExtraError, StreambenchError
 from streambench.spark.class_archive import ClassArchive
+from streambench.spark.jvm import Jvm, required_java
 from streambench.spark.shipment import installation
 from streambench.temporary import TemporaryDirectory
 
 if TYPE_CHECKING:
-    from pyspark import SparkConf, SparkContext
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
@@ -148,7 +146,7 @@ def open_session(master: str | None = None, config: Config | Mapping[str, Any] |
     It ends with this process, or with ``stop()``; what it has written to temporary files goes with the
     process. ``config``: a job's, whose keys under ``spark.`` it takes. Raises what ``lease`` raises."""
     leased = lease(None, master, Config.of(config or {}))
-    atexit.register(leased.close)
+    atexit.register(leased.close, in_haste=True)  # Jupyter kills a kernel that takes long to end
     return leased.spark
 
 
@@ -301,11 +299,11 @@ class _OwnLease(Lease):
         from pyspark import SparkConf, SparkContext
         from pyspark.sql import SparkSession
 
-        java = _required_java()
+        java = required_java()
         self._temporary = TemporaryDirectory("streambench-spark-")
         self._directory = self._temporary.path
         self._former = SparkContext._gateway, SparkContext._jvm
-        self._jvm = _Jvm()
+        self._jvm = Jvm()
         self._archive: ClassArchive | None = None
         self._gateway: Any = None
         self._context: SparkContext | None = None
@@ -457,90 +455,8 @@ class _OwnLease(Lease):
             self._temporary.remove()
 
 
-class _Jvm:
-    """The process of the JVM, known from its first moment on.
-
-    PySpark hands it out only when it answers. One that is interrupted before has lost where it was to report
-    itself, and stays for ever: it does not even look whether its standard input has ended."""
-
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        self._is_interrupted = False
-
-    def launch(self, conf: SparkConf, output: BinaryIO) -> Any:
-        """Start it; the gateway to it. What it prints goes to ``output``. Ctrl-C ends it before it raises
-        KeyboardInterrupt."""
-        from pyspark import java_gateway
-
-        module: Any = java_gateway
-        former: dict[signal.Signals, Any] = {}
-        popen = module.Popen
-        try:
-            if threading.current_thread() is threading.main_thread():
-                for each in (signal.SIGTERM, signal.SIGINT):
-                    if signal.getsignal(each) is signal.default_int_handler:
-                        former[each] = signal.default_int_handler
-                        signal.signal(each, self._interrupt)
-            module.Popen = self._popen
-            return module.launch_gateway(conf, popen_kwargs={"stdout": output, "stderr": output})
-        finally:
-            module.Popen = popen
-            for each, handler in former.items():
-                signal.signal(each, handler)
-            if self._is_interrupted:
-                raise KeyboardInterrupt
-
-    def end(self, seconds: float) -> bool:
-        """It exits when its standard input ends; if it does not within these seconds, it is killed. Return
-        True where it has exited well, by itself."""
-        if self._process is None:
-            return False
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        try:
-            self._process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            return False
-        else:
-            return self._process.returncode == 0
-        finally:  # at Ctrl-C, too
-            if self._process.returncode is None:
-                self._process.kill()
-                self._process.wait()
-
-    def _popen(self, *arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
-        self._process = subprocess.Popen(*arguments, **options)
-        if self._is_interrupted:
-            self._process.terminate()
-        return self._process
-
-    def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        """``launch_gateway`` gives up when the process ends."""
-        if self._process is not None and self._is_interrupted:
-            self._process.kill()
-        elif self._process is not None:
-            self._process.terminate()
-        self._is_interrupted = True
-
-
 def _is_here(master: str) -> bool:
     return bool(_LOCAL.fullmatch(master) or _LOCAL_CLUSTER.fullmatch(master) or _LOOPBACK.match(master))
-
-
-def _required_java() -> Path:
-    home = os.environ.get("JAVA_HOME")
-    found = shutil.which("java", path=str(Path(home, "bin"))) if home else shutil.which("java")
-    if found is None:
-        where = (
-            f"JAVA_HOME is {home}, which holds no bin/java"
-            if home
-            else "there is no java on the PATH, and JAVA_HOME is not set"
-        )
-        raise StreambenchError(
-            f"Spark needs Java 17 or newer, and {where}. Install one (Debian: apt-get install "
-            "openjdk-17-jre-headless; conda: openjdk=17)"
-        )
-    return Path(found)
 
 
 def _import_path() -> list[str]:

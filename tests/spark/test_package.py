@@ -19,8 +19,8 @@ from streambench.spark.history import runs
 from streambench.spark.own_code import own_code
 from streambench.spark.package import is_package, opened, package
 from streambench.spark.submit_lines import submit_command, submit_lines
+from streambench.testing.spark_cluster import SparkCluster
 from tests.spark.conftest import Job
-from tests.spark.standalone import standalone
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 
@@ -222,7 +222,8 @@ def test_spark_submit_runs_an_archive_on_a_standalone_cluster(squares: Job, tmp_
     archive = written(squares)
     made = package(squares.config)
     without_code(squares)
-    with standalone(tmp_path) as master:
+    with SparkCluster(tmp_path / "cluster", workers=1, cores=2) as cluster:
+        master = cluster.master
         command = submit_command(made, archive, archive.with_name(made.launcher), "standalone", master)
         command[0] = str(Path(sys.executable).with_name("spark-submit"))
         own = ("spark.executor.memory=512m", f"spark.executorEnv.PYTHONPATH={CHECKOUT}")
