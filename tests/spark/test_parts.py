@@ -163,6 +163,11 @@ def test_a_span_is_unknown_where_offsets_are_no_numbers() -> None:
             "no module streambench.*PYSPARK_PYTHON",
         ),
         (
+            "Error from python worker:\n  python: Error while finding module specification for "
+            "'streambench.spark.daemon' (ModuleNotFoundError: No module named 'streambench')",
+            "no module streambench.*PYSPARK_PYTHON",
+        ),
+        (
             "failed 4 times, most recent failure: Lost task 1.3 (exit 137)\nDriver stacktrace:",
             "gave up: Lost task 1.3 .exit 137.$",
         ),
