@@ -13,14 +13,17 @@ from streambench.spark.session import active_session, require
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+# Its data sources write Arrow batches, and read streams with limits.
+_LEAST = (4, 2)
 _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 def register(spark: SparkSession | None = None) -> SparkSession:
     """Make ``format("streambench")`` known to a session, the active one if none is given, and return it.
 
-    Raises MissingExtraError, and StreambenchError where there is no session."""
+    Raises MissingExtraError, and StreambenchError where there is no session, or an older Spark."""
     require()
+    _require_data_sources()
     from streambench.spark.source.data_source import StreamDataSource
 
     session = spark or active_session()
@@ -30,6 +33,17 @@ def register(spark: SparkSession | None = None) -> SparkSession:
         )
     session.dataSource.register(StreamDataSource)
     return session
+
+
+def _require_data_sources() -> None:
+    """Raise StreambenchError where the data sources of this PySpark lack what is needed."""
+    import pyspark
+
+    if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) < _LEAST:
+        raise StreambenchError(
+            f"streams as DataFrames need PySpark {'.'.join(map(str, _LEAST))} or newer, and this is "
+            f"{pyspark.__version__}: pip install -U pyspark; deploy works with both"
+        )
 
 
 def read(

@@ -308,7 +308,7 @@ class _OwnLease(Lease):
         self._gateway: Any = None
         self._context: SparkContext | None = None
         try:
-            self._archive = self._class_archive(java, master, config)
+            self._archive = _class_archive(java, master, config, self._directory)
             conf = SparkConf().setAll(list(self._settings(master, config).items()))
             output = self._directory / "spark.log"
             with _environment(self._variables(master)), output.open("wb") as stream, _signals_untouched():
@@ -340,16 +340,6 @@ class _OwnLease(Lease):
                 )  # a JVM that has died by itself: what led here says more
             finally:
                 self._let_go(keeps_archive=not in_haste)
-
-    def _class_archive(self, java: Path, master: str, config: Config) -> ClassArchive | None:
-        """The archive for the driver's JVM; None where its class path or options are not those of this
-        environment."""
-        from pyspark.find_spark_home import _find_spark_home
-
-        given = config.below("spark.")
-        if not _is_here(master) or _LOCAL_CLUSTER.fullmatch(master) or any(key in given for key in _OWN_JVM):
-            return None
-        return ClassArchive(java, Path(_find_spark_home()), _JAVA_OPTIONS, self._directory)
 
     def _settings(self, master: str, config: Config) -> dict[str, str]:
         """Spark's configuration: ours, then what the job's says under ``spark.``."""
@@ -453,6 +443,17 @@ class _OwnLease(Lease):
                 self._archive.close()
             SparkContext._gateway, SparkContext._jvm = self._former
             self._temporary.remove()
+
+
+def _class_archive(java: Path, master: str, config: Config, directory: Path) -> ClassArchive | None:
+    """The archive for the driver's JVM; None where its class path or options are not those of this
+    environment. ``directory``: the session's."""
+    from pyspark.find_spark_home import _find_spark_home
+
+    given = config.below("spark.")
+    if not _is_here(master) or _LOCAL_CLUSTER.fullmatch(master) or any(key in given for key in _OWN_JVM):
+        return None
+    return ClassArchive(java, Path(_find_spark_home()), _JAVA_OPTIONS, directory)
 
 
 def _is_here(master: str) -> bool:

@@ -11,7 +11,9 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from streambench import Config
 from streambench.spark.class_archive import ClassArchive, cache
+from streambench.spark.session import _class_archive
 
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 MAIN = "org.apache.spark.launcher.Main"
@@ -150,3 +152,21 @@ def test_an_archive_that_was_not_used_for_a_month_goes(environment: Environment)
     environment.archive("-XX:+UseSerialGC")
     environment.start(environment.archive("-XX:+UseSerialGC"))
     assert old not in archives()
+
+
+@pytest.mark.parametrize(
+    ("master", "settings", "has_one"),
+    [
+        ("local[2]", {}, True),
+        ("spark://127.0.0.1:7077", {"spark.executor.memory": "1g"}, True),
+        ("local[2]", {"spark.driver.extraJavaOptions": "-XX:+UseG1GC"}, False),
+        ("local[2]", {"spark.driver.extraClassPath": "/x"}, False),
+        ("local-cluster[2,1,1024]", {}, False),
+        ("yarn", {}, False),
+    ],
+)
+def test_a_driver_with_options_or_a_class_path_of_its_own_has_no_archive(
+    environment: Environment, master: str, settings: dict[str, str], has_one: bool
+) -> None:
+    found = _class_archive(environment.java, master, Config(settings), environment.session)
+    assert (found is not None) == has_one

@@ -18,6 +18,7 @@ import pytest
 from streambench import Config, StreambenchError, TaskError
 from streambench.job.failure import Failure
 from streambench.model import SystemStreamPartition
+from streambench.spark import register
 from streambench.spark.deployment import warning_lines
 from streambench.spark.result import DeployedContainer, DeployError, DeployResult, DeployTaskError, failed
 from streambench.spark.session import _import_path, _with_attempts, lease
@@ -252,3 +253,11 @@ def test_warnings_of_one_kind_are_one_line() -> None:
         "container 0 on here: a is odd (and 2 more warnings of this kind)",
         "container 2 on there: mind",
     ]
+
+
+def test_an_older_pyspark_is_named_where_a_stream_is_to_be_a_frame(
+    spark_installed: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyspark.__version__", "4.1.4")
+    with pytest.raises(StreambenchError, match=r"PySpark 4\.2 or newer, and this is 4\.1\.4: pip"):
+        register()
