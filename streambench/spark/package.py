@@ -215,13 +215,20 @@ def _read(path: Path) -> tuple[_About, dict[str, bytes]]:
     except OSError as error:
         raise StreambenchError(f"{path} cannot be read: {error.strerror or error}") from None
     except (zipfile.BadZipFile, KeyError, msgspec.MsgspecError):
-        raise StreambenchError(f"{path} is no packaged job: make one with streambench package") from None
+        about, files = None, {}
+    if about is None or any(_leads_out(name) for name in files):
+        raise StreambenchError(f"{path} is no packaged job: make one with streambench package")
     if about.format != _FORMAT:
         raise StreambenchError(
             f"{path} was packaged by streambench {about.streambench}, in another format: package the job "
             "again"
         )
     return about, files
+
+
+def _leads_out(name: str) -> bool:
+    """True for a name that would be written outside of the directory it is unpacked in."""
+    return name.startswith(("/", "\\")) or ".." in Path(name).parts
 
 
 def _zipped(files: dict[str, bytes]) -> bytes:

@@ -163,6 +163,14 @@ def test_what_is_no_package_is_refused(tmp_path: Path) -> None:
         opened(tmp_path / "other.zip")
 
 
+def test_an_archive_that_would_write_elsewhere_is_refused(squares: Job) -> None:
+    archive = written(squares)
+    with zipfile.ZipFile(archive, "a") as changed:
+        changed.writestr("../outside.py", "")
+    with pytest.raises(StreambenchError, match="no packaged job"):
+        opened(archive)
+
+
 def run(job: Job, *words: str | Path) -> str:
     """A command in another directory, where nothing of the job lies, after the code of the job is gone."""
     elsewhere = job.directory / "elsewhere"
