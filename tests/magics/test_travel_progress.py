@@ -58,19 +58,27 @@ def interrupt_later(shell: Shell) -> threading.Thread:
     return thread
 
 
-def test_an_endless_way_back_says_how_far_it_is_and_can_be_interrupted(endless: Shell) -> None:
+def end(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the task end with each message, and no way say how far it is, however slow the machine."""
+    shell.names["endless"] = False
+    monkeypatch.setattr(travel, "_PATIENCE_S", 60)
+
+
+def test_an_endless_way_back_says_how_far_it_is_and_can_be_interrupted(
+    endless: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     thread = interrupt_later(endless)
     shown = endless.fails("%stream back")
     thread.join()
     assert isinstance(endless.error, Interrupted)
     assert "Tally runs again what led there: at " in shown and "of 2 (interrupt the kernel to stop)" in shown
     assert "interrupted: Tally is paused" in shown
-    endless.names["endless"] = False
+    end(endless, monkeypatch)
     assert endless.run("%stream live").startswith("Tally is live, at 3")
     assert endless.run("%stream back").startswith("Tally is at 2 of 3")
 
 
-def test_an_interrupted_move_in_the_past_ends_live(endless: Shell) -> None:
+def test_an_interrupted_move_in_the_past_ends_live(endless: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     endless.run("%stream back 2")
     endless.names["noticed"].clear()
     endless.run("%stream swap --replay 0")
@@ -78,5 +86,5 @@ def test_an_interrupted_move_in_the_past_ends_live(endless: Shell) -> None:
     shown = endless.fails("%stream forward")
     thread.join()
     assert "Tally is live again, at 3; its branch is dropped" in shown
-    endless.names["endless"] = False
+    end(endless, monkeypatch)
     assert "Tally is at 1 of 3, in the past (" in endless.run("%stream back 2")
