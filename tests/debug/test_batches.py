@@ -212,3 +212,23 @@ def test_batches_of_a_log_are_repeated_as_they_were_read(tmp_path: Path) -> None
     session.goto(8)
     assert session.crash().differs == {}
     session.stop()
+
+
+def test_dead_letters_of_a_batch_belong_to_it() -> None:
+    config = {
+        "task.dead.letter.stream": "mem.dead",
+        "systems.mem.streams.dead.samza.msg.serde": "",
+        "systems.mem.samza.msg.serde": "json",
+        "task.batch.messages": 2,
+    }
+    inputs = {"mem.in": {0: [b'{"key":"a"}', b"{", b'{"key":"b"}', b'{"key":"c"}', b'{"key":"a"}', b"["]}}
+    session, _ = session_of(Counting, inputs, config)
+    seen = {0: shown(session)}
+    while session.step(2):
+        seen[session.position] = shown(session)
+    dead = [(each.position, each.message) for each in session.outputs() if each.stream == "mem.dead"]
+    assert dead == [(2, b"{"), (6, b"[")]
+    for position in (4, 2, 0, 6):
+        session.goto(position)
+        assert shown(session) == seen[position]
+    session.stop()

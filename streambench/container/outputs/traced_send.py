@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from streambench.container.outputs.collected import Collected
+from streambench.container.outputs.dead_letters import is_dead_letter
 from streambench.container.outputs.outgoing_batch import OutgoingBatch
 from streambench.container.trace import Sent, Trace
 from streambench.errors import SerdeError
@@ -55,6 +56,8 @@ def sent_noter(
             output.system_stream, SystemStream
         ):
             return Sent(place, task, SystemStream("?", "?"), None, None, None, None)
+        if is_dead_letter(output):
+            place = at()  # its origin may be a message as it was read, which is not the chosen one
         stream = output.system_stream
         found = known.get(stream)
         if found is None:
