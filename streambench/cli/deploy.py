@@ -10,15 +10,19 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
+from msgspec import Struct
 from rich.console import Console
 
 from streambench.cli.deploy_display import deploy_display
 from streambench.cli.job import JobArgument, JobOption, JsonOption, read_job
+from streambench.cli.option_groups import with_options
 from streambench.cli.output import print_json, say, show_rows, tell_after
 from streambench.container.observe.snapshot import lag_between
 from streambench.debug.view import counted
 
 if TYPE_CHECKING:
+    from streambench.config import Config
+    from streambench.spark.backfill import Backfill
     from streambench.spark.result import DeployedContainer, DeployResult
     from streambench.spark.running import IfRunning
 
@@ -29,6 +33,70 @@ def add_to(app: typer.Typer) -> None:
     app.command(name="deploy")(deploy)
 
 
+class PlanOptions(Struct):
+    """The options of what is planned. ``begin`` and ``end`` are those of the range of a backfill."""
+
+    containers: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Over so many containers, instead of job.container.count.",
+            show_default=False,
+        ),
+    ] = None
+    by_lag: Annotated[
+        bool, typer.Option("--by-lag", help="About as many messages to read in each container.")
+    ] = False
+    backfill: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Process a range of the inputs again, beside the job: as the job JOB-NAME, with empty "
+            "state, into outputs with -NAME behind their names.",
+        ),
+    ] = None
+    begin: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--from",
+            metavar="WHERE",
+            help="Where the range begins: oldest, upcoming, timestamp:TIME, or one of them or an offset for "
+            "a stream or partition, log.in.0@15. May be repeated.",
+            show_default="oldest",
+        ),
+    ] = None
+    end: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--to",
+            metavar="WHERE",
+            help="Where it ends; the message there is not read.",
+            show_default="upcoming",
+        ),
+    ] = None
+
+    def configured(self, settings: Config) -> Config:
+        """The configuration of the job with what the options say of its containers."""
+        if self.containers is not None:
+            settings = settings.with_values({"job.container.count": self.containers})
+        if self.by_lag:
+            settings = settings.with_values({"job.container.balance": "lag"})
+        return settings
+
+    def range(self) -> Backfill | None:
+        """The range of a backfill; None where the job itself is deployed."""
+        from streambench.spark.backfill import Backfill
+
+        if self.backfill is not None:
+            return Backfill(self.backfill, self.begin or (), self.end or ())
+        if self.begin or self.end:
+            what = "it is the range of a backfill: give --backfill NAME"
+            raise typer.BadParameter(what, param_hint="--from" if self.begin else "--to")
+        return None
+
+
+@with_options("plan", PlanOptions)
 def deploy(
     job: JobArgument = None,
     config: JobOption = None,
@@ -44,13 +112,6 @@ def deploy(
         float | None,
         typer.Option(metavar="SECONDS", min=0, help="Again every so many seconds, until Ctrl-C."),
     ] = None,
-    containers: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="Over so many containers, instead of job.container.count."),
-    ] = None,
-    by_lag: Annotated[
-        bool, typer.Option("--by-lag", help="About as many messages to read in each container.")
-    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
     if_running: Annotated[
         str,
@@ -60,6 +121,7 @@ def deploy(
         ),
     ] = "refuse",
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress, only the result.")] = False,
+    plan: PlanOptions = PlanOptions(),  # noqa: B008
     json: JsonOption = False,
 ) -> None:
     """Run a job on Apache Spark until it has caught up with what its inputs hold now: the same tasks, the
@@ -76,29 +138,36 @@ def deploy(
         streambench deploy job.properties --master spark://host:7077 --every 60
 
         streambench deploy job.properties --master "local[2]" --containers 4 --by-lag --dry-run
+
+        streambench deploy job.properties --backfill fixed --from timestamp:2026-03-01 --to upcoming
     """
     if every == 0:
         raise typer.BadParameter("0 seconds: give more, or leave it out to do it once", param_hint="--every")
     if if_running not in ("refuse", "take-over"):
         raise typer.BadParameter(f"{if_running}: give refuse or take-over", param_hint="--if-running")
-    settings = read_job(job, config)
-    if containers is not None:
-        settings = settings.with_values({"job.container.count": containers})
-    if by_lag:
-        settings = settings.with_values({"job.container.balance": "lag"})
+    range = plan.range()
+    if range is not None and every is not None:
+        raise typer.BadParameter("a backfill has an end: leave it out", param_hint="--every")
+    settings = plan.configured(read_job(job, config))
     # Shown first: to import Spark's library and to start it takes seconds.
     display = None if dry_run or json or quiet else deploy_display(Console(highlight=False))
+    show = None if display is None else display.show
     with display or nullcontext(), _sigterm_as_ctrl_c():
+        from streambench.spark import backfill
         from streambench.spark import deploy as deploy_job
 
-        result: DeployResult = deploy_job(
-            settings,
-            master=master,
-            every=every,
-            dry_run=dry_run,
-            if_running=cast("IfRunning", if_running),
-            progress=None if display is None else display.show,
-        )
+        result: DeployResult
+        if range is not None:
+            result = backfill(settings, range, master=master, dry_run=dry_run, progress=show)
+        else:
+            result = deploy_job(
+                settings,
+                master=master,
+                every=every,
+                dry_run=dry_run,
+                if_running=cast("IfRunning", if_running),
+                progress=show,
+            )
     if json:
         for each in result.containers:
             print_json(_object(each, dry_run=dry_run))

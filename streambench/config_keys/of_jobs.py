@@ -137,6 +137,12 @@ JOB_KEYS = (
     Key("task.capture.mb", "integer", "64", "the size of a capture in megabytes, at most", least=1),
     Key("task.capture.path", "text", None, "where captures are written; else beside the checkpoints"),
     Key(
+        "task.output.suffix",
+        "text",
+        None,
+        "is put behind the name of each stream that tasks send to, as a backfill does to write beside a job",
+    ),
+    Key(
         "task.poll.interval.ms",
         "integer",
         "50",

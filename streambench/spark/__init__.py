@@ -1,7 +1,8 @@
 """A job on Apache Spark: the same container, inside Spark tasks; and its streams as DataFrames."""
 
+from streambench.spark.backfill import Backfill
 from streambench.spark.dataframes import read, read_store, register
-from streambench.spark.deployment import deploy
+from streambench.spark.deployment import backfill, deploy
 from streambench.spark.result import (
     ContainerProgress,
     DeployedContainer,
@@ -14,6 +15,7 @@ from streambench.spark.running import JobRunningError
 from streambench.spark.session import open_session
 
 __all__ = [
+    "Backfill",
     "ContainerProgress",
     "DeployError",
     "DeployProgress",
@@ -21,6 +23,7 @@ __all__ = [
     "DeployTaskError",
     "DeployedContainer",
     "JobRunningError",
+    "backfill",
     "deploy",
     "open_session",
     "read",

@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from streambench import imports as load
 from streambench.config import Config
+from streambench.container.container import Container
 from streambench.container.observe.snapshot import lag_between
 from streambench.errors import ConfigError
 from streambench.job.failure import Failure
 from streambench.model import SystemStreamPartition
+from streambench.spark.backfill import Backfill
 from streambench.spark.history import note_run
 from streambench.spark.plan import DeployPlan, count_messages, make_plan, open_generation, reached, unfinished
 from streambench.spark.progress import Listener
@@ -106,25 +108,62 @@ def deploy(
         raise ConfigError(f"every={every}: give the seconds from one round to the next, or nothing")
     check_master(master)
     check_if_running(if_running)
-    if unknown := sorted(set(watching) - set(Watching.__annotations__)):
-        raise TypeError(f"deploy() got an unexpected keyword argument {unknown[0]!r}")
+    _check_watching("deploy", watching)
     config = settled(config)
     check_settings(config)
     if endpoints := without_effect(config):
         log.warning("%s", endpoints)
     if dry_run:
-        began = time.monotonic()
-        planned = make_plan(config, task)
-        return DeployResult(
-            job=planned.model.name,
-            containers=planned.containers(),
-            seconds=time.monotonic() - began,
-            dry_run=True,
-            master=master or "",
-        )
+        return _dry_run(config, task, None, master)
     require()
     with _Deployment(config, task, spark, master, if_running, watching) as deployment:
         return deployment.round() if every is None else deployment.rounds(every)
+
+
+def backfill(
+    config: Config | Mapping[str, Any] | str | Path,
+    range: Backfill,
+    task: Any = None,
+    spark: SparkSession | None = None,
+    master: str | None = None,
+    *,
+    dry_run: bool = False,
+    **watching: Unpack[Watching],
+) -> DeployResult:
+    """Process a range of a job's inputs again on Spark, into outputs beside those of the job.
+
+    State begins empty. The job itself, its checkpoints, changelogs and outputs stay as they are; it may run
+    meanwhile. The outputs of the stream ``out`` go to ``out-NAME``, by the name of the range. Repeated under
+    the same name, it goes on from its own checkpoints, wherever the range begins. The other arguments, the
+    result and what it raises are those of ``deploy``.
+    """
+    check_master(master)
+    _check_watching("backfill", watching)
+    config = settled(config)
+    check_settings(config)
+    config = range.config(config, Container(config, task).factory)
+    if dry_run:
+        return _dry_run(config, task, range, master)
+    require()
+    with _Deployment(config, task, spark, master, "refuse", watching, range) as deployment:
+        return deployment.round()
+
+
+def _check_watching(function: str, watching: Watching) -> None:
+    if unknown := sorted(set(watching) - set(Watching.__annotations__)):
+        raise TypeError(f"{function}() got an unexpected keyword argument {unknown[0]!r}")
+
+
+def _dry_run(config: Config, task: Any, range: Backfill | None, master: str | None) -> DeployResult:
+    began = time.monotonic()
+    planned = make_plan(config, task, range)
+    return DeployResult(
+        job=planned.model.name,
+        containers=planned.containers(),
+        seconds=time.monotonic() - began,
+        dry_run=True,
+        master=master or "",
+    )
 
 
 class _Deployment:
@@ -139,8 +178,10 @@ class _Deployment:
         master: str | None,
         if_running: IfRunning,
         watching: Watching,
+        range: Backfill | None = None,
     ) -> None:
         self._config = config
+        self._range = range
         self._task = task
         self._spark = spark
         self._master = master
@@ -186,7 +227,7 @@ class _Deployment:
     def round(self) -> DeployResult:
         """Plan, run, report."""
         began, began_ms = time.monotonic(), time.time_ns() // 1_000_000
-        planned = make_plan(self._config, self._task)
+        planned = make_plan(self._config, self._task, self._range)
         if planned.idle:
             return DeployResult(
                 job=planned.model.name, containers=planned.containers(), seconds=time.monotonic() - began

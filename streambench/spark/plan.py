@@ -27,6 +27,7 @@ from streambench.planning import changelog_partitions as places
 from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.planning.model import ContainerModel, JobModel
 from streambench.planning.plan import Metadata, balanced, plan
+from streambench.spark.backfill import Backfill
 from streambench.spark.result import DeployedContainer
 from streambench.system.reader import count_between
 from streambench.system.systems import Systems
@@ -40,7 +41,8 @@ class DeployPlan(Struct, frozen=True):
     """``starts``: per container and input partition, the first offset to be read. ``ends``: per input
     partition, the first one not to be read, which is what was upcoming when the plan was made. ``working``:
     the containers that have something to do, a message or a window that is due; the others are not
-    started. ``directory``: the job's, where its checkpoints are files."""
+    started. ``directory``: the job's, where its checkpoints are files. ``begins``: the checkpoints with which
+    a backfill begins."""
 
     config: Config
     task: Any
@@ -49,6 +51,7 @@ class DeployPlan(Struct, frozen=True):
     ends: Offsets
     working: tuple[int, ...]
     directory: Path | None = None
+    begins: Mapping[str, Checkpoint] = {}
 
     @property
     def idle(self) -> bool:
@@ -67,9 +70,9 @@ class DeployPlan(Struct, frozen=True):
         )
 
 
-def make_plan(config: Config, task: Any = None) -> DeployPlan:
-    """Plan a job and look how far its inputs go. Opens and writes nothing. Raises ConfigError,
-    UnknownStreamError, CheckpointError."""
+def make_plan(config: Config, task: Any = None, backfill: Backfill | None = None) -> DeployPlan:
+    """Plan a job and look how far its inputs go. Opens and writes nothing. ``backfill``: the range of which
+    ``config`` is the configuration. Raises ConfigError, UnknownStreamError, OffsetError, CheckpointError."""
     container = Container(config, task)
     task, name = container.factory, container.name
     with _opened(config, name) as (systems, manager):
@@ -77,7 +80,9 @@ def make_plan(config: Config, task: Any = None) -> DeployPlan:
         former = manager.last_generation()
         model = plan(config, name, metadata, former)
         check_stores(config, name, systems, model, manager)
-        last = manager.read_last()
+        last, begins = manager.read_last(), {}
+        if backfill is not None and not last:
+            last = begins = backfill.begins(systems, metadata, model)
         known = {ssp for each in last.values() for ssp in each.partitions}
         starting = StartingOffsets(config, systems, metadata, last, known)
         of_task = {
@@ -87,6 +92,9 @@ def make_plan(config: Config, task: Any = None) -> DeployPlan:
             for task in model.tasks
         }
         ends = _ends(systems, metadata, model)
+        if backfill is not None:
+            chosen = backfill.ends(systems, metadata)
+            ends = {ssp: chosen[ssp] for ssp in ends}
         balance = config.text(_BALANCE)
         if balance == "lag":
             model = balanced(model, {task: _lag(of_task[task], ends) for task in of_task}, former)
@@ -110,13 +118,17 @@ def make_plan(config: Config, task: Any = None) -> DeployPlan:
             )
 
         working = tuple(each.number for each in model.containers if works(each))
-        return DeployPlan(config, task, model, starts, ends, working, manager.directory)
+        return DeployPlan(config, task, model, starts, ends, working, manager.directory, begins)
 
 
 def open_generation(planned: DeployPlan) -> int:
     """Open the next generation of the job, which stops what still runs of older ones; its number."""
     with _opened(planned.config, planned.model.name) as (_, manager):
-        return places.open_generation(manager, planned.model, now_ms=SystemClock().now_ms()).number
+        now_ms = SystemClock().now_ms()
+        opened = places.open_generation(manager, planned.model, now_ms=now_ms)
+        if planned.begins:
+            opened = manager.rewind(planned.begins, now_ms=now_ms)
+        return opened.number
 
 
 def reached(planned: DeployPlan) -> dict[int, dict[SystemStreamPartition, str]]:

@@ -249,6 +249,11 @@ class Systems:
         command = self._config.command(f"streams create {stream}")
         return f"; '{command}' makes one, in a notebook '%stream streams create {stream}'"
 
+    def output(self, stream: SystemStream) -> SystemStream:
+        """The stream that gets what tasks send to a stream (``task.output.suffix``)."""
+        suffix = self._config.text("task.output.suffix")
+        return stream if suffix is None else SystemStream(stream.system, f"{stream.stream}{suffix}")
+
     def create(self, stream: SystemStream, partitions: int | None = None) -> bool:
         """Create a stream with so many partitions, else with as many as the configuration says for it (1 if
         it does not)."""

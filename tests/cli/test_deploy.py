@@ -136,6 +136,21 @@ def test_by_lag_each_container_has_about_as_many_messages(project: Project) -> N
     ]
 
 
+def test_a_dry_run_of_a_backfill_shows_its_range(project: Project) -> None:
+    project.configure({"job.container.count": "2", "systems.log.samza.offset.default": "upcoming"})
+    project.fill(9, partitions=2)
+    first, second = project.rows("deploy", "--dry-run", "--backfill", "b", "--from", "log.numbers.0@2")
+    assert (first["partitions"][0]["from"], first["partitions"][0]["to"]) == ("2", "5")
+    assert (second["partitions"][0]["from"], second["partitions"][0]["to"]) == ("0", "4")
+
+
+@pytest.mark.parametrize("options", [["--from", "oldest"], ["--backfill", "b", "--every", "5"]])
+def test_a_range_goes_with_one_backfill_only(project: Project, options: list[str]) -> None:
+    done = project.run("deploy", "job.properties", *options)
+    assert done.returncode == 2
+    assert "backfill" in done.stderr
+
+
 def test_a_deployment_is_told_as_json_one_container_a_line(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:

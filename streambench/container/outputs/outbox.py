@@ -360,19 +360,22 @@ class BaseOutbox:
 
     def _new_way(self, task: str, stream: SystemStream) -> _Way:
         """The way to a stream that is sent to for the first time, which is created if need be."""
+        target = self._systems.output(stream)
+        if target in self._changelogs:
+            raise ConfigError(f"{task} sends to {stream}, which goes to {target}, a changelog of this job")
         try:
             admin = self._systems.admin(stream.system)
         except ConfigError as error:
             raise ConfigError(f"{task} cannot send to {stream}: {error}") from None
         self._producer(stream.system)  # what cannot be written to gets no streams either
         try:
-            partitions = admin.partition_count(stream)
+            partitions = admin.partition_count(target)
         except UnknownStreamError:
-            self._systems.create(stream)
-            partitions = admin.partition_count(stream)
+            self._systems.create(target)
+            partitions = admin.partition_count(target)
         self._partitions[stream] = partitions
         self._serdes.for_stream(stream)
-        way = _Way(self._sender(stream), self._appends(stream), rotation(partitions))
+        way = _Way(self._sender(target), self._appends(target), rotation(partitions))
         self._ways[stream] = way
         return way
 
@@ -415,7 +418,9 @@ class BaseOutbox:
     def _observed_columns(self, stream: SystemStream) -> SendColumns:
         """The call that takes columns; one by one while there are observers, who get each message."""
         send = self._ways[stream].send
-        quick = skip_oversized(stream, self._sender_of_columns(stream), send, self._unserialisable)
+        quick = skip_oversized(
+            stream, self._sender_of_columns(self._systems.output(stream)), send, self._unserialisable
+        )
 
         def columns(source: str, partition: int, rows: Any) -> None:
             if self._observation.of("output_sent") is None:

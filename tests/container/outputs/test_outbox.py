@@ -325,3 +325,29 @@ def test_what_is_sent_to_a_log_is_written_in_batches_before_the_commit(
     finally:
         container.abandon()
         streams.partitions.clear()
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_a_suffix_sends_outputs_to_streams_beside_them(guarantee: str) -> None:
+    def send(envelope: Any, collector: Any, coordinator: Any) -> None:
+        collector.send(OutgoingMessageEnvelope(OUT, b"one"))
+        collector.send(OutgoingMessageEnvelope(OUT, b"two", partition=2, timestamp=7))
+
+    config = {
+        "task.output.suffix": "-b",
+        "task.processing.guarantee": guarantee,
+        "systems.mem.streams.out-b.partitions": 3,
+    }
+    ran = run_job(send, config, {"mem.in": {0: [b"m"]}})
+    assert {name: sorted(each) for name, each in ran.outputs.items()} == {"mem.out-b": [0, 1, 2]}
+    found = sorted(message for rows in ran.outputs["mem.out-b"].values() for _, message in rows)
+    assert found == [b"one", b"two"]
+
+
+def test_a_suffix_never_sends_outputs_to_a_changelog() -> None:
+    config = {
+        "task.output.suffix": "-b", "stores.s.factory": "memory", "stores.s.changelog": "mem.out-b",
+        "stores.s.key.serde": "string", "stores.s.msg.serde": "string",
+    }  # fmt: skip
+    with pytest.raises(ConfigError, match=r"sends to mem.out, which goes to mem.out-b, a changelog"):
+        run_job(sending(OutgoingMessageEnvelope(OUT, b"x")), config, {"mem.in": {0: [b"m"]}})

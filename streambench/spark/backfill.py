@@ -1,0 +1,107 @@
+"""Backfills: a range of a job's inputs processed again, beside the job.
+
+A backfill is a job of its own. It has other checkpoints, changelogs and outputs, so that the job itself is
+neither stopped nor changed, and goes on from its checkpoints when its deployment is repeated.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from streambench.checkpoint.api import Checkpoint
+from streambench.clock import SystemClock
+from streambench.config import Config
+from streambench.container.inputs.partition_identity import PartitionIdentities
+from streambench.container.inputs.starting_offsets import start_point
+from streambench.errors import ConfigError, UnknownStreamError
+from streambench.model import SystemStream, SystemStreamPartition
+from streambench.planning.model import JobModel
+from streambench.planning.plan import Metadata, all_inputs, name_and_id
+from streambench.system.systems import Systems, builtin_kind
+
+_STORING = ("log", "kafka", "memory")
+
+
+class Backfill(Struct, frozen=True):
+    """A range of the inputs. ``name`` is put behind the names of the job, of its changelogs and of the
+    streams that it sends to. ``start`` and ``end``: WHERE for all partitions, or PARTITION@WHERE or
+    STREAM@WHERE, the later ones over the earlier ones; WHERE is ``oldest``, ``upcoming``, an offset or
+    ``timestamp:TIME``. The message at an end is not read."""
+
+    name: str
+    start: Sequence[str] = ()
+    end: Sequence[str] = ()
+
+    def config(self, config: Config, task: object) -> Config:
+        """The configuration of the backfill of a job. Raises ConfigError."""
+        if not re.fullmatch(r"[A-Za-z0-9._-]+", self.name):
+            raise ConfigError(
+                f"'{self.name}' cannot be the name of a backfill: use letters, digits, dots, dashes and "
+                "underscores"
+            )
+        suffix = f"-{self.name}"
+        values: dict[str, str | None] = {
+            "job.name": f"{name_and_id(config, task)[0]}{suffix}",
+            "task.output.suffix": f"{config.text('task.output.suffix') or ''}{suffix}",
+            "metrics.reporters": None,
+        }
+        for store in config.names_below("stores."):
+            key = f"stores.{store}.changelog"
+            if (changelog := config.text(key)) is not None and changelog != "none":
+                values[key] = f"{changelog}{suffix}"
+        for stream in all_inputs(config):
+            values[f"systems.{stream.system}.streams.{stream.stream}.samza.reset.offset"] = "false"
+        return config.with_values({**_like_outputs(config, suffix), **values})
+
+    def begins(self, systems: Systems, metadata: Metadata, model: JobModel) -> dict[str, Checkpoint]:
+        """Per task the checkpoint with which the backfill begins: its offsets, and no state. Raises
+        ConfigError, UnknownStreamError, OffsetError."""
+        starts = _bounds(systems, metadata, ("oldest", *self.start))
+        identities, now_ms = PartitionIdentities(systems), SystemClock().now_ms()
+        found = {}
+        for task in model.tasks:
+            of_task = {ssp: starts[ssp] for ssp in task.partitions}
+            found[task.name] = Checkpoint({}, of_task, time_ms=now_ms, identities=identities.at({}, of_task))
+        return found
+
+    def ends(self, systems: Systems, metadata: Metadata) -> dict[SystemStreamPartition, str]:
+        """Per partition the first offset that is not read. Raises as ``begins``."""
+        return _bounds(systems, metadata, ("upcoming", *self.end))
+
+
+def _bounds(systems: Systems, metadata: Metadata, wishes: Sequence[str]) -> dict[SystemStreamPartition, str]:
+    """The offsets that wishes name, of all input partitions."""
+    found = {}
+    there = {
+        SystemStreamPartition(stream.system, stream.stream, number): here
+        for stream, partitions in metadata.items()
+        for number, here in partitions.items()
+    }
+    for wish in wishes:
+        place, _, where = wish.rpartition("@")
+        chosen = [ssp for ssp in there if place in ("", str(ssp), str(ssp.system_stream))]
+        if not chosen:
+            raise UnknownStreamError(
+                f"{place} is no input of the job; its inputs are {', '.join(sorted(map(str, metadata)))}"
+            )
+        if not place and where.isdecimal() and len(there) > 1:
+            raise ConfigError(f"{where}: an offset is one of a partition: give PARTITION@{where}")
+        found.update({ssp: start_point(systems, ssp, there[ssp], where) for ssp in chosen})
+    return found
+
+
+def _like_outputs(config: Config, suffix: str) -> dict[str, str]:
+    """The settings of streams for those of the same name with a suffix, which are created like them."""
+    found = {}
+    inputs = set(all_inputs(config))
+    for system in config.names_below("systems."):
+        if builtin_kind(config, system) not in _STORING:
+            continue
+        for name in config.names_below(f"systems.{system}.streams."):
+            if SystemStream(system, name) not in inputs:
+                for setting, value in config.below(f"systems.{system}.streams.{name}.").items():
+                    found[f"systems.{system}.streams.{name}{suffix}.{setting}"] = value
+    return found

@@ -1,0 +1,105 @@
+"""Backfills: a range of the inputs processed again beside the job, which stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streambench import OutgoingMessageEnvelope, SystemStream
+from streambench.errors import ConfigError, OffsetError, UnknownStreamError
+from streambench.spark import Backfill, backfill, deploy
+from tests.spark.conftest import Job
+
+OUT = SystemStream("log", "out")
+STORES = {
+    "stores.counts.factory": "memory",
+    "stores.counts.changelog": "log.counts",
+    "stores.counts.key.serde": "string",
+    "stores.counts.msg.serde": "integer",
+}
+
+
+class Count:
+    """Sends each message with how many of its key there were so far."""
+
+    def init(self, context: Any) -> None:
+        self.counts = context.store("counts")
+
+    def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
+        count = (self.counts.get(envelope.key) or 0) + 1
+        self.counts.put(envelope.key, count)
+        collector.send(OutgoingMessageEnvelope(OUT, [envelope.message, count], key=envelope.key))
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Job]:
+    yield Job(tmp_path, **STORES, **{"task.processing.guarantee": "exactly-once"})
+
+
+def files(job: Job) -> dict[str, bytes]:
+    """All files of the job and of its streams."""
+    return {str(path): path.read_bytes() for path in job.directory.rglob("*") if path.is_file()}
+
+
+def sent(job: Job, stream: str) -> dict[int, list[Any]]:
+    return {number: [message for _, message in rows] for number, rows in job.read(stream).items()}
+
+
+def expected(first: int, last: int) -> list[list[int]]:
+    """The outputs of a fresh job that reads these numbers alone: each partition of the input is one task."""
+    counts: dict[tuple[int, int], int] = {}
+    found = []
+    for number in range(first, last):
+        key = number % 2, number % 7
+        counts[key] = counts.get(key, 0) + 1
+        found.append([number, counts[key]])
+    return sorted(found)
+
+
+def test_a_range_is_processed_beside_the_job(spark: Any, job: Job) -> None:
+    job.send(0, 100)
+    deploy(job.config, Count, spark)
+    before = files(job)
+    wanted = Backfill("fixed", start=["log.in@10"], end=["log.in@40"])
+    result = backfill(job.config, wanted, Count, spark)
+    assert (result.job, result.messages) == ("job-fixed-1", 60)
+    # The 10th to 40th message of each partition: even numbers in one, odd ones in the other.
+    assert sorted(sum(sent(job, "out-fixed").values(), [])) == expected(20, 80)
+    after = files(job)
+    assert {path: after.get(path) for path in before} == before
+    assert backfill(job.config, wanted, Count, spark).messages == 0
+    further = Backfill("fixed", end=["log.in@50"])
+    assert backfill(job.config, further, Count, spark).messages == 20
+    assert sorted(sum(sent(job, "out-fixed").values(), [])) == expected(20, 100)
+    job.send(100, 104)
+    assert deploy(job.config, Count, spark).messages == 4
+    assert sorted(sum(sent(job, "out").values(), [])) == expected(0, 104)
+
+
+def test_a_plan_of_a_backfill_shows_its_range_and_writes_nothing(job: Job) -> None:
+    job.send(0, 100)
+    before = files(job)
+    planned = backfill(job.config, Backfill("b", ["upcoming", "log.in.1@7"]), Count, dry_run=True)
+    spans = [span for each in planned.containers for span in each.offsets.values()]
+    assert sorted(spans) == [("50", "50"), ("7", "50")]
+    assert files(job) == before
+
+
+@pytest.mark.parametrize(
+    ("wish", "error", "text"),
+    [
+        ("log.other@3", UnknownStreamError, "log.other is no input of the job; its inputs are log.in"),
+        ("7", ConfigError, "7: an offset is one of a partition: give PARTITION@7"),
+        ("log.in.0@99", OffsetError, "log.in.0: 99 is outside of what it holds: 0 to 0"),
+    ],
+)
+def test_a_range_that_is_not_there_is_refused(
+    job: Job, wish: str, error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        backfill(job.config, Backfill("b", [wish]), Count, dry_run=True)
+    with pytest.raises(ConfigError, match="'a/b' cannot be the name of a backfill"):
+        backfill(job.config, Backfill("a/b"), Count, dry_run=True)
