@@ -25,6 +25,9 @@ _SPOKEN = 6
 ROOM = 160
 """The number of choices that the strip has room for."""
 
+_LEAST_ROOM = 40
+"""The first choices are drawn as wide as if there were so many."""
+
 
 def colour_number(frame: PanelState, stream: SystemStream, partition: int | None) -> int:
     """The colour of a stream; of a partition where there is one stream."""
@@ -50,12 +53,12 @@ def strip(frame: PanelState) -> str:
     counts = Counter(choice.ssp if frame.one_stream else choice.ssp.system_stream for choice in choices)
     spoken = ", ".join(f"{count} of {name}" for name, count in counts.most_common(_SPOKEN))
     commits = ",".join(str(number - first) for number in sorted(frame.commits) if number >= first)
-    said = escape("\n".join(titles))
+    said, room = escape("\n".join(titles)), max(_LEAST_ROOM, len(choices))
     standing = frame.standing
     at = "" if standing is None or standing.is_live else f' data-at="{standing.position - first}"'
     goes = "" if standing is None or standing.oldest is None else f' data-goes="{standing.oldest}"'
     return (
-        f'<canvas class="sb-strip" data-draw="strip" data-room="{ROOM}" data-first="{first}" role="img" '
+        f'<canvas class="sb-strip" data-draw="strip" data-room="{room}" data-first="{first}" role="img" '
         f'aria-label="the last {len(choices)} choices: {escape(spoken or "none")}" '
         f'data-lanes="{lanes if lanes <= len(COLOURS) else 1}" data-ticks="{"".join(ticks)}" '
         f'data-commits="{commits}" data-titles="{said}"{at}{goes}></canvas>'
