@@ -102,6 +102,18 @@ def test_links_lead_to_something(document: str) -> None:
         assert (path.parent / target).exists(), target
 
 
+def test_links_and_pictures_of_notebooks_lead_to_something() -> None:
+    found = [
+        (path.name, target)
+        for path in NOTEBOOKS
+        for cell in nbformat.read(path, as_version=4).cells
+        if cell.cell_type == "markdown"
+        for target in _LINK.findall(cell.source)
+        if not (path.parent / target).exists()
+    ]
+    assert found == []
+
+
 def test_every_notebook_is_in_the_list_of_tutorials() -> None:
     listed = (CHECKOUT / "notebooks" / "README.md").read_text()
     assert NOTEBOOKS
