@@ -129,6 +129,16 @@ def test_only_the_newest_captures_stay(tmp_path: Path, monkeypatch: pytest.Monke
     assert sorted(each.name for each in path.parent.iterdir()) == ["3-c0.capture", "4-c0.capture"]
 
 
+def test_a_failing_message_larger_than_a_capture_is_captured(tmp_path: Path) -> None:
+    config = config_of(tmp_path, task__capture__mb=1)
+    put(config, "log.in", {"key": "a"}, {"key": "b", "bad": True, "text": "x" * 2_000_000})
+    _, path = failed(config)
+    session = debug.open(path)
+    assert session.message is not None and len(session.message.message["text"]) == 2_000_000
+    with pytest.raises(TaskError, match="a bad message"):
+        session.step()
+
+
 def test_a_capture_that_would_be_too_large_says_what_it_lacks(tmp_path: Path) -> None:
     config = config_of(tmp_path, task__capture__mb=1)
     text = "x" * 100_000
