@@ -246,7 +246,7 @@ class Watch:
         if self._number is not None and self._config.integer("job.container.count") > 1:
             self._notice = (
                 f"a rewind concerns all containers, and this is container {self._number} only: "
-                "streambench checkpoints --rewind"
+                f"{self._config.command('checkpoints --rewind PARTITION@OFFSET')}"
             )
         elif where and not self._leaving and self._rewinding.acquire(blocking=False):
             self._notice = f"rewinding to {where}"
