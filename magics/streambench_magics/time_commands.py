@@ -17,13 +17,13 @@ from streambench.debug.session import Session
 from streambench.debug.step_lines import position_lines
 from streambench.debug.view import counted
 from streambench_magics.commands import PARSERS
+from streambench_magics.diff_table import diff_table
 from streambench_magics.errors import MagicError
 from streambench_magics.job_commands import JobCommands, name_and_number
 from streambench_magics.jobs import Job
 from streambench_magics.status_messages import print_stop
 from streambench_magics.tables import Records
 
-_MOST_CHANGES = 1_000
 _SHORT = 60
 _LINE = 300
 
@@ -164,16 +164,39 @@ class TimeCommands(JobCommands):
                 "before -> after": change_text(each),
                 "": f"%stream goto {each.position}",
             }
-            for each in reversed(shown[-_MOST_CHANGES:])
+            for each in reversed(shown[-args.limit :])
         ]
         note = "" if records else f"{store}[{key}] has not changed up to {session.position:,}"
+        if len(shown) > len(records):
+            note = f"{len(shown) - len(records):,} older changes: --limit {len(shown)} shows all"
         return Records(
             ["#", "message", "before -> after", ""], records, right=["#"], note=note, source=changes
         )
 
+    def _diff(self, args: Namespace) -> Records:
+        names, positions = _split_positions(args.what)
+        job = self.bench.job(_one_name(names, "diff"))
+        if len(positions) not in (1, 2):
+            raise MagicError(f"which positions? {PARSERS['diff'].usage_line()}")
+        session = self._still_session(job)
+        before, after = [*positions, session.position][:2]
+        with self._running(job):
+            diff = session.diff(before, after)
+        return diff_table(diff, "of what was recorded, not of the branch" if session.branched else "")
+
     def _job_and_number(self, what: list[str], command: str) -> tuple[Job, int]:
         name, number = name_and_number(what, PARSERS[command], self.bench.jobs)
         return self.bench.job(name), number
+
+
+def _split_positions(what: list[str]) -> tuple[list[str], list[int]]:
+    """The words before the first number, and the numbers. Raises MagicError where another word follows."""
+    figures = [word.replace(",", "").replace("_", "") for word in what]
+    first = next((at for at, each in enumerate(figures) if each.isdecimal()), len(what))
+    wrong = [word for word, each in zip(what[first:], figures[first:], strict=True) if not each.isdecimal()]
+    if wrong:
+        raise MagicError(f"'{wrong[0]}' is no position (a number); {PARSERS['diff'].usage_line()}")
+    return what[:first], [int(each) for each in figures[first:]]
 
 
 def swappable_session(job: Job) -> Session:

@@ -64,8 +64,20 @@ def time_commands(command: Callable[[str, str], Parser]) -> None:
         "what",
         metavar="[NAME] STORE KEY",
         nargs="+",
-        completes="jobs",
+        completes="jobs stores",
         help="the job (the one used last), the store, and the key as text or JSON",
+    )
+    it.takes("--limit", metavar="N", type=positive, default=20, help="how many, the newest (20)")
+    it = command(
+        "diff",
+        "Everything that differs between two positions: state, attributes, offsets, and the outputs between.",
+    )
+    it.takes(
+        "what",
+        metavar="[NAME] A [B]",
+        nargs="+",
+        completes="jobs",
+        help="the job (the one used last), and two positions; without the second, the one where it stands",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streambench.errors import ContainerStateError
+from streambench.errors import ContainerStateError, StreambenchError
 from streambench_magics.errors import MagicError
 from tests.magics.conftest import Shell
 
@@ -90,6 +90,46 @@ def test_changed_lists_the_changes_of_a_key(tally: Shell) -> None:
         '1  mem.words.0@0  - -> {"n": 1, "late": 1}  %stream goto 1',
     ]
     assert tally.run("%stream changed counts z") == "counts[z] has not changed up to 5"
+
+
+def test_changed_lists_the_newest_and_counts_the_others(tally: Shell) -> None:
+    shown = tally.run("%stream changed counts a --limit 1").splitlines()
+    assert shown[1].startswith("5  mem.words.0@4  n 2 -> 3") and len(shown) == 3
+    assert shown[2] == "2 older changes: --limit 3 shows all"
+    assert len(tally.value.source) == 3
+
+
+def test_diff_shows_everything_that_differs_between_two_positions(tally: Shell) -> None:
+    assert tally.run("%stream diff 3 5").splitlines() == [
+        "what       name               3 -> 5",
+        "state      counts[a]          n 2 -> 3",
+        'state      counts[c]          - -> {"n": 1, "late": 1}',
+        "attribute  context.user.seen  3 -> 5",
+        "offset     mem.words.0        2 -> 4",
+        'output     mem.seen           4: key all  {"seen": 4}',
+        'output     mem.seen           5: key all  {"seen": 5}',
+    ]
+    assert "<td" in tally.value._repr_html_() and tally.value.source.after == 5
+    tally.run("%stream back 2")
+    assert tally.run("%stream diff Tally 2").splitlines()[0].endswith("2 -> 3")
+    assert tally.run("%stream diff 2 2") == "2 and 2 are alike"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("diff", "the following arguments are required"),
+        ("diff Tally", "which positions. usage: %stream diff"),
+        ("diff 1 two", "'two' is no position .a number."),
+        ("diff 1 2 3", "which positions. usage: %stream diff"),
+        ("diff 1 99", "position 99 is not in the history"),
+        ("diff Other 1 2", "there is no job Other"),
+        ("changed counts a --limit 0", "'0' is not a number of 1 or more"),
+    ],
+)
+def test_what_cannot_be_compared_says_why(tally: Shell, line: str, said: str) -> None:
+    with pytest.raises(StreambenchError, match=said):
+        tally.run(f"%stream {line}")
 
 
 def test_a_job_that_has_not_started_has_no_history(tally: Shell) -> None:
