@@ -71,15 +71,13 @@ class DebugCommands(JobCommands):
         print_stop(job, session, with_last=session.position - before > 1)
 
     def _step_in_past(self, job: Job, session: Session, number: int, args: Namespace) -> None:
-        if args.pdb:
-            raise MagicError(
-                f"{job.name} stands in the past, where a step debugs nothing: %stream live {job.name} first"
-            )
         if args.until is not None and not any(word.isdecimal() for word in args.what):
             number = session.latest
-        with self._travelling(job, session):
+        # Its progress would be written over the prompt of a debugger.
+        with self._running(job) if args.pdb else self._travelling(job, session):
             try:
-                done = session.step(number, until=args.until)
+                with self._debugger(session) if args.pdb else contextlib.nullcontext():
+                    done = session.step(number, until=args.until)
             except ConditionError:
                 print_position(job, session)
                 raise
@@ -221,12 +219,11 @@ class DebugCommands(JobCommands):
     @contextlib.contextmanager
     def _debugger(self, session: Session) -> Iterator[None]:
         observer = PdbObserver()
-        session.container.observe(observer)
-        try:
-            yield
-        finally:
-            observer.end()
-            session.container.stop_observing(observer)
+        with session.observed(observer):
+            try:
+                yield
+            finally:
+                observer.end()
 
 
 def print_steps(job: Job, session: Session, before: int) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from streambench.container.observer import ContainerObserver
 from streambench.container.outputs.outgoing_batch import OutgoingBatch
 from streambench.container.outputs.transactional_outbox import TransactionalOutbox
 from streambench.container.trace import Sent
@@ -115,6 +116,19 @@ class Past:
             self.go_to(reached)
             raise
         return self.position - before
+
+    def step_observed(self, observer: ContainerObserver) -> None:
+        """Process the next message, whose callbacks the observer sees. Raises what tasks of a branch raise,
+        and stands before the message then."""
+        before, replica = self.position, self.replica
+        try:
+            with replica.observed(observer):
+                self._advance(replica, before + 1)
+        except Exception:
+            self._replica = None
+            self.go_to(before)
+            raise
+        self._position = replica.position
 
     def swap(self, factory: Any, *, init: bool) -> None:
         """Exchange the code: from here on this is a branch. Raises ConfigError, TaskError."""

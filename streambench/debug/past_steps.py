@@ -22,7 +22,7 @@ class Traveller(Protocol):
 
     def upcoming(self) -> Sequence[Moment]: ...
 
-    def goto(self, position: int) -> int: ...
+    def advance(self) -> int: ...
 
     def moment(self, task: str, **seen: Any) -> Moment: ...
 
@@ -36,7 +36,7 @@ def walk(traveller: Traveller, breakpoints: Breakpoints, n: int) -> int:
         if not upcoming or (done and any([_hits(breakpoints, "message", each) for each in upcoming])):
             break
         before = traveller.position
-        if traveller.goto(before + 1) == before:
+        if traveller.advance() == before:
             break  # a branch ends before the newest position
         done += traveller.position - before
         if any([_hits(breakpoints, kind, moment) for kind, moment in _moments(traveller)]):

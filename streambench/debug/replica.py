@@ -8,6 +8,8 @@ stand still meanwhile.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -21,7 +23,7 @@ from streambench.container.inputs.multiplexer import Multiplexer
 from streambench.container.inputs.partition_buffer import PartitionBuffer
 from streambench.container.loop_context import LoopContext
 from streambench.container.loop_parts import ChoiceWatch, LoopParts
-from streambench.container.observer import Observation
+from streambench.container.observer import ContainerObserver, Observation
 from streambench.container.outputs.dead_letters import DeadLetters
 from streambench.container.progress import LoopProgress
 from streambench.container.tasks.task_handles import Context, SharedHandles
@@ -69,6 +71,7 @@ class Replica:
         self._container = history.container
         self._context = LoopContext()
         self._handles = SharedHandles(self._context)
+        self._observation = Observation()
         self._metrics = MetricsRegistry()
         self._events: deque[TraceEvent] = deque(script.events)
         self._ticks: deque[tuple[int, int, int]] = deque(script.ticks)
@@ -139,6 +142,21 @@ class Replica:
             overlay = traced_engine(store.engine).engine
             assert isinstance(overlay, OverlayEngine)
             overlay.reset(differing)
+
+    @contextmanager
+    def observed(self, observer: ContainerObserver) -> Iterator[None]:
+        """Meanwhile, have an observer see the callbacks of its tasks."""
+        self._observation.add(observer)
+        self._show_to_observers()
+        try:
+            yield
+        finally:
+            self._observation.remove(observer)
+            self._show_to_observers()
+
+    def _show_to_observers(self) -> None:
+        for task in self.tasks:
+            task.observe()
 
     def swap(self, factory: Any, *, init: bool = False, fill: bool = False) -> None:
         """Exchange the code of the tasks. ``fill``: ``init`` of the new code adds attributes. Raises
@@ -233,7 +251,7 @@ class Replica:
         )
         task = TaskInstance(
             live.model, self._object(script, context), context,
-            self._handles, stores,
+            self._handles, stores, observation=self._observation,
         )  # fmt: skip
         if script.memory is not None:
             script.memory[live.name].give(task)

@@ -11,7 +11,8 @@ import inspect
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal, TypeVar, cast
 
@@ -19,6 +20,7 @@ from streambench.checkpoint.api import Checkpoint
 from streambench.chooser.explanation import Explanation
 from streambench.container.container import Container, Until
 from streambench.container.observe.snapshot import ContainerSnapshot
+from streambench.container.observer import ContainerObserver
 from streambench.debug.advance import Advance
 from streambench.debug.busy import Busy, busy_with
 from streambench.debug.conditions import Condition, Conditional
@@ -66,6 +68,7 @@ class Session(Stops):
         self._at_end.append(self._end_record)
         self._namespace: Mapping[str, Any] = namespace or {}
         self._begin_stops()
+        self._observer: ContainerObserver | None = None
 
     @property
     def state(self) -> SessionState:
@@ -145,12 +148,31 @@ class Session(Stops):
                 return self.position
         return self.goto(here)
 
+    @contextmanager
+    def observed(self, observer: ContainerObserver) -> Iterator[None]:
+        """Meanwhile, have an observer see the callbacks of each step, also of those in the past."""
+        self.container.observe(observer)
+        self._observer = observer
+        try:
+            yield
+        finally:
+            self._observer = None
+            self.container.stop_observing(observer)
+
+    def advance(self) -> int:
+        """Go one message forward in the past; the position. Raises what tasks of a branch raise."""
+        past, observer = self._past, self._observer
+        if past is not None and observer is not None:
+            self._travel(lambda: past.step_observed(observer))
+            return self.goto(past.position)
+        return self.goto(self.position + 1)
+
     def _step_in_past(self, n: int, until: Conditional = None) -> int:
         """Follow what was recorded, or the branch; how many messages."""
         before = self.position
         condition = None if until is None else Condition(until, self._namespace)
         past = self._past
-        if condition is None and not self._breakpoints.all:
+        if condition is None and not self._breakpoints.all and self._observer is None:
             if past is not None and past.branch:
                 return self._travel(lambda: past.step(n))
             self.goto(min(before + n, self.latest))

@@ -201,6 +201,47 @@ def test_the_debugger_stops_at_the_first_line_of_the_task(ip: Shell, monkeypatch
     assert ip.magics.bench.job("sees").session.position == 3
 
 
+PAST = """%%streamtask Sees
+def process(envelope, collector, coordinator, context):
+    context.user.seen = seen = getattr(context.user, "seen", 0) + 1
+    collector.send('mem.out', seen)
+"""
+
+
+def test_the_debugger_stops_in_the_past_and_follows_the_record(
+    ip: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands = iter(["p 'at', envelope.offset", "n", "n", "p 'seen', seen", "c", "p 'again'", "q"])
+    monkeypatch.setattr("builtins.input", lambda prompt="": next(commands))
+    ip.run(PAST)
+    ip.run("%stream create sees --task Sees --config inputs --history 64")
+    ip.run("%stream step 4")
+    session = ip.magics.bench.job("sees").session
+    first = session.history.message_at(2).offset
+    ip.run("%stream goto 1")
+    shown = ip.run("%stream step 2 --pdb")
+    assert f"('at', '{first}')" in shown and "('seen', " in shown and "again" in shown
+    assert next(commands, None) is None
+    assert "sees is at 3 of 4, in the past" in shown
+    assert not session.branched and [each.position for each in session.outputs()] == [1, 2, 3]
+
+
+def test_the_debugger_stops_in_a_branch_and_at_the_newest_message(
+    ip: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands = iter(["n", "n", "p 'new', seen", "c"])
+    monkeypatch.setattr("builtins.input", lambda prompt="": next(commands))
+    ip.run(PAST)
+    ip.run("%stream create sees --task Sees --config inputs")
+    ip.run("%stream step 3")
+    ip.run("%stream back")
+    ip.run(PAST.replace("+ 1", "+ 100"))
+    ip.run("%stream swap --replay 0")
+    shown = ip.run("%stream step --pdb")
+    assert "('new', 10" in shown and next(commands, None) is None
+    assert "sees is at 3 of 3, in the past in a branch" in shown
+
+
 def test_after_a_failure_debug_opens_at_the_line_of_the_task(
     ip: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:

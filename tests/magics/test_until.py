@@ -112,5 +112,3 @@ def test_a_step_in_the_past_stops_at_breakpoints(tally: Shell) -> None:
     tally.run("%stream goto 0")
     tally.run("%stream break before is not None and after['n'] == 2")
     assert "(breakpoint 2)" in tally.run("%stream step 5")
-    with pytest.raises(MagicError, match="a step debugs nothing"):
-        tally.run("%stream step --pdb")
