@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import re
+from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
 
@@ -28,7 +29,16 @@ def load_ipython_extension(ipython: InteractiveShell) -> None:
     magics.matcher = completer_of(magics)
     ipython.Completer.custom_matchers.append(magics.matcher)
     ipython.input_transformers_cleanup.append(_help_of_command)
+    _help_at_cursor(getattr(ipython, "kernel", None))
     atexit.register(magics.end)
+
+
+def _help_at_cursor(kernel: Any) -> None:
+    """Have a kernel show the help of sub-commands at the cursor."""
+    from streambench_magics.inspection import inspecting
+
+    if hasattr(kernel, "do_inspect"):
+        kernel.do_inspect = inspecting(kernel.do_inspect)
 
 
 def _help_of_command(lines: list[str]) -> list[str]:
@@ -53,3 +63,5 @@ def unload_ipython_extension(ipython: InteractiveShell) -> None:
             ipython.Completer.custom_matchers.remove(magics.matcher)
         if _help_of_command in ipython.input_transformers_cleanup:
             ipython.input_transformers_cleanup.remove(_help_of_command)
+        # The method of its class is in reach again.
+        vars(getattr(ipython, "kernel", None) or magics).pop("do_inspect", None)

@@ -11,12 +11,15 @@ from typing import Any
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 
 from streambench.config import Config
+from streambench.debug.moment import NAMES
 from streambench.debug.session import Session
 from streambench.errors import StreambenchError
 from streambench.system.listing import named_inputs, streams_of
 from streambench_magics.command_parser import Parser
 from streambench_magics.commands import CONFIG, PARSERS, TASK
 from streambench_magics.complete_config import config_completions
+from streambench_magics.complete_names import condition_completions, key_fields, store_keys
+from streambench_magics.complete_task import task_completions
 from streambench_magics.magics import StreamMagics
 from streambench_magics.workbench import Workbench
 
@@ -38,9 +41,18 @@ def completer_of(magics: StreamMagics) -> Any:
         if first.startswith("%%streamconfig") and context.cursor_line > 0:
             fragment, texts = config_completions(body, context.text_until_cursor)
             return _answer(texts, fragment)
+        if first.startswith("%%streamtask") and context.cursor_line > 0:
+            above = "\n".join(context.full_text.split("\n")[: context.cursor_line])
+            in_task = task_completions(above, context.text_until_cursor, _stores(magics.bench))
+            return _nothing() if in_task is None else _answer(in_task[1], in_task[0])
         line = _LINE.fullmatch(context.text_until_cursor)
         if line is None:
-            return SimpleMatcherResult(completions=[], suppress=False)
+            return _nothing()
+        condition = _condition(line["rest"]) if line["magic"] == "%stream" else None
+        if condition is not None:
+            typed = condition_completions(magics.bench, condition, NAMES)
+            if typed is not None and (typed[0] or not condition.endswith(" ")):
+                return _answer(typed[1], typed[0])
         before, _, fragment = line["rest"].rpartition(" ")
         found = sorted(
             {
@@ -53,6 +65,24 @@ def completer_of(magics: StreamMagics) -> Any:
 
     as_matcher: Any = context_matcher(identifier="streambench")
     return as_matcher(streambench_matcher)
+
+
+def _nothing() -> SimpleMatcherResult:
+    """No completions, and none of others suppressed. IPython adds to what it gets."""
+    return SimpleMatcherResult(completions=[], suppress=False)
+
+
+def _condition(rest: str) -> str | None:
+    """The part of a condition that is typed so far; None where the line has none, or only one word."""
+    command, _, arguments = rest.partition(" ")
+    parser = PARSERS.get(command)
+    if parser is None:
+        return None
+    behind = re.search(r"--until[ =](.*)$", arguments) if not parser.takes_expression else None
+    text = arguments if parser.takes_expression else behind[1] if behind is not None else ""
+    # A first word may be an option, or what else stands there.
+    is_begun = re.search(r"[\[.(=<>]|\b(and|or|not)\b", text) is not None
+    return text if is_begun and not text.rpartition(" ")[2].startswith("--") else None
 
 
 def _answer(texts: Iterable[str], fragment: str) -> SimpleMatcherResult:
@@ -81,7 +111,8 @@ def _arguments(bench: Workbench, parser: Parser, words: list[str]) -> Iterable[s
         given = len(words) - 1 - max(at for at, word in enumerate(words) if word == last)
         wanted = 0 if action.nargs == 0 else 1
         if given < wanted:
-            return _values(bench, parser.completes.get(action.dest, ()))
+            of_data = _of_data(bench, parser, action.dest, words)
+            return of_data or _values(bench, parser.completes.get(action.dest, ()))
         if action.nargs == "+":
             return [*_values(bench, parser.completes.get(action.dest, ())), *(set(options) - set(words))]
     left = [option for option in options if option not in words]
@@ -93,7 +124,18 @@ def _arguments(bench: Workbench, parser: Parser, words: list[str]) -> Iterable[s
         names = _values(bench, parser.completes.get(positionals[at].dest, ()))
         if parser is PARSERS["streams"] and not words:
             names = [*names, "create"]
+        if parser is PARSERS["changed"] and words and words[-1] in _stores(bench):
+            names = store_keys(bench, words[-1])
     return [*names, *left]
+
+
+def _of_data(bench: Workbench, parser: Parser, option: str, words: list[str]) -> list[str]:
+    """The values of an option that stand in the data."""
+    if option == "key_field":
+        return key_fields(bench, words)
+    if option == "key" and parser is PARSERS["state"]:
+        return store_keys(bench, words[0] if not words[0].startswith("--") else None)
+    return []
 
 
 def _values(bench: Workbench, what: str | tuple[str, ...]) -> list[str]:
@@ -126,6 +168,10 @@ def _alive(bench: Workbench) -> list[Session]:
     return [job.session for job in bench.jobs.values() if job.session is not None and job.alive]
 
 
+def _stores(bench: Workbench) -> list[str]:
+    return sorted({name for each in bench.all_configs() for name in each.names_below("stores.")})
+
+
 def _tasks(bench: Workbench) -> list[str]:
     classes = [
         name
@@ -141,9 +187,7 @@ _KINDS: dict[str, Callable[[Workbench], Iterable[str]]] = {
     "configs": lambda bench: bench.configs,
     "streams": stream_names,
     "commands": lambda bench: PARSERS,
-    "stores": lambda bench: sorted(
-        {name for each in bench.all_configs() for name in each.names_below("stores.")}
-    ),
+    "stores": _stores,
     "breakpoints": lambda bench: [str(each.id) for job in _alive(bench) for each in job.breakpoints],
     "watches": lambda bench: [name for job in _alive(bench) for name in job.watched],
     "variables": lambda bench: [

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from streambench_magics.inspection import help_at
 from tests.magics.conftest import Shell
+from tests.magics.test_debug_commands import delays as delays
 
 
 @pytest.mark.parametrize(
@@ -77,3 +81,104 @@ def test_where_nothing_fits_in_a_configuration_nothing_is_offered(ip: Shell) -> 
 
 def test_a_key_that_the_cell_has_already_is_not_offered_again(ip: Shell) -> None:
     assert "systems.flights.samza.factory=" not in ip.completions(CELL + "systems.flights.samza.f")
+
+
+TASK_CELL = """%%streamtask Late
+def process(message, out, coordinator, context):
+    if message.key:
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("        x = message.o", ["offset"]),
+        ("        x = message.ssp.pa", ["parse", "partition"]),
+        ("        out.se", ["send", "send_batch"]),
+        ("        coordinator.", ["commit", "shutdown"]),
+        ("        context.st", ["store"]),
+        ('        context.store("se', ["seen"]),
+    ],
+)
+def test_what_a_task_is_given_is_completed_in_its_cell(ip: Shell, line: str, offered: list[str]) -> None:
+    ip.run("%%streamconfig stores\nstores.seen.factory=memory\nstores.seen.msg.serde=json\n")
+    assert ip.completions(TASK_CELL + line) == offered
+
+
+def test_classes_and_other_names_of_a_task_cell_are_completed(ip: Shell) -> None:
+    cell = "%%streamtask T\nclass T:\n    def process(self, envelope, collector, coordinator):\n        "
+    assert ip.completions(f"{cell}envelope.mes") == ["message"]
+    ip.run("some_name_of_mine = 1")
+    assert "some_name_of_mine" in ip.completions(f"{cell}some_name_of")
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("%stream break message['de", ["delay"]),
+        ("%stream break message['delay'] > 100 and message['", ["delay", "to"]),
+        ("%stream run --until message['t", ["to"]),
+        ("%stream step 5 --until message['de", ["delay"]),
+        ("%stream break after['la", ["late"]),
+        ("%stream break output.mes", ["message"]),
+        ("%stream watch n = store['air", ["airports"]),
+        ("%stream watch n = store['airports']['ORD']['la", ["late"]),
+        ("%stream break message['delay'] > 1 and par", ["partition"]),
+        ("%stream send mem.flights --from rows --key-field d", ["day"]),
+        ("%stream send mem.flights --key-field t", ["to"]),
+        ("%stream state airports --key O", ["ORD"]),
+        ("%stream state --key J", ["JFK"]),
+        ("%stream changed air", ["airports"]),
+        ("%stream changed airports ", ["--limit", "JFK", "ORD"]),
+        ("%stream changed delays airports J", ["JFK"]),
+    ],
+)
+def test_names_in_the_data_are_offered(delays: Shell, line: str, offered: list[str]) -> None:
+    delays.run("rows = [{'day': 1, 'at': 2}]")
+    delays.run("%stream step 4")
+    assert delays.completions(line) == offered
+
+
+def test_completion_waits_for_no_job_that_runs(delays: Shell) -> None:
+    delays.run("%stream run")
+    assert "ORD" not in delays.completions("%stream state airports --key O")
+    assert "delay" not in delays.completions("%stream break message['de")
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("%stream step|", "usage: %stream step"),
+        ("x = 1\n%stream ch|anged airports ORD", "usage: %stream changed"),
+        ("found = %stream peek mem.x --li|", "usage: %stream peek"),
+        ("%stream|", "%stream COMMAND"),
+        ("%%streamtask La|te\ndef process(envelope, collector, coordinator): pass", "usage: %%streamtask"),
+        ("%%streamtask Late\ndef process(e, c, coordinator):\n    c.send(|", "c.send(self, "),
+        ("%%streamtask Late\ndef process(e, c, coordinator):\n    e.off|set", "e.offset\n"),
+    ],
+)
+def test_help_at_the_cursor_explains_what_stands_there(code: str, said: str) -> None:
+    at = code.index("|")
+    assert said in (help_at(code.replace("|", ""), at) or "")
+
+
+@pytest.mark.parametrize("code", ["len|", "stream|", "%%streamtask T\nx = le|n", "%time|"])
+def test_help_at_the_cursor_leaves_other_code_alone(code: str) -> None:
+    assert help_at(code.replace("|", ""), code.index("|")) is None
+
+
+def test_a_kernel_shows_the_help_until_the_magics_are_gone(ip_no_magics: Shell) -> None:
+    kernel = Kernel()
+    ip_no_magics.shell.kernel = kernel
+    ip_no_magics.run("%load_ext streambench")
+    assert "usage: %stream step" in kernel.do_inspect("%stream step", 12)["data"]["text/plain"]
+    assert kernel.do_inspect("len", 3, 1) == "of the kernel"
+    ip_no_magics.run("%unload_ext streambench")
+    assert kernel.do_inspect("%stream step", 12) == "of the kernel"
+
+
+class Kernel:
+    """A kernel with nothing but its own help."""
+
+    def do_inspect(self, code: str, cursor_pos: int, detail_level: int = 0) -> Any:
+        return "of the kernel"

@@ -1,0 +1,89 @@
+"""Completion of names in the data: fields of messages in conditions and ``--key-field``, keys of stores."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from streambench.debug.entries import first_entries
+from streambench.debug.events import Output
+from streambench.debug.session import Session
+from streambench.errors import StreambenchError
+from streambench.model import IncomingMessageEnvelope
+from streambench_magics.workbench import Workbench
+
+_FIELD = re.compile(r"\b(message|before|after|store)((?:\[[^]]*\])*)\[[\"']?([\w .-]*)$")
+_ATTRIBUTE = re.compile(r"\b(envelope|output)\.(\w*)$")
+_WORD = re.compile(r"(?:^|[\s(=<>!+*/%-])(\w*)$")
+_MOST_MESSAGES = 20
+_MOST_KEYS = 100
+
+
+def condition_completions(
+    bench: Workbench, line: str, names: Sequence[str]
+) -> tuple[str, list[str]] | None:
+    """The text to complete and what it may become, at the end of a condition that is being typed; None where
+    that is nothing of this. ``names``: those of a moment."""
+    found = _FIELD.search(line)
+    if found is not None:
+        return found[3], _that_begin(found[3], _fields_of(bench, found[1], found[2]))
+    attribute = _ATTRIBUTE.search(line)
+    if attribute is not None:
+        owner: Any = Output if attribute[1] == "output" else IncomingMessageEnvelope
+        return attribute[2], _that_begin(attribute[2], owner.__struct_fields__)
+    word = _WORD.search(line)
+    return None if word is None else (word[1], _that_begin(word[1], names))
+
+
+def key_fields(bench: Workbench, words: Sequence[str]) -> list[str]:
+    """The fields of the variable behind ``--from``; without one, of the messages that jobs have read."""
+    if "--from" in words[:-1]:
+        source = bench.namespace.get(words[words.index("--from") + 1])
+        first = source[0] if isinstance(source, (list, tuple)) and source else None
+        columns = getattr(source, "columns", first if isinstance(first, Mapping) else ())
+        return sorted(map(str, columns))
+    return sorted(_fields_of(bench, "message", ""))
+
+
+def store_keys(bench: Workbench, store: str | None) -> list[str]:
+    """The first keys of a store (of all) of the jobs that stand still, as they are typed."""
+    found: dict[str, None] = {}
+    for session in _still(bench):
+        for each in _entries(session):
+            if store in (None, each.store):
+                key = each.key if isinstance(each.key, str) else json.dumps(each.key, default=str)
+                found[json.dumps(key) if " " in key else key] = None
+    return list(found)
+
+
+def _fields_of(bench: Workbench, name: str, index: str) -> set[str]:
+    """The fields of messages, or of the values or keys of stores."""
+    fields: set[str] = set()
+    for session in _still(bench):
+        entries = [] if name == "message" else _entries(session)
+        if name == "store" and not index:
+            fields |= {each.store for each in entries} | {str(each.key) for each in entries}
+            continue
+        last = tuple(session.container.choices)[-_MOST_MESSAGES:] if name == "message" else ()
+        values = [*(each.message for each in last), *(each.value for each in entries)]
+        fields |= {str(field) for each in values if isinstance(each, Mapping) for field in each}
+    return fields
+
+
+def _entries(session: Session) -> Sequence[Any]:
+    try:
+        return first_entries(session, _MOST_KEYS).shown
+    except StreambenchError:
+        return ()
+
+
+def _still(bench: Workbench) -> list[Session]:
+    """The sessions that can be looked at without waiting."""
+    sessions = [job.session for job in bench.jobs.values()]
+    return [each for each in sessions if each is not None and each.state != "new" and not each.running]
+
+
+def _that_begin(fragment: str, names: Iterable[str]) -> list[str]:
+    return sorted(each for each in names if each.startswith(fragment))

@@ -1,0 +1,60 @@
+"""Tab and Shift-Tab on the lines of the magics in a real JupyterLab, as they are typed."""
+
+from __future__ import annotations
+
+from playwright.sync_api import expect
+
+from tests.browser.lab import JupyterLab
+from tests.browser.notebook import TIMEOUT_SECONDS, Notebook
+
+expect.set_options(timeout=TIMEOUT_SECONDS * 1000)
+
+CELLS = (
+    "%load_ext streambench",
+    "%%streamconfig late\nsystems.mem.samza.factory=memory\nsystems.mem.samza.offset.default=oldest\n"
+    "task.inputs=mem.flights\n",
+    "def process(envelope, collector, coordinator): pass\n"
+    "flights = [{'delay': 5, 'airport': 'ORD'}]\n%stream streams create mem.flights\n"
+    "%stream send mem.flights --from flights\n%stream create late --task process --config late\n"
+    "%stream step",
+    "",
+)
+TYPED = 3
+
+
+def typed(notebook: Notebook, text: str) -> None:
+    """Type a text into the last cell, in place of what is there."""
+    editor = notebook.cell(TYPED).locator(".cm-content")
+    editor.click()
+    notebook.page.keyboard.press("Control+a")
+    notebook.page.keyboard.press("Delete")
+    for number, line in enumerate(text.split("\n")):
+        if number:
+            notebook.page.keyboard.press("Enter")
+        notebook.page.keyboard.type(line)
+
+
+def test_tab_completes_conditions_tasks_and_keys_as_they_are_typed(lab: JupyterLab) -> None:
+    notebook = lab.new(*CELLS)
+    for cell in range(TYPED):
+        notebook.run_cell(cell)
+    editor = notebook.cell(TYPED).locator(".cm-content")
+    for text, completed in (
+        ("%stream break message['del", "message['delay"),
+        ("%%streamtask More\ndef process(envelope, collector, coordinator):\nenvelope.off", "envelope.offset"),
+        ("%%streamconfig more\ntask.checkpoint.sys", "task.checkpoint.system="),
+        ("%stream send mem.flights --from flights --key-field air", "--key-field airport"),
+    ):
+        typed(notebook, text)
+        notebook.page.keyboard.press("Tab")
+        expect(editor).to_contain_text(completed)
+
+
+def test_shift_tab_explains_a_sub_command(lab: JupyterLab) -> None:
+    notebook = lab.new(*CELLS)
+    notebook.run_cell(0)
+    typed(notebook, "%stream step")
+    notebook.page.keyboard.press("Shift+Tab")
+    shown = notebook.page.locator(".jp-Tooltip")
+    expect(shown).to_contain_text("usage: %stream step")
+    expect(shown).to_contain_text("--pdb")
