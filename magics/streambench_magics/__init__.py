@@ -63,5 +63,5 @@ def unload_ipython_extension(ipython: InteractiveShell) -> None:
             ipython.Completer.custom_matchers.remove(magics.matcher)
         if _help_of_command in ipython.input_transformers_cleanup:
             ipython.input_transformers_cleanup.remove(_help_of_command)
-        # The method of its class is in reach again.
-        vars(getattr(ipython, "kernel", None) or magics).pop("do_inspect", None)
+        # What is left is the method of its class.
+        getattr(getattr(ipython, "kernel", None), "__dict__", {}).pop("do_inspect", None)

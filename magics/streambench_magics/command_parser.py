@@ -16,6 +16,15 @@ _UNTIL = re.compile(r"(?:^|(?<=\s))--until(?:=|\s+|$)")
 _OPTION = re.compile(r"\s(--[a-z]+)(?:\s+([^\s-]\S*))?(?=\s|$)")
 
 
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Writes several words of one argument once, as its metavar has them."""
+
+    def _format_args(self, action: argparse.Action, default_metavar: str) -> str:
+        if not action.option_strings and action.nargs in ("+", "*"):
+            return str(action.metavar)
+        return super()._format_args(action, default_metavar)
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser that raises MagicError, and knows what completes each argument (``completes``: jobs,
     tasks, or the values)."""
@@ -26,7 +35,7 @@ class Parser(argparse.ArgumentParser):
             description=about,
             add_help=False,
             allow_abbrev=False,
-            formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(
+            formatter_class=lambda prog: _Formatter(
                 prog, width=_WIDTH, max_help_position=32
             ),
             **kwargs,

@@ -65,7 +65,7 @@ def _parsers() -> dict[str, Parser]:
     ):
         names = "the job (the one used last), and the streams as system.stream"
         command(name, about).takes(
-            "names", metavar="[NAME] STREAM", nargs="+", completes="jobs streams", help=names
+            "names", metavar="[NAME] STREAM [STREAM ...]", nargs="+", completes="jobs streams", help=names
         )
 
     it = command(
@@ -122,7 +122,7 @@ def _parsers() -> dict[str, Parser]:
     )
     it.takes(
         "what",
-        metavar="[create] STREAM",
+        metavar="[create] [STREAM ...]",
         nargs="*",
         completes="streams",
         help="a stream (system.stream) or a system; without it, all of them",

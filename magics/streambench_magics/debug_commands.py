@@ -160,8 +160,11 @@ class DebugCommands(JobCommands):
             with self._running(job):
                 values = self._still_session(job).watches() if job.alive else {}
             records = [{"watch": name, "value": _shown(value)} for name, value in values.items()]
-            note = "" if records else f"{job.name} has no watches: %stream watch NAME=EXPRESSION sets one"
-            return Records(["watch", "value"], records, note=note, source=values)
+            kept = job.marked().watch_expressions if not job.alive else {}
+            note = f"{job.name} has no watches: %stream watch NAME=EXPRESSION sets one"
+            if kept:
+                note = f"{job.name} is {job.state}; the next step shows {', '.join(kept)}"
+            return Records(["watch", "value"], records, note="" if records else note, source=values)
         if args.remove is not None:
             job.marked().unwatch(args.remove)
             print(f"{args.remove} is watched no longer")

@@ -7,6 +7,7 @@ is short, and the same whenever the same is done to the same streams.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import importlib
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -106,7 +107,7 @@ class StreamMagics(
             return self._jobs()
         parser = PARSERS.get(command)
         if parser is None:
-            raise MagicError(f"there is no %stream {command}; there is {', '.join(PARSERS)}")
+            raise MagicError(_no_command(command))
         do: Callable[[Namespace], Any] = getattr(self, f"_{command}")
         try:
             if "--help" in rest.split():
@@ -352,7 +353,7 @@ class StreamMagics(
         elif args.command in PARSERS:
             print(PARSERS[args.command].full_help())
         else:
-            raise MagicError(f"there is no %stream {args.command}; there is {', '.join(PARSERS)}")
+            raise MagicError(_no_command(args.command))
 
     def _jobs(self) -> Records:
         records = []
@@ -367,8 +368,8 @@ class StreamMagics(
                 if snapshot is not None:
                     figures = {"processed": snapshot.processed, "lag": snapshot.lag}
                 elif session is not None:
-                    figures["processed"] = session.latest
-                    print(f"{job.name} is running: {counted(session.latest, 'message')}, {job.busy_now}")
+                    done = figures["processed"] = session.processed_now
+                    print(f"{job.name} is running: {counted(done, 'message')}, {job.busy_now}")
             state = f"{job.state}, {job.busy}" if job.busy else job.state
             records.append(
                 {
@@ -399,6 +400,12 @@ class StreamMagics(
         if not streams:
             raise MagicError(f"which streams? For example: %stream attach {job.name} log.clicks")
         return job, list(dict.fromkeys(streams))
+
+
+def _no_command(name: str) -> str:
+    near = difflib.get_close_matches(name, PARSERS, 1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    return f"there is no %stream {name}; {hint}there is {', '.join(PARSERS)}"
 
 
 def _beginning(partitions: Sequence[PartitionSnapshot]) -> str:

@@ -53,6 +53,7 @@ class TimeTravel(Driven):
             self.container.failure_hold.is_wanted = True
         self._past: Past | None = None
         self._closed: Replica | None = None
+        self._closed_resumable = False
         self._former: list[tuple[Any, list[tuple[Any, dict[str, Any]]] | None]] = []
 
     @property
@@ -65,6 +66,14 @@ class TimeTravel(Driven):
     def latest(self) -> int:
         """The newest position reached."""
         return self.container.processed
+
+    @property
+    def processed_now(self) -> int:
+        """The number of messages processed, also in the middle of a run. May be read on any thread."""
+        history, done = self.history, self.container.processed
+        if history is None or not self.running:
+            return done
+        return max(done, history.trace.position - (self.container.current_input is not None))
 
     @property
     def live(self) -> bool:
@@ -407,11 +416,12 @@ class TimeTravel(Driven):
 
     def _closed_tasks(self) -> Sequence[TaskInstance]:
         """Tasks with the last state of stores that are closed. No code of theirs runs for it."""
-        if self._closed is None:
+        # Where it is stopped after a failure, the stores are other copies.
+        if self._closed is None or self._closed_resumable != self.can_resume:
             history = self._living_history()
             replica = Replica(history, history.block_at(history.latest))
             replica.set_values(history.values_at(history.latest))
-            self._closed = replica
+            self._closed, self._closed_resumable = replica, self.can_resume
         return self._closed.tasks
 
     def _message(self) -> IncomingMessageEnvelope | None:

@@ -41,7 +41,7 @@ def test_tab_completes_conditions_tasks_and_keys_as_they_are_typed(lab: JupyterL
     editor = notebook.cell(TYPED).locator(".cm-content")
     for text, completed in (
         ("%stream break message['del", "message['delay"),
-        ("%%streamtask More\ndef process(envelope, collector, coordinator):\nenvelope.off", "envelope.offset"),
+        ("%%streamtask More\ndef process(it, collector, coordinator):\nit.off", "it.offset"),
         ("%%streamconfig more\ntask.checkpoint.sys", "task.checkpoint.system="),
         ("%stream send mem.flights --from flights --key-field air", "--key-field airport"),
     ):

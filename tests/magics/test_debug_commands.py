@@ -320,3 +320,30 @@ def test_after_a_failure_outputs_and_changes_are_still_shown(ip_empty: Shell) ->
     assert ip_empty.run("%stream back").startswith("Fails is at 1 of 2, in the past")
     assert "k    1" in ip_empty.run("%stream state")
     assert ip_empty.run("%stream step").startswith("Fails has failed, at 2")
+
+
+def test_a_mistyped_sub_command_is_answered_with_the_nearest(ip: Shell) -> None:
+    assert "there is no %stream stepp; did you mean step? there is " in ip.fails("%stream stepp")
+    assert "did you mean" not in ip.fails("%stream help xyzzy")
+
+
+@pytest.mark.parametrize(
+    ("line", "usage"),
+    [
+        ("%stream diff", "usage: %stream diff [NAME] A [B]"),
+        ("%stream step x y z", "usage: %stream step [--until COND] [--pdb] [NAME] [N]"),
+        ("%stream attach", "usage: %stream attach [NAME] STREAM [STREAM ...]"),
+    ],
+)
+def test_usage_names_each_argument_once(ip: Shell, line: str, usage: str) -> None:
+    assert ip.fails(line).rstrip().endswith(usage)
+
+
+def test_state_and_watches_of_a_job_that_failed_and_was_stopped_stay(delays: Shell) -> None:
+    delays.run("%stream watch n=store['airports']['ORD']['n']")
+    delays.run("%stream send mem.flights --config delays {}")
+    delays.fails("%stream step 9")
+    assert "ORD" in delays.run("%stream state")
+    assert delays.run("%stream watch") == "delays is failed; the next step shows n"
+    delays.run("%stream stop")
+    assert "ORD" in delays.run("%stream state")
