@@ -224,18 +224,12 @@ class History:
         """Take what the trace holds into the last block."""
         trace, inputs, block = self.trace, self.inputs, self.blocks[-1]
         inputs.add(trace.chunks)
-        base, chosen = trace.base, trace.chosen
-        unfinished = self._drop_unfinished()
-        where: dict[int, int] = {}
-        if trace.traced or trace.sent or trace.ticks:
-            where = dict(zip(map(id, chosen), range(base + 1, base + 1 + len(chosen)), strict=True))
-            where.update(dict.fromkeys(unfinished, -1))
-        order = list(map(inputs.places.__getitem__, map(_ssp, chosen)))
-        block.order.extend(order)
+        base, unfinished = trace.base, self._drop_unfinished()
         batches = [each for each in trace.batches if each[0] <= trace.position]
+        order, where = self._read_choices(batches)
+        where.update(dict.fromkeys(unfinished, -1))
+        block.order.extend(order)
         block.batches.extend(batches)
-        for place, count in Counter(order).items():
-            self._numbers[place] += count
         if trace.traced:
             self._known = None
             self._note_unfinished(where)
@@ -265,6 +259,30 @@ class History:
             self.reader.note(order, trace.events, [each[:3] for each in ticks], batches)
         block.size += size
         trace.clear()
+
+    def _read_choices(self, batches: Sequence[tuple[int, int]]) -> tuple[array[int], dict[int, int]]:
+        """The partitions of the chosen messages by their places, and the positions of what was chosen by its
+        identity. A batch has one entry for all its messages."""
+        trace, places, numbers = self.trace, self.inputs.places, self._numbers
+        chosen, base = trace.chosen, trace.base
+        is_asked = bool(trace.traced or trace.sent or trace.ticks)
+        order, where, done = array("L"), dict[int, int](), 0
+        for end, count in (*batches, (trace.position, 0)):
+            first = end - count - base
+            singles = chosen[done:first]
+            single_places = list(map(places.__getitem__, map(_ssp, singles)))
+            order.extend(single_places)
+            for place, times in Counter(single_places).items():
+                numbers[place] += times
+            if is_asked:
+                where.update(zip(map(id, singles), range(base + done + 1, base + first + 1), strict=True))
+            if count:
+                place = places[chosen[first].ssp]
+                order.extend(array("L", [place]) * count)
+                numbers[place] += count
+                where[id(chosen[first])] = end
+            done = end - base
+        return order, where
 
     def settle(self) -> None:
         """Read the trace, and begin another block where it is time. Between two messages."""
