@@ -46,6 +46,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 keep_temporary_files_in_memory()
 
+# For each pytest that a test starts: to import this plug-in takes two seconds of CPU.
+os.environ["PYTEST_ADDOPTS"] = f"{os.environ.get('PYTEST_ADDOPTS', '')} -p no:nbval".strip()
+
 CHECKOUT = Path(__file__).resolve().parent.parent
 
 # No deadline: how long one example takes says nothing on a machine that does other things at the same time.

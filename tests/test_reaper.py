@@ -59,7 +59,7 @@ def begin(directory: Path) -> subprocess.Popen[bytes]:
     environment = {
         name: value for name, value in os.environ.items() if name != MARK and not name.startswith("PYTEST_")
     }
-    options = ["-q", "-p", "tests.reaper", "-n", "1", "--rootdir", "."]
+    options = ["-q", "-p", "tests.reaper", "-p", "no:nbval", "-n", "1", "--rootdir", "."]
     return subprocess.Popen(
         [sys.executable, "-m", "pytest", *options, "test_long.py"],
         cwd=directory,
