@@ -111,6 +111,21 @@ def test_progress_is_one_output_that_changes_and_ends_with_the_truth(
     assert '<progress max="100" value="70.0"' in ready.displayed[2]["text/html"]
 
 
+def test_an_interrupted_deployment_is_shown_as_stopped(
+    ready: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def deploy(*_: Any, progress: Any, **__: Any) -> Any:
+        progress(frame("running", 5, 2))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("streambench.spark.deploy", deploy)
+    with pytest.raises(KeyboardInterrupt):
+        ready.run("%stream deploy --master local[2]")
+    title, _, messages, *_ = ready.displayed[-1]["text/plain"].splitlines()
+    assert title == "deploying double on local[2], round 1: stopped, 2.0 s"
+    assert messages == "7 of 10 messages, 3 left for the next start"
+
+
 def test_a_container_that_failed_stays_in_the_output(ready: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     failed = ContainerProgress(number=3, stage="failed", error="<b> is no number")
 
