@@ -5,8 +5,9 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
@@ -14,17 +15,19 @@ from msgspec import Struct
 from rich.console import Console
 
 from streambench.cli.deploy_display import deploy_display
-from streambench.cli.job import JobArgument, JobOption, JsonOption, read_job
+from streambench.cli.job import JobOption, JsonOption, read_job
 from streambench.cli.option_groups import with_options
 from streambench.cli.output import print_json, say, show_rows, tell_after
 from streambench.container.observe.snapshot import lag_between
 from streambench.debug.view import counted
+from streambench.job.signals import StopSignals
 
 if TYPE_CHECKING:
     from streambench.config import Config
     from streambench.spark.backfill import Backfill
-    from streambench.spark.result import DeployedContainer, DeployResult
+    from streambench.spark.result import DeployedContainer, DeployProgress, DeployResult
     from streambench.spark.running import IfRunning
+    from streambench.spark.service import ServiceStatus
 
 _COLUMNS = ("container", "partition", "from", "to", "messages", "seconds", "error")
 
@@ -96,9 +99,53 @@ class PlanOptions(Struct):
         return None
 
 
+class ServiceOptions(Struct):
+    """The options of a deployment that goes on: ``every`` so many seconds."""
+
+    every: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            min=0,
+            help="Again every so many seconds, until Ctrl-C, which cancels a round, or SIGTERM, which lets "
+            "it end. A round that fails is tried again, after longer and longer pauses.",
+        ),
+    ] = None
+    status: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --every: the file that holds the status, as JSON."),
+    ] = None
+    health: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PORT",
+            min=0,
+            max=65535,
+            help="With --every: answer /healthz on this port of 127.0.0.1.",
+        ),
+    ] = None
+
+    def check(self) -> None:
+        """Raise BadParameter for options that do not go together."""
+        if self.every == 0:
+            what = "0 seconds: give more, or leave it out to do it once"
+            raise typer.BadParameter(what, param_hint="--every")
+        if self.every is None and (self.status is not None or self.health is not None):
+            raise typer.BadParameter(
+                "it shows a deployment that goes on: give --every SECONDS",
+                param_hint="--health" if self.status is None else "--status",
+            )
+
+
+@with_options("service", ServiceOptions)
 @with_options("plan", PlanOptions)
 def deploy(
-    job: JobArgument = None,
+    jobs: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[JOB.properties]...", help="The jobs; one session serves all.", show_default=False
+        ),
+    ] = None,
     config: JobOption = None,
     master: Annotated[
         str | None,
@@ -107,10 +154,6 @@ def deploy(
             help="Where Spark runs: local[2], spark://host:7077, yarn, sc://host, ...",
             show_default="that of spark-submit, SPARK_REMOTE, spark.master, or local[*]",
         ),
-    ] = None,
-    every: Annotated[
-        float | None,
-        typer.Option(metavar="SECONDS", min=0, help="Again every so many seconds, until Ctrl-C."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
     if_running: Annotated[
@@ -121,6 +164,7 @@ def deploy(
         ),
     ] = "refuse",
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress, only the result.")] = False,
+    service: ServiceOptions = ServiceOptions(),  # noqa: B008
     plan: PlanOptions = PlanOptions(),  # noqa: B008
     json: JsonOption = False,
 ) -> None:
@@ -139,41 +183,96 @@ def deploy(
 
         streambench deploy job.properties --master "local[2]" --containers 4 --by-lag --dry-run
 
+        streambench deploy a.properties b.properties --every 60 --status status.json --health 8090
+
         streambench deploy job.properties --backfill fixed --from timestamp:2026-03-01 --to upcoming
     """
-    if every == 0:
-        raise typer.BadParameter("0 seconds: give more, or leave it out to do it once", param_hint="--every")
+    service.check()
     if if_running not in ("refuse", "take-over"):
         raise typer.BadParameter(f"{if_running}: give refuse or take-over", param_hint="--if-running")
     range = plan.range()
-    if range is not None and every is not None:
+    if range is not None and service.every is not None:
         raise typer.BadParameter("a backfill has an end: leave it out", param_hint="--every")
-    settings = plan.configured(read_job(job, config))
+    only_one = "--dry-run" if dry_run else "--backfill" if range is not None else None
+    settings = _settings([*(jobs or ()), *([] if config is None else [config])], plan, only_one)
     # Shown first: to import Spark's library and to start it takes seconds.
     display = None if dry_run or json or quiet else deploy_display(Console(highlight=False))
     show = None if display is None else display.show
-    with display or nullcontext(), _sigterm_as_ctrl_c():
-        from streambench.spark import backfill
-        from streambench.spark import deploy as deploy_job
-
-        result: DeployResult
-        if range is not None:
-            result = backfill(settings, range, master=master, dry_run=dry_run, progress=show)
+    results: list[DeployResult]
+    with display or nullcontext():
+        if service.every is not None:
+            results = _serve(settings, service, master, cast("IfRunning", if_running), show)
         else:
-            result = deploy_job(
-                settings,
-                master=master,
-                every=every,
-                dry_run=dry_run,
-                if_running=cast("IfRunning", if_running),
-                progress=show,
-            )
-    if json:
+            with _sigterm_as_ctrl_c():
+                results = _once(settings, range, master, cast("IfRunning", if_running), show, dry_run=dry_run)
+    for result in results:
+        if not json:
+            _show(result)
+            continue
+        named = {"job": result.job} if len(results) > 1 else {}
         for each in result.containers:
-            print_json(_object(each, dry_run=dry_run))
+            print_json({**named, **_object(each, dry_run=dry_run)})
+    for result in results:
         _fail(result)
-    else:
-        _show(result)
+
+
+def _settings(jobs: Sequence[Path], plan: PlanOptions, only_one: str | None) -> list[Config]:
+    """The configurations of the jobs. ``only_one``: an option that goes with one job alone."""
+    if len(jobs) > 1 and only_one is not None:
+        raise typer.BadParameter(f"{len(jobs)} jobs: give one with {only_one}", param_hint=only_one)
+    return [plan.configured(read_job(each)) for each in jobs or (None,)]
+
+
+def _once(
+    settings: Sequence[Config],
+    range: Backfill | None,
+    master: str | None,
+    if_running: IfRunning,
+    show: Callable[[DeployProgress], None] | None,
+    *,
+    dry_run: bool,
+) -> list[DeployResult]:
+    from streambench.spark import backfill, deploy_all
+    from streambench.spark import deploy as deploy_job
+
+    if range is not None:
+        return [backfill(settings[0], range, master=master, dry_run=dry_run, progress=show)]
+    if len(settings) == 1:
+        return [deploy_job(settings[0], master=master, dry_run=dry_run, if_running=if_running, progress=show)]
+    return list(deploy_all(settings, master=master, if_running=if_running, progress=show))
+
+
+def _serve(
+    settings: Sequence[Config],
+    service: ServiceOptions,
+    master: str | None,
+    if_running: IfRunning,
+    show: Callable[[DeployProgress], None] | None,
+) -> list[DeployResult]:
+    """Rounds until a signal ends them."""
+    from streambench.spark import serve
+    from streambench.spark.health import HealthServer, StatusFile
+
+    file = None if service.status is None else StatusFile(service.status)
+    server = None if service.health is None else HealthServer(service.health)
+
+    def report(status: ServiceStatus) -> None:
+        if file is not None:
+            file.write(status)
+        if server is not None:
+            server.show(status)
+
+    stop = threading.Event()
+    assert service.every is not None
+    try:
+        with StopSignals(stop.set, (signal.SIGTERM,), after="the round of now"):
+            return serve(
+                settings, every=service.every, master=master, if_running=if_running, report=report,
+                stop=stop, progress=show,
+            )  # fmt: skip
+    finally:
+        if server is not None:
+            server.close()
 
 
 @contextmanager

@@ -50,8 +50,11 @@ class StopSignals:
         signals: Iterable[signal.Signals] = STOPPING,
         *,
         kill: Callable[[], object] = lambda: None,
+        after: str = "the message it is at",
     ) -> None:
-        """``kill``: ends at once what would be left behind, from any thread."""
+        """``kill``: ends at once what would be left behind, from any thread. ``after``: what the first signal
+        lets end."""
+        self._after = after
         self._stop = stop
         self._kill = kill
         self._signals = tuple(signals)
@@ -127,7 +130,7 @@ class StopSignals:
                     is_reported = True
                     self._stop()
                     again = "Ctrl-C" if self._last == signal.SIGINT else signal.Signals(self._last).name
-                    log.warning("stopping after the message it is at; %s once more stops it at once", again)
+                    log.warning("stopping after %s; %s once more stops it at once", self._after, again)
                 if count > 1 and self._may_end:
                     heard.deadline = heard.deadline or time.monotonic() + _PATIENCE_S
                 if heard.signals > 1 and self._handled < 2:

@@ -12,6 +12,7 @@ from streambench.spark.result import (
     DeployTaskError,
 )
 from streambench.spark.running import JobRunningError
+from streambench.spark.service import JobStatus, ServiceStatus, deploy_all, serve
 from streambench.spark.session import open_session
 
 __all__ = [
@@ -23,10 +24,14 @@ __all__ = [
     "DeployTaskError",
     "DeployedContainer",
     "JobRunningError",
+    "JobStatus",
+    "ServiceStatus",
     "backfill",
     "deploy",
+    "deploy_all",
     "open_session",
     "read",
     "read_store",
     "register",
+    "serve",
 ]

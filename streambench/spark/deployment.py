@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -44,8 +45,9 @@ from streambench.spark.running import (
     container_holders,
     remaining,
 )
-from streambench.spark.session import Lease, check_master, check_settings, lease, require
+from streambench.spark.session import check_master, check_settings, require
 from streambench.spark.shared import SharedDirectory, tokens
+from streambench.spark.shared_session import SharedSession
 from streambench.spark.shipment import pack, sources, without_effect, without_endpoints
 from streambench.spark.spark_job import SparkJob
 from streambench.spark.worker import Report, Shipment
@@ -109,14 +111,12 @@ def deploy(
     check_master(master)
     check_if_running(if_running)
     _check_watching("deploy", watching)
-    config = settled(config)
-    check_settings(config)
-    if endpoints := without_effect(config):
-        log.warning("%s", endpoints)
+    config = checked(config)
     if dry_run:
         return _dry_run(config, task, None, master)
     require()
-    with _Deployment(config, task, spark, master, if_running, watching) as deployment:
+    session = SharedSession(spark, master)
+    with closing(Deployment(config, task, session, if_running, watching)) as deployment, session:
         return deployment.round() if every is None else deployment.rounds(every)
 
 
@@ -139,13 +139,16 @@ def backfill(
     """
     check_master(master)
     _check_watching("backfill", watching)
-    config = settled(config)
-    check_settings(config)
+    config = checked(config)
     config = range.config(config, Container(config, task).factory)
     if dry_run:
         return _dry_run(config, task, range, master)
     require()
-    with _Deployment(config, task, spark, master, "refuse", watching, range) as deployment:
+    session = SharedSession(spark, master)
+    with (
+        closing(Deployment(config, task, session, "refuse", watching, range)) as deployment,
+        closing(session),
+    ):
         return deployment.round()
 
 
@@ -166,16 +169,14 @@ def _dry_run(config: Config, task: Any, range: Backfill | None, master: str | No
     )
 
 
-class _Deployment:
-    """One call of ``deploy``: its rounds share a session, which is made when there is something to do for the
-    first time."""
+class Deployment:
+    """The rounds of one job. ``close`` leaves the job to others."""
 
     def __init__(
         self,
         config: Config,
         task: Any,
-        spark: SparkSession | None,
-        master: str | None,
+        session: SharedSession,
         if_running: IfRunning,
         watching: Watching,
         range: Backfill | None = None,
@@ -183,25 +184,22 @@ class _Deployment:
         self._config = config
         self._range = range
         self._task = task
-        self._spark = spark
-        self._master = master
+        self._session = session
         self._if_running: IfRunning = if_running
         self._progress = watching.get("progress")
         self._cancel = watching.get("cancel") or threading.Event()
-        self._lease: Lease | None = None
         self._lock: DeploymentLock | None = None
         self._rounds = 0
 
-    def __enter__(self) -> _Deployment:
-        return self
+    @property
+    def name(self) -> str:
+        """The name of the job."""
+        return Container(self._config, self._task).name
 
-    def __exit__(self, *error: object) -> None:
-        try:
-            if self._lease is not None:
-                self._lease.close(in_haste=error[0] is not None)
-        finally:
-            if self._lock is not None:
-                self._lock.release()
+    def close(self) -> None:
+        """Leave the job to others."""
+        if self._lock is not None:
+            self._lock.release()
 
     def rounds(self, every: float) -> DeployResult:
         """Rounds until they are stopped; their sum. What a round raises ends them, with the sum in it."""
@@ -237,9 +235,9 @@ class _Deployment:
         self._lock.check()
         self._rounds += 1
         waiting = planned_progress(planned)
-        if self._lease is None:
+        if not self._session.is_started:
             self._show(waiting, began, "starting Spark")
-        leased = self._lease = self._lease or lease(self._spark, self._master, self._config)
+        leased = self._session.leased(self._config)
         with (
             Listener(leased.host(), waiting, self._rounds, began) as listener,
             tokens(self._config) as shared,
@@ -359,6 +357,16 @@ def final_progress(planned: DeployPlan, result: DeployResult) -> list[ContainerP
             )
         )
     return found
+
+
+def checked(config: Config | Mapping[str, Any] | str | Path) -> Config:
+    """The configuration as ``settled``. Raises ConfigError where Spark cannot be had with its settings, and
+    warns of those without effect."""
+    config = settled(config)
+    check_settings(config)
+    if endpoints := without_effect(config):
+        log.warning("%s", endpoints)
+    return config
 
 
 def settled(config: Config | Mapping[str, Any] | str | Path) -> Config:

@@ -134,7 +134,7 @@ def test_what_is_wrong_is_told_before_spark_starts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        "streambench.spark.deployment.lease", lambda *arguments: pytest.fail("Spark was started")
+        "streambench.spark.shared_session.lease", lambda *arguments: pytest.fail("Spark was started")
     )
     with pytest.raises(error, match=text):
         deploy(job.config.with_values(settings), task)

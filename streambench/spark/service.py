@@ -1,0 +1,217 @@
+"""A deployment service: rounds of one or more jobs on one session, every few seconds, until it is stopped."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
+
+from streambench.config import Config
+from streambench.errors import ConfigError, described
+from streambench.redaction import redacted
+from streambench.spark.deployment import Deployment, OnProgress, checked
+from streambench.spark.result import DeployError, DeployResult, DeployTaskError
+from streambench.spark.running import IfRunning, check_if_running
+from streambench.spark.session import check_master, require
+from streambench.spark.shared_session import SharedSession
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+_LONGEST_PAUSE_S = 300.0
+
+
+class JobStatus(Struct):
+    """The status of one job. ``rounds`` and ``messages`` are sums; ``failures``: how many rounds have failed
+    since the last one that ended well, with the ``error`` of the last. Times are milliseconds since 1970."""
+
+    job: str
+    state: Literal["waiting", "running"] = "waiting"
+    rounds: int = 0
+    messages: int = 0
+    failures: int = 0
+    error: str | None = None
+    ended_ms: int | None = None
+    seconds: float | None = None
+    next_ms: int | None = None
+
+
+class ServiceStatus(Struct):
+    """The status of a service. ``stopping``: it ends when the round of now has ended."""
+
+    jobs: list[JobStatus]
+    state: Literal["running", "stopping", "stopped"] = "running"
+    host: str = ""
+    process: int = 0
+    began_ms: int = 0
+
+    @property
+    def is_healthy(self) -> bool:
+        """True where it runs, and the last round of each job has ended well."""
+        return self.state != "stopped" and not any(each.failures for each in self.jobs)
+
+
+def serve(
+    jobs: Sequence[Config | Mapping[str, Any] | str | Path],
+    *,
+    every: float,
+    spark: SparkSession | None = None,
+    master: str | None = None,
+    if_running: IfRunning = "refuse",
+    report: Callable[[ServiceStatus], object] = lambda status: None,
+    stop: threading.Event | None = None,
+    progress: OnProgress | None = None,
+) -> list[DeployResult]:
+    """Deploy jobs again and again, each every so many seconds, all on one session, until ``stop`` is set.
+
+    The round of now is finished then; Ctrl-C cancels it. A round that fails is tried again after twice the
+    pause, then after four times and so on, up to five minutes; where it was not the task that failed, on a
+    new session. ``report`` is called with each change of the status. The other arguments are those of
+    ``deploy``. Returns per job the sum of its rounds. Raises ConfigError."""
+    if every <= 0:
+        raise ConfigError(f"every={every}: give the seconds from one round to the next")
+    check_master(master)
+    check_if_running(if_running)
+    configs = [checked(each) for each in jobs]
+    require()
+    session = SharedSession(spark, master)
+    with ExitStack() as stack:
+        deployments = [
+            stack.enter_context(closing(Deployment(each, None, session, if_running, {"progress": progress})))
+            for each in configs
+        ]
+        stack.enter_context(session)
+        service = Service(deployments, session, every_s=every, report=report, stop=stop or threading.Event())
+        return service.run()
+
+
+def deploy_all(
+    jobs: Sequence[Config | Mapping[str, Any] | str | Path],
+    *,
+    spark: SparkSession | None = None,
+    master: str | None = None,
+    if_running: IfRunning = "refuse",
+    progress: OnProgress | None = None,
+) -> Iterator[DeployResult]:
+    """Deploy jobs one after the other on one session. The arguments are those of ``deploy``, and so is what
+    it raises: the jobs behind one that fails are not begun."""
+    check_master(master)
+    check_if_running(if_running)
+    configs = [checked(each) for each in jobs]
+    require()
+    with SharedSession(spark, master) as session:
+        for each in configs:
+            with closing(Deployment(each, None, session, if_running, {"progress": progress})) as deployment:
+                yield deployment.round()
+
+
+class _Job:
+    def __init__(self, deployment: Deployment) -> None:
+        """Raises ConfigError where the job has no name or no task."""
+        self.deployment = deployment
+        self.status = JobStatus(deployment.name)
+        self.due = 0.0
+        self.total: DeployResult | None = None
+
+
+class Service:
+    """The rounds of deployments that share a session. ``report`` is called with each change of the status."""
+
+    def __init__(
+        self,
+        deployments: Sequence[Deployment],
+        session: SharedSession,
+        *,
+        every_s: float,
+        report: Callable[[ServiceStatus], object],
+        stop: threading.Event,
+    ) -> None:
+        self._jobs = [_Job(each) for each in deployments]
+        names = [each.status.job for each in self._jobs]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ConfigError(
+                f"the job {twice} is given twice: give each once, or set job.name", key="job.name"
+            )
+        self._session = session
+        self._every_s = every_s
+        self._report = report
+        self._stopping = stop
+        self.status = ServiceStatus(
+            [each.status for each in self._jobs],
+            host=socket.gethostname(),
+            process=os.getpid(),
+            began_ms=_now_ms(),
+        )
+
+    def run(self) -> list[DeployResult]:
+        """Rounds until ``stop`` is set or Ctrl-C, which cancels the round of now; per job the sum of its
+        rounds. Raises ConfigError."""
+        try:
+            self._report(self.status)
+            while True:
+                job = min(self._jobs, key=lambda each: each.due)
+                if self._stopping.wait(max(0.0, job.due - time.monotonic())):
+                    break
+                self._round(job)
+        except KeyboardInterrupt:
+            log.info("interrupted")
+        finally:
+            self.status.state = "stopped"
+            self._report(self.status)
+        return [each.total for each in self._jobs if each.total is not None]
+
+    def _round(self, job: _Job) -> None:
+        began, status = time.monotonic(), job.status
+        status.state, status.next_ms = "running", None
+        self._report(self.status)
+        try:
+            result = job.deployment.round()
+        except ConfigError:
+            raise
+        except Exception as error:
+            self._failed(job, error)
+        else:
+            self._add(job, result)
+            status.failures, status.error = 0, None
+        pause = self._every_s
+        if status.failures:
+            pause = max(pause, min(pause * 2**status.failures, _LONGEST_PAUSE_S))
+        job.due = began + pause
+        now = time.monotonic()
+        status.state = "waiting"
+        status.ended_ms, status.seconds = _now_ms(), round(now - began, 3)
+        status.next_ms = _now_ms() + max(0, round((job.due - now) * 1000))
+        if self._stopping.is_set():
+            self.status.state = "stopping"
+        self._report(self.status)
+
+    def _failed(self, job: _Job, error: Exception) -> None:
+        status = job.status
+        status.failures += 1
+        status.error = redacted(described(error))
+        log.error("%s: %d failed in a row: %s", status.job, status.failures, status.error)
+        if isinstance(error, DeployError):
+            self._add(job, error.result)
+        if not isinstance(error, DeployTaskError):
+            # Perhaps it is Spark itself: the next round gets another session.
+            self._session.close(in_haste=True)
+
+    @staticmethod
+    def _add(job: _Job, result: DeployResult) -> None:
+        job.total = job.total.followed_by(result) if job.total else result
+        job.status.rounds += result.rounds
+        job.status.messages += result.messages
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

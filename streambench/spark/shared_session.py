@@ -1,0 +1,47 @@
+"""One session for the rounds of one or more deployments."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from streambench.config import Config
+from streambench.spark.session import Lease, lease
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class SharedSession:
+    """A session that is made when there is something to do for the first time, and again after ``close``."""
+
+    def __init__(self, spark: SparkSession | None, master: str | None) -> None:
+        self._spark = spark
+        self._master = master
+        self._lease: Lease | None = None
+
+    @property
+    def is_started(self) -> bool:
+        """True from the first round that had something to do on."""
+        return self._lease is not None
+
+    def leased(self, config: Config) -> Lease:
+        """The session. ``config``: of the job that needs it, for the keys under ``spark.``."""
+        if self._lease is None:
+            self._lease = lease(self._spark, self._master, config)
+        return self._lease
+
+    def close(self, *, in_haste: bool = False) -> None:
+        """Stop the session if it was made here; may be called more than once. ``in_haste``: as for a
+        ``Lease``."""
+        leased, self._lease = self._lease, None
+        if leased is not None:
+            leased.close(in_haste=in_haste)
+
+    def __enter__(self) -> SharedSession:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(in_haste=error is not None)
