@@ -198,20 +198,20 @@ def deploy(
     # Shown first: to import Spark's library and to start it takes seconds.
     display = None if dry_run or json or quiet else deploy_display(Console(highlight=False))
     show = None if display is None else display.show
-    results: list[DeployResult]
-    with display or nullcontext():
-        if service.every is not None:
-            results = _serve(settings, service, master, cast("IfRunning", if_running), show)
-        else:
-            with _sigterm_as_ctrl_c():
-                results = _once(settings, range, master, cast("IfRunning", if_running), show, dry_run=dry_run)
-    for result in results:
-        if not json:
-            _show(result)
-            continue
-        named = {"job": result.job} if len(results) > 1 else {}
-        for each in result.containers:
-            print_json({**named, **_object(each, dry_run=dry_run)})
+    results: list[DeployResult] = []
+    try:
+        with display or nullcontext():
+            if service.every is not None:
+                results += _serve(settings, service, master, cast("IfRunning", if_running), show)
+            else:
+                with _sigterm_as_ctrl_c():
+                    for each in _once(
+                        settings, range, master, cast("IfRunning", if_running), show, dry_run=dry_run
+                    ):
+                        results.append(each)
+    finally:  # where a later job raised, too
+        for result in results:
+            _show(result, as_json=json, is_named=len(settings) > 1)
     for result in results:
         _fail(result)
 
@@ -231,15 +231,17 @@ def _once(
     show: Callable[[DeployProgress], None] | None,
     *,
     dry_run: bool,
-) -> list[DeployResult]:
+) -> Iterator[DeployResult]:
+    """One round of each job, one after the other."""
     from streambench.spark import backfill, deploy_all
     from streambench.spark import deploy as deploy_job
 
     if range is not None:
-        return [backfill(settings[0], range, master=master, dry_run=dry_run, progress=show)]
-    if len(settings) == 1:
-        return [deploy_job(settings[0], master=master, dry_run=dry_run, if_running=if_running, progress=show)]
-    return list(deploy_all(settings, master=master, if_running=if_running, progress=show))
+        yield backfill(settings[0], range, master=master, dry_run=dry_run, progress=show)
+    elif len(settings) == 1:
+        yield deploy_job(settings[0], master=master, dry_run=dry_run, if_running=if_running, progress=show)
+    else:
+        yield from deploy_all(settings, master=master, if_running=if_running, progress=show)
 
 
 def _serve(
@@ -291,7 +293,13 @@ def _sigterm_as_ctrl_c() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _show(result: DeployResult) -> None:
+def _show(result: DeployResult, *, as_json: bool, is_named: bool) -> None:
+    """Print a result. ``is_named``: its objects name the job, as there are several."""
+    if as_json:
+        named = {"job": result.job} if is_named else {}
+        for each in result.containers:
+            print_json({**named, **_object(each, dry_run=result.dry_run)})
+        return
     rows = [row for each in result.containers for row in _rows(each)]
     columns = [name for name in _COLUMNS if name != "error" or result.failed]
     if result.dry_run:
@@ -306,7 +314,6 @@ def _show(result: DeployResult) -> None:
         said = f"; {result.passed_over}" if result.passed_over else ""
         say(f"{result.job}: {done} in {result.seconds:.1f} s{said}")
         tell_after(result)
-    _fail(result)
 
 
 def _fail(result: DeployResult) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +32,8 @@ from streambench.spark.backfill import Backfill
 from streambench.spark.result import DeployedContainer
 from streambench.system.reader import count_between
 from streambench.system.systems import Systems
+
+log = logging.getLogger(__name__)
 
 Offsets = Mapping[SystemStreamPartition, str]
 
@@ -83,6 +86,13 @@ def make_plan(config: Config, task: Any = None, backfill: Backfill | None = None
         last, begins = manager.read_last(), {}
         if backfill is not None and not last:
             last = begins = backfill.begins(systems, metadata, model)
+        elif backfill is not None and backfill.start:
+            log.warning(
+                "the backfill %s has begun already: it continues from its checkpoints, and does not use the "
+                "start %s; to begin there, give the backfill another name",
+                backfill.name,
+                ", ".join(backfill.start),
+            )
         known = {ssp for each in last.values() for ssp in each.partitions}
         starting = StartingOffsets(config, systems, metadata, last, known)
         of_task = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -165,3 +165,19 @@ def test_a_deployment_is_told_as_json_one_container_a_line(
         "log": None,
     }  # fmt: skip
     assert partitions[1] == {"partition": "log.numbers.1", "from": "0", "to": "9", "messages": 9}
+
+
+def test_what_one_job_has_done_is_shown_where_a_later_one_cannot_begin(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def deploy_all(*_: object, **__: object) -> Iterator[DeployResult]:
+        yield DeployResult(
+            job="up-1", containers=(container(0, {IN[0]: 8}, messages=8),), seconds=9, generation=1, rounds=1
+        )
+        raise StreambenchError("the other job is running")
+
+    monkeypatch.setattr("streambench.spark.deploy_all", deploy_all)
+    result = project.run("deploy", "job.properties", "job.properties")
+    assert "up-1: 8 messages in 1 container" in result.stdout
+    assert "the other job is running" in result.stderr
+    assert result.returncode == 1

@@ -59,7 +59,7 @@ def expected(first: int, last: int) -> list[list[int]]:
     return sorted(found)
 
 
-def test_a_range_is_processed_beside_the_job(spark: Any, job: Job) -> None:
+def test_a_range_is_processed_beside_the_job(spark: Any, job: Job, caplog: pytest.LogCaptureFixture) -> None:
     job.send(0, 100)
     deploy(job.config, Count, spark)
     before = files(job)
@@ -70,9 +70,13 @@ def test_a_range_is_processed_beside_the_job(spark: Any, job: Job) -> None:
     assert sorted(sum(sent(job, "out-fixed").values(), [])) == expected(20, 80)
     after = files(job)
     assert {path: after.get(path) for path in before} == before
+    caplog.clear()
     assert backfill(job.config, wanted, Count, spark).messages == 0
+    assert "continues from its checkpoints, and does not use the start log.in@10" in caplog.text
+    caplog.clear()
     further = Backfill("fixed", end=["log.in@50"])
     assert backfill(job.config, further, Count, spark).messages == 20
+    assert not caplog.text
     assert sorted(sum(sent(job, "out-fixed").values(), [])) == expected(20, 100)
     job.send(100, 104)
     assert deploy(job.config, Count, spark).messages == 4
@@ -96,9 +100,7 @@ def test_a_plan_of_a_backfill_shows_its_range_and_writes_nothing(job: Job) -> No
         ("log.in.0@99", OffsetError, "log.in.0: 99 is outside of what it holds: 0 to 0"),
     ],
 )
-def test_a_range_that_is_not_there_is_refused(
-    job: Job, wish: str, error: type[Exception], text: str
-) -> None:
+def test_a_range_that_is_not_there_is_refused(job: Job, wish: str, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         backfill(job.config, Backfill("b", [wish]), Count, dry_run=True)
     with pytest.raises(ConfigError, match="'a/b' cannot be the name of a backfill"):
