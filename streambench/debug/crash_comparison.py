@@ -9,8 +9,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from streambench.container.outputs.outgoing_batch import OutgoingBatch
 from streambench.container.trace import Sent
 from streambench.debug.epochs import Epoch, Mark, TaskGroup
-from streambench.debug.history import History, is_turn
+from streambench.debug.history import History
 from streambench.debug.restart import Restart
+from streambench.debug.round_robin import is_turn
 from streambench.debug.writes import StoreWrite, Values
 from streambench.errors import StreambenchError
 from streambench.store.overlay import OverlayEngine

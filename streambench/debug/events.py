@@ -10,7 +10,7 @@ from msgspec import Struct
 from streambench.container.outputs.outgoing_batch import OutgoingBatch
 from streambench.container.outputs.stream_writers import hashed_bytes
 from streambench.container.trace import Sent
-from streambench.debug.history import is_turn
+from streambench.debug.round_robin import is_turn
 from streambench.errors import StreambenchError
 from streambench.model import SystemStream, SystemStreamPartition
 from streambench.serde.api import Serde

@@ -13,8 +13,9 @@ from streambench.container.outputs.outgoing_batch import OutgoingBatch
 from streambench.container.outputs.transactional_outbox import TransactionalOutbox
 from streambench.container.trace import Sent
 from streambench.debug.attributes import TaskMemory, empty_object
-from streambench.debug.history import History, is_turn
+from streambench.debug.history import History
 from streambench.debug.replica import Replica
+from streambench.debug.round_robin import is_turn
 from streambench.debug.shared_values import SharedValues
 from streambench.debug.wording import words
 from streambench.errors import ContainerStateError, UnknownStreamError

@@ -14,7 +14,8 @@ from streambench.chunk import ArrowChunk, Chunk, Messages
 from streambench.container.container import Container
 from streambench.container.trace import TraceEvent
 from streambench.debug.attributes import TaskMemory
-from streambench.debug.history import Block, History
+from streambench.debug.block import Block
+from streambench.debug.history import History
 from streambench.metrics.registry import Counter as MetricCounter
 from streambench.metrics.registry import Gauge, Timer
 from streambench.model import SystemStream

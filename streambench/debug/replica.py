@@ -31,8 +31,9 @@ from streambench.container.tasks.task_instance import TaskInstance, task_object
 from streambench.container.timers import Timers, Windows
 from streambench.container.trace import WRITE_FIELDS, Sent, TraceEvent
 from streambench.debug.attributes import empty_object
+from streambench.debug.block import Block
 from streambench.debug.exchange import exchange, exchange_and_fill
-from streambench.debug.history import Block, History
+from streambench.debug.history import History
 from streambench.debug.recorded_inputs import RecordedConsumer
 from streambench.debug.script import Script, recorded_script
 from streambench.debug.scripted import HeldOutputs, ScriptedChooser, ScriptedClock

@@ -11,8 +11,9 @@ from typing import Any
 
 from streambench.container.trace import TraceEvent
 from streambench.debug.batches import Batches
+from streambench.debug.block import Block
 from streambench.debug.epochs import Epoch, TaskGroup
-from streambench.debug.history import Block, History
+from streambench.debug.history import History
 from streambench.debug.replica import Replica
 from streambench.debug.script import Script, clock_ticks
 from streambench.debug.writes import Values

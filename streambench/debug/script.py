@@ -10,7 +10,8 @@ from msgspec import Struct
 from streambench.container.trace import TraceEvent
 from streambench.debug.attributes import TaskMemory
 from streambench.debug.batches import Batches
-from streambench.debug.history import Block, History
+from streambench.debug.block import Block
+from streambench.debug.history import History
 from streambench.debug.writes import Values
 from streambench.model import SystemStream, SystemStreamPartition
 

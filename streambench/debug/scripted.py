@@ -12,7 +12,7 @@ from streambench.container.outputs.outbox import StoreChanges, TaskCommit
 from streambench.container.outputs.traced_send import sent_noter
 from streambench.container.trace import Sent
 from streambench.debug.batches import Batches
-from streambench.debug.history import with_turn
+from streambench.debug.round_robin import with_turn
 from streambench.errors import StreambenchError
 from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.serde.streams import StreamSerdes

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from streambench.container.tasks.task_instance import TaskInstance
 from streambench.container.trace import Sent, TraceEvent
 from streambench.debug.attributes import TaskMemory, handles_of
+from streambench.debug.block_log import DEFAULT_MB
 from streambench.debug.conditions import Condition, Conditional
 from streambench.debug.crash import Crash, crash_at, crash_steps
 from streambench.debug.crash_report import Report
@@ -15,7 +16,7 @@ from streambench.debug.driving import Driven
 from streambench.debug.effects import Effects, net
 from streambench.debug.events import Cause, Change, Output, Outputs, PositionDiff
 from streambench.debug.exchange import warn_of_window
-from streambench.debug.history import DEFAULT_MB, History
+from streambench.debug.history import History
 from streambench.debug.moment import Moment
 from streambench.debug.past import Past, find_back, resume
 from streambench.debug.replica import Replica
