@@ -101,6 +101,15 @@ def handles_of(task: TaskInstance) -> list[Any]:
     ]  # fmt: skip
 
 
+def memory_of(task: TaskInstance) -> dict[str, Any]:
+    """Copies of the attributes of a task's object, and of those of ``context.user`` as ``context.user.NAME``;
+    the attributes themselves where they cannot be copied."""
+    handles = {id(each): each for each in handles_of(task)}
+    memory = TaskMemory(task)
+    found = memory.attributes | {f"context.user{name}": value for name, value in memory.user.items()}
+    return {name: value for name, value in found.items() if id(value) not in handles}
+
+
 def _namespace_of(context: Context) -> object:
     """The namespace in ``context.user``; the context itself where the task has put something else there."""
     return context.user if isinstance(context.user, SimpleNamespace) else context

@@ -17,11 +17,11 @@ from streambench.debug.differences import Difference, Place, differences
 from streambench.debug.effects import Effects
 from streambench.debug.events import Output
 from streambench.debug.hot_swap import RunAgain
+from streambench.debug.inspection import Stores
 from streambench.debug.message_source import DEFAULT_INPUT, Messages, read_range, recording_of
 from streambench.debug.replay import open as open_recording
 from streambench.debug.session import Session
 from streambench.debug.side_by_side import Progress, SideBySide
-from streambench.debug.time_travel import Stores
 from streambench.errors import ConfigError
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.recording.recording import Recording

@@ -14,7 +14,8 @@ from streambench.debug.differences import Difference, Place, differences
 from streambench.debug.effects import Effects
 from streambench.debug.exchange import exchange, warn_of_window
 from streambench.debug.history import History
-from streambench.debug.time_travel import Stores, TimeTravel
+from streambench.debug.inspection import Stores
+from streambench.debug.time_travel import TimeTravel
 from streambench.debug.wording import words
 from streambench.errors import ContainerStateError, TaskError
 
