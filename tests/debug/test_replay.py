@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -228,21 +229,20 @@ def test_secrets_of_the_configuration_are_not_recorded(tmp_path: Path) -> None:
 
 def test_what_is_torn_is_left_out(tmp_path: Path) -> None:
     session, path = recorded(tmp_path)
-    begin = path.stat().st_size
+    ends = [path.stat().st_size]
     for _ in range(10):
-        session.step(1)
+        assert session.step(1) == 1
+        ends.append(path.stat().st_size)
     session.stop()
-    whole = path.read_bytes()
-    found = set()
-    for size in range(begin, len(whole), 101):
-        path.write_bytes(whole[:size])
-        recording = Recording.read(path)
-        assert not recording.is_complete
-        assert "last whole block" in recording.notes[-1]
-        assert [each.offset for each in recording] == [each.offset for each in list(recording)]
-        found.add(len(recording))
-    assert len(found) > 2
-    assert max(found) <= 10
+    whole, offsets = path.read_bytes(), [each.offset for each in Recording.read(path)]
+    # The block of the last step is followed by that of the end, which is torn here, too.
+    for processed, (end, following) in enumerate(pairwise([*ends, ends[-1] + 100])):
+        for size in (end, end + 1, (end + following) // 2, following - 1):
+            path.write_bytes(whole[:size])
+            recording = Recording.read(path)
+            assert not recording.is_complete
+            assert "last whole block" in recording.notes[-1]
+            assert [each.offset for each in recording] == offsets[:processed]
 
 
 def test_recording_ends_at_its_size_and_the_job_goes_on(tmp_path: Path) -> None:
