@@ -66,7 +66,7 @@ class EventLoop:
         self._burst_runner = parts.burst_runner
         self._heads = HeadCheck(parts.multiplexer, parts.consumers, parts.outbox)
         metrics = parts.metrics
-        self._commits = metrics.counter("commit-calls", "container")
+        self._commit_calls = metrics.counter("commit-calls", "container")
         self._blocked = blocked = metrics.timer("block-ns", "container")
         metrics.gauge("event-loop-utilization", "container", Utilization(lambda: blocked.total).read)
         self._choose_ns = metrics.timer("choose-ns", "container") if parts.timing == "true" else None
@@ -380,7 +380,7 @@ class EventLoop:
         self.coordination.check_shutdown_votes()
 
     def _run_commit(self, tasks: Sequence[TaskInstance]) -> None:
-        self._commits.inc()
+        self._commit_calls.inc()
         self._commit(tasks)
 
     def _ended_by(self, error: BaseException, envelope: IncomingMessageEnvelope | None) -> BaseException:

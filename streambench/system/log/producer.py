@@ -437,12 +437,13 @@ class LogProducer(SystemProducer):
             del self._unforced[partition]
 
     def append_all(self) -> None:
-        """Append what waits for any partition."""
+        """Append what waits for any partition, and what was handed over by ``appends``."""
         if self._failed is not None:
             what = described(self._failed)
             raise StreamSystemError(
                 f"{self._system}: an earlier write failed, not all is there: {what}"
             ) from self._failed
+        self._measure()
         for pending in list(self._waiting):
             self.append(pending)
         self.due = float("inf")
