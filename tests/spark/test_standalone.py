@@ -47,11 +47,26 @@ class Counts(StreamTask):
 
 ON_CONNECT = """
 import json
+import os
+import signal
+import threading
 from pathlib import Path
+import psutil
 from pyspark.sql import SparkSession
 from streambench import Config
 from streambench.spark import deploy
 from task import Counts
+
+HERE = Path.cwd()
+
+class Stuck:
+    def process(self, envelope, collector, coordinator):
+        (HERE / f"{os.getpid()}.pid").touch()
+        threading.Event().wait()
+
+def interrupt(progress):
+    if list(HERE.glob("*.pid")):
+        signal.raise_signal(signal.SIGINT)
 
 if __name__ == "__main__":
     spark = SparkSession.builder.remote("local[2]").getOrCreate()
@@ -59,6 +74,11 @@ if __name__ == "__main__":
     config = Config(json.loads(Path("config.json").read_text()))
     print(deploy(config, Counts, spark=spark, progress=frames.append).messages)
     print(frames[-1].done, frames[-1].left, any(each.active for each in frames))
+    try:
+        deploy(config.with_values({"job.name": "other"}), Stuck, spark=spark, progress=interrupt)
+    except KeyboardInterrupt:
+        pids = [int(path.stem) for path in HERE.glob("*.pid")]
+        print(len(pids) > 0, [pid for pid in pids if psutil.pid_exists(pid)])
     spark.stop()
 """
 
@@ -89,31 +109,50 @@ class Prints(StreamTask):
         raise ValueError(envelope.message)
 
 
-def test_the_same_job_gives_equal_outputs_wherever_it_runs(tmp_path: Path, session: Any) -> None:
-    found = {}
+def job_in(directory: Path) -> Job:
+    """A job that counts the keys of 400 messages, and its code in a file."""
+    directory.mkdir(exist_ok=True)
+    (directory / "task.py").write_text(COUNTS)
+    job = Job(directory, **COUNTING, **{"task.class": "task.py:Counts"})
+    job.send(0, 400)
+    return job
 
-    def outputs_of(way: str, start: Callable[[Job], object]) -> None:
-        directory = tmp_path / way
-        directory.mkdir()
-        (directory / "task.py").write_text(COUNTS)
-        job = Job(directory, **COUNTING, **{"task.class": "task.py:Counts"})
-        job.send(0, 400)
-        start(job)
-        found[way] = job.read(), job.checkpoints()
 
-    def on_connect(job: Job) -> None:
-        settings = {key: value for key, value in job.config.items() if key != "task.class"}
-        (job.directory / "config.json").write_text(json.dumps(settings))
-        assert run_script(job.directory, ON_CONNECT)[:2] == ["400", "2 0 True"]
+@pytest.fixture(scope="module")
+def on_connect(spark_installed: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, list[str]]:
+    """The job that a Spark Connect client has deployed, and what that printed."""
+    job = job_in(tmp_path_factory.mktemp("connect"))
+    settings = {key: value for key, value in job.config.items() if key != "task.class"}
+    (job.directory / "config.json").write_text(json.dumps(settings))
+    return job, run_script(job.directory, ON_CONNECT)
 
-    outputs_of("run", lambda job: streambench.run(job.config, until="caught-up"))
-    outputs_of("standalone", lambda job: deploy(job.config, spark=session))
-    outputs_of("connect", on_connect)
-    outputs_of("local", lambda job: deploy_apart(job.config))
+
+def test_the_same_job_gives_equal_outputs_wherever_it_runs(
+    tmp_path: Path, session: Any, on_connect: tuple[Job, list[str]]
+) -> None:
+    ways: dict[str, Callable[[Job], object]] = {
+        "run": lambda job: streambench.run(job.config, until="caught-up"),
+        "local": lambda job: deploy_apart(job.config),
+        "standalone": lambda job: deploy(job.config, spark=session),
+    }
+    jobs = {"connect": on_connect[0]}
+    for way, start in ways.items():
+        start(jobs.setdefault(way, job_in(tmp_path / way)))
+    found = {way: (job.read(), job.checkpoints()) for way, job in jobs.items()}
     outputs, checkpoints = found["run"]
     assert [len(rows) for rows in outputs.values()] == [200, 200]
     assert checkpoints == {"Partition 0": {"log.in.0": "199"}, "Partition 1": {"log.in.1": "199"}}
     assert found == dict.fromkeys(found, found["run"])
+
+
+def test_progress_is_live_on_spark_connect_and_ctrl_c_leaves_no_process(
+    on_connect: tuple[Job, list[str]],
+) -> None:
+    assert [line for line in on_connect[1] if not line.startswith("stderr: ")] == [
+        "400",
+        "2 0 True",
+        "True []",
+    ]
 
 
 def deploy_apart(config: Config) -> None:
