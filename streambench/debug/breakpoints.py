@@ -64,7 +64,7 @@ class Stopped(Struct, frozen=True):
 class Breakpoints:
     """The breakpoints of one container. ``stopped``: the last stop, since a run or step began.
 
-    Each kind is watched by an observer of its own, which is attached while there is one of that kind."""
+    Each kind is watched by an observer of its own, which is attached while one of that kind is enabled."""
 
     def __init__(self, container: Container) -> None:
         self.stopped: Stopped | None = None
@@ -76,9 +76,10 @@ class Breakpoints:
         """The number of messages processed, with the one in work."""
         self.input: IncomingMessageEnvelope | None = None
         self.quick: list[Callable[[IncomingMessageEnvelope], object] | None] = []
-        """The conditions on messages, as functions of an envelope; None for one that needs a Moment."""
+        """The enabled conditions on messages, as functions of an envelope; None for one that needs a
+        Moment."""
         self.quick_states: list[Callable[[Callable[[str], Any]], object] | None] = []
-        """The conditions on state, as functions of a change; None for one that needs a Moment."""
+        """The enabled conditions on state, as functions of a change; None for one that needs a Moment."""
         self._watchers: list[_Watcher] = []
 
     def add(
@@ -113,11 +114,15 @@ class Breakpoints:
         self.all = [each for each in self.all if each is not breakpoint]
         self._attach()
 
+    def enable(self, breakpoint: Breakpoint, on: bool) -> None:
+        """Have a breakpoint stop again, or no longer. Between two messages."""
+        breakpoint.enabled = on
+        self._attach()
+
     def begin(self) -> None:
         """Begin a run or step: forget the last stop."""
         self.stopped = None
-        self.position = self._container.chosen
-        self.input = self._container.held or self.input
+        self._find_position()
 
     def drop_spent(self) -> None:
         """Remove those that have stopped once and for all. Between two messages."""
@@ -191,11 +196,14 @@ class Breakpoints:
         return Output(self.position, str(stream), sent.partition, key, message, sent.held, sent.task)
 
     def _attach(self) -> None:
-        """Attach the watchers that the breakpoints need, and detach the others."""
-        kinds = {each.on for each in self.all}
-        self.quick = [each.condition.of_envelope for each in self.all if each.on == "message"]
-        self.quick_states = [each.condition.of_change for each in self.all if each.on == "state"]
+        """Attach the watchers that the enabled breakpoints need, and detach the others."""
+        enabled = [each for each in self.all if each.enabled]
+        kinds = {each.on for each in enabled}
+        self.quick = [each.condition.of_envelope for each in enabled if each.on == "message"]
+        self.quick_states = [each.condition.of_change for each in enabled if each.on == "state"]
         wanted = [watcher for watcher, on in _WATCHERS if on & kinds]
+        if not self._watchers:
+            self._find_position()  # nothing has counted the messages since the run began
         for each in [each for each in self._watchers if type(each) not in wanted]:
             self._watchers.remove(each)
             self._container.stop_observing(each)
@@ -203,6 +211,11 @@ class Breakpoints:
             if not any(type(each) is watcher for each in self._watchers):
                 self._watchers.append(watcher(self))
                 self._container.observe(self._watchers[-1])
+
+    def _find_position(self) -> None:
+        """Take the position from the container. Between two messages."""
+        self.position = self._container.chosen
+        self.input = self._container.held or self.input
 
     def _task_of(self, envelope: IncomingMessageEnvelope) -> TaskInstance | None:
         tasks = self._container.tasks

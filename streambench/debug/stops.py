@@ -80,11 +80,7 @@ class Stops(Records):
     def enable(self, id: int, on: bool = True) -> None:
         """Have a breakpoint stop again, or no longer. Raises StreambenchError where there is none."""
         found = self._breakpoint(id)
-
-        def enable() -> None:
-            found.enabled = on
-
-        self._between(enable)
+        self._between(lambda: self._breakpoints.enable(found, on))
 
     def watches(self) -> dict[str, Any]:
         """The values watched, by name, as of the message at which it stands; a ConditionError where one

@@ -117,6 +117,30 @@ def test_a_condition_on_messages_stops_in_the_past_before_their_batch() -> None:
     session.stop()
 
 
+@pytest.mark.parametrize("condition", ["message['key'] == 'd'", "position > 100"])
+def test_a_disabled_breakpoint_cuts_no_batches(condition: str) -> None:
+    session, _ = session_of(Counting, INPUTS, CONFIG)
+    made = session.break_on(condition)
+    session.enable(made.id, False)
+    session.run("caught-up")
+    session.wait()
+    assert [task.task.sizes for task in session.container.tasks] == [[3, 3, 1], [3]]
+    session.stop()
+
+
+def test_a_condition_on_positions_has_batches_of_one_message() -> None:
+    session, _ = session_of(Counting, INPUTS, CONFIG)
+    made = session.break_on("position == 2")
+    session.run("caught-up")
+    session.wait()
+    assert (session.position, session.attributes()["Partition 0"]["sizes"]) == (2, [1])
+    session.enable(made.id, False)
+    session.run("caught-up")
+    session.wait()
+    assert session.attributes()["Partition 0"]["sizes"] == [1, 3, 3]
+    session.stop()
+
+
 def test_a_batch_that_failed_comes_again_as_a_whole() -> None:
     session, bench = session_of(Failing, INPUTS, CONFIG)
     with pytest.raises(TaskError, match="a run of 3 messages"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -175,6 +176,25 @@ def test_a_breakpoint_may_be_set_while_it_runs() -> None:
     session.break_on("message == 'stop'")
     assert session.state == "running"
     session.pause()
+
+
+def test_a_breakpoint_that_is_set_while_it_runs_knows_the_position() -> None:
+    reached = threading.Event()
+
+    def process(envelope: Any, collector: Any, coordinator: Any) -> None:
+        if envelope.message == "b":
+            reached.set()
+
+    bench = Bench(process, {"mem.in": {0: list("ab")}}, observed=False)
+    session = Session(bench.container)
+    session.start()
+    session.run()
+    reached.wait()
+    session.break_on("message == 'c'")
+    bench.put("mem.in.0", "c")
+    session.wait()
+    assert session.stopped_at is not None and session.stopped_at.moment.position == 2
+    session.stop()
 
 
 class Batches(StreamTask):
