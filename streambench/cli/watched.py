@@ -19,6 +19,7 @@ from streambench.debug.restore_progress import show_restore_progress
 from streambench.debug.session import Session
 from streambench.debug.terminal_containers import ContainerLine
 from streambench.debug.wording import speaking
+from streambench.errors import StreambenchError
 from streambench.job.result import ContainerRun, Ended
 from streambench.job.runner import positions
 from streambench.model import SystemStreamPartition
@@ -39,7 +40,7 @@ class WatchedContainer:
     own, one after the other, from ``begin`` on.
 
     ``ended``: why it ended, once ``is_over``. ``problem``: what stopping it raised. ``notice``: what the last
-    command could not do."""
+    command could not do. ``first``: the positions of its first start."""
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class WatchedContainer:
         self._on_change = on_change
         self._done_before = 0 if before is None else before.processed
         self._errors_before = ErrorCounts() if before is None else before.errors
-        self._first: Mapping[SystemStreamPartition, str] = {} if before is None else before._first
+        self.first: Mapping[SystemStreamPartition, str] = {} if before is None else before.first
         self._reader = PanelStateReader(self)
         self._rates = Rates()
         self._commands: SimpleQueue[str | None] = SimpleQueue()
@@ -101,7 +102,7 @@ class WatchedContainer:
         """Start its container; a restore of its state that takes long is shown. Raises what that raises."""
         with show_restore_progress(self._of.container):
             self._of.start()
-        self._first = self._first or positions(self._of.snapshot())
+        self.first = self.first or positions(self._of.snapshot())
 
     def begin(self) -> None:
         """Take commands from now on."""
@@ -167,7 +168,7 @@ class WatchedContainer:
         return ContainerRun(
             self.number,
             self.processed,
-            {ssp: (position, last.get(ssp, position)) for ssp, position in self._first.items()},
+            {ssp: (position, last.get(ssp, position)) for ssp, position in self.first.items()},
             seconds,
             self.ended,
             self.errors,
@@ -191,8 +192,14 @@ class WatchedContainer:
                 self.notice = "" if self._of.state == "failed" else f"{name}: {error}"
             self._on_change()
 
-    def _run(self, value: str) -> None:
+    def _begin_move(self) -> None:
+        """Forget the pauses that were asked for before this command, but for the last one, of ``leave``."""
         self._pausing.clear()
+        if self._leaving:
+            self._pausing.set()
+
+    def _run(self, value: str) -> None:
+        self._begin_move()
         session = self._of
         if not session.live:
             session.go_live()
@@ -215,13 +222,13 @@ class WatchedContainer:
         return self._goal
 
     def _run_until(self, value: str) -> None:
-        self._pausing.clear()
+        self._begin_move()
         self._of.run(value or None)
         self._await()
         self._check_goal()
 
     def _step(self, value: str) -> None:
-        self._pausing.clear()
+        self._begin_move()
         done = 0
         while done < int(value) and not self._pausing.is_set() and self._of.step():
             done += 1
@@ -267,11 +274,15 @@ class WatchedContainer:
         self._of.watch(*named_expression(value))
 
     def _toggle_breakpoint(self, value: str) -> None:
+        digits = value.removeprefix("-")
+        if not digits.isdecimal():
+            raise StreambenchError(f"'{digits}' is no breakpoint; give its number")
+        number = int(digits)
         if value.startswith("-"):
-            self._of.remove(int(value[1:]))
+            self._of.remove(number)
             return
-        found = next((each for each in self._of.breakpoints if str(each.id) == value), None)
-        self._of.enable(int(value), not (found is not None and found.enabled))
+        found = next((each for each in self._of.breakpoints if each.id == number), None)
+        self._of.enable(number, not (found is not None and found.enabled))
 
     _do: Mapping[str, Callable[[WatchedContainer, str], object]] = {
         "run": _run,
