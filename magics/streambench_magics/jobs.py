@@ -90,7 +90,7 @@ class Job:
         """The memory in MB for going back in time, as for ``Session``."""
         self._until: Until | Conditional = None
         self._lock = threading.RLock()
-        self._namespace = namespace or {}
+        self._namespace = {} if namespace is None else namespace
         # Its breakpoints and watches are those of the next session, too.
         self._former: Session | None = None
         self._stamp: Stamp | None = None
@@ -102,6 +102,14 @@ class Job:
         if "job.name" not in self._base:
             values["job.name"] = self.name
         return self._base.with_values(values)
+
+    def renewed(self) -> Job:
+        """The same job once more, not started: its next session takes over the breakpoints and watches."""
+        job = Job(self.name, self._base, self._find_task, self.task_name, self._namespace)
+        job._former = self._former
+        job._inputs = self.inputs
+        job.history = self.history
+        return job
 
     @property
     def task(self) -> Any:

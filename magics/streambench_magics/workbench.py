@@ -62,16 +62,15 @@ class Workbench:
             name  # also if nothing comes of it: what follows without a name is not meant for another job
         )
         old = self.jobs.get(name)
-        again = old is not None and task is None and config is None and not inputs
-        if old is not None and again:
-            job = Job(name, old._base, old._find_task, old.task_name, self.namespace)
-            job._former = old._former
-            job._inputs = old.inputs
+        if old is not None and task is None and config is None and not inputs:
+            job = old.renewed()
+            if history is not None:
+                job.history = history
         else:
             job = self._new(name, task, config)
             if inputs:
                 job.set_inputs(inputs)
-        job.history = old.history if old is not None and again and history is None else history
+            job.history = history
         job.check()
         if old is not None:
             # A panel that is still at work could start the old job again.
