@@ -66,14 +66,14 @@ def recorded(project: Path, *keys: str, task: str = "sums.py:Sums", bad: bool = 
 
 
 def outcome_of(test: Path) -> str:
-    """The last lines of pytest."""
+    """What pytest prints."""
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
     quietly = ("-p", "no:cacheprovider", "-p", "no:nbval")
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", *quietly, test.name]
     done = subprocess.run(
         command, cwd=test.parent, env=environment, capture_output=True, text=True, check=False
     )
-    return done.stdout[-2000:]
+    return done.stdout
 
 
 def moved(project: Path) -> Path:

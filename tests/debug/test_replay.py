@@ -414,7 +414,9 @@ from streambench.container.container import Container
 from streambench.debug.session import Session
 from tests.container.test_failure_capture import config_of, process_all
 
-session = Session(Container(config_of(Path(sys.argv[1])), process_all))
+# Outputs stay in memory: only the recording meets the limit.
+config = config_of(Path(sys.argv[1]), systems__log__linger__ms=3_600_000)
+session = Session(Container(config, process_all))
 session.record(sys.argv[2])
 session.start()
 resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, resource.RLIM_INFINITY))
