@@ -16,11 +16,12 @@ from streambench.container.trace import TraceEvent
 from streambench.debug.attributes import TaskMemory
 from streambench.debug.block import Block
 from streambench.debug.history import History
+from streambench.errors import described
 from streambench.metrics.registry import Counter as MetricCounter
 from streambench.metrics.registry import Gauge, Timer
 from streambench.model import SystemStream
 from streambench.recording.failure_row import failure_row
-from streambench.recording.file import BLOCK_MESSAGES, BLOCK_S, COLUMNS, RecordingWriter, Row
+from streambench.recording.file import BLOCK_BYTES, BLOCK_MESSAGES, BLOCK_S, COLUMNS, RecordingWriter, Row
 from streambench.recording.header import TaskStart, new_header, written
 from streambench.recording.recording import EVENTS, batch_row, plain_row, value_columns
 from streambench.recording.stream_rows import stream_rows
@@ -42,8 +43,8 @@ class Recorder:
     """Records a container from its present position on. To be used on the thread that drives it, or while
     none does.
 
-    A file that cannot be written, or reaches its size, ends the recording with a warning, and not the job.
-    ``is_open``: it still records. ``problem``: why it could not write."""
+    What cannot be written, or a file that reaches its size, ends the recording with a warning, and not the
+    job. ``is_open``: it still records. ``problem``: why it could not write."""
 
     def __init__(
         self, history: History, path: Path, limit_mb: int = DEFAULT_MB, *, since: Block | None = None
@@ -52,12 +53,11 @@ class Recorder:
         created."""
         self.path = path
         self.is_open = True
-        self.problem: OSError | None = None
+        self.problem: Exception | None = None
         self._history = history
         self._limit_mb = limit_mb
         self._start = history.latest if since is None else since.start
         self._numbers = list(history.numbers if since is None else since.numbers)
-        self._done = 0
         self._flush_by = time.monotonic() + BLOCK_S
         self._order: list[int] = []
         self._rows: list[Row] = []
@@ -120,15 +120,22 @@ class Recorder:
     def _try(self, what: Callable[[], None]) -> None:
         try:
             what()
-        except OSError as error:
+        except Exception as error:
+            # Whatever it is: a recording must not end the job that it records.
             self.is_open, self.problem = False, error
-            ends = f"ends after {self._done} messages: {error.strerror or error}"
+            reason = (error.strerror or error) if isinstance(error, OSError) else described(error)
+            ends = f"ends after {self._done} messages: {reason}"
             self._writer.cut(
                 [plain_row("note", self._done, f"the recording {ends}"), Row("end", self._done)]
             )
             log.warning(
                 "%s: the recording %s %s; the job goes on", self._history.container.name, self.path, ends
             )
+
+    @property
+    def _done(self) -> int:
+        """The number of messages in the file."""
+        return self._writer.messages
 
     def _write_state(self, since: Block | None) -> None:
         """Write the stores and attributes of now, or of the begin of a block."""
@@ -146,12 +153,15 @@ class Recorder:
 
     def _write_entries(self, task: str, store: str, entries: StoreEngine, rows: list[Row]) -> list[Row]:
         """Write the entries of a store behind these rows; the rows that are not written yet."""
+        limit = min(BLOCK_BYTES, self._limit_mb * _MB)
+        size = sum(len(each.message or b"") for each in rows)
         for key, value in entries.range(None, None):
             rows.append(Row("store", 0, task, store, key=key, message=value))
-            if len(rows) < _ROWS:
+            size += len(key) + len(value)
+            if len(rows) < _ROWS and size < limit:
                 continue
             self._writer.write(rows)
-            rows = []
+            rows, size = [], 0
             if self._writer.size > self._limit_mb * _MB:
                 note = f"the store {store} of {task} is too large: a replay begins with a part of it"
                 return [plain_row("note", 0, note)]
@@ -238,12 +248,11 @@ class Recorder:
                 name: [*columns.get(name, nothing), *(getattr(row, name) for row in more)] for name in COLUMNS
             }
         self._writer.write_columns(columns)
-        self._done += len(order)
 
 
 def write_capture(history: History, error: BaseException, path: Path, limit: int) -> None:
     """Write a capture of a container that failed, from as long ago as fits into ``limit`` bytes. Raises
-    OSError."""
+    what it could not be written for."""
     history.read()
     size, first = history.inputs.size, history.oldest
     length = max(1, history.latest - first)

@@ -28,6 +28,8 @@ COLUMNS = (
 )  # fmt: skip
 BLOCK_MESSAGES, BLOCK_S = 1_000, 1.0
 """A block is written once so many messages wait for it, or for so many seconds."""
+BLOCK_BYTES = 64 << 20
+"""A block ends at so many bytes. A column of Arrow holds 2 GiB at most."""
 
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
@@ -63,8 +65,9 @@ def schema(header: Mapping[str, Any]) -> pa.Schema:
 
 
 class RecordingWriter:
-    """Writes a recording. ``size``: bytes so far. With ``is_whole`` the file appears under its name when it
-    is closed without an exception; else it is there from the start on, and grows."""
+    """Writes a recording. ``size``, ``messages``: the number of bytes and messages so far. With ``is_whole``
+    the file appears under its name when it is closed without an exception; else it is there from the start
+    on, and grows."""
 
     def __init__(self, path: Path, header: Mapping[str, Any], *, is_whole: bool = False) -> None:
         """Raises OSError."""
@@ -72,6 +75,7 @@ class RecordingWriter:
 
         self.path = path
         self.size = 0
+        self.messages = 0
         self._is_whole = is_whole
         self._written_to = path.with_name(f".{path.name}.{os.getpid()}.tmp") if is_whole else path
         self._schema = schema({"version": VERSION, **header})
@@ -86,15 +90,18 @@ class RecordingWriter:
             raise
 
     def write(self, rows: list[Row]) -> None:
-        """Append a block. Raises OSError."""
+        """Append rows, as ``write_columns`` does."""
         if rows:
             self.write_columns({name: [getattr(row, name) for row in rows] for name in COLUMNS})
 
     def write_columns(self, columns: Mapping[str, list[Any]]) -> None:
-        """Append a block of columns, of which those that are left out are null. Raises OSError."""
-        self._stream.write_batch(self._batch(columns))
-        self._file.flush()
-        self.size = self._file.tell()
+        """Append columns, of which those that are left out are null: as one block, or several where one would
+        be too large. Raises OSError, and what pyarrow raises for a row that fits in none."""
+        for block in _blocks(columns):
+            self._stream.write_batch(self._batch(block))
+            self._file.flush()
+            self.size = self._file.tell()
+            self.messages += block["kind"].count("message")
 
     def _batch(self, columns: Mapping[str, list[Any]]) -> pa.RecordBatch:
         import pyarrow as pa
@@ -211,6 +218,25 @@ def read_rows(path: Path) -> Iterator[Row]:
             at = COLUMNS.index("headers")
             columns[at] = [None if each is None else dict(each) for each in columns[at]]
             yield from map(Row, *columns)
+
+
+def _blocks(columns: Mapping[str, list[Any]]) -> Iterator[Mapping[str, list[Any]]]:
+    """The columns, parted where they have more bytes than a block."""
+    sizes = [0] * len(columns["kind"])
+    for name in ("key", "message"):
+        for at, value in enumerate(columns.get(name, ())):
+            if value is not None:
+                sizes[at] += len(value)
+    for at, headers in enumerate(columns.get("headers", ())):
+        if headers:
+            sizes[at] += sum(map(len, headers.values()))
+    start = size = 0
+    for at, more in enumerate(sizes):
+        if size + more > BLOCK_BYTES and at > start:
+            yield {name: values[start:at] for name, values in columns.items()}
+            start, size = at, 0
+        size += more
+    yield columns if start == 0 else {name: values[start:] for name, values in columns.items()}
 
 
 def _items(values: list[Any]) -> list[Any]:

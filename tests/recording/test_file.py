@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
+
 from streambench.recording.file import RecordingWriter, Row, read_rows
 
 
@@ -15,3 +17,31 @@ def test_a_file_that_is_cut_ends_with_its_last_whole_block(tmp_path: Path) -> No
         file.write(b"a part of a block")
     writer.cut([Row("note", 300), Row("end", 300)])
     assert list(read_rows(tmp_path / "r")) == [*rows, Row("note", 300), Row("end", 300)]
+
+
+def test_more_than_a_column_holds_is_written_in_several_blocks(tmp_path: Path) -> None:
+    value = bytes(1 << 20)
+    rows = [Row("store", 0, "task", "n", key=b"%d" % number, message=value) for number in range(2_100)]
+    with RecordingWriter(tmp_path / "r", {}) as writer:
+        writer.write(rows)
+    with pa.ipc.open_stream(tmp_path / "r") as stream:
+        sizes = [each.num_rows for each in stream]
+    assert (sizes[0], sum(sizes)) == (63, 2_100)
+
+
+def test_blocks_count_keys_and_headers_and_end_with_the_last_rows(tmp_path: Path) -> None:
+    large = bytes(40 << 20)
+    rows = [
+        Row("message", 1, key=large),
+        Row("message", 2, headers={"h": large}),
+        Row("message", 3, message=large),
+        Row("window", 3),
+    ]
+    with RecordingWriter(tmp_path / "r", {}) as writer:
+        writer.write(rows)
+        assert writer.messages == 3
+    with pa.ipc.open_stream(tmp_path / "r") as stream:
+        assert [each.column("kind").to_pylist() for each in stream] == [
+            ["message"], ["message"], ["message", "window"],
+        ]  # fmt: skip
+    assert list(read_rows(tmp_path / "r")) == rows
