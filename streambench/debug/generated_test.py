@@ -50,7 +50,7 @@ def write_test(recording: Recording, path: Path, *, task: Any = None, recorded_s
     That of a recording without a failure expects the outputs, stores and offsets that the code has now.
     Raises StreambenchError where a file cannot be written, ConfigError where there is no code,
     what the task fails with."""
-    check_test_path(path)
+    _check_target(recording, path)
     code = _code_for(recording, task, recorded_source=recorded_source)
     failure = recording.failure
     title = f"{recording.job} failed at the last of these messages: {failure.kind}." if failure else ""
@@ -66,20 +66,36 @@ def write_test(recording: Recording, path: Path, *, task: Any = None, recorded_s
         expected, asserts = _expectations(found)
         options = "" if history is None else f"history={history}, "
         suffix = "does_what_it_did"
-    data = path.with_suffix(".recording")
-    _moved(recording, data).save(data)
+    data = _data_of(path)
     job = re.sub(r"\W+", "_", recording.job)
     text = _TEXT.format(
         title=title, imports=imports, data=literal(data.name), code=lines, expected=expected, count=count,
         name=f"{job.strip('_').lower()}_{suffix}", task=name, options=options,
         asserts=asserts,
     )  # fmt: skip
-    path.write_text(text, encoding="utf-8")
+    # The test appears when its recording is there, and an old test keeps its own until then.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        _moved(recording, data).save(data)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise StreambenchError(
+            f"cannot write {path} and its recording: {error.strerror or error}; name a file elsewhere"
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)
     return path
 
 
-def check_test_path(path: Path) -> None:
-    """Raise StreambenchError where a test cannot be written to a path, or would replace another file."""
+def _data_of(path: Path) -> Path:
+    """The file of the recording of a test."""
+    return path.with_suffix(".recording")
+
+
+def _check_target(recording: Recording, path: Path) -> None:
+    """Raise StreambenchError where a test cannot be written to a path, or it or its recording would replace
+    another file."""
     folder = path.absolute().parent
     if path.suffix != ".py":
         raise StreambenchError(f"cannot write a test to {path}: name a file test_NAME.py, as pytest finds it")
@@ -87,9 +103,18 @@ def check_test_path(path: Path) -> None:
         raise StreambenchError(
             f"cannot write {path}: there is no directory {path.parent}; make it: mkdir -p {path.parent}"
         )
-    if path.exists() and _MARK not in path.read_text(encoding="utf-8", errors="replace"):
+    former = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    if path.exists() and _MARK not in former:
         raise StreambenchError(
             f"cannot write {path}: there is a file of that name, which runs no recording; name another"
+        )
+    data = _data_of(path)
+    is_its_own = literal(data.name) in former
+    is_this = recording.path is not None and recording.path.resolve() == data.resolve()
+    if data.exists() and not is_its_own and not is_this:
+        raise StreambenchError(
+            f"cannot write {path}: its recording would replace {data}, which belongs to no such test; name "
+            "another"
         )
 
 
@@ -145,7 +170,7 @@ def _code_lines(recording: Recording, code: TaskCode, path: Path) -> tuple[str, 
             return f"{_IMPORT}from {module} import {name.partition('.')[0]}\n", "", name
         return _IMPORT, f"TASK = {literal(code.reference)}\n", "TASK"
     where = Path(os.path.relpath(Path(code.file).resolve(), path.absolute().parent.resolve())).as_posix()
-    return _IMPORT, f'TASK = f"{{HERE}}/{where}:{name}"\n', "TASK"
+    return _IMPORT, f"TASK = str(HERE / {literal(where)}) + {literal(f':{name}')}\n", "TASK"
 
 
 def _module_root(module: str, file: Path) -> Path | None:

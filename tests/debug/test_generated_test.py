@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,7 @@ from streambench.container.container import Container
 from streambench.debug import Recording
 from streambench.debug.session import Session
 from streambench.errors import StreambenchError
+from streambench.recording.file import RecordingWriter
 from tests.container.test_failure_capture import config_of, put
 
 TASK = """
@@ -150,6 +153,45 @@ def test_what_a_test_cannot_be_written_for_is_refused_with_the_remedy(project: P
     with pytest.raises(sb.ConfigError, match="was defined in a function.*--task"):
         recording.to_test(project / "test_sums.py", task=lambda envelope, collector, coordinator: None)
     assert not (project / "test_sums.py").exists()
+
+
+def test_a_recording_that_belongs_to_no_test_is_not_replaced(project: Path) -> None:
+    recording = recorded(project, "a")
+    other = project / "test_sums.recording"
+    other.write_bytes((project / "run.recording").read_bytes())
+    before = other.read_bytes()
+    with pytest.raises(StreambenchError, match=r"would replace .*test_sums\.recording.*; name another"):
+        recording.to_test(project / "test_sums.py")
+    assert (other.read_bytes(), (project / "test_sums.py").exists()) == (before, False)
+    Recording.read(other).to_test(project / "test_sums.py")
+    assert (project / "test_sums.py").exists()
+
+
+def test_a_test_that_cannot_be_written_leaves_the_former_one(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording = recorded(project, *"ab")
+    recording.to_test(project / "test_sums.py")
+    before = {path.name: path.read_bytes() for path in project.glob("*test_sums*")}
+
+    def full(self: object, rows: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(RecordingWriter, "write", full)
+    with pytest.raises(StreambenchError, match=r"cannot write .*: No space left on device; name a file"):
+        recording.to_test(project / "test_sums.py")
+    assert {path.name: path.read_bytes() for path in project.glob("*test_sums*")} == before
+
+
+@pytest.mark.parametrize("folder", ["x{y}", 'a "quoted" one'])
+def test_the_path_of_a_task_may_have_braces_and_quotes(project: Path, folder: str) -> None:
+    (project / folder).mkdir()
+    (project / "sums.py").rename(project / folder / "sums.py")
+    (project / "tests").mkdir()
+    test = recorded(project, "a", task=f"{folder}/sums.py:Sums").to_test(project / "tests" / "test_sums.py")
+    names: dict[str, Any] = {"__file__": str(test), "__name__": "test_sums"}
+    exec(compile(test.read_text(), test, "exec"), names)
+    names["test_sums_1_does_what_it_did"]()
 
 
 def test_a_task_that_fails_now_is_mended_before_its_outputs_are_expected(project: Path) -> None:
