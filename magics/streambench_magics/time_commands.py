@@ -145,6 +145,11 @@ class TimeCommands(JobCommands):
             else f"{job.name}: live now"
         )
         print(f"{where}, {kept}; %stream swap --undo takes it back")
+        if swap.failed is not None:
+            print(
+                f"warning: the next step of {job.name} will likely fail as well: swap mended code, "
+                f"or %stream swap --undo {job.name}"
+            )
 
     def _changed(self, args: Namespace) -> Records:
         if len(args.what) < 2:
@@ -210,7 +215,11 @@ def swappable_session(job: Job) -> Session:
 
 def swap_text(swap: Swap) -> str:
     """The differences of two versions of a task over replayed messages, in words."""
-    replayed = f"replayed the last {counted(swap.replayed, 'message')} through both"
+    replayed = f"replayed the last {counted(swap.asked, 'message')} through both"
+    if swap.failed is not None:
+        differ = len(swap.changed) - 1  # the failure is one of them
+        before = f"; before it {swap.alike:,} alike, {differ:,} differ" if swap.replayed > 1 else ""
+        return f"{replayed}: the new code failed at number {swap.replayed:,}{before}: {swap.failed}"
     if swap.first is None:
         return f"{replayed}: all alike"
     return (

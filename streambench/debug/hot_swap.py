@@ -22,11 +22,15 @@ from streambench.errors import ContainerStateError, TaskError
 
 class Swap(Struct, frozen=True):
     """A swap of code. ``changed``: of the messages that were replayed through both versions, those that
-    differ. ``replayed``: their number; 0 without ``replay``. ``position``: where the code was exchanged."""
+    differ. ``replayed``: their number; 0 without ``replay``. ``position``: where the code was exchanged.
+    ``asked``: the number of messages to be replayed; fewer were where the new code failed. ``failed``: its
+    error."""
 
     position: int
     replayed: int = 0
     changed: tuple[Difference, ...] = ()
+    asked: int = 0
+    failed: str | None = None
 
     @property
     def alike(self) -> int:
@@ -136,7 +140,7 @@ class HotSwap(TimeTravel):
         if now.error is not None:
             found = [each for each in found if each.position < now.end]
             found.append(Difference(*now.place_of(now.end), "error", "", None, now.error))
-        return Swap(self.position, now.end - begin, tuple(found))
+        return Swap(self.position, now.end - begin, tuple(found), end - begin, now.error)
 
     def _run_again(
         self, begin: int, end: int, factory: Any, *, init: bool = False, fill: bool = False

@@ -155,6 +155,20 @@ def test_a_cell_swaps_the_code_of_a_live_job(tally: Shell) -> None:
     assert tally.run("%stream swap --undo") == "Tally: there is no swap to take back"
 
 
+def test_a_swap_whose_code_fails_in_the_replay_is_a_warning(tally: Shell) -> None:
+    bad = TASK.replace("Tally\n", "Tally --swap\n", 1).replace(
+        "coordinator, context):", "coordinator, context):\n    assert envelope.offset != '2'", 1
+    )
+    lines = tally.run(bad).splitlines()
+    assert lines[1].startswith(
+        "replayed the last 5 messages through both: the new code failed at number 3; before it 2 alike, "
+        "0 differ: "
+    )
+    assert "failed at mem.words.0@2: " in lines[1]
+    assert lines[3].startswith("warning: the next step of Tally will likely fail as well: ")
+    assert lines[3].endswith("%stream swap --undo Tally")
+
+
 def test_undo_in_the_past_shows_the_state_of_the_former_code(tally: Shell) -> None:
     tally.run(TASK.replace('"n"] + 1', '"n"] + 10'))
     tally.run("%stream goto 2")
