@@ -12,6 +12,7 @@ from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
 
+from streambench.config import Config
 from streambench.container.observe.snapshot import lag_between
 from streambench.debug.view import counted
 from streambench.errors import StreamSystemError, UnknownStreamError
@@ -47,7 +48,7 @@ class StreamCommands:
             raise MagicError("give --key or --key-field, not both")
         key_serde = config.text(config.stream_key(stream.system, stream.stream, "samza.key.serde"))
         key = args.key if key_serde in _TEXT_SERDES else _json_or_text(args.key)
-        value = _json_or_text(args.message) if args.source is None else self._value(args.source)
+        value = self._message(stream, config, args) if args.source is None else self._value(args.source)
         StreamSerdes(config)
         with self._known_stream(stream):
             split = args.source or args.key_field
@@ -152,6 +153,19 @@ class StreamCommands:
     def _systems(self) -> list[str]:
         """The systems of the nearest configuration."""
         return self.bench.all_configs()[0].names_below("systems.")
+
+    def _message(self, stream: SystemStream, config: Config, args: Namespace) -> Any:
+        """The message that was typed. Raises MagicError for a bare word to a stream of JSON."""
+        value, word = _json_or_text(args.message), args.message
+        serde = config.text(config.stream_key(stream.system, stream.stream, "samza.msg.serde"))
+        if serde != "json" or value is not word:
+            return value
+        remedy = (
+            f"--from {word} sends the messages of the variable {word}"
+            if _is_variable(self.shell.user_ns, word)
+            else f"a text needs quotes in quotes: %stream send {stream} '{json.dumps(word)}'"
+        )
+        raise MagicError(f"{word} is not JSON, and {stream} holds JSON: {remedy}")
 
     def _value(self, expression: str) -> Any:
         try:

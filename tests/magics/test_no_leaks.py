@@ -71,7 +71,7 @@ def cycle(kernel: Shell, *, fails: bool) -> None:
     kernel.run("%stream back")
     kernel.run("%stream live")
     if fails:
-        kernel.run("%stream send log.words bad --config kept")
+        kernel.run("%stream send log.words '\"bad\"' --config kept")
         with pytest.raises(TaskError):
             kernel.run("%stream step")
         kernel.run("%stream stop")

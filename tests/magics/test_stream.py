@@ -309,6 +309,16 @@ def test_what_cannot_be_sent_is_told(ip: Shell, line: str, right: str) -> None:
         ip.run(f"%stream send {line}")
 
 
+def test_a_bare_word_is_not_sent_to_a_stream_of_json(ip: Shell) -> None:
+    ip.run("%stream streams create log.words")
+    assert "'\"word\"'" in ip.fails("%stream send log.words word")
+    ip.run("words = ['a']")
+    assert "--from words sends the messages" in ip.fails("%stream send log.words words")
+    assert ip.run("""%stream send log.words '"word"'""") == "sent 1 message to log.words"
+    ip.run("%stream peek log.words")
+    assert [each["message"] for each in ip.value] == ["word"]
+
+
 def test_peek_takes_evenly_from_the_partitions_and_moves_nothing(ip: Shell) -> None:
     once = ip.run("%stream peek mem.clicks --limit 2")
     assert once.splitlines() == [
