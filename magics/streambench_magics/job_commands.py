@@ -39,9 +39,15 @@ class JobCommands:
         """Start a job that is not started, and say where it goes on."""
         before, session = job.state, job.session
         failed = session.message if session is not None and session.can_resume else None
+        rerun = 0 if session is None else session.rerun_to_resume
         if job.start():
             where = "from its last checkpoint" if failed is None else f"at {failed.ssp}@{failed.offset}"
             print(f"{job.name} had {before}; it goes on {where}")
+            if rerun:
+                what = "the message before it runs" if rerun == 1 else f"the {rerun:,} messages before it run"
+                print(
+                    f"{what} again on a copy, to have the state of then: prints come twice, outputs do not"
+                )
 
     @contextlib.contextmanager
     def _running(self, job: Job) -> Iterator[None]:

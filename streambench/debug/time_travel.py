@@ -38,6 +38,15 @@ class TimeTravel(Inspection):
             self._closed = self.error = None
 
     @property
+    def rerun_to_resume(self) -> int:
+        """The number of messages that run again, on a copy, to have the state before the one that failed; 0
+        where it does not stand at one."""
+        if not self.can_resume:
+            return 0
+        history = self._history()
+        return history.latest - history.block_at(history.latest).start
+
+    @property
     def branched(self) -> bool:
         """True while it stands in the past with other code: its outputs are held back."""
         return self._past is not None and bool(self._past.branch)

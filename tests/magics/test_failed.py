@@ -63,3 +63,22 @@ def test_a_batch_that_writes_a_key_often_is_one_change_of_it(ip_empty: Shell) ->
     assert [(row["#"], row["before -> after"]) for row in ip_empty.value] == [
         (5, "6 -> 15"), (3, "- -> 6"),
     ]  # fmt: skip
+
+
+def test_going_on_after_a_failure_says_which_messages_run_again(ip: Shell) -> None:
+    task = (
+        "%%streamtask Count\ndef process(envelope, collector, coordinator):\n"
+        "    print('at', envelope.message)\n"
+    )
+    ip.run(task + "    if envelope.message == 'bad':\n        raise ValueError\n")
+    ip.run("%stream create Count --config inputs")
+    ip.run("%stream send mem.clicks bad --partition 0")
+    ip.fails("%stream step 10")
+    ip.run(task)
+    shown = ip.run("%stream step").splitlines()
+    again = [line for line in shown if line.startswith("at ") and line != "at bad"]
+    assert len(again) == 4
+    assert (
+        "the 4 messages before it run again on a copy, to have the state of then: prints come twice, "
+        "outputs do not"
+    ) in shown
