@@ -96,7 +96,7 @@ def _is_over(progress: DeployProgress | None) -> bool:
 def _is_news(before: DeployProgress | None, now: DeployProgress) -> bool:
     """True at another stage, and where a container has failed or was started again."""
     return before is None or any(
-        getattr(before, name) != getattr(now, name) for name in ("round", "stage", "failed", "retried")
+        getattr(before, name) != getattr(now, name) for name in ("job", "round", "stage", "failed", "retried")
     )
 
 
@@ -168,7 +168,9 @@ def _style(row: dict[str, str]) -> str:
 
 def frame_of(view: ProgressView) -> RenderableType:
     """A view, for a terminal."""
-    parts: list[RenderableType] = [Text(view.title, style="bold")]
+    from streambench.spark.progress_view import named
+
+    parts: list[RenderableType] = [Text(named(view.job, view.title), style="bold")]
     if view.part is not None:
         bar = Table.grid(padding=(0, 1))
         percent = Text(f"{int(view.part * 100)} %")

@@ -236,10 +236,10 @@ class Deployment:
         self._rounds += 1
         waiting = planned_progress(planned)
         if not self._session.is_started:
-            self._show(waiting, began, "starting Spark")
+            self._show(planned, waiting, began, "starting Spark")
         leased = self._session.leased(self._config)
         with (
-            Listener(leased.host(), waiting, self._rounds, began) as listener,
+            Listener(leased.host(), waiting, planned.model.name, self._rounds, began) as listener,
             tokens(self._config) as shared,
         ):
             self._lock.acquire()
@@ -269,7 +269,7 @@ class Deployment:
             master=leased.master,
             rounds=1,
         )
-        self._show(final_progress(planned, result), began, "ended")
+        self._show(planned, final_progress(planned, result), began, "ended")
         note_run(planned.directory, result, began_ms)
         if cancelled:
             raise DeployError(
@@ -319,10 +319,12 @@ class Deployment:
                 shown = time.monotonic()
                 self._progress(listener.read())
 
-    def _show(self, containers: Sequence[ContainerProgress], began: float, stage: Stage) -> None:
+    def _show(
+        self, planned: DeployPlan, containers: Sequence[ContainerProgress], began: float, stage: Stage
+    ) -> None:
         if self._progress is not None:
-            seconds = time.monotonic() - began
-            self._progress(progress_of(containers, seconds=seconds, round=self._rounds, stage=stage))
+            seconds, job = time.monotonic() - began, planned.model.name
+            self._progress(progress_of(containers, seconds=seconds, job=job, round=self._rounds, stage=stage))
 
 
 def planned_progress(planned: DeployPlan) -> list[ContainerProgress]:

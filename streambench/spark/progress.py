@@ -52,12 +52,14 @@ class Note(Struct, array_like=True, frozen=True):
 
 class Listener:
     """Gathers what the containers of one round send. ``host``: the address at which the executors reach this
-    process. ``planned``: the containers, waiting. ``began``: when the round did, now if not given."""
+    process. ``planned``: the containers of ``job``, waiting. ``began``: when the round did, now if not
+    given."""
 
     def __init__(
         self,
         host: str,
         planned: Sequence[ContainerProgress],
+        job: str = "",
         round: int = 1,
         began: float | None = None,
         *,
@@ -66,6 +68,7 @@ class Listener:
         self._now = now
         self._began = now() if began is None else began
         self._planned = planned
+        self._job = job
         self._round = round
         self._heard: dict[int, tuple[float, Note]] = {}
         self._counts: deque[tuple[float, int]] = deque()
@@ -103,6 +106,7 @@ class Listener:
         return progress_of(
             each,
             seconds=now - self._began,
+            job=self._job,
             round=self._round,
             rate=self._rate(now, sum(container.messages for container in each)),
         )

@@ -20,15 +20,16 @@ _ORDER = ("failed", "running", "waiting", "done")
 
 
 class ProgressView(Struct, frozen=True):
-    """A progress as it is shown. ``part``: from 0 to 1; None where it is not known. ``lines``: the sums in
-    words. ``rows``: the containers, those of interest first where there are too many; ``more``: a line on
-    the others."""
+    """A progress as it is shown. ``title`` goes without the name of the ``job``. ``part``: from 0 to
+    1; None where it is not known. ``lines``: the sums in words. ``rows``: the containers, those of interest
+    first where there are too many; ``more``: a line on the others."""
 
     title: str
     part: float | None
     lines: tuple[str, ...]
     rows: tuple[dict[str, str], ...]
     more: str = ""
+    job: str = ""
 
 
 def view_of(progress: DeployProgress, since_s: float = 0.0, most_rows: int = _MOST_ROWS) -> ProgressView:
@@ -36,7 +37,7 @@ def view_of(progress: DeployProgress, since_s: float = 0.0, most_rows: int = _MO
     title = f"round {progress.round}: {progress.stage}, {progress.seconds + since_s:.1f} s"
     if progress.stage == "starting Spark":
         waiting = f"{_messages(progress)}, {counted(progress.containers, 'container')} to start"
-        return ProgressView(title, None, (waiting,), ())
+        return ProgressView(title, None, (waiting,), (), job=progress.job)
     shown, hidden = _chosen(progress.each, most_rows)
     done = f"{progress.partitions_done:,} of {counted(progress.partitions, 'partition')} done"
     return ProgressView(
@@ -45,18 +46,25 @@ def view_of(progress: DeployProgress, since_s: float = 0.0, most_rows: int = _MO
         (", ".join([_messages(progress), *_pace(progress)]), ", ".join([containers_text(progress), done])),
         tuple(_row(each, since_s) for each in shown),
         f"and {len(hidden):,} more: {_stages(hidden)}" if hidden else "",
+        progress.job,
     )
 
 
 def line_of(progress: DeployProgress, since_s: float = 0.0) -> str:
     """A progress in one line, for an output that is no screen."""
     seconds = f"{progress.seconds + since_s:.1f} s"
+    round = named(progress.job, f"round {progress.round}")
     if progress.stage == "starting Spark":
-        return f"round {progress.round}: starting Spark, {seconds}"
+        return f"{round}: starting Spark, {seconds}"
     parts = [_messages(progress), *_pace(progress), containers_text(progress), seconds]
     if progress.stage == "stopped":
         parts.insert(0, "stopped")
-    return f"round {progress.round}: {', '.join(parts)}"
+    return f"{round}: {', '.join(parts)}"
+
+
+def named(job: str, text: str) -> str:
+    """A text that begins with the name of its job, where that is known."""
+    return f"{job}, {text}" if job else text
 
 
 def containers_text(progress: DeployProgress) -> str:
@@ -73,7 +81,8 @@ def containers_text(progress: DeployProgress) -> str:
 
 def event_lines(before: DeployProgress | None, now: DeployProgress) -> list[str]:
     """Lines on containers that have failed or were started again since an earlier progress."""
-    former = {each.number: each for each in before.each} if before and before.round == now.round else {}
+    is_same = before is not None and (before.job, before.round) == (now.job, now.round)
+    former = {each.number: each for each in before.each} if before is not None and is_same else {}
     lines = []
     for each in now.each:
         was = former.get(each.number, ContainerProgress(number=each.number))
@@ -81,7 +90,7 @@ def event_lines(before: DeployProgress | None, now: DeployProgress) -> list[str]
             lines.append(f"container {each.number}: started again by Spark, attempt {each.attempt + 1}")
         if each.stage == "failed" and was.stage != "failed":
             lines.append(f"container {each.number} failed: {each.error}")
-    return lines
+    return [named(now.job, line) for line in lines]
 
 
 def _messages(progress: DeployProgress) -> str:

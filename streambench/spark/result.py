@@ -121,7 +121,7 @@ class ContainerProgress(Struct, frozen=True, kw_only=True):
 
 
 class DeployProgress(Struct, frozen=True, kw_only=True):
-    """Progress of a round of a deployment.
+    """Progress of a round of a deployment of ``job``.
 
     ``containers``: how many there are; ``active`` run now, ``done`` have ended well, ``failed`` have failed,
     ``retried`` were started again by Spark. ``messages``: how many were processed so far; ``total``: how many
@@ -137,6 +137,7 @@ class DeployProgress(Struct, frozen=True, kw_only=True):
     messages: int
     total: int | None
     seconds: float
+    job: str = ""
     round: int = 1
     stage: Stage = "running"
     failed: int = 0
@@ -171,6 +172,7 @@ def progress_of(
     *,
     seconds: float,
     round: int,
+    job: str = "",
     rate: float = 0.0,
     stage: Stage = "running",
 ) -> DeployProgress:
@@ -188,6 +190,7 @@ def progress_of(
         left=_sum(lefts),
         rate=rate,
         seconds=seconds,
+        job=job,
         round=round,
         stage=stage,
         each=tuple(containers),

@@ -84,6 +84,21 @@ def test_a_container_that_fails_or_starts_again_has_a_line_at_once() -> None:
     ]
 
 
+def test_rounds_of_several_jobs_are_named_and_not_taken_for_one() -> None:
+    lines: list[str] = []
+    with plain(lines.append, 5.0, Clock()) as display:
+        for job in ("a-1", "b-1"):
+            failed = container(0, "failed", 100, error="ValueError: no delay")
+            display.show(progress(2.0, failed, stage="ended", job=job))
+    shown = "round 1: 100 of 100 messages, 0 of 1 container done, 1 failed, 2.0 s"
+    assert lines[1:] == [
+        "a-1, container 0 failed: ValueError: no delay",
+        f"a-1, {shown}",
+        "b-1, container 0 failed: ValueError: no delay",
+        f"b-1, {shown}",
+    ]
+
+
 def test_what_was_interrupted_is_shown_as_stopped() -> None:
     lines: list[str] = []
     with pytest.raises(KeyboardInterrupt), plain(lines.append, 5.0, Clock()) as display:
@@ -117,13 +132,14 @@ def test_a_terminal_has_a_bar_the_sums_and_the_containers() -> None:
             container(1, "failed", 5, error="ValueError: no delay"),
             container(2, "waiting"),
             rate=7.0,
+            job="delays-1",
         ),
         0.0,
     )
     screen.stop(failed=True)
     text = shown_on(console)
     for part in (
-        "round 1: running, 12.0 s",
+        "delays-1, round 1: running, 12.0 s",
         " 11 %",
         "35 of 300 messages, 7/s, 265 left, about 38 s to go",
         "0 of 3 containers done, 1 running, 1 waiting, 1 failed, 1 of 6 partitions done",

@@ -339,7 +339,8 @@ def test_a_task_that_cannot_be_sent_stops_nothing_that_runs(spark: Any, job: Job
 def test_progress_ends_with_the_truth(spark: Any, job: Job) -> None:
     job.send(0, 100)
     seen: list[DeployProgress] = []
-    deploy(job.config, Forward, spark=spark, progress=seen.append)
+    result = deploy(job.config, Forward, spark=spark, progress=seen.append)
+    assert {each.job for each in seen} == {result.job}
     last = seen[-1]
     assert (last.containers, last.active, last.done, last.messages, last.total) == (2, 0, 2, 100, 100)
     assert (last.stage, last.left, last.partitions_done, last.partitions) == ("ended", 0, 2, 2)

@@ -36,11 +36,12 @@ def report(
 
 
 def test_progress_adds_up_over_containers() -> None:
-    with Listener("127.0.0.1", waiting(4)) as listener:
+    with Listener("127.0.0.1", waiting(4), "delays-1", 3) as listener:
         report(listener, 0, ("running", 0), ("running", 10, 90), ("done", 100, 0, 2))
         report(listener, 2, ("running", 7, 93, 1))
         report(listener, 3, ("failed", 1, 99, 0, "ValueError: no delay\nat line 3"))
         seen = listener.read()
+    assert (seen.job, seen.round) == ("delays-1", 3)
     assert (seen.containers, seen.active, seen.done, seen.failed, seen.waiting) == (4, 1, 1, 1, 1)
     assert (seen.messages, seen.total, seen.left) == (108, 400, 292)
     assert (seen.partitions, seen.partitions_done) == (8, 3)
