@@ -29,6 +29,7 @@ from streambench.spark.plan import DeployPlan, count_messages, make_plan, open_g
 from streambench.spark.progress import Listener
 from streambench.spark.quiet import quiet
 from streambench.spark.result import (
+    SPARK_ERROR,
     ContainerProgress,
     DeployedContainer,
     DeployError,
@@ -93,7 +94,8 @@ def deploy(
     ``spark.master`` of the configuration, or ``local[*]``. A session that is started here takes the keys of
     the configuration under ``spark.``.
 
-    ``every``: do it again, each so many seconds, until Ctrl-C (or ``cancel``), and return the sum.
+    ``every``: do it again, each so many seconds, until Ctrl-C (or ``cancel``), and return the sum. The first
+    round that fails ends it and raises; ``serve``, as ``streambench deploy --every`` does, tries it again.
     ``dry_run``: only plan; nothing is started or written. ``progress`` is called about four times a second on
     the calling thread. ``cancel``: set it, from another thread, to stop.
 
@@ -472,5 +474,5 @@ def _unheard_of(
     if not left:
         return None
     return Failure(
-        number, "SparkError", f"{reason}; {left[0]} is at {after[left[0]]} of {planned.ends[left[0]]}", ""
+        number, SPARK_ERROR, f"{reason}; {left[0]} is at {after[left[0]]} of {planned.ends[left[0]]}", ""
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -21,15 +22,16 @@ class StatusFile:
         self._path = path
 
     def write(self, status: ServiceStatus) -> None:
-        """Replace the content."""
+        """Replace the content. Raises StreamSystemError where it cannot; it stays as it was then."""
         new = self._path.with_name(f"{self._path.name}.{os.getpid()}.new")
         try:
             new.write_bytes(msgspec.json.format(msgspec.json.encode(status), indent=2) + b"\n")
             new.replace(self._path)
         except OSError as error:
-            raise StreamSystemError(
-                f"the status file {self._path} cannot be written: {error.strerror}"
-            ) from error
+            with suppress(OSError):
+                new.unlink()
+            what = f"the status file {self._path} cannot be written: {error.strerror}"
+            raise StreamSystemError(f"{what}; mend that, or give another file") from error
 
 
 class HealthServer:
@@ -38,44 +40,44 @@ class HealthServer:
 
     def __init__(self, port: int) -> None:
         """``port`` 0: a free one. Raises StreamSystemError where it is taken."""
-        self._lock = threading.Lock()
-        self._answer = 503, b"{}"
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                outer._respond(self)
-
-            def log_message(self, format: str, *arguments: Any) -> None:
-                """Stay quiet."""
-
         try:
-            self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+            self._server = _Server(("127.0.0.1", port), _Handler)
         except OSError as error:
             raise StreamSystemError(
                 f"port {port} cannot be listened on: {error.strerror}; give another"
             ) from error
-        self._server.daemon_threads = True
         self.port: int = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, name="healthz", daemon=True).start()
 
     def show(self, status: ServiceStatus) -> None:
         """Answer with this status from now on."""
-        with self._lock:
-            self._answer = 200 if status.is_healthy else 503, msgspec.json.encode(status)
+        self._server.answer = 200 if status.is_healthy else 503, msgspec.json.encode(status)
 
     def close(self) -> None:
         """Stop listening."""
         self._server.shutdown()
         self._server.server_close()
 
-    def _respond(self, request: BaseHTTPRequestHandler) -> None:
-        with self._lock:
-            code, body = self._answer
-        if request.path != "/healthz":
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    answer = 503, b"{}"  # replaced as a whole, by another thread
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    # Each connection has a thread: one that sends no request must not keep its own for ever.
+    timeout = 5.0
+
+    def do_GET(self) -> None:
+        code, body = self.server.answer
+        if self.path != "/healthz":
             code, body = 404, b'{"error":"there is only /healthz"}'
-        request.send_response(code)
-        request.send_header("Content-Type", "application/json")
-        request.send_header("Content-Length", str(len(body)))
-        request.end_headers()
-        request.wfile.write(body)
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Stay quiet."""

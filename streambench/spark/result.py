@@ -201,6 +201,10 @@ def _sum(numbers: Sequence[int | None]) -> int | None:
     return None if None in numbers else sum(number for number in numbers if number is not None)
 
 
+SPARK_ERROR = "SparkError"
+"""The kind of the failure of a container that Spark gave up, or of which it brought no report."""
+
+
 class DeployError(StreambenchError):
     """A deployment failed, or was cancelled. ``result`` says what each container did all the same; what was
     committed stays committed.
@@ -218,6 +222,11 @@ class DeployError(StreambenchError):
         self.ssp: Any = failure.ssp if failure else None
         self.offset = failure.offset if failure else None
         self.key: Any = failure.key if failure else None
+
+    @property
+    def is_of_spark(self) -> bool:
+        """True where Spark itself failed, for at least one container."""
+        return any(each.failure and each.failure.kind == SPARK_ERROR for each in self.result.containers)
 
 
 class DeployTaskError(DeployError, TaskError):

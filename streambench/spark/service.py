@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct
 
 from streambench.config import Config
-from streambench.errors import ConfigError, described
+from streambench.errors import ConfigError, StreambenchError, described
 from streambench.redaction import redacted
 from streambench.spark.deployment import Deployment, OnProgress, checked
-from streambench.spark.result import DeployError, DeployResult, DeployTaskError
+from streambench.spark.result import DeployError, DeployResult
 from streambench.spark.running import IfRunning, check_if_running
 from streambench.spark.session import check_master, require
 from streambench.spark.shared_session import SharedSession
@@ -29,11 +29,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LONGEST_PAUSE_S = 300.0
+# Enough for any pause; 2 to the power of 1,024 is no float any more.
+_MOST_DOUBLINGS = 40
 
 
 class JobStatus(Struct):
     """The status of one job. ``rounds`` and ``messages`` are sums; ``failures``: how many rounds have failed
-    since the last one that ended well, with the ``error`` of the last. Times are milliseconds since 1970."""
+    since the last one that ended well, with the ``error`` of the last. ``round_began_ms``: since when it
+    runs, None where it waits. ``ended_ms`` and ``seconds`` are those of its last round. Times are
+    milliseconds since 1970."""
 
     job: str
     state: Literal["waiting", "running"] = "waiting"
@@ -41,6 +45,7 @@ class JobStatus(Struct):
     messages: int = 0
     failures: int = 0
     error: str | None = None
+    round_began_ms: int | None = None
     ended_ms: int | None = None
     seconds: float | None = None
     next_ms: int | None = None
@@ -75,8 +80,9 @@ def serve(
     """Deploy jobs again and again, each every so many seconds, all on one session, until ``stop`` is set.
 
     The round of now is finished then; Ctrl-C cancels it. A round that fails is tried again after twice the
-    pause, then after four times and so on, up to five minutes; where it was not the task that failed, on a
-    new session. ``report`` is called with each change of the status. The other arguments are those of
+    pause, then after four times and so on, up to five minutes (``deploy(every=...)`` ends there); where Spark
+    itself failed, on a new session. ``report`` is called with each change of the status. What it raises the
+    first time is raised; later it is logged, and the rounds go on. The other arguments are those of
     ``deploy``. Returns per job the sum of its rounds. Raises ConfigError."""
     if every <= 0:
         raise ConfigError(f"every={every}: give the seconds from one round to the next")
@@ -125,7 +131,8 @@ class _Job:
 
 
 class Service:
-    """The rounds of deployments that share a session. ``report`` is called with each change of the status."""
+    """The rounds of deployments that share a session. ``report`` is called with each change of the status.
+    ``now``: the clock that the pauses go by, in seconds."""
 
     def __init__(
         self,
@@ -135,6 +142,7 @@ class Service:
         every_s: float,
         report: Callable[[ServiceStatus], object],
         stop: threading.Event,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._jobs = [_Job(each) for each in deployments]
         names = [each.status.job for each in self._jobs]
@@ -146,6 +154,8 @@ class Service:
         self._every_s = every_s
         self._report = report
         self._stopping = stop
+        self._now = now
+        self._is_reported = True
         self.status = ServiceStatus(
             [each.status for each in self._jobs],
             host=socket.gethostname(),
@@ -155,45 +165,64 @@ class Service:
 
     def run(self) -> list[DeployResult]:
         """Rounds until ``stop`` is set or Ctrl-C, which cancels the round of now; per job the sum of its
-        rounds. Raises ConfigError."""
+        rounds. Raises ConfigError, and what the first report of the status raises."""
+        self._report(self.status)
         try:
-            self._report(self.status)
             while True:
                 job = min(self._jobs, key=lambda each: each.due)
-                if self._stopping.wait(max(0.0, job.due - time.monotonic())):
+                if self._stopping.wait(max(0.0, job.due - self._now())):
                     break
                 self._round(job)
         except KeyboardInterrupt:
             log.info("interrupted")
         finally:
             self.status.state = "stopped"
-            self._report(self.status)
+            for each in self._jobs:
+                each.status.next_ms = None
+            self._tell()
         return [each.total for each in self._jobs if each.total is not None]
 
     def _round(self, job: _Job) -> None:
-        began, status = time.monotonic(), job.status
-        status.state, status.next_ms = "running", None
-        self._report(self.status)
+        began, status = self._now(), job.status
+        status.state, status.next_ms, status.round_began_ms = "running", None, _now_ms()
+        self._tell()
         try:
             result = job.deployment.round()
-        except ConfigError:
+        except ConfigError as error:
+            self._failed(job, error)
             raise
         except Exception as error:
             self._failed(job, error)
         else:
             self._add(job, result)
             status.failures, status.error = 0, None
-        pause = self._every_s
-        if status.failures:
-            pause = max(pause, min(pause * 2**status.failures, _LONGEST_PAUSE_S))
-        job.due = began + pause
-        now = time.monotonic()
-        status.state = "waiting"
-        status.ended_ms, status.seconds = _now_ms(), round(now - began, 3)
+        finally:  # a round that Ctrl-C has cancelled has ended, too
+            now = self._now()
+            status.state, status.round_began_ms = "waiting", None
+            status.ended_ms, status.seconds = _now_ms(), round(now - began, 3)
+        job.due = began + self._pause_s(status.failures)
         status.next_ms = _now_ms() + max(0, round((job.due - now) * 1000))
         if self._stopping.is_set():
             self.status.state = "stopping"
-        self._report(self.status)
+        self._tell()
+
+    def _pause_s(self, failures: int) -> float:
+        """Seconds from the begin of a round to the next."""
+        if not failures:
+            return self._every_s
+        longer = self._every_s * 2.0 ** min(failures, _MOST_DOUBLINGS)
+        return max(self._every_s, min(longer, _LONGEST_PAUSE_S))
+
+    def _tell(self) -> None:
+        """Report the status. That this fails is logged once, until it succeeds again: the jobs go on."""
+        try:
+            self._report(self.status)
+        except Exception as error:
+            if self._is_reported:
+                log.warning("the status is not reported for now: %s; the jobs go on", described(error))
+            self._is_reported = False
+        else:
+            self._is_reported = True
 
     def _failed(self, job: _Job, error: Exception) -> None:
         status = job.status
@@ -202,8 +231,8 @@ class Service:
         log.error("%s: %d failed in a row: %s", status.job, status.failures, status.error)
         if isinstance(error, DeployError):
             self._add(job, error.result)
-        if not isinstance(error, DeployTaskError):
-            # Perhaps it is Spark itself: the next round gets another session.
+        # All jobs share the session: one gets another only after what may be a failure of Spark itself.
+        if error.is_of_spark if isinstance(error, DeployError) else not isinstance(error, StreambenchError):
             self._session.close(in_haste=True)
 
     @staticmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -17,9 +18,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from streambench.errors import ConfigError, StreambenchError, UnknownStreamError
+from streambench.errors import ConfigError, StreambenchError, StreamSystemError, UnknownStreamError
+from streambench.job.failure import Failure
+from streambench.spark import health
 from streambench.spark.health import HealthServer, StatusFile
-from streambench.spark.result import DeployResult
+from streambench.spark.result import SPARK_ERROR, DeployedContainer, DeployError, DeployResult
+from streambench.spark.running import JobRunningError
 from streambench.spark.service import JobStatus, Service, ServiceStatus
 from streambench.spark.shared_session import SharedSession
 from tests.spark.conftest import Job
@@ -40,7 +44,7 @@ class Rounds:
     def __init__(self, name: str, *rounds: Callable[[], int]) -> None:
         self.name = name
         self.rounds = list(rounds)
-        self.stop = threading.Event()
+        self.stop: threading.Event = threading.Event()
 
     def round(self) -> DeployResult:
         done = self.rounds.pop(0)
@@ -59,14 +63,43 @@ class Session:
         self.closed += 1
 
 
-def serve(*rounds: Callable[[], int], session: Any = None) -> list[ServiceStatus]:
-    """All states of a service for one job."""
-    deployment, seen = Rounds("job", *rounds), []
+class Clock(threading.Event):
+    """A stop event and its clock: to wait takes no time, but lets that much pass."""
 
-    def report(status: ServiceStatus) -> None:
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.waits: list[float] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waits.append(timeout or 0.0)
+        self.now += timeout or 0.0
+        return self.is_set()
+
+
+def serve(
+    *rounds: Callable[[], int],
+    session: Any = None,
+    stop: Clock | None = None,
+    seen: list[ServiceStatus] | None = None,
+    report: Callable[[ServiceStatus], object] = lambda status: None,
+) -> list[ServiceStatus]:
+    """All states of a service for one job, also where it raises, which ``report`` is called with, too."""
+    deployment, seen, stop = Rounds("job", *rounds), [] if seen is None else seen, stop or Clock()
+    deployment.stop = stop
+
+    def note(status: ServiceStatus) -> None:
         seen.append(msgspec.json.decode(msgspec.json.encode(status), type=ServiceStatus))
+        report(status)
 
-    service = Service([deployment], session or Session(), every_s=0.001, report=report, stop=deployment.stop)  # type: ignore[list-item]
+    service = Service(
+        [deployment],  # type: ignore[list-item]
+        session or Session(),
+        every_s=0.5,
+        report=note,
+        stop=stop,
+        now=lambda: stop.now,
+    )
     service.run()
     return seen
 
@@ -76,25 +109,118 @@ def fail() -> int:
 
 
 def test_a_round_that_fails_is_repeated_until_it_ends_well() -> None:
-    session = Session()
-    seen = serve(lambda: 1, fail, fail, lambda: 1, session=session)
+    seen = serve(lambda: 1, fail, fail, lambda: 1)
     ended = [each.jobs[0] for each in seen if each.jobs[0].state == "waiting"]
     assert [(each.rounds, each.failures, each.error) for each in ended[:5]] == [
         (0, 0, None), (1, 0, None), (1, 1, "no"), (1, 2, "no"), (2, 0, None)
     ]  # fmt: skip
     assert not any(each.is_healthy for each in seen if each.jobs[0].failures)
-    pauses = [each.next_ms - each.ended_ms for each in ended[1:4] if each.next_ms and each.ended_ms]
-    assert pauses == sorted(pauses)
-    assert session.closed == 2
     assert seen[-1].state == "stopped"
 
 
-def test_a_wrong_configuration_ends_the_service() -> None:
+def test_pauses_double_up_to_five_minutes_however_often_it_fails() -> None:
+    stop = Clock()
+    seen = serve(lambda: 1, *[fail] * 1100, lambda: 1, lambda: 1, stop=stop)
+    # None before the first round, 0.5 s after one that ended well.
+    assert stop.waits[:12] == [0, 0.5, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300]
+    assert stop.waits[1099:] == [300, 300, 300, 0.5, 0.5]
+    assert max(each.jobs[0].failures for each in seen) == 1100
+
+
+def lost(kind: str) -> DeployError:
+    result = DeployResult(
+        job="job",
+        containers=(
+            DeployedContainer(number=0, tasks=(), offsets={}, failure=Failure(0, kind, "it is gone", "")),
+        ),
+        seconds=0.0,
+    )
+    return DeployError("it is gone", result=result)
+
+
+@pytest.mark.parametrize(
+    ("error", "closed"),
+    [
+        (lost(SPARK_ERROR), 1),
+        (ConnectionRefusedError("the JVM is gone"), 1),
+        (lost("FencedError"), 0),
+        (JobRunningError("job is being deployed"), 0),
+        (UnknownStreamError("log.in"), 0),
+    ],
+)
+def test_only_a_failure_of_spark_takes_the_session_from_all(error: Exception, closed: int) -> None:
+    session = Session()
+
+    def raises() -> int:
+        raise error
+
+    serve(lambda: 1, raises, lambda: 1, session=session)
+    assert session.closed == closed
+
+
+def test_a_status_that_cannot_be_written_ends_no_job(caplog: pytest.LogCaptureFixture) -> None:
+    full = [False, False, True, True, False, True, True, False, False]
+
+    def report(status: ServiceStatus) -> None:
+        if full.pop(0):
+            raise StreamSystemError("no space left")
+
+    seen = serve(*[lambda: 1] * 3, report=report)
+    assert [each.jobs[0].rounds for each in seen if each.state == "stopped"] == [3]
+    assert [each.getMessage() for each in caplog.records if each.levelname == "WARNING"] == [
+        "the status is not reported for now: no space left; the jobs go on"
+    ] * 2
+
+
+def test_the_last_status_may_fail_and_hides_no_error() -> None:
+    def report(status: ServiceStatus) -> None:
+        if status.state == "stopped":
+            raise StreamSystemError("no space left")
+
     def wrong() -> int:
         raise ConfigError("wrong")
 
     with pytest.raises(ConfigError, match="wrong"):
-        serve(wrong, lambda: 1)
+        serve(wrong, lambda: 1, report=report)
+
+
+def test_a_status_that_cannot_be_written_at_the_start_is_refused() -> None:
+    seen: list[ServiceStatus] = []
+
+    def report(status: ServiceStatus) -> None:
+        raise StreamSystemError("no such directory")
+
+    with pytest.raises(StreamSystemError, match="no such directory"):
+        serve(lambda: 1, seen=seen, report=report)
+    assert [each.jobs[0].rounds for each in seen] == [0]
+
+
+def test_a_wrong_configuration_ends_the_service_and_is_its_status() -> None:
+    def wrong() -> int:
+        raise ConfigError("wrong")
+
+    seen: list[ServiceStatus] = []
+    with pytest.raises(ConfigError, match="wrong"):
+        serve(lambda: 1, wrong, lambda: 1, seen=seen)
+    last, job = seen[-1], seen[-1].jobs[0]
+    assert (last.state, job.state, job.failures, job.error) == ("stopped", "waiting", 1, "wrong")
+    assert (job.round_began_ms, job.next_ms) == (None, None)
+
+
+def test_a_round_that_is_cancelled_runs_no_more() -> None:
+    def cancel() -> int:
+        raise KeyboardInterrupt
+
+    seen = serve(cancel, lambda: 1)
+    last, job = seen[-1], seen[-1].jobs[0]
+    assert (last.state, job.state, job.failures, job.error) == ("stopped", "waiting", 0, None)
+    assert job.ended_ms is not None and job.round_began_ms is None
+
+
+def test_a_status_says_since_when_a_round_runs() -> None:
+    seen = serve(lambda: 1, fail, lambda: 1)
+    by_state = [(each.jobs[0].state, each.jobs[0].round_began_ms is not None) for each in seen]
+    assert set(by_state) == {("waiting", False), ("running", True)}
 
 
 def test_a_job_is_served_once() -> None:
@@ -110,7 +236,7 @@ def test_health_and_status_are_there_for_others(tmp_path: Path) -> None:
             status = ServiceStatus([JobStatus("job", failures=failures)])
             file.write(status)
             server.show(status)
-            assert health(server.port) == (code, msgspec.to_builtins(status))
+            assert answer_of(server.port) == (code, msgspec.to_builtins(status))
             assert json.loads((tmp_path / "status.json").read_text()) == msgspec.to_builtins(status)
         with pytest.raises(StreambenchError, match=f"port {server.port} cannot be listened on"):
             HealthServer(server.port)
@@ -119,7 +245,27 @@ def test_health_and_status_are_there_for_others(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["status.json"]
 
 
-def health(port: int, path: str = "/healthz") -> tuple[int, Any]:
+def test_a_status_file_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "status.json"
+    path.mkdir()
+    with pytest.raises(StreamSystemError, match=r"status\.json cannot be written: Is a directory; mend that"):
+        StatusFile(path).write(ServiceStatus([]))
+    assert [each.name for each in tmp_path.iterdir()] == ["status.json"]
+
+
+def test_a_connection_that_sends_no_request_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert 0 < health._Handler.timeout < 60
+    monkeypatch.setattr(health._Handler, "timeout", 0.05)
+    server = HealthServer(0)
+    try:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+            connection.sendall(b"GET /healthz HT")
+            assert connection.recv(100) == b""
+    finally:
+        server.close()
+
+
+def answer_of(port: int, path: str = "/healthz") -> tuple[int, Any]:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as answer:
             return answer.status, json.load(answer)
