@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast
 
 import typer
 from msgspec import Struct
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from streambench.spark.backfill import Backfill
     from streambench.spark.result import DeployedContainer, DeployProgress, DeployResult
     from streambench.spark.running import IfRunning
-    from streambench.spark.service import ServiceStatus
+    from streambench.spark.service import JobStatus, ServiceStatus
 
 _COLUMNS = ("container", "partition", "from", "to", "messages", "seconds", "error")
 
@@ -108,7 +108,8 @@ class ServiceOptions(Struct):
             metavar="SECONDS",
             min=0,
             help="Again every so many seconds, until Ctrl-C, which cancels a round, or SIGTERM, which lets "
-            "it end. A round that fails is tried again, after longer and longer pauses.",
+            "it end. A round that fails is tried again, after longer and longer pauses. The exit code is 1 "
+            "where the last round of a job failed.",
         ),
     ] = None
     status: Annotated[
@@ -199,10 +200,11 @@ def deploy(
     display = None if dry_run or json or quiet else deploy_display(Console(highlight=False))
     show = None if display is None else display.show
     results: list[DeployResult] = []
+    statuses: list[JobStatus] = []
     try:
         with display or nullcontext():
             if service.every is not None:
-                results += _serve(settings, service, master, cast("IfRunning", if_running), show)
+                results += _serve(settings, service, master, cast("IfRunning", if_running), show, statuses)
             else:
                 with _sigterm_as_ctrl_c():
                     for each in _once(
@@ -212,6 +214,8 @@ def deploy(
     finally:  # where a later job raised, too
         for result in results:
             _show(result, as_json=json, is_named=len(settings) > 1)
+        _show_sums(statuses, results, sys.stderr if json else sys.stdout)
+    _fail_service(statuses, results)
     for result in results:
         _fail(result)
 
@@ -250,8 +254,9 @@ def _serve(
     master: str | None,
     if_running: IfRunning,
     show: Callable[[DeployProgress], None] | None,
+    statuses: list[JobStatus],
 ) -> list[DeployResult]:
-    """Rounds until a signal ends them."""
+    """Rounds until a signal ends them. ``statuses`` becomes those of the jobs, also where this raises."""
     from streambench.spark import serve
     from streambench.spark.health import HealthServer, StatusFile
 
@@ -259,10 +264,11 @@ def _serve(
     server = None if service.health is None else HealthServer(service.health)
 
     def report(status: ServiceStatus) -> None:
-        if file is not None:
-            file.write(status)
+        statuses[:] = status.jobs
         if server is not None:
             server.show(status)
+        if file is not None:  # the last, as it may raise
+            file.write(status)
 
     stop = threading.Event()
     assert service.every is not None
@@ -314,6 +320,28 @@ def _show(result: DeployResult, *, as_json: bool, is_named: bool) -> None:
         said = f"; {result.passed_over}" if result.passed_over else ""
         say(f"{result.job}: {done} in {result.seconds:.1f} s{said}")
         tell_after(result)
+
+
+def _show_sums(statuses: Sequence[JobStatus], results: Sequence[DeployResult], where: TextIO) -> None:
+    """Print what the jobs of a service did that has no result to show: a wrong configuration ended it."""
+    shown = {result.job for result in results}
+    for each in statuses:
+        if each.rounds and each.job not in shown:
+            done = f"{counted(each.messages, 'message')} in {counted(each.rounds, 'round')}"
+            print(f"{each.job}: {done}", file=where)
+
+
+def _fail_service(statuses: Sequence[JobStatus], results: Sequence[DeployResult]) -> None:
+    """Print which jobs of a service have no round that ended well, and exit with 1 where one has failed."""
+    shown = {result.job for result in results}
+    for each in statuses:
+        if each.failures:
+            rounds = "round" if each.failures == 1 else f"{each.failures:,} rounds"
+            print(f"error: {each.job}: its last {rounds} failed: {each.error}", file=sys.stderr)
+        elif each.job not in shown:
+            print(f"{each.job}: no round has ended well", file=sys.stderr)
+    if any(each.failures for each in statuses):
+        raise typer.Exit(1)
 
 
 def _fail(result: DeployResult) -> None:

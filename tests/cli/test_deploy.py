@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 
-from streambench.errors import StreambenchError
+from streambench.errors import ConfigError, StreambenchError
 from streambench.model import SystemStreamPartition
 from streambench.spark import DeployedContainer, DeployResult
+from streambench.spark.service import JobStatus, ServiceStatus
 from tests.job.project import Project
 
 IN = [SystemStreamPartition("log", "numbers", number) for number in range(4)]
@@ -181,3 +183,56 @@ def test_what_one_job_has_done_is_shown_where_a_later_one_cannot_begin(
     assert "up-1: 8 messages in 1 container" in result.stdout
     assert "the other job is running" in result.stderr
     assert result.returncode == 1
+
+
+def served(
+    project: Project,
+    monkeypatch: pytest.MonkeyPatch,
+    jobs: list[JobStatus],
+    results: list[DeployResult],
+    *options: str,
+    error: Exception | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """The command line after a service that ended with these."""
+
+    def serve(*_: Any, report: Any, **__: Any) -> list[DeployResult]:
+        report(ServiceStatus(jobs, state="stopped"))
+        if error is not None:
+            raise error
+        return results
+
+    monkeypatch.setattr("streambench.spark.serve", serve)
+    return project.run("deploy", "job.properties", "--every", "60", "--quiet", *options)
+
+
+def test_a_service_of_which_no_round_ended_well_fails(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [JobStatus("up-1", failures=3, error="no stream log.numbers"), JobStatus("down-1")]
+    done = served(project, monkeypatch, jobs, [])
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines() == [
+        "error: up-1: its last 3 rounds failed: no stream log.numbers",
+        "down-1: no round has ended well",
+    ]
+
+
+def test_a_service_whose_last_round_failed_shows_its_sum_and_fails(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [JobStatus("up-1", rounds=2, messages=5, failures=1, error="no stream")]
+    done = served(project, monkeypatch, jobs, [DeployResult(job="up-1", containers=(), seconds=9, rounds=2)])
+    assert (done.returncode, done.stdout) == (
+        1,
+        "up-1: there was nothing to do\nup-1: 0 messages in 0 containers in 9.0 s\n",
+    )
+    assert done.stderr == "error: up-1: its last round failed: no stream\n"
+
+
+def test_a_service_that_a_wrong_configuration_ends_says_what_was_done(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [JobStatus("up-1", rounds=2, messages=5), JobStatus("down-1", failures=1, error="wrong")]
+    done = served(project, monkeypatch, jobs, [], error=ConfigError("task.class is wrong"))
+    assert (done.returncode, done.stdout) == (1, "up-1: 5 messages in 2 rounds\n")
+    assert "task.class is wrong" in done.stderr
