@@ -24,6 +24,7 @@ from msgspec import Struct
 import streambench
 from streambench.config import Config, masked
 from streambench.errors import StreambenchError
+from streambench.fsync import write_durably
 from streambench.planning.plan import name_and_id
 from streambench.references import is_reference
 from streambench.spark.own_code import own_code, pinned
@@ -89,17 +90,17 @@ class Package(Struct, frozen=True):
         return f"submit_{_NAME.sub('_', self.name)}.py"
 
     def write(self, path: Path) -> tuple[Path, Path]:
-        """Write the archive and, beside it, the program for ``spark-submit``; both. Raises StreambenchError
-        where another file is in their place."""
+        """Write the archive and, beside it, the program for ``spark-submit``; both. An archive that is there
+        is replaced in one step. Raises StreambenchError where another file is in their place."""
         program = path.with_name(self.launcher)
         if path.exists() and not is_package(path):
-            raise StreambenchError(f"{path} is no packaged job: name another file with --output")
+            raise StreambenchError(f"{path} is no packaged job: name another file with --output, or delete it")
         if program.exists() and program.read_bytes() != _LAUNCHER.encode():
             raise StreambenchError(f"{program} is a file of another kind: move it away")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(_zipped(self.files))
-            program.write_text(_LAUNCHER)
+            write_durably(path, _zipped(self.files))
+            write_durably(program, _LAUNCHER.encode())
         except OSError as error:
             raise StreambenchError(
                 f"{error.filename or path} cannot be written: {error.strerror or error}"

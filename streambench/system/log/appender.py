@@ -36,7 +36,7 @@ from streambench.errors import (
     StreamSystemError,
     UnknownStreamError,
 )
-from streambench.fsync import fsync_directory
+from streambench.fsync import fsync_directory, write_durably
 from streambench.locks import LeasedLock, beating
 from streambench.system.log.arrays import FEW, int64s
 from streambench.system.log.fences import Fences
@@ -51,7 +51,7 @@ from streambench.system.log.frame import (
     encode,
     parse,
 )
-from streambench.system.log.handles import Handles, create_durably, remove_temporary, unusable, write_durably
+from streambench.system.log.handles import Handles, create_durably, remove_temporary, unusable
 from streambench.system.log.header import Header, read_header, schema_bytes
 from streambench.system.log.notes import (
     RecoveryPoint,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from streambench.errors import StreamSystemError
-from streambench.fsync import fsync_directory
+from streambench.fsync import fsync_directory, write_file
 
 
 class Handles:
@@ -97,22 +97,6 @@ def unusable(what: str, path: Path, error: OSError) -> StreamSystemError:
     )
 
 
-def write_durably(path: Path, data: bytes, check: Callable[[], object] | None = None) -> None:
-    """Put a file in place in one step, by way of a temporary one: a reader finds the old one or the new one,
-    whole.
-
-    ``check`` is called when the temporary one is there; if it raises, nothing has happened."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    try:
-        _write_file(temporary, data, force=True)
-        if check is not None:
-            check()
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    fsync_directory(path.parent)
-
-
 def create_durably(
     path: Path, data: bytes, *, force: bool = True, check: Callable[[], object] | None = None
 ) -> bool:
@@ -121,7 +105,7 @@ def create_durably(
     Without ``force`` it is not durable, though as whole as with it. ``check``: as for ``write_durably``."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
-        _write_file(temporary, data, force=force)
+        write_file(temporary, data, force=force)
         if check is not None:
             check()
         os.link(temporary, path)
@@ -141,11 +125,3 @@ def remove_temporary(directory: Path, prefix: str) -> None:
     for name in os.listdir(directory):
         if pattern.fullmatch(name):
             (directory / name).unlink(missing_ok=True)
-
-
-def _write_file(path: Path, data: bytes, *, force: bool) -> None:
-    with open(path, "xb") as file:
-        file.write(data)
-        if force:
-            file.flush()
-            os.fsync(file.fileno())

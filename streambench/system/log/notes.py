@@ -22,7 +22,8 @@ from crc32c import crc32c
 from msgspec import Raw, Struct
 
 from streambench.errors import CorruptDataError
-from streambench.system.log.handles import Handles, write_durably
+from streambench.fsync import write_durably
+from streambench.system.log.handles import Handles
 
 START = "start.json"
 RECOVERY_POINT = "recovery-point.json"

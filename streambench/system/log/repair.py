@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct, field
 
 from streambench.errors import CorruptDataError
-from streambench.fsync import fsync_directory
+from streambench.fsync import fsync_directory, write_durably
 from streambench.system.log.frame import (
     EndOfStream,
     Frame,
@@ -28,7 +28,7 @@ from streambench.system.log.frame import (
     parse,
     unverified,
 )
-from streambench.system.log.handles import create_durably, write_durably
+from streambench.system.log.handles import create_durably
 from streambench.system.log.header import read_header, schema_bytes
 from streambench.system.log.notes import (
     COMPACTED,

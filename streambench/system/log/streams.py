@@ -26,10 +26,10 @@ from streambench.errors import (
     UnknownStreamError,
     no_partition,
 )
-from streambench.fsync import fsync_directory
+from streambench.fsync import fsync_directory, write_durably
 from streambench.locks import LeasedLock
 from streambench.suggestions import suggest
-from streambench.system.log.handles import Handles, create_durably, remove_temporary, unusable, write_durably
+from streambench.system.log.handles import Handles, create_durably, remove_temporary, unusable
 from streambench.system.log.partition import Partition
 from streambench.system.log.place import Place
 from streambench.system.log.segment import segments
