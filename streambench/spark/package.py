@@ -126,16 +126,24 @@ def package(config: Config, directory: Path | None = None) -> Package:
         **{each: path.read_bytes() for each, path in code.files.items()},
     }
     containers = config.integer("job.container.count")
-    return Package(name, containers, files, secrets, tuple(sorted(code.absent)))
+    return Package(name, containers, files, secrets, tuple(sorted(code.absent)), code.left_out)
 
 
 def without_secrets(config: Config) -> tuple[dict[str, str], dict[str, str]]:
     """The values of a configuration as they may be written to a file, and the environment variables that
-    stand in it for secrets, by key."""
-    values, secrets = {}, {}
+    stand in it for secrets, by key. Raises ConfigError where two secrets would share a variable."""
+    values: dict[str, str] = {}
+    secrets: dict[str, str] = {}
+    keys: dict[str, str] = {}
     for key, value in config.items():
         if not is_reference(value) and masked(key, value) != value:
             secrets[key] = name = re.sub(r"\W", "_", key).upper()
+            if (other := keys.setdefault(name, key)) != key:
+                raise config.error(
+                    key,
+                    f"the environment variable {name} would stand for this secret and for that of {other}: "
+                    "write one of them as ${env:NAME} or ${file:PATH}",
+                )
             value = f"${{env:{name}}}"
         values[key] = value
     return values, secrets
