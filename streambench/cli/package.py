@@ -11,7 +11,8 @@ import typer
 from streambench.cli.job import JobArgument, JobOption, JsonOption, read_job
 from streambench.cli.output import say, show_rows
 
-_COLUMNS = ("file", "bytes")
+_COLUMNS = ("file", "bytes", "packed")
+_SHOWN = 3
 
 
 def add_to(app: typer.Typer) -> None:
@@ -40,8 +41,17 @@ def package(
             show_default="the directory of the job",
         ),
     ] = None,
+    include: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN",
+            help="Also take files that are no Python: a name or a pattern, as often as needed.",
+            show_default=False,
+        ),
+    ] = None,
     contents: Annotated[
-        bool, typer.Option("--list", help="Only list what the archive would hold; write nothing.")
+        bool,
+        typer.Option("--list", help="Only list what the archive would hold, and leave out; write nothing."),
     ] = False,
     json: JsonOption = False,
 ) -> None:
@@ -49,7 +59,8 @@ def package(
 
     Beside NAME.zip stands the program that deploys it, submit_NAME.py, and the line that submits both is
     printed. The archive takes the place of a properties file in other commands, too. The same job gives the
-    same bytes. Secrets are left out: the environment variables that they are taken from are named.
+    same bytes. Of the job's packages only Python files are taken; --include takes others. Secrets of the
+    configuration are left out: the environment variables that they are taken from are named.
 
     Examples:
 
@@ -57,16 +68,21 @@ def package(
 
         streambench package job.properties --target yarn
 
+        streambench package job.properties --include "words/*.txt"
+
         streambench deploy job.zip --master "local[2]"
     """
     settings = read_job(job, config, resolves=False)
     packages = importlib.import_module("streambench.spark.package")
     lines = importlib.import_module("streambench.spark.submit_lines")
     target = lines.target_named(target)
-    found = packages.package(settings, directory)
+    found = packages.package(settings, directory, include or ())
     path = output or Path(f"{found.name}{packages.ENDING}")
     if contents:
-        rows = [{"file": name, "bytes": len(text)} for name, text in sorted(found.files.items())]
+        rows: list[dict[str, object]] = [
+            {"file": name, "bytes": len(text), "packed": True} for name, text in sorted(found.files.items())
+        ]
+        rows += [{"file": name, "bytes": None, "packed": False} for name in found.left_out]
         show_rows(rows, _COLUMNS, as_json=json, empty="nothing", right=("bytes",))
         return
     command = lines.submit_lines(found, path, path.with_name(found.launcher), target, master)
@@ -76,9 +92,16 @@ def package(
         show_rows([row], tuple(row), as_json=True, empty="")
         return
     say(f"{archive}: {len(found.files)} files; {program} deploys it")
+    if found.left_out:
+        say(f"left out: {_some(found.left_out)}; --include takes files that are no Python")
     for key, variable in sorted(found.secrets.items()):
         say(f"{key} is left out, and taken from the environment variable {variable}")
     for module in found.absent:
         say(f"{module} is imported and not installed here: it is missing in requirements.txt")
     for line in command:
         say(line)
+
+
+def _some(names: tuple[str, ...]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

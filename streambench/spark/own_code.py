@@ -2,6 +2,7 @@
 
 Imports are read and not run, also those inside of functions. What is found beside the importing file, beside
 the configuration, or on the path outside of the Python installation is the job's own; the rest is installed.
+Only Python files are taken, and those that are asked for by name or pattern: others may hold secrets.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,29 +18,32 @@ from pathlib import Path
 from msgspec import Struct
 
 from streambench.config import Config
-from streambench.errors import StreambenchError
+from streambench.errors import ConfigError, StreambenchError
 from streambench.spark.shipment import installation
 
 _FILE = re.compile(r"(?P<file>[^:]+\.py):[\w.]+")
 _DOTTED = re.compile(r"(?P<top>[A-Za-z_]\w*)(\.\w+)*[.:]\w[\w.]*")
-_LARGEST_PACKAGE = 50 << 20
+_LARGEST = 50 << 20
+_SECRET_ENDINGS = frozenset({".env", ".jks", ".key", ".keystore", ".p12", ".pem", ".pfx", ".properties"})
 
 
 class OwnCode(Struct, frozen=True):
     """``files``: per name in an archive, with / between its parts, the file. ``named``: per configuration key
     that names a class of a file by a path that is not its name in the archive, the value that does.
     ``installed``: the top-level modules of packages that the code imports; ``absent``: those that are not
-    installed here."""
+    installed here. ``left_out``: the names of files in its packages that are not taken."""
 
     files: dict[str, Path]
     named: dict[str, str]
     installed: frozenset[str]
     absent: frozenset[str]
+    left_out: tuple[str, ...]
 
 
-def own_code(config: Config) -> OwnCode:
-    """The code of a job. Raises ConfigError where a file is not there, StreambenchError where a file cannot
-    be read as Python, or two of them have one name."""
+def own_code(config: Config, include: Sequence[str] = ()) -> OwnCode:
+    """The code of a job. ``include``: patterns of other files to take, relative to the directory of the job
+    or to that of a package. Raises ConfigError where a file is not there, StreambenchError where a file
+    cannot be read as Python, or two of them have one name."""
     search = _Search(config)
     for key, value in config.items():
         text = value.strip()
@@ -47,7 +51,18 @@ def own_code(config: Config) -> OwnCode:
             search.add_named_file(key, text, found["file"])
         elif found := _DOTTED.fullmatch(text):
             search.add_import(found["top"], config.directory, is_sure=False)
-    return OwnCode(search.files, search.named, frozenset(search.installed), frozenset(search.absent))
+    for pattern in include:
+        search.add_matching(pattern)
+    size = sum(path.stat().st_size for path in search.files.values())
+    if size > _LARGEST:
+        raise StreambenchError(
+            f"the files of the job hold {size >> 20} MiB, which is more than code: leave out data "
+            f"(the limit is {_LARGEST >> 20} MiB)"
+        )
+    left_out = tuple(sorted(search.others - search.files.keys()))
+    return OwnCode(
+        search.files, search.named, frozenset(search.installed), frozenset(search.absent), left_out
+    )
 
 
 def imported(text: str) -> list[str]:
@@ -78,6 +93,8 @@ class _Search:
         self.named: dict[str, str] = {}
         self.installed: set[str] = set()
         self.absent: set[str] = set()
+        self.others: set[str] = set()
+        self._roots = {self._directory: None}
         self._packages: set[Path] = set()
 
     def add_named_file(self, key: str, value: str, file: str) -> None:
@@ -101,6 +118,32 @@ class _Search:
                 return
         self._add_from_path(top, is_sure)
 
+    def add_matching(self, pattern: str) -> None:
+        """Add the files that a pattern names. One that may hold a secret is only taken by its full name."""
+        if not pattern or Path(pattern).is_absolute() or ".." in Path(pattern).parts:
+            raise ConfigError(
+                f"--include '{pattern}': give a name or a pattern relative to the directory of the job"
+            )
+        try:
+            found = [(root, path) for root in self._roots for path in sorted(root.glob(pattern))]
+        except ValueError as error:
+            raise ConfigError(f"--include '{pattern}': {error}") from None
+        taken = 0
+        for root, path in found:
+            name = path.relative_to(root).as_posix()
+            is_named = name == Path(pattern).as_posix()
+            if not path.is_file() or (not is_named and _is_hidden(path.relative_to(root))):
+                continue
+            if not is_named and path.suffix.lower() in _SECRET_ENDINGS:
+                raise ConfigError(
+                    f"--include '{pattern}': {name} may hold a secret: narrow the pattern, or include "
+                    "the file by its full name"
+                )
+            self._add_file(path, root)
+            taken += 1
+        if not taken:
+            raise ConfigError(f"--include '{pattern}': there is no such file in {self._directory}")
+
     def _add_from_path(self, top: str, is_sure: bool) -> None:
         try:
             spec = find_spec(top)
@@ -122,14 +165,12 @@ class _Search:
 
     def _add_file(self, path: Path, root: Path) -> str:
         """Add a file and what it imports; the name that it has in the archive."""
-        path = path.resolve()
-        known_root = self._directory if path.is_relative_to(self._directory) else root.resolve()
-        name = path.relative_to(known_root).as_posix()
+        name, path = self._name(path, root)
         module = Path(name).parts[0].removesuffix(".py")
-        if module in sys.stdlib_module_names:
+        if path.suffix == ".py" and module in sys.stdlib_module_names:
             raise StreambenchError(f"{path} has the name of Python's own module {module}: rename it")
         former = self.files.setdefault(name, path)
-        if former != path:
+        if former.resolve() != path.resolve():
             raise StreambenchError(
                 f"{former} and {path} would both be {name} in the archive: rename one of them"
             )
@@ -138,19 +179,25 @@ class _Search:
                 self.add_import(top, path.parent)
         return name
 
+    def _name(self, path: Path, root: Path) -> tuple[str, Path]:
+        """The name in the archive, and the path from a resolved root. A link keeps its own name, by which it
+        is imported."""
+        resolved_root = root.resolve()
+        path = resolved_root / path.relative_to(root)
+        if path.is_relative_to(self._directory):
+            return path.relative_to(self._directory).as_posix(), path
+        self._roots[resolved_root] = None
+        return path.relative_to(resolved_root).as_posix(), path
+
     def _add_package(self, package: Path, root: Path) -> None:
         if package in self._packages:
             return
         self._packages.add(package)
-        files = list(_files_of(package))
-        size = sum(path.stat().st_size for path in files)
-        if size > _LARGEST_PACKAGE:
-            raise StreambenchError(
-                f"{package} holds {size >> 20} MiB, which is more than code: move the data out "
-                f"of the package (the limit is {_LARGEST_PACKAGE >> 20} MiB)"
-            )
-        for path in files:
-            self._add_file(path, root)
+        for path in _files_of(package):
+            if path.suffix == ".py":
+                self._add_file(path, root)
+            else:
+                self.others.add(self._name(path, root)[0])
 
     @staticmethod
     def _imports_of(path: Path) -> list[str]:
@@ -165,7 +212,11 @@ class _Search:
 def _files_of(package: Path) -> Iterator[Path]:
     """All files of a package, but for those that are hidden or compiled."""
     for path in sorted(package.rglob("*")):
-        parts = path.relative_to(package).parts
-        is_kept = not any(part.startswith(".") or part == "__pycache__" for part in parts)
-        if is_kept and path.is_file() and path.suffix not in (".pyc", ".pyo"):
+        if path.is_file() and not _is_hidden(path.relative_to(package)):
             yield path
+
+
+def _is_hidden(path: Path) -> bool:
+    return path.suffix in (".pyc", ".pyo") or any(
+        part.startswith(".") or part == "__pycache__" for part in path.parts
+    )

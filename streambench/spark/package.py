@@ -2,8 +2,9 @@
 
 The archive is a zip that ``spark-submit --py-files`` takes and that every command takes in place of the
 properties file. Code stands in it as beside the configuration, so that executors import it from there; the
-package ``streambench_job`` has the rest. The same job gives the same bytes. It holds no secret: references
-stay references, and a secret that the configuration has in clear becomes one.
+package ``streambench_job`` has the rest. The same job gives the same bytes. Its configuration holds no
+secret: references stay references, and a secret in clear becomes one. Code is taken as it is, other files
+only where they are asked for.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import io
 import re
 import sys
 import zipfile
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -76,13 +78,14 @@ class _About(Struct, frozen=True):
 class Package(Struct, frozen=True):
     """A job to be written. ``files``: all of the archive, by name. ``secrets``: per key whose value was left
     out, the environment variable that it is taken from. ``absent``: modules that the code imports and that
-    are not installed here."""
+    are not installed here. ``left_out``: files in the packages of the job that are no Python."""
 
     name: str
     containers: int
     files: dict[str, bytes]
     secrets: dict[str, str]
     absent: tuple[str, ...]
+    left_out: tuple[str, ...]
 
     @property
     def launcher(self) -> str:
@@ -94,7 +97,9 @@ class Package(Struct, frozen=True):
         is replaced in one step. Raises StreambenchError where another file is in their place."""
         program = path.with_name(self.launcher)
         if path.exists() and not is_package(path):
-            raise StreambenchError(f"{path} is no packaged job: name another file with --output, or delete it")
+            raise StreambenchError(
+                f"{path} is no packaged job: name another file with --output, or delete it"
+            )
         if program.exists() and program.read_bytes() != _LAUNCHER.encode():
             raise StreambenchError(f"{program} is a file of another kind: move it away")
         try:
@@ -108,11 +113,12 @@ class Package(Struct, frozen=True):
         return path, program
 
 
-def package(config: Config, directory: Path | None = None) -> Package:
+def package(config: Config, directory: Path | None = None, include: Sequence[str] = ()) -> Package:
     """The package of a job. ``directory``: what its relative paths are relative to where it runs; else the
-    directory of its properties file. Raises ConfigError and StreambenchError."""
+    directory of its properties file. ``include``: patterns of files that are no Python.
+    Raises ConfigError and StreambenchError."""
     name, _ = name_and_id(config)
-    code = own_code(config)
+    code = own_code(config, include)
     values, secrets = without_secrets(config)
     values |= {"job.name": name, **code.named}
     about = _About(

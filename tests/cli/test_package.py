@@ -24,6 +24,20 @@ def test_package_lists_without_writing(project: Project) -> None:
     assert not list(project.directory.glob("*.zip"))
 
 
+def test_package_lists_what_it_leaves_out_and_includes(project: Project) -> None:
+    words = project.directory / "helping" / "words.txt"
+    words.parent.mkdir()
+    (words.parent / "__init__.py").write_text("")
+    words.write_text("one")
+    task = project.directory / "task.py"
+    task.write_text(f"import helping\n{task.read_text()}")
+    assert {"file": "helping/words.txt", "bytes": None, "packed": False} in project.rows("package", "--list")
+    said = project.ok("package", "job.properties")
+    assert "left out: helping/words.txt; --include takes files that are no Python" in said
+    rows = project.rows("package", "--list", "--include", "helping/*.txt")
+    assert {"file": "helping/words.txt", "bytes": 3, "packed": True} in rows
+
+
 def test_package_names_what_it_leaves_out(project: Project) -> None:
     hook = {"samza.factory": "webhook", "token": "brunhilde", "url": "${env:NOT_SET_HERE}"}
     project.configure({f"systems.hook.{key}": value for key, value in hook.items()})

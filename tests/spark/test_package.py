@@ -72,13 +72,73 @@ def code_in(archive: Path) -> list[str]:
 
 
 def test_the_code_of_a_job_is_all_that_its_task_imports(squares: Job) -> None:
-    assert code_in(written(squares)) == [
-        "helping/__init__.py",
-        "helping/tools.py",
-        "helping/words.txt",
-        "squares.py",
-        "task.py",
-    ]
+    assert code_in(written(squares)) == ["helping/__init__.py", "helping/tools.py", "squares.py", "task.py"]
+
+
+def test_files_that_are_no_python_are_left_out_and_named(squares: Job) -> None:
+    helping = squares.directory / "helping"
+    (helping / "prod.properties").write_text("sasl.password=brunhilde")
+    (helping / "key.pem").write_text("brunhilde")
+    made = package(squares.config)
+    assert made.left_out == ("helping/key.pem", "helping/prod.properties", "helping/words.txt")
+    assert b"brunhilde" not in b"".join(made.files.values())
+
+
+def test_other_files_are_taken_where_they_are_included(squares: Job) -> None:
+    (squares.directory / "names.txt").write_text("brunhilde")
+    made = package(squares.config, include=["helping/*.txt", "names.txt"])
+    assert {"helping/words.txt", "names.txt"} <= made.files.keys()
+    assert made.left_out == ()
+
+
+def test_a_file_that_may_hold_a_secret_is_included_by_its_name(squares: Job) -> None:
+    (squares.directory / "helping" / "key.pem").write_text("brunhilde")
+    with pytest.raises(ConfigError, match=r"helping/key\.pem may hold a secret: narrow the pattern"):
+        package(squares.config, include=["helping/*"])
+    assert "helping/key.pem" in package(squares.config, include=["helping/key.pem"]).files
+
+
+@pytest.mark.parametrize(
+    ("pattern", "error"),
+    [
+        ("", "give a name or a pattern relative to the directory of the job"),
+        ("../*.txt", "give a name or a pattern relative to the directory of the job"),
+        ("/etc/passwd", "give a name or a pattern relative to the directory of the job"),
+        ("helping/**.txt", r"--include 'helping/\*\*\.txt': "),
+        ("helping/*.csv", r"--include 'helping/\*\.csv': there is no such file in "),
+    ],
+)
+def test_a_pattern_that_names_no_file_of_the_job_is_refused(squares: Job, pattern: str, error: str) -> None:
+    with pytest.raises(ConfigError, match=error):
+        package(squares.config, include=[pattern])
+
+
+def test_code_that_is_linked_from_elsewhere_keeps_its_name(
+    squares: Job, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (squares.directory / "squares.py").rename(elsewhere / "shared.py")
+    (squares.directory / "squares.py").symlink_to(elsewhere / "shared.py")
+    (squares.directory / "helping").rename(elsewhere / "helping")
+    (squares.directory / "helping").symlink_to(elsewhere / "helping")
+    assert code_in(written(squares)) == ["helping/__init__.py", "helping/tools.py", "squares.py", "task.py"]
+
+
+def test_an_archive_is_replaced_in_one_step(squares: Job) -> None:
+    archive = written(squares)
+    before = archive.read_bytes()
+    os.link(archive, squares.directory / "reader")
+    (squares.directory / "task.py").write_text(f"{TASK}# changed\n")
+    assert written(squares).read_bytes() != before
+    assert (squares.directory / "reader").read_bytes() == before
+    assert not list(squares.directory.glob(".*"))
+
+
+def test_two_secrets_never_share_an_environment_variable(job: Job) -> None:
+    own = {f"systems.{name}.token": name for name in ("a-b", "a_b")}
+    with pytest.raises(ConfigError, match=r"SYSTEMS_A_B_TOKEN would stand") as raised:
+        package(job.config.with_values(own))
+    assert all(key in str(raised.value) for key in own)
 
 
 def test_the_same_job_gives_the_same_bytes(squares: Job) -> None:
