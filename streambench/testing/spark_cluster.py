@@ -14,7 +14,6 @@ import subprocess
 import sys
 import time
 import weakref
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -120,7 +119,7 @@ class SparkCluster:
             found = re.search(pattern, text)
             if found:
                 return found[1]
-            if any(each.poll() is not None for each in self._processes):
+            if any(_has_ended(each) for each in self._processes):
                 problem = "has ended"
             elif time.monotonic() > until:
                 problem = f"was not ready within {_READY_S:.0f} seconds"
@@ -139,23 +138,29 @@ def _spark_home() -> Path:
 
 
 def _end(processes: list[subprocess.Popen[bytes]]) -> None:
-    """End processes in the reverse order of their start, and forget them. Executors end with their worker."""
+    """End processes in the reverse order of their start, with all that they have started, and forget them.
+    The workers' executors are in their groups."""
     ending = processes[::-1]
-    processes.clear()
     for each in ending:
-        _signal(each.terminate)
-    for each in ending:
-        try:
-            each.wait(_GRACE_S)
-        except subprocess.TimeoutExpired:
-            _signal(each.kill)
-            each.wait()
-    for each in ending:
-        _signal(lambda each=each: os.killpg(each.pid, signal.SIGKILL))  # type: ignore[misc]
-
-
-def _signal(send: Callable[[], object]) -> None:
+        if each.returncode is None:
+            os.kill(each.pid, signal.SIGTERM)
+    until = time.monotonic() + _GRACE_S
     try:
-        send()
-    except ProcessLookupError:
-        return
+        while not all(_has_ended(each) for each in ending) and time.monotonic() < until:
+            time.sleep(0.02)
+    finally:
+        for each in ending:
+            # Before it is reaped: from then on another process may get its number.
+            if each.returncode is None:
+                os.killpg(each.pid, signal.SIGKILL)
+                each.wait()
+        processes.clear()
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Return True for a process that has ended; it is not reaped."""
+    if process.returncode is not None:
+        return True
+    if not hasattr(os, "waitid"):  # on macOS
+        return process.poll() is not None
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
