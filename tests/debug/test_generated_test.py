@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -68,14 +69,16 @@ def recorded(project: Path, *keys: str, task: str = "sums.py:Sums", bad: bool = 
     return Recording.read(project / "run.recording")
 
 
-def outcome_of(test: Path) -> str:
-    """What pytest prints."""
-    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
-    quietly = ("-p", "no:cacheprovider", "-p", "no:nbval")
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", *quietly, test.name]
-    done = subprocess.run(
-        command, cwd=test.parent, env=environment, capture_output=True, text=True, check=False
-    )
+def outcome_of(*tests: Path) -> str:
+    """What pytest prints, with a line for each test."""
+    # Without plugins, which take longer to import than the tests to run.
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider"]
+    if len(tests) > 1:
+        command.append("--import-mode=importlib")  # they have the same name
+    folder = Path(os.path.commonpath([test.parent for test in tests]))
+    command += [str(test.relative_to(folder)) for test in tests]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     return done.stdout
 
 
@@ -84,22 +87,26 @@ def moved(project: Path) -> Path:
     return project.rename(project.with_name("elsewhere"))
 
 
+def copied(project: Path, name: str) -> Path:
+    """A copy of the directory."""
+    return Path(shutil.copytree(project, project.with_name(name)))
+
+
 def test_the_test_of_a_failure_moves_and_is_red_until_the_task_is_mended(project: Path) -> None:
     (project / "tests").mkdir()
     recorded(project, *"aba", bad=True).to_test(project / "tests" / "test_sums.py")
-    test = moved(project) / "tests" / "test_sums.py"
-    red = outcome_of(test)
-    assert "1 failed" in red and "a bad message" in red
-    task = test.parents[1] / "sums.py"
-    task.write_text(TASK.replace('raise ValueError("a bad message")', "return"))
-    assert "1 passed" in outcome_of(test)
+    red = moved(project)
+    mended = copied(red, "mended")
+    (mended / "sums.py").write_text(TASK.replace('raise ValueError("a bad message")', "return"))
+    found = outcome_of(*(each / "tests" / "test_sums.py" for each in (red, mended)))
+    assert "FAILED elsewhere/tests/test_sums.py" in found and "a bad message" in found
+    assert "PASSED mended/tests/test_sums.py" in found
 
 
 def test_the_test_of_a_run_without_a_failure_holds_what_it_did(project: Path) -> None:
     recorded(project, *"aba").to_test(project / "test_sums.py")
-    test = moved(project) / "test_sums.py"
-    assert "1 passed" in outcome_of(test)
-    text = test.read_text()
+    first = moved(project)
+    text = (first / "test_sums.py").read_text()
     for line in (
         '    "log.out": [',
         '        (0, None, {"key": "a", "n": 2}),',
@@ -108,12 +115,15 @@ def test_the_test_of_a_run_without_a_failure_holds_what_it_did(project: Path) ->
     ):
         assert f"{line}\n" in text
     # Another behaviour is wanted: the test asks for it, then the task is mended.
-    test.write_text(re.sub(r'("[abn]": \d)(?=[,}])', r"\g<1>0", text))
-    red = outcome_of(test)
-    assert "1 failed" in red
-    assert "assert found.outputs == OUTPUTS" in red
-    (test.parent / "sums.py").write_text(TASK.replace("or 0) + 1", "or 0) + 10"))
-    assert "1 passed" in outcome_of(test)
+    asked = copied(first, "asked")
+    (asked / "test_sums.py").write_text(re.sub(r'("[abn]": \d)(?=[,}])', r"\g<1>0", text))
+    mended = copied(asked, "mended")
+    (mended / "sums.py").write_text(TASK.replace("or 0) + 1", "or 0) + 10"))
+    found = outcome_of(*(each / "test_sums.py" for each in (first, asked, mended)))
+    assert "PASSED elsewhere/test_sums.py" in found
+    assert "FAILED asked/test_sums.py" in found
+    assert "assert found.outputs == OUTPUTS" in found
+    assert "PASSED mended/test_sums.py" in found
 
 
 def test_a_module_beside_the_configuration_is_found_from_a_folder_of_tests(project: Path) -> None:
