@@ -15,8 +15,9 @@ import javaproperties
 import streambench
 from streambench.config import Config, masked
 from streambench.errors import StreambenchError
+from streambench.imports import by_path
 from streambench.model import SystemStream
-from streambench.spark.own_code import imported, pinned
+from streambench.spark.own_code import imported, own_code, pinned
 from streambench.spark.package import without_secrets
 from streambench.system.systems import known_key
 from streambench.testing import run_job
@@ -44,9 +45,10 @@ from pathlib import Path
 
 from streambench.system.systems import known_key
 from streambench.testing import run_job
-from task import {task}
 
-CASE = json.loads((Path(__file__).parent / "{case}").read_text())
+HERE = Path(__file__).parent
+CASE = json.loads((HERE / "{case}").read_text())
+TASK = {task}
 
 
 def test_the_task_does_with_these_messages_what_it_did():
@@ -54,7 +56,7 @@ def test_the_task_does_with_these_messages_what_it_did():
         stream: {{int(number): [tuple(each) for each in messages] for number, messages in partitions.items()}}
         for stream, partitions in CASE["inputs"].items()
     }}
-    run = run_job({task}, CASE["config"], inputs)
+    run = run_job(None, {{**CASE["config"], "task.class": TASK}}, inputs)
     assert len(run.processed) == CASE["processed"]
     assert json.loads(json.dumps(run.outputs)) == CASE["outputs"]
 '''
@@ -65,23 +67,35 @@ def export(job: Job, namespace: Mapping[str, Any], directory: Path) -> list[str]
 
     Raises MagicError where the task cannot be written to a file, or a file is there already: nothing is
     written then."""
-    there = [name for name in (TASK, CONFIG, NEEDS, TEST, CASE) if (directory / name).exists()]
+    config = job.config
+    values, secrets = _config_values(config, directory)
+    if job.task is None:
+        code = own_code(config)
+        sources = {name: path.read_bytes() for name, path in code.files.items()}
+        modules = set(code.installed)
+        values |= code.named
+    else:
+        source, task = task_file(job.task, job.task_name, namespace)
+        sources, modules = {TASK: source.encode()}, set(imported(source))
+        values["task.class"] = f"{TASK}:{task}"
+    there = [name for name in (*sources, CONFIG, NEEDS, TEST, CASE) if (directory / name).exists()]
     if there:
         raise MagicError(
             f"{directory} has {', '.join(there)} already; name another directory, or delete them"
         )
-    source, task = task_file(job.task, job.task_name, namespace)
-    values, secrets = _config_values(job.config, directory)
-    values["task.class"] = f"{TASK}:{task}"
+    files = {
+        **sources,
+        CONFIG: javaproperties.dumps(values, timestamp=None).encode(),
+        NEEDS: _requirements(modules).encode(),
+    }
     case, left_out = _case(job)
-    files = {TASK: source, CONFIG: javaproperties.dumps(values, timestamp=None), NEEDS: _requirements(source)}
     if case is not None:
-        files[TEST] = _TEST.format(task=task, case=CASE)
-        files[CASE] = json.dumps(case, indent=1) + "\n"
+        files[TEST] = _TEST.format(task=_task_text(values["task.class"]), case=CASE).encode()
+        files[CASE] = json.dumps(case, indent=1).encode() + b"\n"
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():
-            (directory / name).write_text(text)
+        for name, content in files.items():
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
+            (directory / name).write_bytes(content)
     except OSError as error:
         raise MagicError(f"{error.filename or directory} cannot be written: {error.strerror}") from None
     report = [f"{directory} has {', '.join(files)}"]
@@ -109,9 +123,15 @@ def _is_path(config: Config, key: str) -> bool:
     return known is not None and known.kind == "path"
 
 
-def _requirements(source: str) -> str:
+def _task_text(task: str) -> str:
+    """The task as a Python expression of the test: a file beside it, or a name to import."""
+    literal = json.dumps(task)
+    return f"str(HERE / {literal})" if ".py:" in task else literal
+
+
+def _requirements(modules: set[str]) -> str:
     """The packages that have to be installed, in the versions of here."""
-    lines = {f"streambench=={streambench.__version__}", *pinned(set(imported(source)))}
+    lines = {f"streambench=={streambench.__version__}", *pinned(modules)}
     return "\n".join(sorted(lines)) + "\n"
 
 
@@ -123,13 +143,16 @@ def _case(job: Job) -> tuple[dict[str, Any] | None, str]:
         return None, str(error)
     if not inputs:
         return None, "the inputs are empty"
+    task = job.task
+    if task is None:
+        task = by_path(job.config, "task.class", job.config.required("task.class"))
     config = {
         key: value
         for key, value in job.config.items()
         if key.startswith(_OF_TESTS) and not _NOT_OF_TESTS.fullmatch(key) and masked(key, value) == value
     }
     try:
-        run = run_job(job.task, config, inputs)
+        run = run_job(task, config, inputs)
     except StreambenchError as error:
         return None, f"the task fails at these messages: {error}"
     case = {"config": config, "inputs": inputs, "processed": len(run.processed), "outputs": run.outputs}

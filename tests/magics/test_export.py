@@ -99,6 +99,26 @@ def test_what_is_exported_runs_by_command_and_passes_its_test(
     assert {row["message"]["airport"] for row in job.value} == {"ORD", "JFK"}
 
 
+def test_a_job_of_a_file_is_exported_with_its_code(job: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("here/parts").mkdir(parents=True)
+    Path("here/parts/delays.py").write_text(BEFORE.replace("100", "50") + DELAYS.partition("\n")[2])
+    settings = CONFIG.partition("\n")[2].replace("path=data", "path=../data")
+    Path("here/delays.properties").write_text(
+        settings + "task.class=parts/delays.py:Delays\ntask.inputs=log.flights\njob.name=delays\n"
+    )
+    job.run("%stream create delays --config here/delays.properties")
+    report = job.run("%stream export sent/away")
+    directory = Path("sent/away").resolve()
+    assert "sent/away has parts/delays.py, job.properties, requirements.txt, test_task.py, " in report
+    assert "1 passed" in command(directory, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_task.py")
+    monkeypatch.setenv("SYSTEMS_HOOK_TOKEN", "brunhilde")
+    command(directory, "-m", "streambench", "run", "job.properties", "--until", "caught-up")
+    job.run("%stream peek log.late --config settings")
+    assert {row["message"]["airport"] for row in job.value} == {"ORD", "JFK"}
+    with pytest.raises(MagicError, match=r"away has parts/delays\.py, .* already"):
+        job.run("%stream export sent/away")
+
+
 def test_what_is_exported_can_be_packaged(job: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     create(job, DELAYS)
     job.run("%stream export away")
