@@ -125,6 +125,8 @@ class Workbench:
         is_variable = isinstance(self.namespace.get(name), Mapping)
         if name in self.configs or is_variable or Path(name).is_file():
             return self.config(name)
+        if name in self.jobs:
+            raise MagicError(f"{name} is a job: name its task, {self.jobs[name].task_name}")
         known = ", ".join([*self.tasks, *self.configs]) or "none at all"
         raise MagicError(
             f"there is no task and no configuration {name}; there is {known} (in a file: FILE.py:Class)"

@@ -42,6 +42,12 @@ def test_crash_everywhere_gives_a_verdict_and_its_first_steps(tally: Shell) -> N
     assert shown[1:] == ["        not safe after 1, 2, 3, 4 and 1 more: %stream goto 1, %stream crash"]
 
 
+def test_a_job_that_is_compared_names_its_task(tally: Shell) -> None:
+    tally.run("%stream create counted --task Tally --config tallied")
+    said = tally.fails("%stream compare counted Tally")
+    assert "counted is a job: name its task, Tally" in said
+
+
 def test_crash_inside_a_commit_needs_one_there(tally: Shell) -> None:
     assert "no task was committed at 5" in tally.fails("%stream crash --inside-commit")
     tally.run("%stream commit")
