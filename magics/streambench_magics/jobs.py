@@ -218,6 +218,11 @@ class Job:
             session.start()
         return session
 
+    @property
+    def marked_already(self) -> Session | None:
+        """The session of ``marked``, where there is one; none is made."""
+        return self.session if self.alive else self._former
+
     def marked(self) -> Session:
         """The session that breakpoints and watches are given to: that of now, else one from which the next
         start takes them over. Nothing is started. Raises ConfigError."""

@@ -252,6 +252,7 @@ class StreamMagics(
                 return
             job.pause()
             failed = job.state == "failed"
+            not_recorded = None if job.session is None else job.session.to_record
             job.stop()
         self._close_panel(job.name, "as it was when the job failed" if failed else STOPPED)
         print(
@@ -259,6 +260,8 @@ class StreamMagics(
             if failed
             else f"{job.name} is stopped, with everything committed"
         )
+        if not_recorded is not None:
+            print(f"nothing was recorded to {not_recorded}: no commit came before the stop")
         print_ignored(job.snapshot().error_counts)
 
     def _give_up(self, job: Job) -> None:

@@ -67,6 +67,9 @@ class RecordCommands(JobCommands):
     """Methods of the magics, one per sub-command."""
 
     def _record(self, args: Namespace) -> None:
+        if not args.what:
+            print("\n".join(self._recorded()) or "nothing is being recorded: %stream record FILE begins it")
+            return
         *names, file = args.what
         if len(names) > 1:
             raise MagicError(f"one job, and one file; {PARSERS['record'].usage_line()}")
@@ -74,6 +77,19 @@ class RecordCommands(JobCommands):
         replaced = ", in place of the recording there," if Path(file).exists() else ""
         session = job.record(file)
         print(f"{job.name} is recorded to {file}{replaced} {_since(job, session)}")
+
+    def _recorded(self) -> list[str]:
+        """The recordings of all jobs, by line."""
+        lines = []
+        for job in self.bench.jobs.values():
+            session = job.marked_already
+            if session is None:
+                continue
+            if session.recorded_to is not None:
+                lines.append(f"{job.name} is being recorded to {session.recorded_to}, until it stops")
+            elif session.to_record is not None:
+                lines.append(f"{job.name} will be recorded to {session.to_record} {_since(job, session)}")
+        return lines
 
     def _replay(self, args: Namespace) -> None:
         recording = Recording.read(args.file)

@@ -13,7 +13,10 @@ def record_commands(command: Callable[[str, str], Any]) -> None:
         "Record a job to a file, until it stops: its messages in their order, its state at the begin, "
         "windows and commits. It begins with the start, or with the next commit (%stream commit).",
     )
-    it.takes("what", metavar="[NAME] FILE", nargs="+", completes="jobs", help="the job, and the file")
+    it.takes(
+        "what", metavar="[NAME] FILE", nargs="*", completes="jobs",
+        help="the job, and the file; without them, what is being recorded",
+    )  # fmt: skip
 
     it = command(
         "replay",

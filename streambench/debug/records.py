@@ -84,6 +84,11 @@ class Records(HotSwap):
         """The file that is being recorded to; None where nothing is, or not yet."""
         return self._recorder.path if self._recorder is not None and self._recorder.is_open else None
 
+    @property
+    def to_record(self) -> Path | None:
+        """The file of a recording that has not begun yet; None where there is none."""
+        return None if self._to_record is None else self._to_record[0]
+
     def _begin_record(self) -> None:
         """Begin what ``record`` asked for."""
         if self._to_record is None:

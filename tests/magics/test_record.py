@@ -72,6 +72,32 @@ def test_a_recording_begins_with_the_next_commit_where_messages_wait(counting: S
     assert [each.message for each in Recording.read("late.recording")] == ["three"]
 
 
+def test_record_alone_tells_what_is_being_recorded(counting: Shell) -> None:
+    counting.run("%stream create job --task Count --config inputs")
+    assert counting.run("%stream record").startswith("nothing is being recorded: ")
+    send(counting, "one", "two", "three")
+    counting.run("%stream step job 2")
+    counting.run("%stream record job late.recording")
+    assert counting.run("%stream record") == (
+        "job will be recorded to late.recording from its next commit on: %stream commit begins it now"
+    )
+    counting.run("%stream commit job")
+    assert counting.run("%stream record") == "job is being recorded to late.recording, until it stops"
+    counting.run("%stream stop job")
+    assert counting.run("%stream record").startswith("nothing is being recorded: ")
+
+
+def test_a_stop_tells_of_a_recording_that_had_not_begun(counting: Shell) -> None:
+    counting.run("%stream create job --task Count --config inputs")
+    send(counting, "one", "two", "three")
+    counting.run("%stream step job 2")
+    counting.run("%stream record job late.recording")
+    assert counting.run("%stream stop job").splitlines() == [
+        "job is stopped, with everything committed",
+        "nothing was recorded to late.recording: no commit came before the stop",
+    ]
+
+
 def test_a_file_that_is_no_recording_is_not_replaced(counting: Shell) -> None:
     Path("notes.txt").write_text("mine")
     counting.run("%stream create job --task Count --config inputs")
