@@ -97,6 +97,12 @@ class Recorder:
             at, now, _ = ticks.popleft()
             self._rows.append(Row("clock", max(0, at - self._start), timestamp=now))
 
+    def note_swap(self, position: int) -> None:
+        """Note that the code was exchanged at a position."""
+        at = position - self._start
+        text = f"the code was swapped after {at:,} of the messages: a replay runs all of them with one code"
+        self._rows.append(plain_row("note", at, text))
+
     def is_due(self, position: int) -> bool:
         """True where so much is not written yet, or for so long, that a flush is due. A process that is
         killed loses no more than that, and what its last iterations have processed."""

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from streambench.checkpoint.api import Checkpoint
 from streambench.container.observer import ContainerObserver
@@ -51,6 +52,18 @@ class Records(HotSwap):
 
         self._require_live("record")
         self._between(begin)
+
+    def _exchange(self, factory: Any, *, init: bool) -> None:
+        super()._exchange(factory, init=init)
+        self._note_swap()
+
+    def _exchange_back(self) -> None:
+        super()._exchange_back()
+        self._note_swap()
+
+    def _note_swap(self) -> None:
+        if self._recorder is not None:
+            self._recorder.note_swap(self.container.processed)
 
     def _resume(self) -> None:
         was_failed = self.can_resume

@@ -98,6 +98,19 @@ def test_a_stop_tells_of_a_recording_that_had_not_begun(counting: Shell) -> None
     ]
 
 
+def test_a_replay_tells_that_the_code_was_swapped(counting: Shell) -> None:
+    counting.run("%stream create job --task Count --config inputs")
+    counting.run("%stream record job swapped.recording")
+    send(counting, "one", "two", "three")
+    counting.run("%stream step job 2")
+    counting.run(MENDED)
+    counting.run("%stream swap job")
+    counting.run("%stream step job")
+    counting.run("%stream stop job")
+    shown = counting.run("%stream replay swapped.recording")
+    assert "the code was swapped after 2 of the messages: a replay runs all of them with one code" in shown
+
+
 def test_a_file_that_is_no_recording_is_not_replaced(counting: Shell) -> None:
     Path("notes.txt").write_text("mine")
     counting.run("%stream create job --task Count --config inputs")
