@@ -435,7 +435,7 @@ class _OwnLease(Lease):
             if self._archive is None or not self._archive.is_in_the_making:
                 self._jvm.end(_EXIT_S)
             elif keeps_archive:
-                self._archive.keep(is_complete=self._jvm.end(_ARCHIVE_S))
+                self._archive.keep(is_complete=self._wait_for_archive())
             else:
                 self._jvm.end(0)
         finally:
@@ -443,6 +443,24 @@ class _OwnLease(Lease):
                 self._archive.close()
             SparkContext._gateway, SparkContext._jvm = self._former
             self._temporary.remove()
+
+    def _wait_for_archive(self) -> bool:
+        """End the JVM, which writes the archive of its classes; True where it has. Ctrl-C gives up the
+        archive alone: the work of the session is done."""
+        if _is_watched():
+            log.warning(
+                "Spark's classes are written to an archive, once, so that later sessions start sooner. This "
+                "takes up to a minute; Ctrl-C skips it"
+            )
+        try:
+            return self._jvm.end(_ARCHIVE_S)
+        except KeyboardInterrupt:
+            return False
+
+
+def _is_watched() -> bool:
+    """True where a person waits at a terminal."""
+    return sys.stderr is not None and sys.stderr.isatty()
 
 
 def _class_archive(java: Path, master: str, config: Config, directory: Path) -> ClassArchive | None:
