@@ -11,7 +11,18 @@ import typer
 from streambench.cli.job import JobArgument, JobOption, JsonOption, read_job
 from streambench.cli.output import moment, show_rows
 
-_COLUMNS = ("generation", "began", "seconds", "messages", "per second", "containers", "failed", "master")
+_COLUMNS = (
+    "generation",
+    "began",
+    "backfill",
+    "seconds",
+    "messages",
+    "per second",
+    "containers",
+    "failed",
+    "outcome",
+    "master",
+)
 _FIGURES = ("generation", "seconds", "messages", "per second", "containers", "failed")
 
 
@@ -27,8 +38,9 @@ def runs(
 ) -> None:
     """List the deployments of a job on Spark: when, how long, how many messages; oldest first.
 
-    With --every, each round that had something to do is one. --json has the offsets of each container before
-    and after, and its error.
+    With --every, each round that had something to do is one. Backfills of the job are listed under their
+    names. A deployment that was killed "did not end". --json has the offsets of each container before and
+    after, and its error.
 
     Examples:
 
@@ -40,19 +52,27 @@ def runs(
     history = importlib.import_module("streambench.spark.history")
     found = history.runs(settings)[-limit:]
     rows = [_whole(each) if json else _row(each) for each in found]
-    show_rows(rows, _COLUMNS, as_json=json, empty="the job was not deployed yet", right=_FIGURES)
+    columns = _COLUMNS if any(each.backfill for each in found) else [c for c in _COLUMNS if c != "backfill"]
+    show_rows(rows, columns, as_json=json, empty="the job was not deployed yet", right=_FIGURES)
 
 
 def _row(run: Any) -> dict[str, Any]:
-    return {
+    row: dict[str, Any] = {
+        **dict.fromkeys(_COLUMNS),
         "generation": run.generation,
         "began": moment(run.began_ms),
+        "backfill": run.backfill,
+        "outcome": run.outcome,
+        "master": run.master,
+    }
+    if run.outcome != "ended":
+        return row
+    return row | {
         "seconds": f"{run.seconds:.1f}",
         "messages": f"{run.messages:,}",
         "per second": f"{run.rate:,.0f}",
         "containers": len(run.containers),
         "failed": run.failed,
-        "master": run.master,
     }
 
 

@@ -16,6 +16,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+from msgspec.structs import replace
+
 from streambench import imports as load
 from streambench.config import Config
 from streambench.container.container import Container
@@ -24,7 +26,7 @@ from streambench.errors import ConfigError
 from streambench.job.failure import Failure
 from streambench.model import SystemStreamPartition
 from streambench.spark.backfill import Backfill
-from streambench.spark.history import note_run
+from streambench.spark.history import Run, note, note_run
 from streambench.spark.plan import DeployPlan, count_messages, make_plan, open_generation, reached, unfinished
 from streambench.spark.progress import Listener
 from streambench.spark.quiet import quiet
@@ -227,6 +229,7 @@ class Deployment:
     def round(self) -> DeployResult:
         """Plan, run, report."""
         began, began_ms = time.monotonic(), time.time_ns() // 1_000_000
+        backfill_name = "" if self._range is None else self._range.name
         planned = make_plan(self._config, self._task, self._range)
         if planned.idle:
             return DeployResult(
@@ -248,6 +251,14 @@ class Deployment:
             run = pack(self._shipment(planned, listener, shared))
             # From here on, what still runs of older starts must stop.
             run.generation = open_generation(planned)
+            begun = Run(
+                generation=run.generation,
+                began_ms=began_ms,
+                master=leased.master,
+                outcome="running",
+                backfill=backfill_name,
+            )
+            note(planned.directory, begun)
             title = f"streambench {planned.model.name}, round {self._rounds}"
             run.numbers = planned.working
             job = SparkJob(leased.spark, run, title)
@@ -256,6 +267,8 @@ class Deployment:
                     self._wait(job, listener)
             except BaseException:
                 self._interrupt(job, planned.model.name)
+                seconds = round(time.monotonic() - began, 3)
+                note(planned.directory, replace(begun, seconds=seconds, outcome="interrupted"))
                 raise
         if not leased.keeps_logs:
             for report in job.reports:
@@ -272,7 +285,7 @@ class Deployment:
             rounds=1,
         )
         self._show(planned, final_progress(planned, result), began, "ended")
-        note_run(planned.directory, result, began_ms)
+        note_run(planned.directory, result, began_ms, backfill_name)
         if cancelled:
             raise DeployError(
                 "cancelled; what was committed stays committed, and the next start goes on from there",

@@ -1,13 +1,16 @@
-"""History of deployments: a line per round in ``deployments.jsonl``, in the job's directory."""
+"""History of deployments: ``deployments.jsonl`` in the job's directory, with a line where a round begins
+and one where it ends. A round whose driver was killed has the first one only."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from streambench.config import Config
 from streambench.errors import StreamSystemError
@@ -15,6 +18,7 @@ from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.planning.plan import job_name
 from streambench.redaction import redacted
 from streambench.spark.result import DeployResult
+from streambench.spark.running import is_being_deployed
 
 log = logging.getLogger(__name__)
 
@@ -37,15 +41,24 @@ class ContainerRun(Struct, frozen=True, kw_only=True):
     log: str = ""
 
 
+Outcome = Literal["ended", "interrupted", "running", "did not end"]
+
+
 class Run(Struct, frozen=True, kw_only=True):
-    """One round of a deployment that had something to do. ``began_ms``: milliseconds since 1970."""
+    """One round of a deployment that had something to do. ``began_ms``: milliseconds since 1970.
+
+    ``outcome``: ``did not end`` where its driver was killed; of such a round, and of one that was
+    interrupted, what its containers did is not known. ``backfill``: the name of the backfill, where it was
+    one."""
 
     generation: int | None
     began_ms: int
-    seconds: float
     master: str
-    messages: int
-    containers: list[ContainerRun]
+    seconds: float = 0.0
+    messages: int = 0
+    containers: list[ContainerRun] = []
+    outcome: Outcome = "ended"
+    backfill: str = ""
 
     @property
     def failed(self) -> int:
@@ -58,12 +71,8 @@ class Run(Struct, frozen=True, kw_only=True):
         return self.messages / self.seconds if self.seconds else 0.0
 
 
-def note_run(directory: Path | None, result: DeployResult, began_ms: int) -> None:
-    """Append a round to the history. ``directory``: that of the job; None: it has none, and no history.
-
-    That it cannot be written is a warning: the round itself is done."""
-    if directory is None:
-        return
+def note_run(directory: Path | None, result: DeployResult, began_ms: int, backfill: str = "") -> None:
+    """Append the end of a round to the history, as ``note``."""
     containers = [
         ContainerRun(
             container=each.number,
@@ -83,7 +92,17 @@ def note_run(directory: Path | None, result: DeployResult, began_ms: int) -> Non
         master=result.master,
         messages=result.messages,
         containers=containers,
+        backfill=backfill,
     )
+    note(directory, run)
+
+
+def note(directory: Path | None, run: Run) -> None:
+    """Append a line of a round. ``directory``: that of the job; None: it has none, and no history.
+
+    That it cannot be written is a warning: the round itself goes on, or is done."""
+    if directory is None:
+        return
     path = directory / _NAME
     try:
         _shorten(path)
@@ -94,7 +113,8 @@ def note_run(directory: Path | None, result: DeployResult, began_ms: int) -> Non
 
 
 def runs(config: Config, name: str | None = None) -> list[Run]:
-    """The rounds of a job's deployments, oldest first. ``name``: the job's, where it is known.
+    """The rounds of a job's deployments and of its backfills, oldest first. ``name``: the job's, where it is
+    known.
 
     Raises StreamSystemError where the job has no directory, and what the checkpoint manager raises."""
     name = name or job_name(config)
@@ -104,7 +124,14 @@ def runs(config: Config, name: str | None = None) -> list[Run]:
             f"{name} keeps its checkpoints in no directory, and so no history of its deployments: it is kept "
             "with checkpoints in a log system, or with task.checkpoint.system=file"
         )
-    return list(_read(directory / _NAME))
+    found = _read(directory)
+    suffix = f"-{config.required('job.id')}"
+    stem = name.removesuffix(suffix)
+    for path in directory.parent.glob(f"{stem}-*{suffix}/{_NAME}"):
+        other = path.parent
+        # A job of such a name is another job.
+        found += [each for each in _read(other) if other.name == f"{stem}-{each.backfill}{suffix}"]
+    return sorted(found, key=lambda run: run.began_ms)
 
 
 def directory_of(config: Config, name: str) -> Path | None:
@@ -116,7 +143,18 @@ def directory_of(config: Config, name: str) -> Path | None:
         manager.close()
 
 
-def _read(path: Path) -> Iterator[Run]:
+def _read(directory: Path) -> list[Run]:
+    """The rounds of a directory. The end of a round stands in the place of its begin."""
+    found = {(run.generation, run.began_ms): run for run in _lines(directory / _NAME)}
+    rounds = list(found.values())
+    under_way = rounds[-1:] if is_being_deployed(directory) else []
+    return [
+        replace(run, outcome="did not end") if run.outcome == "running" and run not in under_way else run
+        for run in rounds
+    ]
+
+
+def _lines(path: Path) -> Iterator[Run]:
     try:
         lines = path.read_bytes().splitlines()
     except FileNotFoundError:

@@ -127,6 +127,11 @@ class DriverWatch:
         return now - self._free_since >= _GONE_S
 
 
+def is_being_deployed(directory: Path) -> bool:
+    """True where a deployment of the job with this directory is at work."""
+    return is_locked(directory / _FILE)
+
+
 def container_holders(config: Config, job: str) -> dict[int, str]:
     """Per container of the last start that is at work, its process; empty where that is not known."""
     manager = checkpoint_manager(config, job)

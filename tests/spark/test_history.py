@@ -8,9 +8,10 @@ import pytest
 
 from streambench import Config, StreamSystemError
 from streambench.job.failure import Failure
+from streambench.locks import Held
 from streambench.model import SystemStreamPartition
 from streambench.spark import history
-from streambench.spark.history import directory_of, note_run, runs
+from streambench.spark.history import Run, directory_of, note, note_run, runs
 from streambench.spark.result import DeployedContainer, DeployResult
 from tests.spark.conftest import Job
 
@@ -62,6 +63,27 @@ def test_a_line_that_was_not_written_whole_is_left_out(job: Job, directory: Path
     path.write_bytes(path.read_bytes() + b'{"generation": 2, "began\n')
     note_run(directory, result(3, 1), 0)
     assert [each.generation for each in runs(job.config, "job-1")] == [1, 3]
+
+
+def test_a_round_that_was_killed_is_listed_as_one_that_did_not_end(job: Job, directory: Path) -> None:
+    for generation in (1, 2):
+        note(directory, Run(generation=generation, began_ms=generation, master="local[2]", outcome="running"))
+        if generation == 1:
+            note_run(directory, result(1, 10), 1)
+    held = Held.locked(directory / "deployment.lock")
+    assert [each.outcome for each in runs(job.config, "job-1")] == ["ended", "running"]
+    held.release()
+    first, second = runs(job.config, "job-1")
+    assert (first.outcome, first.messages) == ("ended", 10)
+    assert (second.outcome, second.generation) == ("did not end", 2)
+
+
+def test_backfills_are_listed_with_their_job(job: Job, directory: Path) -> None:
+    note_run(directory, result(1, 10), 1000)
+    for other, name in (("job-fixed-1", "fixed"), ("job-old-1", "")):
+        (directory.parent / other).mkdir()
+        note_run(directory.parent / other, result(1, 3), 500, name)
+    assert [(each.backfill, each.messages) for each in runs(job.config, "job-1")] == [("fixed", 3), ("", 10)]
 
 
 def test_a_long_history_loses_its_oldest_part(
