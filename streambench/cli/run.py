@@ -106,11 +106,6 @@ def run(
     settings = read_job(job, config)
     if capture is not None:
         settings = settings.with_values({"task.capture": "on", "task.capture.path": capture.absolute()})
-    if messages is not None and not (quiet or json or watch):
-        print(
-            f"it stops after {counted(messages, 'message')}, and waits for them if need be (Ctrl-C ends it)",
-            file=sys.stderr,
-        )
     goal: Until = messages if messages is not None else "caught-up" if until is not None else None
     if watch:
         from streambench.cli.watch import watch as watch_job
@@ -144,7 +139,8 @@ def _run_shown(
     if lines:
         show = None if quiet else lines.show
     elif not quiet:
-        show, display = run_display(Console(highlight=False))
+        shown, display = run_display(Console(highlight=False))
+        show = _with_goal(shown, goal) if isinstance(goal, int) else shown
     try:
         with display:
             on_restart = lines.restarted if lines else None
@@ -204,6 +200,26 @@ def _check_watch(*, quiet: bool, json: bool, join: bool) -> None:
     from streambench.cli.watch import check_terminal
 
     check_terminal()
+
+
+def _with_goal(show: OnSnapshots, messages: int) -> OnSnapshots:
+    """Show pictures, and say before the first one that the run waits for messages: not for a job that could
+    not be started, whose error is to stand alone."""
+    is_told = False
+
+    def shown(snapshots: Sequence[ContainerSnapshot]) -> None:
+        nonlocal is_told
+        if not is_told and all(each.state != "failed" for each in snapshots):
+            is_told = True
+            print(
+                f"it stops after {counted(messages, 'message')}, and waits for them if need be "
+                "(Ctrl-C ends it)",
+                file=sys.stderr,
+                flush=True,
+            )
+        show(snapshots)
+
+    return shown
 
 
 def _with_hint(show: OnSnapshots | None, hint: WaitingHint, goal: Until) -> OnSnapshots | None:

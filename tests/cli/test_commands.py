@@ -468,6 +468,27 @@ def test_asking_for_a_number_of_messages_shows_that_they_are_waited_for(project:
     assert project.run("run", "job.properties", "--until", "caught-up").stderr == ""
 
 
+@pytest.mark.parametrize(
+    ("code", "problem"),
+    [
+        (None, "there is no file"),
+        ("def up(:", "line 1"),
+        ("class Up:\n    def init(self, context):\n        1 / 0\n    process = print", "division by zero"),
+    ],
+)
+def test_a_job_that_cannot_start_shows_its_error_alone(
+    project: Project, code: str | None, problem: str
+) -> None:
+    project.configure({"task.class": "broken.py:Up"})
+    project.fill(2)
+    if code is not None:
+        (project.directory / "broken.py").write_text(code)
+    done = project.run("run", "job.properties", "--messages", "2")
+    assert done.returncode == 1
+    assert problem in done.stderr
+    assert "it stops after" not in done.stderr
+
+
 def test_a_reader_that_has_seen_enough_ends_peek_without_a_word(project: Project) -> None:
     project.fill(3)
     read, write = os.pipe()
