@@ -53,7 +53,7 @@ _COMMANDS = {
     "c": "commit",
 }
 _SCROLLED = {"up": -1, "down": 1, "page up": -10, "page down": 10}
-_LEAVING = "stopping: the message it is at is finished, then everything is committed (q: at once)"
+_LEAVING = "stopping: the message it is at is finished, then everything is committed (q or Ctrl-C: at once)"
 
 
 def check_terminal() -> None:
@@ -92,6 +92,7 @@ class Watch:
         self._goal = goal
         self._number = number
         self._terminal = Terminal()
+        self._signals = StopSignals(self.leave, kill=self._terminal.restore)
         self._selected = 0
         self._screen: Screen | None = None
         self._view: dict[str, Any] = {"page": 0, "scroll": 0, "help": False}
@@ -129,18 +130,27 @@ class Watch:
     def run(self) -> None:
         """Show it until all containers have ended. Raises what one of them failed with."""
         terminal = self._terminal
-        with StopSignals(self.leave, kill=terminal.restore), terminal:
-            self._draw()  # a frame of before the first message, which may take long
-            for each in self.containers:
-                each.begin()
-                each.ask("run")
-            while not self._is_over:
-                self._draw()
-                for key in terminal.keys(_FRAME_S):
-                    self._press(key)
+        try:
+            with self._signals, terminal:
+                self._draw()  # a frame of before the first message, which may take long
+                for each in self.containers:
+                    each.begin()
+                    each.ask("run")
+                while not self._is_over:
+                    self._draw()
+                    for key in terminal.keys(_FRAME_S):
+                        self._press(key)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(self._left_at()) from None
         raised = (self._problem, *(each.error for each in self.containers))
         if (error := next((each for each in raised if each is not None), None)) is not None:
             raise error
+
+    def _left_at(self) -> str:
+        """The outcome of leaving at once: what is committed, and the messages that were not finished."""
+        places = [f"  container {each.number}: {each.busy_at}" for each in self.containers if each.busy_at]
+        where = ["the task was here:", *places] if places else []
+        return "\n".join(["what was committed stays committed", *where])
 
     @property
     def _is_over(self) -> bool:
@@ -187,7 +197,8 @@ class Watch:
             self._type(key)
         elif key == "q":
             if self._leaving:
-                raise KeyboardInterrupt("it was left in the middle of a message")
+                raise KeyboardInterrupt
+            self._signals.count_stop()
             self.leave()
         elif key in _PROMPTS:
             self._prompt, self._typed = _PROMPTS[key][1], ""

@@ -60,7 +60,7 @@ class StopSignals:
         self._signals = tuple(signals)
         self._former: dict[signal.Signals, Any] = {}
         self._handled = 0
-        self._is_over = False
+        self._is_over = self._is_stopping = False
         self._last: int = signal.SIGINT
         self._may_end = not hasattr(sys, "ps1")
 
@@ -92,6 +92,11 @@ class StopSignals:
             self._listener.join()
             os.close(self._writing)
 
+    def count_stop(self) -> None:
+        """Count a stop that a key has asked for, and that is under way, as the first signal."""
+        self._handled = max(self._handled, 1)
+        self._is_stopping = True
+
     def close(self) -> None:
         """In a process that was forked from this one, release its signals."""
         former, self._former = self._former, {}
@@ -118,7 +123,6 @@ class StopSignals:
 
     def _listen(self) -> None:
         reading, heard = self._reading, _Heard()
-        is_reported = False
         try:
             while True:
                 if not select.select([reading], [], [], heard.left_s())[0]:
@@ -126,8 +130,8 @@ class StopSignals:
                     continue
                 self._last = heard.add(os.read(reading, 64), self._signals) or self._last
                 count = max(heard.signals, self._handled)
-                if count and not is_reported:
-                    is_reported = True
+                if count and not self._is_stopping:
+                    self._is_stopping = True
                     self._stop()
                     again = "Ctrl-C" if self._last == signal.SIGINT else signal.Signals(self._last).name
                     log.warning("stopping after %s; %s once more stops it at once", self._after, again)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from collections.abc import Callable, Iterator
 
@@ -167,16 +168,20 @@ def test_a_failure_is_shown_and_raised_when_the_screen_is_left(project: Project,
     assert is_as_before(screen)
 
 
-def test_a_stuck_message_is_named_and_left_by_a_second_key(project: Project, watch: Watch) -> None:
+@pytest.mark.parametrize(("first", "second"), [("q", "q"), ("q", "\x03"), ("\x03", "q"), ("\x03", "\x03")])
+def test_a_stuck_message_is_named_and_left_by_a_second_key(
+    project: Project, watch: Watch, first: str, second: str
+) -> None:
     project.fill(0, partitions=1)
     assert project.ok("send", "log.numbers", "-c", "job.properties", stdin=json.dumps({"n": 99}) + "\n")
     screen = watch()
     screen.await_text(r"busy(.|\n)*at log.numbers.0@0.*counts.py line 1[012]")
-    screen.press("q")
+    screen.press(first)
     screen.await_text("stopping: the message it is at is finished")
-    screen.press("q")
+    screen.press(second)
     assert screen.await_end() == 130
-    assert "left in the middle of a message" in screen.scrolled
+    assert "interrupted; what was committed stays committed" in screen.scrolled
+    assert re.search(r"the task was here:\s+container 0: \d+ s at log.numbers.0@0.*counts.py line", screen.scrolled)
     assert is_as_before(screen)
     assert all(row["processed"] is None for row in project.rows("checkpoints"))
 
