@@ -181,7 +181,8 @@ def test_a_stuck_message_is_named_and_left_by_a_second_key(
     screen.press(second)
     assert screen.await_end() == 130
     assert "interrupted; what was committed stays committed" in screen.scrolled
-    assert re.search(r"the task was here:\s+container 0: \d+ s at log.numbers.0@0.*counts.py line", screen.scrolled)
+    where = r"the task was here:\s+container 0: \d+ s at log.numbers.0@0.*counts.py line"
+    assert re.search(where, screen.scrolled)
     assert is_as_before(screen)
     assert all(row["processed"] is None for row in project.rows("checkpoints"))
 
