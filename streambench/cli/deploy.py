@@ -216,6 +216,7 @@ def deploy(
             _show(result, as_json=json, is_named=len(settings) > 1)
         _show_sums(statuses, results, sys.stderr if json else sys.stdout)
     _fail_service(statuses, results)
+    _show_outputs(settings[0], None if json or dry_run else range)
     for result in results:
         _fail(result)
 
@@ -342,6 +343,13 @@ def _fail_service(statuses: Sequence[JobStatus], results: Sequence[DeployResult]
             print(f"{each.job}: no round has ended well", file=sys.stderr)
     if any(each.failures for each in statuses):
         raise typer.Exit(1)
+
+
+def _show_outputs(config: Config, range: Backfill | None) -> None:
+    """Print the streams that a backfill has sent to."""
+    if range is not None:
+        outputs = ", ".join(map(str, range.outputs(config)))
+        say(f"  the outputs of {range.name}: {outputs or 'none'}")
 
 
 def _fail(result: DeployResult) -> None:

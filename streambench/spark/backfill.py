@@ -19,10 +19,13 @@ from streambench.container.inputs.starting_offsets import start_point
 from streambench.errors import ConfigError, UnknownStreamError
 from streambench.model import SystemStream, SystemStreamPartition
 from streambench.planning.model import JobModel
-from streambench.planning.plan import Metadata, all_inputs, name_and_id
+from streambench.planning.plan import Metadata, all_inputs, job_name, name_and_id
+from streambench.planning.store_definitions import changelogs
+from streambench.system.listing import listing
 from streambench.system.systems import Systems, builtin_kind
 
 _STORING = ("log", "kafka", "memory")
+_PATIENCE_S = 5.0
 
 
 class Backfill(Struct, frozen=True):
@@ -55,6 +58,19 @@ class Backfill(Struct, frozen=True):
         for stream in all_inputs(config):
             values[f"systems.{stream.system}.streams.{stream.stream}.samza.reset.offset"] = "false"
         return config.with_values({**_like_outputs(config, suffix), **values})
+
+    def outputs(self, config: Config, task: object = None) -> list[SystemStream]:
+        """The streams that the backfill of a job has sent to, as they stand in its systems; none of a system
+        that does not list its streams. Raises ConfigError."""
+        own = self.config(config, task)
+        systems = Systems(own)
+        try:
+            reserved = set(changelogs(own, job_name(own, task), systems).values())
+        finally:
+            systems.close()
+        suffix = own.required("task.output.suffix")
+        found = listing(own, patience_s=_PATIENCE_S).streams
+        return [each for each in found if each.stream.endswith(suffix) and each not in reserved]
 
     def begins(self, systems: Systems, metadata: Metadata, model: JobModel) -> dict[str, Checkpoint]:
         """Per task the checkpoint with which the backfill begins: its offsets, and no state. Raises

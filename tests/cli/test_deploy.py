@@ -146,6 +146,23 @@ def test_a_dry_run_of_a_backfill_shows_its_range(project: Project) -> None:
     assert (second["partitions"][0]["from"], second["partitions"][0]["to"]) == ("0", "4")
 
 
+def test_a_backfill_names_the_streams_that_it_has_sent_to(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {
+        "stores.seen.factory": "memory", "stores.seen.changelog": "log.seen",
+        "stores.seen.key.serde": "string", "stores.seen.msg.serde": "json",
+    }  # fmt: skip
+    project.configure(settings)
+    project.fill(2)
+    for stream in ("log.up", "log.up-fixed", "log.seen-fixed"):
+        project.ok("streams", "create", stream, "-c", "job.properties")
+    result = DeployResult(job="up-fixed-1", containers=(container(0, {IN[0]: 2}, messages=2),), seconds=9)
+    monkeypatch.setattr("streambench.spark.backfill", lambda *_, **__: result)
+    said = project.ok("deploy", "job.properties", "--backfill", "fixed")
+    assert said.splitlines()[-1] == "  the outputs of fixed: log.up-fixed"
+
+
 @pytest.mark.parametrize("options", [["--from", "oldest"], ["--backfill", "b", "--every", "5"]])
 def test_a_range_goes_with_one_backfill_only(project: Project, options: list[str]) -> None:
     done = project.run("deploy", "job.properties", *options)
