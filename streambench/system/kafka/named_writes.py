@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streambench.checkpoint.api import Checkpoint
+from streambench.errors import FencedError
 from streambench.model import SystemStreamPartition
 from streambench.rows import Rows
 from streambench.system.kafka.exactly_once import TransactionalCheckpointManager
@@ -29,10 +30,28 @@ class KafkaNamedWrite:
         self._manager = TransactionalCheckpointManager(settings, f"{PREFIX}{name}", keep=_KEPT)
         self._generation = 0
         self._last: int | None = None
+        self._fenced: FencedError | None = None
 
     def commit(self, step: int, rows: Sequence[Rows]) -> bool:
         """Write rows as a step; False where that step, or a later one, was written before. Raises FencedError
-        where another process goes on with the write."""
+        where another process goes on with the write, here and from then on. After another error the next call
+        looks up what was written."""
+        if self._fenced is not None:
+            raise self._fenced
+        try:
+            return self._commit(step, rows)
+        except BaseException as error:
+            if isinstance(error, FencedError):
+                self._fenced = error
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close connections; may be called more than once."""
+        self._generation = 0
+        self._manager.close()
+
+    def _commit(self, step: int, rows: Sequence[Rows]) -> bool:
         if not self._generation:
             self._open()
         if self._last is not None and step <= self._last:
@@ -48,11 +67,6 @@ class KafkaNamedWrite:
         self._manager.commit(numbered, rows, nothing_pending)
         self._last = step
         return True
-
-    def close(self) -> None:
-        """Close connections; may be called more than once."""
-        self._generation = 0
-        self._manager.close()
 
     def _open(self) -> None:
         now_ms = time.time_ns() // 1_000_000

@@ -77,8 +77,25 @@ def test_a_process_that_was_replaced_writes_no_more(kafka: KafkaNodes, stream: S
     assert new.commit(1, rows(stream, [2]))
     with pytest.raises(FencedError):
         old.commit(2, rows(stream, [4]))
+    with pytest.raises(FencedError):
+        old.commit(2, rows(stream, [4]))
+    assert new.commit(2, rows(stream, [6]))
     old.close()
     new.close()
+    assert numbers(settings, stream) == [0, 2, 6]
+
+
+def test_a_step_that_failed_is_written_when_it_is_repeated(kafka: KafkaNodes, stream: SystemStream) -> None:
+    settings = config(kafka)
+    write = write_of(settings, stream.stream)
+    assert write.commit(0, rows(stream, [0]))
+    elsewhere = Rows(SystemStreamPartition("k", stream.stream, 9), [], [])
+    elsewhere.add(b"k", b"9", 7, {})
+    with pytest.raises(ValueError, match="Unrecognized partition"):
+        write.commit(1, [*rows(stream, [2]), elsewhere])
+    assert write.commit(1, rows(stream, [2]))
+    assert not write.commit(1, rows(stream, [2]))
+    write.close()
     assert numbers(settings, stream) == [0, 2]
 
 
