@@ -201,7 +201,7 @@ def test_a_reloaded_page_has_an_acting_panel_and_gets_its_table_from_stop(
     notebook = lab.new(
         "%load_ext streambench",
         "%%streamtask idle\ndef process(envelope, collector, coordinator):\n    pass\n",
-        "%stream streams create log.quiet\n%stream send log.quiet hello\n%stream create idle --inputs "
+        "%stream streams create log.quiet\n%stream send log.quiet '\"hello\"'\n%stream create idle --inputs "
         "log.quiet\n%stream show",
         "%stream stop",
     )

@@ -69,7 +69,7 @@ def test_a_failure_is_replayed_mended_and_made_a_test(
         "replay", path, "--task", "mended.py:Ratio"
     )
     assert "written: test_ratio.py" in broken.ok("replay", path, "--to-test", "test_ratio.py")
-    assert "ratio.py:Ratio" in Path("test_ratio.py").read_text()
+    assert 'TASK = str(HERE / "ratio.py") + ":Ratio"' in Path("test_ratio.py").read_text()
 
 
 def test_a_task_that_is_not_there_names_option_and_file(broken: Project) -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +18,14 @@ from streambench.model import PartitionMetadata
 from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.planning.plan import job_name
 from streambench.system.systems import Systems
+
+
+@contextmanager
+def connect_port() -> Iterator[None]:
+    """Hold the port that all local servers of Spark Connect use: one test of all workers may have one."""
+    with Path(tempfile.gettempdir(), f"streambench-connect-port-{os.getuid()}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 class Job:

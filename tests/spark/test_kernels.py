@@ -15,7 +15,7 @@ import psutil
 import pytest
 from jupyter_client.manager import KernelManager
 
-from tests.spark.conftest import Job
+from tests.spark.conftest import Job, connect_port
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 MARK = "STREAMBENCH_TEST_OF_KERNELS"
@@ -100,13 +100,14 @@ class Kernel:
 def kernel(spark_installed: None, job: Job) -> Iterator[Kernel]:
     job.send(0, 4)
     (job.directory / "config.json").write_text(json.dumps(dict(job.config)))
-    kernel = Kernel(job.directory)
-    yield kernel
-    kernel.client.stop_channels()
-    kernel.manager.shutdown_kernel(now=True)
-    kernel.manager.cleanup_resources()
-    for each in kernel.processes():
-        each.kill()
+    with connect_port():
+        kernel = Kernel(job.directory)
+        yield kernel
+        kernel.client.stop_channels()
+        kernel.manager.shutdown_kernel(now=True)
+        kernel.manager.cleanup_resources()
+        for each in kernel.processes():
+            each.kill()
 
 
 @pytest.mark.parametrize("session", [CLASSIC, CONNECT], ids=["classic", "connect"])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.conftest import Job
+from tests.spark.conftest import Job, connect_port
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 
@@ -147,9 +147,10 @@ def test_spark_connect_does_as_well(job: Job) -> None:
         "print(read(config, 'log.copy', spark).selectExpr('SUM(message)').collect()[0][0])"
     )
     imports = "from streambench.spark.source.options import as_options; "
-    said = in_a_program(
-        job, arguments="spark=spark", session=session, after=f"{imports}{frames}; spark.stop()"
-    )
+    with connect_port():
+        said = in_a_program(
+            job, arguments="spark=spark", session=session, after=f"{imports}{frames}; spark.stop()"
+        )
     found = [line for line in said if not line.startswith("stderr: ")]
     assert found == ["[20, 1, [0, 1]]", "20 6", "2470.0"]
 

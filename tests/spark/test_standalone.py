@@ -18,7 +18,7 @@ from streambench.errors import StreambenchError
 from streambench.spark import DeployProgress, DeployTaskError, deploy
 from streambench.spark.session import lease
 from streambench.testing.spark_cluster import SparkCluster
-from tests.spark.conftest import Job
+from tests.spark.conftest import Job, connect_port
 from tests.spark.test_programs import run_script
 
 COUNTING = {
@@ -124,7 +124,8 @@ def on_connect(spark_installed: None, tmp_path_factory: pytest.TempPathFactory) 
     job = job_in(tmp_path_factory.mktemp("connect"))
     settings = {key: value for key, value in job.config.items() if key != "task.class"}
     (job.directory / "config.json").write_text(json.dumps(settings))
-    return job, run_script(job.directory, ON_CONNECT)
+    with connect_port():
+        return job, run_script(job.directory, ON_CONNECT)
 
 
 def test_the_same_job_gives_equal_outputs_wherever_it_runs(
