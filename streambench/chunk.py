@@ -1,4 +1,4 @@
-"""Messages by the column: what a consumer read at once of one partition, not decoded.
+"""Input: messages by the column, what a consumer read at once of one partition, not decoded.
 
 There are two kinds, alike to their readers: lists of Python objects (``Chunk``), and Arrow record
 batches (``ArrowChunk``), which go through a container without an object per message as long as nothing asks

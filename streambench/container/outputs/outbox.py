@@ -203,6 +203,7 @@ class BaseOutbox:
         self._by_stream: dict[SystemStream | BatchTarget, StreamWriter] = {}
         self._stream_writers = StreamWriters(self._writer_of)
         send, trace = self._stream_writers.send, self._observation.trace
+        # Called with every message, so without a call in between.
         self.send = send if trace is None else traced_send(send, serdes, trace)
         self._partitions: dict[SystemStream, int] = {}
         self._ways: dict[SystemStream, _Way] = {}

@@ -208,9 +208,9 @@ class LogProducer(SystemProducer):
     """Writes to the streams of one log.
 
     A message is kept back until its partition has ``batch.messages`` or ``batch.bytes`` of them, until
-    ``linger.ms`` are over (noticed at the next ``send``), or until ``flush``. What could not be appended
-    raises there, and every later ``flush`` raises again: a failed producer must not be taken for one that has
-    written everything. After ``hold`` it keeps everything back.
+    ``linger.ms`` are over (noticed at the next ``send``, or when what was handed over is settled), or until
+    ``flush``. What could not be appended raises there, and every later ``flush`` raises again: a failed
+    producer must not be taken for one that has written everything. After ``hold`` it keeps everything back.
     """
 
     atomic: str | None = "log"
