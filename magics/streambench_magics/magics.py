@@ -32,7 +32,6 @@ from streambench_magics.commands import CONFIG, PARSERS, TASK, overview
 from streambench_magics.compare_commands import CompareCommands
 from streambench_magics.debug_commands import DebugCommands
 from streambench_magics.errors import Interrupted, MagicError
-from streambench_magics.export import export
 from streambench_magics.job_commands import name_and_number
 from streambench_magics.jobs import Job, require_no_branch
 from streambench_magics.panel import STOPPED, Panel, show, static
@@ -347,6 +346,8 @@ class StreamMagics(
     def _export(self, args: Namespace) -> None:
         *named, directory = args.names
         job = self.bench.job(name_and_number(named, PARSERS["export"])[0])
+        # It needs what packs a job for Spark, which takes long to import.
+        export = importlib.import_module("streambench_magics.export").export
         for line in export(job, self.shell.user_ns, Path(directory).expanduser()):
             print(line)
 

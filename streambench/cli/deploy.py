@@ -89,9 +89,9 @@ class PlanOptions(Struct):
 
     def range(self) -> Backfill | None:
         """The range of a backfill; None where the job itself is deployed."""
-        from streambench.spark.backfill import Backfill
-
         if self.backfill is not None:
+            from streambench.spark.backfill import Backfill
+
             return Backfill(self.backfill, self.begin or (), self.end or ())
         if self.begin or self.end:
             what = "it is the range of a backfill: give --backfill NAME"
