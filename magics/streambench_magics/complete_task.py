@@ -28,23 +28,29 @@ def task_completions(before: str, line: str, stores: Iterable[str]) -> tuple[str
     this. ``before``: the lines of the cell above."""
     if (named := _STORE.search(line)) is not None:
         return named[1], sorted(each for each in stores if each.startswith(named[1]))
-    found = _MEMBER.search(line)
-    owner = None if found is None else _class_of(f"{before}\n{line}", found[1], found[2])
-    if found is None or owner is None:
+    if (at := _member(before, line)) is None:
         return None
+    found, owner = at
     return found[3], [name for name in _members(owner) if name.startswith(found[3])]
 
 
 def task_help(before: str, line: str) -> str | None:
     """The help on the member at a cursor behind ``line``; None where there is none."""
-    found = _MEMBER.search(line)
-    owner = None if found is None else _class_of(f"{before}\n{line}", found[1], found[2])
-    if found is None or owner is None or found[3] not in _members(owner):
+    at = _member(before, line)
+    if at is None or at[0][3] not in _members(at[1]):
         return None
+    found, owner = at
     member = getattr(owner, found[3])
     called = inspect.isfunction(member)
     about = inspect.getdoc(member) if called or isinstance(member, property) else inspect.getdoc(owner)
     return f"{found[1]}{found[2]}.{found[3]}{inspect.signature(member) if called else ''}\n\n{about or ''}"
+
+
+def _member(before: str, line: str) -> tuple[re.Match[str], type] | None:
+    """The member that ends a line, and the class that has it; None where there is none, or it is unknown."""
+    found = _MEMBER.search(line)
+    owner = None if found is None else _class_of(f"{before}\n{line}", found[1], found[2])
+    return None if found is None or owner is None else (found, owner)
 
 
 def _class_of(text: str, name: str, attributes: str) -> type | None:

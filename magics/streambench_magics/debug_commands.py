@@ -157,8 +157,11 @@ class DebugCommands(JobCommands):
     def _watch(self, args: Namespace) -> Records | None:
         job = self.bench.job(args.job)
         if args.condition is None and args.remove is None:
-            with self._running(job):
-                values = self._still_session(job).watches() if job.alive else {}
+            values: dict[str, Any] = {}
+            if job.alive:
+                session = self._still_session(job)
+                with self._running(job):
+                    values = session.watches()
             records = [{"watch": name, "value": _shown(value)} for name, value in values.items()]
             kept = job.marked().watch_expressions if not job.alive else {}
             note = f"{job.name} has no watches: %stream watch NAME=EXPRESSION sets one"
@@ -175,7 +178,6 @@ class DebugCommands(JobCommands):
             raise MagicError(f"{error}; {PARSERS['watch'].usage_line()}") from None
         with self._running(job):
             job.marked().watch(name, condition)
-        with self._running(job):
             shown = job.alive and print_watches(_session(job), name)
         if not shown:
             print(f"{name} is watched from the next step or run on")

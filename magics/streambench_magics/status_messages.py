@@ -80,8 +80,8 @@ def say_if_busy(job: Job) -> None:
 
 def print_stop(job: Job, session: Session, *, with_last: bool = True) -> None:
     """Print where and why it stopped, where that was at a breakpoint."""
-    text = stop_text(job, session, with_last=with_last)
-    print(text, end="\n" if text else "")
+    if text := stop_text(job, session, with_last=with_last):
+        print(text)
 
 
 def stop_text(job: Job, session: Session, *, with_last: bool = True) -> str:

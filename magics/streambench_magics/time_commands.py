@@ -67,7 +67,7 @@ class TimeCommands(JobCommands):
         *names, where = args.what
         job = self.bench.job(_one_name(names, "goto"))
         session = self._still_session(job)
-        figures = where.replace(",", "").replace("_", "")
+        figures = _figures(where)
         if not figures.isdecimal() and "@" not in where:
             raise MagicError(
                 f"'{where}' is neither a position (a number) nor a message (SSP@OFFSET, such as "
@@ -194,9 +194,14 @@ class TimeCommands(JobCommands):
         return self.bench.job(name), number
 
 
+def _figures(word: str) -> str:
+    """A position as it is typed, without what parts its thousands."""
+    return word.replace(",", "").replace("_", "")
+
+
 def _split_positions(what: list[str]) -> tuple[list[str], list[int]]:
     """The words before the first number, and the numbers. Raises MagicError where another word follows."""
-    figures = [word.replace(",", "").replace("_", "") for word in what]
+    figures = [_figures(word) for word in what]
     first = next((at for at, each in enumerate(figures) if each.isdecimal()), len(what))
     wrong = [word for word, each in zip(what[first:], figures[first:], strict=True) if not each.isdecimal()]
     if wrong:
