@@ -168,7 +168,7 @@ def _style(row: dict[str, str]) -> str:
 
 def frame_of(view: ProgressView) -> RenderableType:
     """A view, for a terminal."""
-    from streambench.spark.progress_view import named
+    from streambench.spark.progress_view import COLUMNS, FIGURES, named
 
     parts: list[RenderableType] = [Text(named(view.job, view.title), style="bold")]
     if view.part is not None:
@@ -178,8 +178,6 @@ def frame_of(view: ProgressView) -> RenderableType:
         parts.append(bar)
     parts += [Text(line) for line in view.lines]
     if view.rows:
-        from streambench.spark.progress_view import COLUMNS, FIGURES
-
         *columns, said = COLUMNS
         table = Table(box=None, pad_edge=False, header_style="dim")
         for column in columns:

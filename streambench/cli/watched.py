@@ -65,7 +65,7 @@ class WatchedContainer:
         self.first: Mapping[SystemStreamPartition, str] = {} if before is None else before.first
         self._reader = PanelStateReader(self)
         self._rates = Rates()
-        self._commands: SimpleQueue[str | None] = SimpleQueue()
+        self._commands: SimpleQueue[str] = SimpleQueue()
         self._pausing = threading.Event()
         self._leaving = False
         self._worker = threading.Thread(
@@ -176,8 +176,8 @@ class WatchedContainer:
         )
 
     def _work(self) -> None:
-        while not self.is_over and (command := self._commands.get()) is not None:
-            name, _, value = command.partition(" ")
+        while not self.is_over:
+            name, _, value = self._commands.get().partition(" ")
             self.notice = ""
             try:
                 if self._leaving:
