@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from functools import cache
 from pathlib import Path
 
 from msgspec import Struct
@@ -54,12 +55,21 @@ def _program(number: int) -> str:
         return ""
 
 
-def _namespace() -> str:
+@cache
+def boot_id() -> str:
+    """The identity of this start of the machine; empty where the operating system has none."""
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return ""
+
+
+def _namespace() -> str:
+    try:
+        boot, processes = boot_id(), os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+    return f"{boot} {processes}" if boot else ""
 
 
 def _began(number: int) -> str:

@@ -38,6 +38,7 @@ from streambench.errors import (
 )
 from streambench.fsync import fsync_directory, write_durably
 from streambench.locks import LeasedLock, beating
+from streambench.process_identity import boot_id
 from streambench.system.log.arrays import FEW, int64s
 from streambench.system.log.fences import Fences
 from streambench.system.log.frame import (
@@ -56,7 +57,6 @@ from streambench.system.log.header import Header, read_header, schema_bytes
 from streambench.system.log.notes import (
     RecoveryPoint,
     RecoveryPointFile,
-    boot_id,
     recovery_point,
 )
 from streambench.system.log.place import Place, ends_early

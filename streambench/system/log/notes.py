@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +22,7 @@ from msgspec import Raw, Struct
 
 from streambench.errors import CorruptDataError
 from streambench.fsync import write_durably
+from streambench.process_identity import boot_id
 from streambench.system.log.handles import Handles
 
 START = "start.json"
@@ -107,15 +107,6 @@ def recovery_point(directory: Path) -> RecoveryPoint:
         return read_note(directory / RECOVERY_POINT, RecoveryPoint, "") or RecoveryPoint()
     except CorruptDataError:
         return RecoveryPoint()
-
-
-@cache
-def boot_id() -> str:
-    """The identity of this start of the machine; empty where the operating system has none."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
 
 
 def was_compacted(directory: Path, base: int) -> bool:
