@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -80,7 +80,6 @@ class StreamWriting:
                 f"of another kind (systems.{stream.system}.samza.factory=log)"
             )
         self._encoding()
-        self._named: tuple[str, NamedWrite] | None = None
         systems = Systems(options.config)
         try:
             self._is_transactional = isinstance(systems.factory(stream.system), NamedWrites)
@@ -127,9 +126,8 @@ class StreamWriting:
             with self._staged(done[0].write) as staged:
                 staged.commit(step, files)
         elif done and self._is_handed(done[0].write):
-            self._named_write(done[0].write).commit(
-                step, unpacked(self._stream, [each.handed for each in done])
-            )
+            with closing(self._named_write(done[0].write)) as named:
+                named.commit(step, unpacked(self._stream, [each.handed for each in done]))
 
     def begin(self, write: str) -> None:
         """Have a place for what tasks stage."""
@@ -144,28 +142,18 @@ class StreamWriting:
             with self._staged(write) as staged:
                 staged.discard(step)
 
-    def close(self) -> None:
-        """Close connections of the commits."""
-        if self._named is not None:
-            self._named[1].close()
-            self._named = None
-
     def _is_handed(self, write: str) -> bool:
         """True where the driver writes what tasks hand to it."""
         is_named = not write.startswith(_ANONYMOUS)
         return self._is_transactional and is_named and self._options.guarantee != _AT_LEAST_ONCE
 
     def _named_write(self, name: str) -> NamedWrite:
-        """The write of a query, which stays open from one micro-batch to the next."""
-        if self._named is None or self._named[0] != name:
-            self.close()
-            systems = Systems(self._options.config)
-            factory = systems.factory(self._stream.system)
-            assert isinstance(factory, NamedWrites)
-            # Two streams that are written under one name are two writes.
-            whole = f"{self._stream.stream} {name}"
-            self._named = name, factory.get_named_write(self._stream.system, self._options.config, whole)
-        return self._named[1]
+        """The write of a query, for one commit: Spark makes a writer for each."""
+        factory = Systems(self._options.config).factory(self._stream.system)
+        assert isinstance(factory, NamedWrites)
+        # Two streams that are written under one name are two writes.
+        whole = f"{self._stream.stream} {name}"
+        return factory.get_named_write(self._stream.system, self._options.config, whole)
 
     def _check_guarantee(self) -> None:
         wanted, kind = self._options.guarantee, builtin_kind(self._options.config, self._stream.system)
@@ -236,7 +224,6 @@ class BatchWriter(DataSourceArrowWriter):
             self._writing.commit(messages, 0)
         else:
             self._writing.abort(self._write, 0)  # a frame without partitions
-        self._writing.close()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self._writing.abort(self._write, 0)
