@@ -19,7 +19,6 @@ import subprocess
 import tempfile
 import time
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 
 from streambench.locks import Held
@@ -189,19 +188,13 @@ def _checked(path: Path) -> str:
 
 def _copy(source: Path, target: Path) -> None:
     """A file that is complete under its name, or not there."""
-    with _part(target) as part:
-        shutil.copyfile(source, part)
-        os.replace(part, target)
-
-
-@contextlib.contextmanager
-def _part(target: Path) -> Iterator[Path]:
-    descriptor, name = tempfile.mkstemp(suffix=".part", dir=target.parent)
+    descriptor, part = tempfile.mkstemp(suffix=".part", dir=target.parent)
     os.close(descriptor)
     try:
-        yield Path(name)
+        shutil.copyfile(source, part)
+        os.replace(part, target)
     finally:
-        Path(name).unlink(missing_ok=True)
+        Path(part).unlink(missing_ok=True)
 
 
 def _sweep(directory: Path) -> None:

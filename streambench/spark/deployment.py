@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from streambench import imports as load
 from streambench.config import Config
 from streambench.container.container import Container
-from streambench.container.observe.snapshot import lag_between
+from streambench.container.observe.snapshot import left_until
 from streambench.errors import ConfigError
 from streambench.job.failure import Failure
 from streambench.model import SystemStreamPartition
@@ -149,10 +149,7 @@ def backfill(
         return _dry_run(config, task, range, master)
     require()
     session = SharedSession(spark, master)
-    with (
-        closing(Deployment(config, task, session, "refuse", watching, range)) as deployment,
-        closing(session),
-    ):
+    with closing(Deployment(config, task, session, "refuse", watching, range)) as deployment, session:
         return deployment.round()
 
 
@@ -358,8 +355,7 @@ def final_progress(planned: DeployPlan, result: DeployResult) -> list[ContainerP
     for each in result.containers:
         if each.number not in before:
             continue
-        lags = [lag_between(after, planned.ends[ssp]) for ssp, (_, after) in each.offsets.items()]
-        at_end = [after == planned.ends[ssp] for ssp, (_, after) in each.offsets.items()]
+        left, done = left_until((after, planned.ends[ssp]) for ssp, (_, after) in each.offsets.items())
         found.append(
             ContainerProgress(
                 number=each.number,
@@ -367,9 +363,9 @@ def final_progress(planned: DeployPlan, result: DeployResult) -> list[ContainerP
                 attempt=each.attempt,
                 messages=each.messages,
                 total=before[each.number].total,
-                left=None if None in lags else sum(lag for lag in lags if lag is not None),
-                partitions=len(at_end),
-                partitions_done=len(at_end) if each.failure is None else sum(at_end),
+                left=left,
+                partitions=len(each.offsets),
+                partitions_done=len(each.offsets) if each.failure is None else done,
                 error="" if each.failure is None else each.failure.text.partition("\n")[0],
             )
         )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import threading
-from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ from typing import Any
 import msgspec
 
 from streambench.errors import StreamSystemError
+from streambench.fsync import write_durably
 from streambench.spark.service import ServiceStatus
 
 
@@ -23,13 +22,9 @@ class StatusFile:
 
     def write(self, status: ServiceStatus) -> None:
         """Replace the content. Raises StreamSystemError where it cannot; it stays as it was then."""
-        new = self._path.with_name(f"{self._path.name}.{os.getpid()}.new")
         try:
-            new.write_bytes(msgspec.json.format(msgspec.json.encode(status), indent=2) + b"\n")
-            new.replace(self._path)
+            write_durably(self._path, msgspec.json.format(msgspec.json.encode(status), indent=2) + b"\n")
         except OSError as error:
-            with suppress(OSError):
-                new.unlink()
             what = f"the status file {self._path} cannot be written: {error.strerror}"
             raise StreamSystemError(f"{what}; mend that, or give another file") from error
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from streambench.container.observe.snapshot import lag_between
+from streambench.container.observe.snapshot import lag_between, sum_known
 from streambench.container.outputs.dead_letters import ErrorCounts
 from streambench.container.timers import WindowsLeft
 from streambench.errors import StreambenchError, TaskError
@@ -56,7 +56,7 @@ class DeployedContainer(Struct, frozen=True, kw_only=True):
     def span(self) -> int | None:
         """Number of offsets between before and after; None where offsets are no numbers. (Of a log that is
         not compacted: how many messages.)"""
-        return _sum([lag_between(before, after) for before, after in self.offsets.values()])
+        return sum_known([lag_between(before, after) for before, after in self.offsets.values()])
 
 
 class DeployResult(Struct, Totals, frozen=True, kw_only=True):
@@ -186,8 +186,8 @@ def progress_of(
         failed=stages.count("failed"),
         retried=sum(each.attempt > 0 for each in containers),
         messages=sum(each.messages for each in containers),
-        total=_sum(totals),
-        left=_sum(lefts),
+        total=sum_known(totals),
+        left=sum_known(lefts),
         rate=rate,
         seconds=seconds,
         job=job,
@@ -195,10 +195,6 @@ def progress_of(
         stage=stage,
         each=tuple(containers),
     )
-
-
-def _sum(numbers: Sequence[int | None]) -> int | None:
-    return None if None in numbers else sum(number for number in numbers if number is not None)
 
 
 SPARK_ERROR = "SparkError"

@@ -27,7 +27,7 @@ import streambench
 from streambench import imports as load
 from streambench.config import Config
 from streambench.container.container import Container
-from streambench.container.observe.snapshot import ContainerSnapshot, lag_between
+from streambench.container.observe.snapshot import ContainerSnapshot, left_until
 from streambench.container.outputs.dead_letters import ErrorCounts
 from streambench.container.timers import WindowsLeft
 from streambench.errors import FencedError, StreambenchError, described
@@ -241,7 +241,7 @@ def _drive(shipment: Shipment, config: Config, generation: int, report: Report) 
 
     def observe(snapshot: ContainerSnapshot) -> None:
         nonlocal is_orphan, left, done
-        left, done = _left(snapshot, shipment.ends)
+        left, done = left_until((each.position, shipment.ends.get(each.ssp)) for each in snapshot.partitions)
         teller.report("running", snapshot.processed, left, done)
         if not is_orphan and watch.is_gone():
             is_orphan = True
@@ -275,19 +275,6 @@ def _drive(shipment: Shipment, config: Config, generation: int, report: Report) 
             "" if error is None else redacted(described(error)),
         )
         teller.close()
-
-
-def _left(snapshot: ContainerSnapshot, ends: Mapping[SystemStreamPartition, str]) -> tuple[int | None, int]:
-    """The messages left up to the planned ends, None where offsets are no numbers; and the partitions that
-    were read to their ends."""
-    left: int | None = 0
-    done = 0
-    for each in snapshot.partitions:
-        end = ends.get(each.ssp)
-        lag = 0 if each.position == end else lag_between(each.position, end)
-        done += lag == 0
-        left = None if left is None or lag is None else left + lag
-    return left, done
 
 
 def executor_log() -> str:

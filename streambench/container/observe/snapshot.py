@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -91,8 +91,7 @@ class ContainerSnapshot(Struct, frozen=True):
         read now."""
         if self.is_away:
             return None
-        lags = [each.lag for each in self.partitions]
-        return None if None in lags else sum(lag for lag in lags if lag is not None)
+        return sum_known([each.lag for each in self.partitions])
 
     @property
     def is_caught_up(self) -> bool:
@@ -107,3 +106,15 @@ def lag_between(position: str, upcoming: str | None) -> int | None:
     if upcoming is None or not (position.isdecimal() and upcoming.isdecimal()):
         return None
     return max(0, int(upcoming) - int(position))
+
+
+def left_until(places: Iterable[tuple[str, str | None]]) -> tuple[int | None, int]:
+    """Of positions with their ends: the number of messages left, None where offsets are no numbers; and how
+    many positions are at their ends."""
+    lags = [0 if position == end else lag_between(position, end) for position, end in places]
+    return sum_known(lags), lags.count(0)
+
+
+def sum_known(numbers: Sequence[int | None]) -> int | None:
+    """The sum of numbers; None where one of them is not known."""
+    return None if None in numbers else sum(number for number in numbers if number is not None)
