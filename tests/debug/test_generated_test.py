@@ -70,7 +70,7 @@ def recorded(project: Path, *keys: str, task: str = "sums.py:Sums", bad: bool = 
 
 
 def outcome_of(*tests: Path) -> str:
-    """What pytest prints, with a line for each test."""
+    """The output of pytest, with a line for each test."""
     # Without plugins, which take longer to import than the tests to run.
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider"]
