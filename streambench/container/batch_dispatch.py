@@ -104,8 +104,8 @@ class BatchDispatcher:
             offsets = waiting.offsets(count)
             ends = watch.ends_batch()
             if ends is not None:
-                others = waiting.peek(len(offsets))[1:]
-                end = next((at for at, each in enumerate(others, start=1) if ends(each)), len(offsets))
+                others = enumerate(waiting.peek(1, len(offsets)), start=1)
+                end = next((at for at, each in others if ends(each)), len(offsets))
                 offsets = offsets[:end]
             count = (
                 max(1, min(len(offsets), take_batch(self._multiplexer.chooser, offsets)))

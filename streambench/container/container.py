@@ -328,8 +328,6 @@ class Container(ContainerView):
             task.observe()
         if self._runtime is not None:
             self._runtime.outbox.observe()
-            is_observed = self.status.observation.observer is not None
-            self._loop.choice_watch.peeked = None if is_observed else self.status.choices.maxlen
             if self._is_advancing:  # asked for by ``until``: the run looks again behind a command
                 self.post(lambda: None)
 

@@ -64,8 +64,7 @@ class ChoiceWatch:
     """Everything that happens with a chosen message before its task gets it.
 
     ``choices``, if set, gets the last ones that were chosen. ``explain``, if set, is called with each of
-    them, last of all. ``resumed``: the message that was held, and is chosen again without all that.
-    ``peeked``: the most messages at the end of a batch that are decoded to be shown; None: all of them."""
+    them, last of all. ``resumed``: the message that was held, and is chosen again without all that."""
 
     def __init__(
         self,
@@ -76,7 +75,6 @@ class ChoiceWatch:
     ) -> None:
         self.explain: Observe | None = None
         self.resumed: IncomingMessageEnvelope | None = None
-        self.peeked: int | None = None
         self.choices = choices
         self._dead_letters = dead_letters
         self._observation = observation
@@ -121,9 +119,11 @@ class ChoiceWatch:
         observer = self._observation.of("message_chosen")
         if self.choices is None and observer is None:
             return
-        others = len(batch) - 1
+        count = len(batch) - 1
+        if observer is None and self.choices is not None:
+            count = min(count, self.choices.maxlen or 0)  # it keeps no more
         last = first
-        for last in batch.peek(others if self.peeked is None else min(others, self.peeked)):
+        for last in batch.peek(count):
             if self.choices is not None:
                 self.choices.append(last)
             if observer is not None:

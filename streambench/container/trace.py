@@ -117,9 +117,8 @@ class Trace:
 
     def note_batch(self, first: IncomingMessageEnvelope, count: int) -> None:
         """Note that a chosen message has become a batch, of so many messages."""
-        if count > 1:
-            self.chosen.extend(repeat(first, count - 1))
-            self.batches.append((self.position, count))
+        self.chosen.extend(repeat(first, count - 1))
+        self.batches.append((self.position, count))
 
     @property
     def position(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import overload
 
 from streambench.batch import MessageBatch, offset_in, parts
@@ -11,6 +11,8 @@ from streambench.chunk import Messages
 from streambench.errors import SerdeError
 from streambench.model import IncomingMessageEnvelope
 from streambench.serde.api import Serde
+
+_PEEKED = 64
 
 
 class RawBuffer:
@@ -54,10 +56,12 @@ class RawBuffer:
         """Those of the message inside the chooser and of what waits behind it."""
         return LazyOffsets(self._pieces, 0, min(at_most, self._count))
 
-    def peek(self, count: int) -> list[IncomingMessageEnvelope]:
-        """As many of these messages, decoded where that is possible."""
-        pieces = parts(self._pieces, 0, count)
-        return MessageBatch(pieces, self._key_serde, self._message_serde).peek()
+    def peek(self, start: int, stop: int) -> Iterator[IncomingMessageEnvelope]:
+        """The messages from one place to before another, decoded where that is possible, as they are asked
+        for."""
+        for at in range(start, stop, _PEEKED):
+            pieces = parts(self._pieces, at, min(at + _PEEKED, stop))
+            yield from MessageBatch(pieces, self._key_serde, self._message_serde).peek()
 
     def take(
         self, count: int, undecodable: Callable[[IncomingMessageEnvelope, SerdeError], None]

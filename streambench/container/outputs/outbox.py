@@ -344,10 +344,6 @@ class BaseOutbox:
         if isinstance(envelope, OutgoingBatch):
             return self._writer_of_columns(task, envelope)
         stream = _checked(task, envelope)
-        if stream in self._changelogs:
-            raise ConfigError(
-                f"{task} sent to {stream}, which is a changelog of this job; send to another stream"
-            )
         way = self._ways.get(stream) or self._new_way(task, stream)
         appends = way.appends if self._observation.of("output_sent") is None else None
         made = stream_writer(
@@ -361,6 +357,10 @@ class BaseOutbox:
 
     def _new_way(self, task: str, stream: SystemStream) -> _Way:
         """The way to a stream that is sent to for the first time, which is created if need be."""
+        if stream in self._changelogs:
+            raise ConfigError(
+                f"{task} sent to {stream}, which is a changelog of this job; send to another stream"
+            )
         target = self._systems.output(stream)
         if target in self._changelogs:
             raise ConfigError(f"{task} sends to {stream}, which goes to {target}, a changelog of this job")
