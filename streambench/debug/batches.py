@@ -37,11 +37,6 @@ class Batches:
         """The number of messages of the largest batch; 1 without any."""
         return max(self._counts, default=1)
 
-    @property
-    def size(self) -> int:
-        """The memory that they take, in bytes."""
-        return 16 * len(self._ends)
-
     def count(self, position: int) -> int:
         """The number of messages of the batch that holds the message of a position."""
         begin, end = self.edges(position)

@@ -235,13 +235,14 @@ class BlockLog:
         return blocks[blocks.index(first) :]
 
     def _values_after(self, block: Block) -> Values:
-        """The same for the end of a block; kept for the next call, often for a block close before."""
+        """The values of stores at the end of a block, where they differ from those of now; kept for the next
+        call, often for a block close before."""
         self.read()
         blocks = list(self.blocks)
         wanted, end = blocks.index(block) + 1, len(blocks)
-        known = self._known
+        known, self._known = self._known, None  # taken: an interrupt leaves none that is half undone
         if known is not None and known[0] >= wanted:
-            end, found = known[0], [dict(each) for each in known[1]]
+            end, found = known
         else:
             found = [dict(self._unfinished.get(number, {})) for number in range(len(self.trace.stores))]
         for later in reversed(blocks[wanted:end]):

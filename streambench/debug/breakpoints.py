@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -133,25 +133,13 @@ class Breakpoints:
     def chosen(self, envelope: IncomingMessageEnvelope) -> bool:
         """Note the next message; True where it is to be held."""
         position, self.position, self.input = self.position, self.position + 1, envelope
-        for is_true in self.quick:
-            try:
-                if is_true is None or is_true(envelope):
-                    break
-            except Exception:
-                break
-        else:
-            return False
-        return self.hit("message", lambda: Moment(position, envelope, self._task_of(envelope)))
+        return self.may_hold(envelope) and self.hit(
+            "message", lambda: Moment(position, envelope, self._task_of(envelope))
+        )
 
     def may_hold(self, envelope: IncomingMessageEnvelope) -> bool:
-        """True where a condition holds of a message that comes later, or may hold by then."""
-        for is_true in self.quick:
-            try:
-                if is_true is None or is_true(envelope):
-                    return True
-            except Exception:
-                return True
-        return False
+        """True where a condition holds of a message, which may come later, or may hold by then."""
+        return _may_hold(self.quick, envelope)
 
     def hit(self, kind: Kind, moment: Callable[[], Moment]) -> bool:
         """Evaluate the breakpoints of a kind; True where one stops."""
@@ -257,13 +245,7 @@ class _States(_Watcher):
             return None if value is None else _decoded(partial(store.decoded_value, key), value)
 
         # Nothing is decoded that no condition looks at.
-        for is_true in self._breakpoints.quick_states:
-            try:
-                if is_true is None or is_true(read):
-                    break
-            except Exception:
-                break
-        else:
+        if not _may_hold(self._breakpoints.quick_states, read):
             return
         seen = {name: read(name) for name in ("key", "before", "after")}
         self._breakpoints.hit_behind("state", task, **seen)
@@ -294,6 +276,17 @@ _WATCHERS: tuple[tuple[type[_Watcher], frozenset[Kind]], ...] = (
     (_Commits, frozenset({"commit"})),
 )
 """The watchers, and the kinds of breakpoints that need them."""
+
+
+def _may_hold(conditions: Iterable[Callable[[Any], object] | None], given: Any) -> bool:
+    """True where one of them holds, cannot be evaluated, or needs more than is given (None)."""
+    for is_true in conditions:
+        try:
+            if is_true is None or is_true(given):
+                return True
+        except Exception:
+            return True
+    return False
 
 
 def _decoded(decode: Callable[[bytes], Any], data: bytes) -> Any:

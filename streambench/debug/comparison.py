@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -296,10 +295,7 @@ def _recording(over: Any, config: Config | None, factory: Any) -> Recording:
 
 
 def _with_config(recording: Recording, config: Config) -> Recording:
-    other = copy(recording)
-    other.header = msgspec.structs.replace(recording.header, config=dict(config))
-    vars(other).pop("config", None)
-    return other
+    return recording.with_header(msgspec.structs.replace(recording.header, config=dict(config)))
 
 
 def _is_task(side: Side) -> bool:

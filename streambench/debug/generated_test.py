@@ -17,6 +17,7 @@ from streambench.debug.replay import open as open_recording
 from streambench.debug.replay import task_of
 from streambench.debug.session import Session
 from streambench.errors import ConfigError, StreambenchError, described
+from streambench.fsync import write_durably
 from streambench.recording.header import TaskCode, code_of
 from streambench.recording.recording import Recording
 
@@ -74,17 +75,12 @@ def write_test(recording: Recording, path: Path, *, task: Any = None, recorded_s
         asserts=asserts,
     )  # fmt: skip
     # The test appears when its recording is there, and an old test keeps its own until then.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_text(text, encoding="utf-8")
-        _moved(recording, data).save(data)
-        os.replace(temporary, path)
+        write_durably(path, text.encode(), lambda: _moved(recording, data).save(data))
     except OSError as error:
         raise StreambenchError(
             f"cannot write {path} and its recording: {error.strerror or error}; name a file elsewhere"
         ) from error
-    finally:
-        temporary.unlink(missing_ok=True)
     return path
 
 

@@ -21,7 +21,14 @@ from streambench.metrics.registry import Counter as MetricCounter
 from streambench.metrics.registry import Gauge, Timer
 from streambench.model import SystemStream
 from streambench.recording.failure_row import failure_row
-from streambench.recording.file import BLOCK_BYTES, BLOCK_MESSAGES, BLOCK_S, COLUMNS, RecordingWriter, Row
+from streambench.recording.file import (
+    BLOCK_BYTES,
+    BLOCK_MESSAGES,
+    BLOCK_S,
+    RecordingWriter,
+    Row,
+    columns_of,
+)
 from streambench.recording.header import TaskStart, new_header, written
 from streambench.recording.recording import EVENTS, batch_row, plain_row, value_columns
 from streambench.recording.stream_rows import stream_rows
@@ -251,7 +258,7 @@ class Recorder:
         if more:
             nothing = [None] * len(order)
             columns = {
-                name: [*columns.get(name, nothing), *(getattr(row, name) for row in more)] for name in COLUMNS
+                name: [*columns.get(name, nothing), *values] for name, values in columns_of(more).items()
             }
         self._writer.write_columns(columns)
 
@@ -279,9 +286,11 @@ def _events_before(block: Block, position: int, callbacks: int) -> int:
     """The number of events of a block before a reading of the clock at a position, after so many callbacks
     without a message."""
     before = sum(each.position < position for each in block.events)
-    places = [number for number, each in enumerate(block.events, start=1) if each.kind != "commit"]
     count = callbacks - block.first_callback
-    return max(before, places[count - 1]) if 0 < count <= len(places) else before
+    if count <= 0:
+        return before
+    places = [number for number, each in enumerate(block.events, start=1) if each.kind != "commit"]
+    return max(before, places[count - 1]) if count <= len(places) else before
 
 
 def task_starts(container: Container, since: Block | None = None) -> list[TaskStart]:

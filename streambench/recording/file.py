@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -92,7 +92,7 @@ class RecordingWriter:
     def write(self, rows: list[Row]) -> None:
         """Append rows, as ``write_columns`` does."""
         if rows:
-            self.write_columns({name: [getattr(row, name) for row in rows] for name in COLUMNS})
+            self.write_columns(columns_of(rows))
 
     def write_columns(self, columns: Mapping[str, list[Any]]) -> None:
         """Append columns, of which those that are left out are null: as one block, or several where one would
@@ -123,7 +123,7 @@ class RecordingWriter:
             with contextlib.suppress(OSError):
                 self._file.close()
             os.ftruncate(descriptor, self.size)
-            end = self._batch({name: [getattr(row, name) for row in rows] for name in COLUMNS})
+            end = self._batch(columns_of(rows))
             data = end.serialize().to_pybytes() + _END_OF_STREAM
             if os.pwrite(descriptor, data, self.size) < len(data):
                 os.ftruncate(descriptor, self.size)
@@ -167,6 +167,11 @@ class RecordingWriter:
             self.close()
         else:
             self._drop()
+
+
+def columns_of(rows: Sequence[Row]) -> dict[str, list[Any]]:
+    """Rows as columns."""
+    return {name: [getattr(row, name) for row in rows] for name in COLUMNS}
 
 
 def read_header(path: Path) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from html import escape
 from importlib import import_module
@@ -251,8 +252,11 @@ class Recording:
         return path
 
     def with_header(self, header: Header) -> Recording:
-        """The same messages under another header, not in a file."""
-        return Recording(header, self._rows)
+        """The same messages under another header."""
+        other = copy(self)
+        other.header = header
+        vars(other).pop("config", None)  # made of the header
+        return other
 
     def to_test(self, path: str | Path, *, task: Any = None, recorded_source: bool = False) -> Path:
         """Write a pytest file that runs the recording, which is put beside it. The path of the test.
