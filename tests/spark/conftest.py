@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,8 @@ from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.planning.plan import job_name
 from streambench.system.systems import Systems
 
+CHECKOUT = Path(__file__).resolve().parent.parent.parent
+
 
 @contextmanager
 def connect_port() -> Iterator[None]:
@@ -26,6 +29,14 @@ def connect_port() -> Iterator[None]:
     with Path(tempfile.gettempdir(), f"streambench-connect-port-{os.getuid()}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def environment_of_programs() -> dict[str, str]:
+    """The environment of a program on Spark, outside of the checkout."""
+    return {
+        **os.environ, "PYTHONPATH": str(CHECKOUT), "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1",
+    }  # fmt: skip
 
 
 class Job:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,9 +13,8 @@ import psutil
 import pytest
 from jupyter_client.manager import KernelManager
 
-from tests.spark.conftest import Job, connect_port
+from tests.spark.conftest import Job, connect_port, environment_of_programs
 
-CHECKOUT = Path(__file__).resolve().parent.parent.parent
 MARK = "STREAMBENCH_TEST_OF_KERNELS"
 
 CELL = """
@@ -52,13 +49,7 @@ class Kernel:
         self._mark = uuid.uuid4().hex
         self.directory = directory
         self.manager = KernelManager(kernel_name="python3")
-        environment = {
-            **os.environ,
-            MARK: self._mark,
-            "PYTHONPATH": str(CHECKOUT),
-            "PYSPARK_PYTHON": sys.executable,
-            "SPARK_LOCAL_IP": "127.0.0.1",
-        }
+        environment = {**environment_of_programs(), MARK: self._mark}
         self.manager.start_kernel(cwd=str(directory), env=environment)
         self.client = self.manager.blocking_client()
         self.client.start_channels()

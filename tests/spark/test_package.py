@@ -20,9 +20,7 @@ from streambench.spark.own_code import own_code
 from streambench.spark.package import is_package, opened, package
 from streambench.spark.submit_lines import submit_command, submit_lines
 from streambench.testing.spark_cluster import SparkCluster
-from tests.spark.conftest import Job
-
-CHECKOUT = Path(__file__).resolve().parent.parent.parent
+from tests.spark.conftest import CHECKOUT, Job, environment_of_programs
 
 TASK = """
 import json
@@ -235,15 +233,14 @@ def run(job: Job, *words: str | Path) -> str:
     """A command in another directory, where nothing of the job lies, after the code of the job is gone."""
     elsewhere = job.directory / "elsewhere"
     elsewhere.mkdir(exist_ok=True)
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(CHECKOUT),
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
     ran = subprocess.run(
-        [*words], cwd=elsewhere, env=environment, capture_output=True, text=True, timeout=240, check=False
+        [*words],
+        cwd=elsewhere,
+        env=environment_of_programs(),
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout

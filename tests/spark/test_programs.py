@@ -12,9 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.conftest import Job, connect_port
-
-CHECKOUT = Path(__file__).resolve().parent.parent.parent
+from tests.spark.conftest import Job, connect_port, environment_of_programs
 
 
 def run_script(directory: Path, text: str) -> list[str]:
@@ -31,13 +29,7 @@ def start(directory: Path, text: str, command: list[str | Path] | None = None) -
     return subprocess.Popen(
         command or [sys.executable, script],
         cwd=directory,
-        env={
-            **os.environ,
-            "PYTHONPATH": str(CHECKOUT),
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
-            "SPARK_LOCAL_IP": "127.0.0.1",
-        },
+        env=environment_of_programs(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

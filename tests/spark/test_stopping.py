@@ -14,9 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.spark.conftest import Job
-
-CHECKOUT = Path(__file__).resolve().parent.parent.parent
+from tests.spark.conftest import CHECKOUT, Job
 
 TASK = """
 import threading
