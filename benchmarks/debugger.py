@@ -25,12 +25,13 @@ _runs = itertools.count()
 def measure(count: int, rounds: int, directory: Path) -> Iterator[Figure]:
     """The ratios of a job that counts in a store, with each part of the debugger and without it."""
     config = log_job(directory / "log").with_values(STORE)
+    recording = directory / "bench.recording"
     fill_log(config, messages(count).partitions)
     runs: dict[str, Callable[[], float]] = {
         "alone": partial(_alone, config),
         "unused": partial(_session, config, 0),
         "history": partial(_session, config, 256),
-        "recording": partial(_session, config, 256, prepare=partial(_record, directory)),
+        "recording": partial(_session, config, 256, prepare=partial(_record, recording)),
         "breakpoint": partial(_session, config, 256, prepare=_break),
         "state": partial(_session, config, 256, prepare=partial(_break, on="state")),
     }
@@ -38,6 +39,7 @@ def measure(count: int, rounds: int, directory: Path) -> Iterator[Figure]:
     yield _ratio("a session that is not used / the container alone", best, "unused", "alone", 0.98)
     yield _ratio("a session with its history / the container alone", best, "history", "alone", None)
     yield _ratio("a session that records / one that does not", best, "recording", "history", 0.6)
+    yield Figure("debugger: a recording per message", recording.stat().st_size / count, "bytes")
     yield _ratio("a breakpoint by an expression of messages / none", best, "breakpoint", "history", 0.5)
     yield _ratio("a breakpoint by an expression of state / none", best, "state", "history", None)
 
@@ -72,8 +74,8 @@ def _session(
     return seconds
 
 
-def _record(directory: Path, session: Session) -> None:
-    session.record(directory / "bench.recording", mb=100_000)
+def _record(path: Path, session: Session) -> None:
+    session.record(path, mb=100_000)
 
 
 def _break(session: Session, on: str = "message") -> None:

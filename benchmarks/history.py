@@ -55,18 +55,13 @@ def measure(count: int, rounds: int, directory: Path) -> Iterator[Figure]:
     """The speed with a history, its size, and the time that moves take."""
     config = log_job(directory / "log").with_values(STORE)
     fill_log(config, messages(count).partitions)
-    recording = directory / "run.recording"
     runs = {
         "off": partial(_run, config, 0),
         "on": partial(_run, config, 256),
-        "recorded": partial(_run, config, 256, recording),
     }
     best = in_turns(runs, rounds, count)
     note = f"{best['on']:.0f} ns, {best['off']:.0f} without"
     yield Figure("history: on / off, messages per second", best["off"] / best["on"], "x", 0.5, note=note)
-    note = f"{best['recorded']:.0f} ns, {recording.stat().st_size / count:.0f} bytes per message"
-    ratio = best["on"] / best["recorded"]
-    yield Figure("recording: on / off, messages per second", ratio, "x", 0.6, note=note)
     session = _session(config, _UNBOUNDED_MB)
     for reached in sorted({min(count, 100_000), count}):
         session.run(reached - session.position)
@@ -109,11 +104,9 @@ def _session(config: sb.Config, megabytes: int) -> Session:
     return session
 
 
-def _run(config: sb.Config, megabytes: int, recording: Path | None = None) -> float:
+def _run(config: sb.Config, megabytes: int) -> float:
     """Seconds of CPU that a job takes for all its messages."""
     session = _session(config, megabytes)
-    if recording is not None:
-        session.record(recording)
     began = time.process_time()
     session.container.run("caught-up")
     seconds = time.process_time() - began
