@@ -173,7 +173,8 @@ def begin(status: ContainerStatus, runtime: Runtime) -> None:
     config, multiplexer, consumers = status.config, runtime.multiplexer, status.consumers
     starts = by_system({ssp: partition.start for ssp, partition in multiplexer.partitions.items()})
     for system, consumer in runtime.consumers.items():
-        consumers.add(system, consumer, starts[system], capacity(config, system), runs=runtime.takes_batches)
+        room, batches = capacity(config, system), runtime.takes_batches
+        consumers.add(system, consumer, starts[system], room, batches=batches)
     runtime.commits.acknowledge_by(consumers, multiplexer.partitions.values(), status.systems)
     multiplexer.start()
     runtime.reporting.begin()

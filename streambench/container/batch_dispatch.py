@@ -1,8 +1,8 @@
 """Batches for tasks with ``process_batch``: how many messages make one, and the call of the task.
 
-The event loop treats a run as it treats a message: it is chosen (by its first message), given to its tasks,
-followed by windows, outputs and commits. What is different is here, so that jobs without ``process_batch``
-have nothing of it.
+The event loop treats a batch as it treats a message: it is chosen (by its first message), given to its
+tasks, and followed by windows, outputs and commits. The differences are here, so that they cost jobs without
+``process_batch`` nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Failed = Callable[[Exception, "TaskPartition", MessageBatch, int], None]
 
 class BatchDispatcher:
     """Gives tasks their batches. ``longest``: ``task.batch.messages``; ``one_by_one``: in steps,
-    runs are of one message. ``again``: the next batch has so many messages, because it failed with them; 0
+    batches have one message. ``again``: the next batch has so many messages, because it failed with them; 0
     where the chooser is to be asked.
 
     ``refused``: the error of the last input that could not be decoded and was not passed over.
@@ -73,7 +73,7 @@ class BatchDispatcher:
         at_most: int | None,
         watch: BatchWatch,
     ) -> int:
-        """Give the tasks of a partition the run that begins with its chosen message; how many messages it
+        """Give the tasks of a partition the batch that begins with its chosen message; how many messages it
         had."""
         batch = self._next(partition, waiting, at_most, watch)
         if len(batch) > 1:
@@ -124,7 +124,7 @@ class BatchDispatcher:
             raise
 
     def _since_start(self, subscription: TaskPartition, batch: MessageBatch) -> MessageBatch | None:
-        """The part of a run that is for a task that begins later than the partition does."""
+        """The part of a batch that is for a task that begins later than the partition does."""
         for at in range(len(batch)):
             if self._begins(subscription, batch.offset(at)):
                 subscription.skip_before = None

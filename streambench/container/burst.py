@@ -80,7 +80,7 @@ class ChoiceBurst:
         ]
         self._left = iter(self._envelopes)
         # Each read once for all its messages: code is exchanged between two messages, by what is posted,
-        # which ends the turns.
+        # which ends the burst.
         processes = cycle([each.process for each in subscriptions])
         collectors = cycle([each.collector for each in subscriptions])
         coordinators = cycle([each.coordinator for each in subscriptions])
@@ -211,9 +211,9 @@ class BurstRunner:
     """Processes the messages of bursts. ``planner`` plans them; ``failed`` is the one that an exception
     ended.
 
-    Where the outbox may wait, what they collect is sent after ``_UNSENT`` messages, or behind the one at
-    which a millisecond is over. What is not plain is sent as soon as its task returns, and so is all that was
-    collected before it."""
+    Where sends may be deferred, they follow after ``_UNSENT`` messages, or after the one at which a
+    millisecond is over. An output that could still be changed is sent as soon as its task returns, together
+    with all that was collected before it."""
 
     def __init__(
         self,
@@ -239,10 +239,11 @@ class BurstRunner:
         self._at_message = at_message
         self._unsent: IncomingMessageEnvelope | None = None
 
-    def run(self, turns: ChoiceBurst, due: int) -> None:
-        """Process messages until all are, or something else is due: at ``due``, or because of what they asked
-        for or others brought. Stops the turns, at the message whose output could not be sent if that is why
-        it raises."""
+    def run(self, burst: ChoiceBurst, due: int) -> None:
+        """Process the messages of a burst until all are processed, ``due`` is reached, a task has a request,
+        or the inbox has something.
+
+        Stops the burst; after an output that could not be sent, at its message."""
         outgoing, requests, inbox, owner, outbox = (
             self._outgoing,
             self._requests,
@@ -251,8 +252,8 @@ class BurstRunner:
             self._outbox,
         )
         read_clock, failed = self._clock.monotonic_ns, self._at_message
-        may_wait = outbox.can_defer
-        calls = turns.calls
+        can_defer = outbox.can_defer
+        calls = burst.calls
         envelope: IncomingMessageEnvelope | None = None
         unfinished = 0
         goes_on = True
@@ -260,11 +261,11 @@ class BurstRunner:
             now = read_clock()
             while goes_on:
                 goes_on = False
-                owner.until = min(due, now + _MS) if may_wait else due
-                to_send = () if may_wait else outgoing
+                owner.until = min(due, now + _MS) if can_defer else due
+                to_send = () if can_defer else outgoing
                 try:
                     for envelope, process, collector, coordinator in (
-                        islice(calls, _UNSENT) if may_wait else calls
+                        islice(calls, _UNSENT) if can_defer else calls
                     ):
                         owner.input = envelope
                         try:
@@ -293,14 +294,14 @@ class BurstRunner:
                     outgoing.clear()
                 if requests or inbox:
                     break
-                if may_wait:
-                    goes_on, may_wait = turns.left > 0, outbox.can_defer
+                if can_defer:
+                    goes_on, can_defer = burst.left > 0, outbox.can_defer
         finally:
             unsent, self._unsent = self._unsent, None
             if unsent is None:
-                turns.stop(envelope, unfinished)
+                burst.stop(envelope, unfinished)
             else:
-                turns.stop(unsent)
+                burst.stop(unsent)
 
     def _collected_before(self, envelope: IncomingMessageEnvelope | None) -> int:
         """The number of collected outputs that belong to the messages before this one."""

@@ -160,17 +160,17 @@ class Container(ContainerView):
             self._fail_and_raise(error)
         self.status.state = "running"
 
-    def step(self, n: int = 1, *, runs: bool = False) -> int:
+    def step(self, n: int = 1, *, batches: bool = False) -> int:
         """Process up to ``n`` messages; how many were. Waits until a message is there, or every input is
         known to be at its head.
 
-        A task that takes batches gets them one at a time; with ``runs`` in runs, as in ``run``."""
-        return self._advance(lambda: self._step(n), one_by_one=not runs)
+        A task that takes batches gets batches of one message, or, with ``batches``, as large as in ``run``."""
+        return self._advance(lambda: self._step(n), one_by_one=not batches)
 
     def run(self, until: Until = None) -> int:
         """Process messages; how many. ``"caught-up"``: to the head of all inputs; an int: so many; a
-        callable: until it returns true (it is asked between messages, or runs of them, and again and again
-        while there are none; what it raises ends the run, not the container); None: until paused or shut down
+        callable: until it returns true (called between messages or batches, and again and again while there
+        are none; an exception of it ends the run, not the container); None: until paused or shut down
         by a task. Each of them returns as well when all inputs have ended (``at_end``), and where an observer
         holds a message."""
         if until is None:
@@ -257,7 +257,7 @@ class Container(ContainerView):
             self._context.revoke()
             if self._runtime is not None:
                 self._runtime.outbox.close_for_writes()
-            self.pause()  # ends turns
+            self.pause()  # ends a burst
         else:
             self._check_outside()
         if self.state in ("new", "running"):

@@ -44,7 +44,7 @@ class Dispatcher:
             multiplexer,
             collected,
             reject=dead_letters.undecodable,
-            failed=failures.at_run,
+            failed=failures.at_batch,
             begins=self._begins_at,
         )
 

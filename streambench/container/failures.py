@@ -105,11 +105,11 @@ class Failures:
         if self._rejects.keeps_failed:
             self._rejects.failed(task.name, [self.original(envelope)], error)
 
-    def at_run(self, error: Exception, subscription: TaskPartition, batch: MessageBatch, mark: int) -> None:
-        """The same for a run of messages as a whole."""
+    def at_batch(self, error: Exception, subscription: TaskPartition, batch: MessageBatch, mark: int) -> None:
+        """Ignore what ``process_batch`` raised, or raise TaskError: for the batch as a whole."""
         task = subscription.task
         if not is_ignored(error, self._names):
-            raise task.failure_at_run(error, batch) from error
+            raise task.failure_at_batch(error, batch) from error
         offset = batch.first_offset if len(batch) == 1 else f"{batch.first_offset}..{batch.last_offset}"
         keys = [each.key for each in batch.peek()[:1]] if len(batch) == 1 else []
         self._ignore(

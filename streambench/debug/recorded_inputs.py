@@ -104,12 +104,14 @@ class RecordedConsumer(SystemConsumer):
     def poll(
         self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int
     ) -> list[IncomingMessageEnvelope]:
-        return [each for chunk in self.poll_runs(wanted, timeout_ms) for each in chunk.envelopes()]
+        return [each for chunk in self.poll_batches(wanted, timeout_ms) for each in chunk.envelopes()]
 
     def poll_chunks(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[Chunk]:
-        return [each for each in self.poll_runs(wanted, timeout_ms) if isinstance(each, Chunk)]
+        return [each for each in self.poll_batches(wanted, timeout_ms) if isinstance(each, Chunk)]
 
-    def poll_runs(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> Sequence[Messages]:
+    def poll_batches(
+        self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int
+    ) -> Sequence[Messages]:
         found: list[Messages] = []
         for ssp, most in wanted.items():
             while most > 0:

@@ -237,8 +237,8 @@ class Replica:
         messages = self.history.inputs.since(script.numbers)
         for system in sorted({ssp.system for ssp in lanes}):
             own = {ssp: each for ssp, each in messages.items() if ssp.system == system and ssp in lanes}
-            runs = any(lanes[ssp].waiting is not None for ssp in own)
-            consumers.add(system, RecordedConsumer(own), dict.fromkeys(own, ""), _FETCHED, runs=runs)
+            batches = any(lanes[ssp].waiting is not None for ssp in own)
+            consumers.add(system, RecordedConsumer(own), dict.fromkeys(own, ""), _FETCHED, batches=batches)
         multiplexer.start()
         return EventLoop(parts)
 

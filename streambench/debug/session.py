@@ -121,7 +121,7 @@ class Session(Stops):
             return self._step_in_past(n, until)
         self._resume()
         advance = self._conditional(None if until is None else Condition(until, self._namespace))
-        call = partial(advance, lambda: self.container.step(n, runs=True))
+        call = partial(advance, lambda: self.container.step(n, batches=True))
         if here or self._driver == threading.get_ident():
             return self._drive(call)
         return self._awaited(self._begin(call), on_interrupt)

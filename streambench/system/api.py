@@ -112,7 +112,9 @@ class SystemConsumer(ABC):
             by_ssp.setdefault(envelope.ssp, []).append(envelope)
         return [Chunk.of(ssp, envelopes) for ssp, envelopes in by_ssp.items()]
 
-    def poll_runs(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> Sequence[Messages]:
+    def poll_batches(
+        self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int
+    ) -> Sequence[Messages]:
         """As ``poll_chunks``, for tasks that take batches: override it where messages are read as Arrow
         batches (``ArrowChunk``), which then reach the task as they are. A container calls either this or
         ``poll_chunks``."""

@@ -159,7 +159,7 @@ class _Run:
             if max_messages is None:
                 container.run("caught-up")
             else:
-                container.step(max_messages, runs=True)
+                container.step(max_messages, batches=True)
             if not container.shut_down:
                 container.end_run()
             container.stop()

@@ -79,10 +79,10 @@ class Consumers:
         starts: Mapping[SystemStreamPartition, str],
         room: int,
         *,
-        runs: bool = False,
+        batches: bool = False,
     ) -> None:
         """Start reading partitions of a system at these offsets; at most ``room`` messages of each wait in
-        memory. ``runs``: for tasks that take batches.
+        memory. ``batches``: for tasks that take batches.
 
         Raises what the consumer raises."""
         self.polls[system] = 0
@@ -90,7 +90,7 @@ class Consumers:
             self._ending[system] = consumer
         if isinstance(consumer, Acknowledging):
             self._awaiting[system] = consumer
-        poll = consumer.poll_runs if runs else consumer.poll_chunks
+        poll = consumer.poll_batches if batches else consumer.poll_chunks
         if consumer.polled_by_loop:
             for ssp, offset in starts.items():
                 consumer.register(ssp, offset)

@@ -119,7 +119,7 @@ class Multiplexer:
 
     def return_credit(self, partition: PartitionBuffer) -> None:
         """Return to the reader of a partition that takes batches the credit for what no longer waits, so that
-        it reads on while a run is processed."""
+        it reads on while a batch is processed."""
         taken = partition.unreturned_credit - len(partition.buffer)
         if taken > 0:
             self._consumers.consumed(partition.ssp, taken)

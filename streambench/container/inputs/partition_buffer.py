@@ -129,7 +129,7 @@ class PartitionBuffer:
         self.sole_subscription = self.subscriptions[0] if alone and self.waiting is None else None
 
     def take_batches(self, longest: int, room: int) -> None:
-        """Keep messages as they are read, for tasks that take runs of at most ``longest`` of them."""
+        """Keep messages as they are read, for tasks that take batches of at most ``longest`` of them."""
         self.buffer = self.waiting = RawBuffer(self.key_serde, self.message_serde, self.serdes)
         self.fetch_limit = min(longest, room)
         self.find_sole_subscription()

@@ -66,7 +66,7 @@ class RawBuffer:
     def take(
         self, count: int, undecodable: Callable[[IncomingMessageEnvelope, SerdeError], None]
     ) -> MessageBatch:
-        """A run: the message that was inside the chooser and those behind it, ``count`` in all."""
+        """A batch: the message that was inside the chooser and those behind it, ``count`` in all."""
         taken: list[Messages] = []
         self._count -= count
         self._inside = 0

@@ -37,7 +37,7 @@ class IgnoredFailure(Struct, frozen=True):
     the first of them was.
 
     ``callback``: the task's method that raised. ``ssp``, ``offset``, ``key``: the message it was given, None
-    outside ``process``; of a run the first and last offset, and no key. The key is text. ``line``:
+    outside ``process``; of a batch the first and last offset, and no key. The key is text. ``line``:
     ``file.py:12`` in the user's own code, empty where it is not known. ``text``: the exception in words.
     """
 

@@ -336,8 +336,8 @@ class TaskInstance:
         )
         return _caused(failure, error)
 
-    def failure_at_run(self, error: BaseException, batch: MessageBatch) -> TaskError:
-        """The TaskError for what the task raised at a run, nothing of which counts as processed."""
+    def failure_at_batch(self, error: BaseException, batch: MessageBatch) -> TaskError:
+        """The TaskError for what the task raised at a batch, nothing of which counts as processed."""
         keys = [each.key for each in batch.peek(1)]
         raised_in = getattr(error, _RAISED_IN, "")
         failure = TaskError(

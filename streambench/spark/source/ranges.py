@@ -138,7 +138,7 @@ def _up_to(
 ) -> Iterator[Sequence[Messages]]:
     wait_ms = 0 if consumer.polled_by_loop else _WAIT_MS
     while True:
-        arrived = consumer.poll_runs({ssp: _AT_ONCE}, wait_ms)
+        arrived = consumer.poll_batches({ssp: _AT_ONCE}, wait_ms)
         before, ended = [], False
         for piece in arrived:
             count = bisect_left(

@@ -71,9 +71,9 @@ class LandedConsumer(LogConsumer):
         self._look()
         return super().poll_chunks(wanted, timeout_ms)
 
-    def poll_runs(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[ArrowChunk]:
+    def poll_batches(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[ArrowChunk]:
         self._look()
-        return super().poll_runs(wanted, timeout_ms)
+        return super().poll_batches(wanted, timeout_ms)
 
     def at_head(self, ssp: SystemStreamPartition) -> bool:
         is_brought = self._receiver is None or (self._heads is not None and ssp.stream in self._heads)

@@ -55,7 +55,7 @@ class LogConsumer(ChunkConsumer):
                 chunks.append(chunk)
         return chunks
 
-    def poll_runs(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[ArrowChunk]:
+    def poll_batches(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[ArrowChunk]:
         runs = []
         for ssp, at_most in wanted.items():
             for batch in self._cursors[ssp].read(at_most):

@@ -113,7 +113,7 @@ class Messages(Harness):
         with self._opened(tmp_path) as system:
             self._send(system, range(10))
             polled = system.read(self._first(system))
-            for poll in ("poll_chunks", "poll_runs"):
+            for poll in ("poll_chunks", "poll_batches"):
                 found: Envelopes = []
                 consumer = system.consumer({system.ssp(): self._first(system)})
                 while len(found) < 10:
