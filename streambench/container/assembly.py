@@ -296,7 +296,7 @@ def _with_loop(
     )  # fmt: skip
     parts = LoopParts(
         tasks=tasks, multiplexer=multiplexer, consumers=status.consumers, outbox=outputs.outbox,
-        commit=outputs.commits.commit, metrics=metrics, context=handles.context,
+        commit_tasks=outputs.commits.commit, metrics=metrics, context=handles.context,
         collected=handles.collected, requests=handles.requests, clock=clock,
         idle_ms=config.integer("task.max.idle.ms"), timing=config.required("metrics.timer.enabled"),
         failures=failures, progress=status.progress,

@@ -56,9 +56,9 @@ class Commits:
         The time of a window is committed along with what it sent; alone, that of one without effects, only by
         the last commit: an idle job would fill the history of checkpoints with it."""
         with self._took.time():
-            self._commit(tasks, is_last=is_last)
+            self._commit_changed(tasks, is_last=is_last)
 
-    def _commit(self, tasks: Sequence[TaskInstance], *, is_last: bool) -> None:
+    def _commit_changed(self, tasks: Sequence[TaskInstance], *, is_last: bool) -> None:
         due = self._tasks if self._outbox.whole else tasks
         changed, timed = [], []
         for task in due:

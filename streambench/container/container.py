@@ -164,7 +164,8 @@ class Container(ContainerView):
         """Process up to ``n`` messages; how many were. Waits until a message is there, or every input is
         known to be at its head.
 
-        A task that takes batches gets batches of one message, or, with ``batches``, as large as in ``run``."""
+        A task that takes batches gets batches of one message; with ``batches``, as large ones as ``run``
+        makes."""
         return self._advance(lambda: self._step(n), one_by_one=not batches)
 
     def run(self, until: Until = None) -> int:

@@ -56,7 +56,7 @@ class EventLoop:
         self._multiplexer = parts.multiplexer
         self._consumers = parts.consumers
         self._outbox = parts.outbox
-        self._commit = parts.commit
+        self._commit_tasks = parts.commit_tasks
         self._context = parts.context
         self._collected = parts.collected
         self._requests = parts.requests
@@ -323,7 +323,7 @@ class EventLoop:
         starved = self._multiplexer.starved
         if timers.take_check(now, starved):
             self._outbox.check()
-            self._outbox.maintain()
+            self._outbox.apply_limits()
             # Without a message, this iteration has polled already.
             if envelope is not None and starved:
                 self._multiplexer.poll_starved()
@@ -352,7 +352,7 @@ class EventLoop:
         """Flush, then wait for messages; True where ``run`` is to return instead."""
         # What the outbox keeps back may be an input of this very job.
         if self._outbox.flush():
-            self._run_commit(self._tasks)
+            self._commit(self._tasks)
         if self._multiplexer.poll_starved() or self._multiplexer.ended:
             return False
         heads = self._heads
@@ -376,12 +376,12 @@ class EventLoop:
         """Do what tasks asked for in this iteration: commits first, then shutdowns."""
         tasks = self.coordination.take_requests()
         if tasks:
-            self._run_commit(tasks)
+            self._commit(tasks)
         self.coordination.check_shutdown_votes()
 
-    def _run_commit(self, tasks: Sequence[TaskInstance]) -> None:
+    def _commit(self, tasks: Sequence[TaskInstance]) -> None:
         self._commit_calls.inc()
-        self._commit(tasks)
+        self._commit_tasks(tasks)
 
     def _ended_by(self, error: BaseException, envelope: IncomingMessageEnvelope | None) -> BaseException:
         """Note the message at which an exception ended ``run``; the exception to raise."""

@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 class LoopParts(Struct, frozen=True, kw_only=True):
     """Everything that an event loop works with.
 
-    ``commit(tasks)`` commits these tasks. ``idle_ms``: the longest wait for messages. ``timing``: the value
+    ``commit_tasks(tasks)`` commits them. ``idle_ms``: the longest wait for messages. ``timing``: the value
     of ``metrics.timer.enabled``."""
 
     tasks: Sequence[TaskInstance]
     multiplexer: Multiplexer
     consumers: Consumers
     outbox: Outbox
-    commit: Callable[[Sequence[TaskInstance]], None]
+    commit_tasks: Callable[[Sequence[TaskInstance]], None]
     metrics: MetricsRegistry
     context: LoopContext
     collected: Collected

@@ -215,7 +215,7 @@ class Replica:
         )  # fmt: skip
         parts = LoopParts(
             tasks=self.tasks, multiplexer=multiplexer, consumers=consumers, outbox=self._held,
-            commit=lambda tasks: None, metrics=self._metrics, context=self._context,
+            commit_tasks=lambda tasks: None, metrics=self._metrics, context=self._context,
             collected=handles.collected, requests=handles.requests, clock=self._clock, idle_ms=0,
             timing="false",
             failures=failures, progress=LoopProgress(),

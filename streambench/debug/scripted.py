@@ -105,7 +105,7 @@ class HeldOutputs:
     def observe(self) -> None:
         """Nothing to do: nothing observes a replica."""
 
-    def maintain(self) -> None:
+    def apply_limits(self) -> None:
         """Nothing to do."""
 
     def flush(self) -> bool:

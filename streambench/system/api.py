@@ -144,17 +144,17 @@ class PartitionAppenders(NamedTuple):
     timestamp nor headers, whose key is bytes or None and whose message is bytes. Key and message together
     must not be longer than ``largest`` bytes.
 
-    Nothing is done with a message but to keep it. The appending side calls ``settle`` from time to time, at
-    the latest after a thousand of them, and before a ``flush``: it applies the limits of a batch, in size and
-    in time."""
+    An appender only keeps the message. The appending side calls ``apply_limits`` from time to time, at the
+    latest after a thousand messages, and before a ``flush``: it appends batches that have reached their limit
+    in size or time."""
 
     partitions: Sequence[Append]
     largest: int
-    settle: Callable[[], object]
+    apply_limits: Callable[[], object]
 
 
-def nothing_to_settle() -> None:
-    """The ``settle`` of appenders that have no limits to apply."""
+def no_limits() -> None:
+    """The ``apply_limits`` of appenders without limits."""
 
 
 SendColumns = Callable[[str, int, "pa.RecordBatch"], None]

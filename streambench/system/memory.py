@@ -29,7 +29,7 @@ from streambench.system.api import (
     Sender,
     SystemFactory,
     SystemProducer,
-    nothing_to_settle,
+    no_limits,
 )
 from streambench.system.copying import are_immutable, detached, is_immutable
 from streambench.system.numbered import NumberedAdmin, to_number
@@ -279,7 +279,7 @@ class MemoryProducer(SystemProducer):
         return PartitionAppenders(
             [partition.fields.extend for partition in self._streams.of(stream)],
             sys.maxsize,
-            nothing_to_settle,
+            no_limits,
         )
 
     def flush(self, source: str) -> None:

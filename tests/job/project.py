@@ -208,12 +208,12 @@ class Project:
         producer.register("test")
         producer.start()
         ways = producer.sender(named), producer.appends(named)
-        put, _, settle = stream_writer(
+        put, _, apply_limits = stream_writer(
             named, *ways, partitions, *StreamSerdes(self.config).for_stream(named), _refuse
         )
         for n in range(begin, end):
             put("test", sb.OutgoingMessageEnvelope(named, {"n": n}, f"k{n}", None, n % partitions))
-        settle()
+        apply_limits()
         producer.flush("test")
         producer.stop()
 

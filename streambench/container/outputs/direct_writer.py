@@ -50,7 +50,7 @@ class Writer:
 
     def flush(self) -> None:
         """Return when all that was sent is durable; raise what the producer raises."""
-        self._stream_writers.maintain()
+        self._stream_writers.apply_limits()
         self._producer.flush(self._source)
         self.durable = self.sent
 

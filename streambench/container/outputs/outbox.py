@@ -128,8 +128,8 @@ class Outbox(Protocol):
         first (in memory, or until a batch of a log is full)."""
         ...
 
-    def maintain(self) -> None:
-        """Periodic housekeeping, between two messages."""
+    def apply_limits(self) -> None:
+        """Append batches that have reached their limit in size or time. Between two messages."""
         ...
 
     @property
@@ -176,7 +176,7 @@ class _Way(NamedTuple):
 
     send: Sender
     appends: PartitionAppenders | None
-    turns: Iterator[int]
+    keyless: Iterator[int]
 
 
 class BaseOutbox:
@@ -247,8 +247,8 @@ class BaseOutbox:
     def can_defer(self) -> bool:
         return self._stream_writers.can_defer
 
-    def maintain(self) -> None:
-        self._unflushed += self._stream_writers.maintain()
+    def apply_limits(self) -> None:
+        self._unflushed += self._stream_writers.apply_limits()
 
     @property
     def unflushed(self) -> int:
@@ -266,7 +266,7 @@ class BaseOutbox:
         self._refusal = ContainerStateError(
             "the container was abandoned in the middle of a message: nothing is sent or committed any more"
         )
-        self._stream_writers.refuse(self._refusal)
+        self._stream_writers.close_for_writes(self._refusal)
 
     def _require_open(self) -> None:
         """Raise ContainerStateError after ``close_for_writes``. To be called when all that a checkpoint
@@ -348,7 +348,7 @@ class BaseOutbox:
         appends = way.appends if self._observation.of("output_sent") is None else None
         made = stream_writer(
             stream, self._observed(stream, way.send), appends, self._partitions[stream],
-            *self._serdes.for_stream(stream), self._unserialisable, way.turns,
+            *self._serdes.for_stream(stream), self._unserialisable, way.keyless,
         )  # fmt: skip
         if stream == self._dead_letters.stream:
             made = made._replace(put=self._dead_letters.only_dead_letters(made.put), quick=None)
@@ -465,7 +465,7 @@ class AtLeastOnceOutbox(BaseOutbox):
     whole = False
 
     def flush(self) -> bool:
-        self._unflushed += self._stream_writers.maintain(anyway=False)
+        self._unflushed += self._stream_writers.apply_limits(only_fresh=True)
         if self._unflushed:
             for producer in self._producers.values():
                 for source in self._sources:

@@ -12,7 +12,7 @@ import orjson
 from streambench.errors import MessageTooLargeError, SerdeError
 from streambench.model import OutgoingMessageEnvelope, SystemStream
 from streambench.serde.api import Serde
-from streambench.system.api import PartitionAppenders, Sender, nothing_to_settle
+from streambench.system.api import PartitionAppenders, Sender, no_limits
 from streambench.system.partitioner import key_bytes, partition_for
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _REMEMBERED_KEYS = 100_000
 _LONGEST_KEY = 1_000
 _LONGEST = 16_000
-_SETTLED_AFTER = 1_000
+_LIMITS_AFTER = 1_000
 
 Write = Callable[[str, Any], None]
 """Takes a message from a source."""
@@ -38,17 +38,17 @@ class FastAppend(NamedTuple):
     appends: PartitionAppenders
     longest: int
     known: dict[Any, int]
-    turns: Iterator[int]
+    keyless: Iterator[int]
     only_one: bool
 
 
 class StreamWriter(NamedTuple):
     """The writer of one output stream: ``put`` takes any message; ``quick`` plain ones, None where there is
-    no quicker way. ``settle``: that of ``PartitionAppenders``."""
+    no quicker way. ``apply_limits``: that of ``PartitionAppenders``."""
 
     put: Write
     quick: FastAppend | None = None
-    settle: Callable[[], object] = nothing_to_settle
+    apply_limits: Callable[[], object] = no_limits
 
 
 def stream_writer(
@@ -59,20 +59,20 @@ def stream_writer(
     key_serde: Serde | None,
     message_serde: Serde | None,
     unserialisable: OnUnserialisable,
-    turns: Iterator[int] | None = None,
+    keyless: Iterator[int] | None = None,
 ) -> StreamWriter:
     """Make the writer of one output stream: it encodes messages, chooses the partition, and hands them on to
-    ``send``, or to ``appends`` (``SystemProducer.appends``) where there are any. ``turns``: the partitions of
-    messages without a key, where an earlier writer of the stream has begun with them.
+    ``send``, or to ``appends`` (``SystemProducer.appends``) where there are any. ``keyless``: the partitions
+    of messages without a key, where an earlier writer of the stream has begun with them.
 
     A closure, not an object: this runs with every message that is sent.
     """
     key_to_bytes = None if key_serde is None else key_serde.to_bytes
     message_to_bytes = None if message_serde is None else message_serde.to_bytes
     known: dict[Any, int] = {}
-    turns = rotation(partitions) if turns is None else turns
+    keyless = rotation(partitions) if keyless is None else keyless
     only_one = partitions == 1
-    keep, largest, settle = appends or _NO_APPENDS
+    append_to, largest, apply_limits = appends or _NO_APPENDS
     longest = min(_LONGEST, largest - _LONGEST_KEY)
 
     # Any, not OutgoingMessageEnvelope: what users have put into one may be of any type, which a compiled
@@ -90,7 +90,7 @@ def stream_writer(
                 else:
                     hashed = key if envelope.partition_key is None else envelope.partition_key
                     if hashed is None:
-                        partition = next(turns)
+                        partition = next(keyless)
                     else:
                         try:
                             partition = known[hashed]
@@ -112,7 +112,7 @@ def stream_writer(
         ):
             # Some encoders (orjson) return bytes from a buffer of 4 kB that lives as long as they do: keep a
             # copy of the right size.
-            keep[partition]((key, b"%b" % message, None))
+            append_to[partition]((key, b"%b" % message, None))
             return
         try:
             send(source, envelope, key, message, partition)
@@ -120,8 +120,8 @@ def stream_writer(
             unserialisable(source, envelope, error)
 
     if appends is None or key_serde is not None or message_serde is not None:
-        return StreamWriter(put, None, settle)
-    return StreamWriter(put, FastAppend(appends, longest, known, turns, only_one), settle)
+        return StreamWriter(put, None, apply_limits)
+    return StreamWriter(put, FastAppend(appends, longest, known, keyless, only_one), apply_limits)
 
 
 def rotation(partitions: int) -> Iterator[int]:
@@ -134,21 +134,20 @@ class StreamWriters:
     source, or raises.
 
     ``send`` takes messages in order; ``failed_index`` is its place in the list when it raised last.
-    ``can_defer``: whether all streams seen so far are such that messages are only kept at first, so that it
-    is all the same when they are sent. ``maintain`` does what is due from time to time
-    (``PartitionAppenders.settle``; not ``anyway``: if there were messages since), and returns how many
-    messages there were since it was called last. After ``refuse(error)``, which may be called on
-    another thread, ``send`` raises ``error``. ``forget()`` has it look up the writers again.
-    ``pending()``: the messages since ``maintain`` was called last.
+    ``can_defer``: sends may be deferred by a few messages, since all streams seen so far only keep a message
+    at first. ``apply_limits`` calls that of all appenders (``only_fresh``: only if there were messages
+    since), and returns the number of messages since its last call; ``pending()`` returns that number alone.
+    After ``close_for_writes(error)``, which may be called on another thread, ``send`` raises ``error``.
+    ``forget()`` makes it look up the writers again.
     """
 
     def __init__(self, writer_of: Callable[[str, Any], StreamWriter]) -> None:
         put: Write = _nowhere
-        appends, longest, known, turns, only_one = _NOT_QUICK
-        keep = appends.partitions
-        settles: list[Callable[[], object]] = []
+        appends, longest, known, keyless, only_one = _NOT_QUICK
+        append_to = appends.partitions
+        limits: list[Callable[[], object]] = []
         stream: Any = _nowhere
-        sent = unsettled = 0
+        sent = fresh = 0
         is_first = True
         self.can_defer = False
         self.failed_index = 0
@@ -157,7 +156,7 @@ class StreamWriters:
         # messages to one stream most of the time, and a call for each part of the work takes longer than the
         # work. Messages are copied for the reason given in ``put``; what came in as it is has the right size.
         def send(outgoing: Collected) -> None:
-            nonlocal put, keep, longest, known, turns, only_one, stream, unsettled, is_first
+            nonlocal put, append_to, longest, known, keyless, only_one, stream, fresh, is_first
             left = iter(outgoing)
             try:
                 for source, envelope, origin, message, key in left:
@@ -166,14 +165,14 @@ class StreamWriters:
                     except AttributeError:
                         to = None
                     if to is not stream:
-                        put, quick, settle = writer_of(source, envelope)
+                        put, quick, limit = writer_of(source, envelope)
                         stream = to
-                        appends, longest, known, turns, only_one = quick or _NOT_QUICK
-                        keep = appends.partitions
+                        appends, longest, known, keyless, only_one = quick or _NOT_QUICK
+                        append_to = appends.partitions
                         self.can_defer = quick is not None and (self.can_defer or is_first)
                         is_first = False
-                        if settle not in settles:
-                            settles.append(settle)
+                        if limit not in limits:
+                            limits.append(limit)
                     if (
                         message is None or len(message) > longest
                         or envelope.partition is not None or envelope.timestamp is not None
@@ -183,11 +182,11 @@ class StreamWriters:
                     if origin is None or message is not origin.message:
                         message = b"%b" % message
                     if key is None:
-                        keep[next(turns)]((None, message, None))
+                        append_to[next(keyless)]((None, message, None))
                         continue
                     if only_one:
                         if len(key) <= _LONGEST_KEY:
-                            keep[0]((key, message, None))
+                            append_to[0]((key, message, None))
                             continue
                     else:
                         try:
@@ -195,26 +194,26 @@ class StreamWriters:
                         except KeyError:
                             pass
                         else:
-                            keep[partition]((key, message, None))
+                            append_to[partition]((key, message, None))
                             continue
                     put(source, envelope)
             except BaseException:
                 self.failed_index = len(outgoing) - operator.length_hint(left) - 1
                 raise
-            unsettled += len(outgoing)
-            if unsettled >= _SETTLED_AFTER:
-                settle_all()
+            fresh += len(outgoing)
+            if fresh >= _LIMITS_AFTER:
+                apply_all_limits()
 
-        def settle_all() -> None:
-            nonlocal sent, unsettled
-            sent, unsettled = sent + unsettled, 0
-            for settle in settles:
-                settle()
+        def apply_all_limits() -> None:
+            nonlocal sent, fresh
+            sent, fresh = sent + fresh, 0
+            for limit in limits:
+                limit()
 
-        def maintain(anyway: bool = True) -> int:
+        def apply_limits(only_fresh: bool = False) -> int:
             nonlocal sent
-            if anyway or unsettled:
-                settle_all()
+            if fresh or not only_fresh:
+                apply_all_limits()
             count, sent = sent, 0
             return count
 
@@ -227,18 +226,18 @@ class StreamWriters:
             writer_of, stream = refusing, _nowhere
 
         def pending() -> int:
-            return sent + unsettled
+            return sent + fresh
 
         def forget() -> None:
             nonlocal stream, is_first
-            settle_all()
+            apply_all_limits()
             stream, is_first, self.can_defer = _nowhere, True, False
 
         self.send = send
         self.forget = forget
         self.pending = pending
-        self.maintain = maintain
-        self.refuse = close_for_writes
+        self.apply_limits = apply_limits
+        self.close_for_writes = close_for_writes
 
 
 def _partition(key: Any, partitions: int, known: dict[Any, int]) -> int:
@@ -268,5 +267,5 @@ def _nowhere(source: str, envelope: Any) -> None:
     raise AssertionError(f"there is no writer for {envelope} of {source}")
 
 
-_NO_APPENDS = PartitionAppenders((), -1, nothing_to_settle)
+_NO_APPENDS = PartitionAppenders((), -1, no_limits)
 _NOT_QUICK = FastAppend(_NO_APPENDS, -1, {}, iter(()), False)

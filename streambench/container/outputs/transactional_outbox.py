@@ -122,18 +122,18 @@ class TransactionalOutbox(BaseOutbox):
         self._changes = {}
         self._pending = 0
         self._is_awaited = False
-        self.maintain()
+        self.apply_limits()
         self._sent.inc(self._unflushed)
         self._unflushed = 0
         return written
 
     def drop_outputs(self) -> None:
         """Drop the outputs that wait for the commit."""
-        self.maintain()  # counts those that were not counted yet
+        self.apply_limits()  # counts those that were not counted yet
         for producer in self._holding:
             self._unflushed -= sum(map(len, producer.take()))
         self._pending, self._is_awaited = 0, False
-        self.maintain()
+        self.apply_limits()
 
     def write_changes(self, changes: Sequence[StoreChanges]) -> None:
         for each in changes:

@@ -367,9 +367,9 @@ class LogProducer(SystemProducer):
             pending.fields.extend(fields)
 
         extends += [partial(first_extend, number) for number in range(partitions)]
-        return PartitionAppenders(extends, self.largest, self._settle)
+        return PartitionAppenders(extends, self.largest, self._apply_limits)
 
-    def _settle(self) -> None:
+    def _apply_limits(self) -> None:
         self._measure()
         if monotonic() >= self.due:
             self.append_all()

@@ -83,13 +83,14 @@ class TcpProducer(SenderProducer):
         may_fail = lines[0].settings.framing == "lines"
         if may_fail and any(config.text(key) not in (None, "false") for key in _TOLERANT):
             return None  # which message has a newline in it has to be known at once
-        settles = [line.settle for line in lines]
+        limits = [line.apply_limits for line in lines]
 
-        def settle() -> None:
-            for each in settles:
+        def apply_limits() -> None:
+            for each in limits:
                 each()
 
-        return PartitionAppenders([line.fields.extend for line in lines], lines[0].framing.largest, settle)
+        extends = [line.fields.extend for line in lines]
+        return PartitionAppenders(extends, lines[0].framing.largest, apply_limits)
 
     def flush(self, source: str) -> None:
         for lines in self._lines.values():
@@ -176,8 +177,8 @@ class TcpConnection:
         self._news = 0.0
         """When something was last acknowledged (or written), or began to wait for it."""
 
-    def settle(self) -> None:
-        """Write what there is once it is worth it."""
+    def apply_limits(self) -> None:
+        """Write the kept messages once there are enough of them."""
         if self.fields:
             self.take_plain()
         if self.fresh_bytes >= _AT_ONCE:

@@ -66,7 +66,7 @@ class Messages(Harness):
             for number in range(0, 20, 2):
                 appends.partitions[0]((None, self.message(number), None))
                 system.send(self.message(number + 1))
-            appends.settle()
+            appends.apply_limits()
             system.flush()
             assert [each.message for each in system.read(self._first(system))] == [
                 self.message(number) for number in range(20)

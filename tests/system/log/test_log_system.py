@@ -165,7 +165,7 @@ def test_messages_with_and_without_timestamps_stay_apart_however_sent(parts: Par
     appends.partitions[0]((None, b"2", None))
     producer.send("task", outgoing(b"3", headers={"h": b"x"}))
     appends.partitions[0]((None, None, None))
-    appends.settle()
+    appends.apply_limits()
     producer.flush("task")
     read = parts.consumer({P0: "0"}).poll({P0: 10}, 0)
     assert [(envelope.message, envelope.headers) for envelope in read] == [
@@ -188,7 +188,7 @@ def test_a_producer_opens_only_the_partitions_it_appends_to(
     assert appends is not None
     appends.partitions[1]((None, b"0", None))
     appends.partitions[1]((None, b"1", None))
-    appends.settle()
+    appends.apply_limits()
     producer.flush("task")
     assert set(opened) == {1}
     assert parts.upcoming(1) == "2"

@@ -238,7 +238,7 @@ def test_plain_messages_go_the_quick_way_among_the_others(framing: str) -> None:
             quick.partitions[0]((b"k", b"%d" % (number + 1), None))
             quick.partitions[0]((None, b"%d" % (number + 2), None))
             if number % 300 == 0:
-                quick.settle()
+                quick.apply_limits()
         producer.flush(SOURCE)
         assert found == [b"%d" % number for number in range(3000)]
 
@@ -250,7 +250,7 @@ def test_a_broken_line_is_an_error_on_the_fast_path_unless_ignored() -> None:
         assert quick is not None
         quick.partitions[0]((None, b"a\nb", None))
         with pytest.raises(SerdeError, match=r"would be several lines: b'a\\nb'"):
-            quick.settle()
+            quick.apply_limits()
     with sending(TCP, settings.with_values({"task.drop.serialization.errors": "true"})) as producer:
         assert producer.appends(STREAM) is None
 
