@@ -40,7 +40,7 @@ def known_stores(definitions: Mapping[str, StoreDefinition], last: Checkpoint) -
     return KnownStores(kept, {**formats, **logged}, {store: last.absent.get(store, commit) for store in kept})
 
 
-def tell_of_stores(
+def warn_of_stores(
     config: Config,
     job: str,
     definitions: Mapping[str, StoreDefinition],

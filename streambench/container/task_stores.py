@@ -20,8 +20,8 @@ from streambench.container.known_stores import (
     goes_back_before,
     holds_state,
     known_stores,
-    tell_of_stores,
     unknown_state,
+    warn_of_stores,
 )
 from streambench.container.loop_context import LoopContext
 from streambench.container.outputs.outbox import StoreChanges
@@ -101,7 +101,7 @@ class TaskStores:
         self._known = {
             task: known_stores(self._definitions, checkpoint) for task, checkpoint in of_tasks.items()
         }
-        tell_of_stores(config, job, self._definitions, of_tasks)
+        warn_of_stores(config, job, self._definitions, of_tasks)
         self._counts = {name: StoreCounts(name, metrics) for name in self._definitions}
         self._metrics = metrics
         self._directory = parts.directory

@@ -72,16 +72,16 @@ class Claim(Struct, frozen=True):
 class KafkaCheckpointManager(CheckpointManager):
     """Keeps the checkpoints of ``job`` in a topic of its own. ``keep``: how many of each task to keep.
 
-    Kafka has no "write this if no other process has written since". But a partition has one order, and what a
-    record means follows from what stands before it (see ``fold``): so a record is written, read back, and
-    counts or does not. A holder that was replaced writes in vain, and learns of it at that moment; a commit
-    is one record, so it counts as a whole. Nothing needs a transaction, and a record that arrives late, after
-    its writer gave up, does no harm: it counts only until another process has claimed the container. So one
-    that is not acknowledged for long is written again, by another producer; of a commit that is there twice
-    the first counts.
+    Kafka cannot write a record only if no other process has written since. But a partition has one order, and
+    what a record means follows from the records before it (see ``checkpoint_topic``). So a record is written,
+    read back, and counts or does not. A holder that was replaced learns of it when it writes. A commit is one
+    record, so it counts as a whole and needs no transaction. A record that arrives after its writer gave up
+    does no harm: it counts only until another process has claimed the container. So a record that is not
+    acknowledged for long is written again, by another producer; of a commit that is there twice the first
+    counts.
 
-    Records are deleted when a snapshot of what they come to stands behind them. Compaction could not do that:
-    it keeps the last record of a key, even where that is one that does not count.
+    Records are deleted once they stand before a snapshot of the state they result in. Compaction could not do
+    that: it keeps the last record of a key, even one that does not count.
     """
 
     def __init__(self, settings: Settings, job: str, *, keep: int, trim_every: int = TRIM_EVERY) -> None:
@@ -100,7 +100,7 @@ class KafkaCheckpointManager(CheckpointManager):
         self._consumer: Any = None
         self._producer: Any = None
         self._exists = False
-        self._fold = CheckpointTopicState(job, keep)
+        self._state = CheckpointTopicState(job, keep)
         self._next = self._begun = self._known = 0
         self._claim: Claim | None = None
         self._checked = 0.0
@@ -117,36 +117,36 @@ class KafkaCheckpointManager(CheckpointManager):
 
     def last_generation(self) -> Generation | None:
         self._catch_up()
-        return self._fold.generation
+        return self._state.generation
 
     def claim(self, generation: int, container: int, *, now_ms: int) -> int:
         self._claim = None
         self._catch_up()
-        rules.check_claim(self._job, self._fold.generation, generation, container)
+        rules.check_claim(self._job, self._state.generation, generation, container)
         holder = uuid.uuid4().hex
         offset, counts = self._append(
             Claimed(generation=generation, container=container, holder=holder, who=who(now_ms))
         )
-        last = self._fold.generation
+        last = self._state.generation
         assert last is not None
-        if not counts and self._fold.holder(container) != holder:
-            raise rules.superseded(self._job, container, last.number, who=self._fold.opened_by)
+        if not counts and self._state.holder(container) != holder:
+            raise rules.superseded(self._job, container, last.number, who=self._state.opened_by)
         self._claim = Claim(
             generation,
             container,
             holder,
             tuple(last.assignment[container]) if last.number == generation else (),
         )
-        self._fold.check(generation, container, holder)
+        self._state.check(generation, container, holder)
         return offset + 1
 
     def read_last(self) -> Mapping[str, Checkpoint]:
         self._catch_up()
-        return self._fold.last(str(self._stream))
+        return self._state.last(str(self._stream))
 
     def history(self) -> dict[str, list[Checkpoint]]:
         self._catch_up()
-        return self._fold.checkpoints(str(self._stream))
+        return self._state.checkpoints(str(self._stream))
 
     def write(self, checkpoints: Mapping[str, Checkpoint]) -> None:
         claim = self._claim
@@ -168,8 +168,8 @@ class KafkaCheckpointManager(CheckpointManager):
         _, counts = self._append(entry)
         # Where another container has put a snapshot behind it already, and it was deleted before it was read
         # back, the snapshot has it.
-        if not counts and self._fold.commits.get(claim.container) != (claim.holder, self._number):
-            self._fold.check(claim.generation, claim.container, claim.holder)
+        if not counts and self._state.commits.get(claim.container) != (claim.holder, self._number):
+            self._state.check(claim.generation, claim.container, claim.holder)
             raise CheckpointError(
                 f"{self._stream}: a commit of container {claim.container} does not count, and no process has "
                 "taken over"
@@ -191,13 +191,13 @@ class KafkaCheckpointManager(CheckpointManager):
         self._read_to(self._known)
 
     def _check_holds(self, claim: Claim) -> None:
-        self._fold.check(claim.generation, claim.container, claim.holder)
+        self._state.check(claim.generation, claim.container, claim.holder)
 
     def close(self) -> None:
         self._claim = None
         consumer, producer = self._consumer, self._producer
         self._consumer = self._producer = None
-        self._fold, self._next, self._exists = CheckpointTopicState(self._job, self._keep), 0, False
+        self._state, self._next, self._exists = CheckpointTopicState(self._job, self._keep), 0, False
         do_all(
             [
                 lambda: consumer is not None and consumer.close(autocommit=False, timeout_ms=0),
@@ -216,16 +216,16 @@ class KafkaCheckpointManager(CheckpointManager):
         self._create()
 
         def checked() -> dict[str, int]:
-            last = self._fold.generation
+            last = self._state.generation
             if assignment is None:
-                rules.check_rewind(self._job, last, self._fold.history, rewound)
+                rules.check_rewind(self._job, last, self._state.history, rewound)
             return rules.merged_places(self._job, last.places if last is not None else {}, places)
 
         for _ in range(_TRIES):
             self._read_to(self._admin.readable(self._partition)[1])
             checked()  # what is refused stops nothing
             self._close_last(now_ms)
-            merged, last = checked(), self._fold.generation
+            merged, last = checked(), self._state.generation
             number = 1 if last is None else last.number + 1
             entry = Opened(
                 number=number,
@@ -236,11 +236,11 @@ class KafkaCheckpointManager(CheckpointManager):
                 who=who(now_ms),
             )
             offset, counts = self._append(entry)
-            opened = self._fold.generation
+            opened = self._state.generation
             trimmed = (
                 offset < self._begun
                 and opened is not None
-                and (opened.number, self._fold.opened_by) == (number, entry.who)
+                and (opened.number, self._state.opened_by) == (number, entry.who)
             )
             if opened is not None and (counts or trimmed):
                 self._trim()
@@ -254,13 +254,13 @@ class KafkaCheckpointManager(CheckpointManager):
         """Read everything; where containers of the last generation commit in transactions, have the last of
         these end first, and have no more begin."""
         while True:
-            last = self._fold.generation
-            if last is not None and self._fold.atomic:
+            last = self._state.generation
+            if last is not None and self._state.atomic:
                 self._write(Closing(number=last.number + 1, who=who(now_ms)))
                 fence(self._settings, [self._identity(container) for container in last.assignment])
             self._catch_up()
-            newer = self._fold.generation
-            if newer is None or not self._fold.atomic or (last is not None and last.number == newer.number):
+            newer = self._state.generation
+            if newer is None or not self._state.atomic or (last is not None and last.number == newer.number):
                 return
 
     def _identity(self, container: int) -> str:
@@ -431,7 +431,7 @@ class KafkaCheckpointManager(CheckpointManager):
 
     def _begin(self) -> None:
         """Read from the first record there is."""
-        self._fold = CheckpointTopicState(self._job, self._keep)
+        self._state = CheckpointTopicState(self._job, self._keep)
         self._begun, self._known = self._admin.readable(self._partition)
         self._next = self._begun
         self._consumer.seek(self._partition, self._next)
@@ -441,7 +441,7 @@ class KafkaCheckpointManager(CheckpointManager):
         found = False
         for record in records:
             where = f"{self._stream}@{record.offset}"
-            counts = self._fold.apply(record.offset, read(record.value, where))
+            counts = self._state.apply(record.offset, read(record.value, where))
             if record.offset == self._begun > 0 and not counts:
                 raise CheckpointError(
                     f"{self._stream}: the records before offset {record.offset} are gone, and no snapshot "
@@ -456,7 +456,7 @@ class KafkaCheckpointManager(CheckpointManager):
         """Put a snapshot in the place of the records, where there are many."""
         if self._next - self._begun < self._trim_every:
             return
-        offset, counts = self._append(self._fold.snapshot(self._next, _LARGEST // 2))
+        offset, counts = self._append(self._state.snapshot(self._next, _LARGEST // 2))
         if counts:  # else another process has written meanwhile; the next commit tries again
             self._begun = offset
             try:

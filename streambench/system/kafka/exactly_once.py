@@ -68,9 +68,9 @@ class TransactionalCheckpointManager(KafkaCheckpointManager):
         while True:
             transactions.open(doubts.end)
             self._catch_up()
-            rules.check_claim(self._job, self._fold.generation, generation, container)
-            self._fold.check_open(generation, container)
-            if self._fold.holder(container) == holder:
+            rules.check_claim(self._job, self._state.generation, generation, container)
+            self._state.check_open(generation, container)
+            if self._state.holder(container) == holder:
                 break
             try:
                 self._read_to(transactions.run((), lambda ends: entry, doubts.end) + 1)
@@ -81,12 +81,12 @@ class TransactionalCheckpointManager(KafkaCheckpointManager):
                 )
                 doubts.add(doubt)
                 continue
-            if self._fold.holder(container) == holder:
+            if self._state.holder(container) == holder:
                 break
-        last = self._fold.generation
+        last = self._state.generation
         assert last is not None
         self._claim = Claim(generation, container, holder, tuple(last.assignment[container]))
-        self._fold.check(generation, container, holder)
+        self._state.check(generation, container, holder)
         return self._next
 
     def write(self, checkpoints: Mapping[str, Checkpoint]) -> None:
@@ -182,7 +182,7 @@ class TransactionalCheckpointManager(KafkaCheckpointManager):
                     raise
             time.sleep(_AGAIN_S)
         self._check_may_go_on(claim)
-        holder, number = self._fold.commits.get(claim.container, ("", 0))
+        holder, number = self._state.commits.get(claim.container, ("", 0))
         return number if holder == claim.holder else 0
 
     def _wait_for_successor(self, claim: Claim) -> None:
@@ -195,7 +195,7 @@ class TransactionalCheckpointManager(KafkaCheckpointManager):
 
     def _check_may_go_on(self, claim: Claim) -> None:
         self._check_holds(claim)
-        self._fold.check_open(claim.generation, claim.container)
+        self._state.check_open(claim.generation, claim.container)
 
     def _take_back(self, transactions: Transactions) -> None:
         """Have what was begun end now, so that no other process waits for it."""

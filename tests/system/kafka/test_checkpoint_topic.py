@@ -55,21 +55,21 @@ ENTRIES = st.one_of(
 )
 
 
-def state(fold: CheckpointTopicState) -> object:
+def state(topic: CheckpointTopicState) -> object:
     return (
-        fold.generation,
-        {c: holder for c, (holder, _) in fold.holders.items()},
-        {t: list(kept) for t, kept in fold.history.items()},
+        topic.generation,
+        {c: holder for c, (holder, _) in topic.holders.items()},
+        {t: list(kept) for t, kept in topic.history.items()},
     )
 
 
 @given(st.lists(ENTRIES, max_size=40))
 def test_a_commit_counts_only_by_the_last_to_claim_in_the_last_generation(entries: list[Entry]) -> None:
-    fold = CheckpointTopicState("job", 3)
+    topic = CheckpointTopicState("job", 3)
     generation, holders = 0, {}
     containers: set[int] = set()
     for offset, entry in enumerate(entries):
-        counts = fold.apply(offset, entry)
+        counts = topic.apply(offset, entry)
         if isinstance(entry, Opened):
             assert counts == (entry.number == generation + 1)
             if counts:
@@ -81,7 +81,7 @@ def test_a_commit_counts_only_by_the_last_to_claim_in_the_last_generation(entrie
         elif isinstance(entry, Committed):
             assert counts == (entry.generation == generation and holders.get(entry.container) == entry.holder)
             if counts:
-                assert fold.history[f"t{entry.container}"][-1] == bytes(
+                assert topic.history[f"t{entry.container}"][-1] == bytes(
                     entry.checkpoints[f"t{entry.container}"]
                 )
 
@@ -101,39 +101,39 @@ def test_a_snapshot_comes_to_the_same_as_all_that_it_stands_for(
 
 
 def test_a_late_repeated_commit_does_not_bring_back_what_is_over() -> None:
-    fold = CheckpointTopicState("job", 3)
-    fold.apply(0, Opened(number=1, assignment={"0": ["a"]}, places={}, who=""))
-    fold.apply(1, Claimed(generation=1, container=0, holder="h", who=""))
+    topic = CheckpointTopicState("job", 3)
+    topic.apply(0, Opened(number=1, assignment={"0": ["a"]}, places={}, who=""))
+    topic.apply(1, Claimed(generation=1, container=0, holder="h", who=""))
     commits = [
         Committed(
             generation=1, container=0, holder="h", checkpoints={"a": Raw(b"%d" % number)}, number=number
         )
         for number in (1, 2)
     ]
-    assert [fold.apply(offset, commits[at]) for offset, at in enumerate((0, 0, 1, 0), 2)] == [
+    assert [topic.apply(offset, commits[at]) for offset, at in enumerate((0, 0, 1, 0), 2)] == [
         True,
         False,
         True,
         False,
     ]
-    assert list(fold.history["a"]) == [b"1", b"2"]
-    fold.apply(6, Claimed(generation=1, container=0, holder="another", who=""))
-    assert fold.apply(
+    assert list(topic.history["a"]) == [b"1", b"2"]
+    topic.apply(6, Claimed(generation=1, container=0, holder="another", who=""))
+    assert topic.apply(
         7, Committed(generation=1, container=0, holder="another", checkpoints={"a": Raw(b"3")}, number=1)
     )
 
 
 def test_a_snapshot_that_something_has_come_before_does_not_count() -> None:
-    fold = CheckpointTopicState("job", 3)
-    assert not CheckpointTopicState("job", 3).apply(8, fold.snapshot(7, 1 << 20))
+    topic = CheckpointTopicState("job", 3)
+    assert not CheckpointTopicState("job", 3).apply(8, topic.snapshot(7, 1 << 20))
 
 
 def test_a_too_large_snapshot_drops_history_but_the_last_of_each_task() -> None:
-    fold = CheckpointTopicState("job", 8)
-    fold.apply(0, Opened(number=1, assignment={"0": ["a"]}, places={}, who=""))
-    fold.apply(1, Claimed(generation=1, container=0, holder="h", who=""))
+    topic = CheckpointTopicState("job", 8)
+    topic.apply(0, Opened(number=1, assignment={"0": ["a"]}, places={}, who=""))
+    topic.apply(1, Claimed(generation=1, container=0, holder="h", who=""))
     for number in range(8):
-        fold.apply(
+        topic.apply(
             2 + number,
             Committed(
                 generation=1,
@@ -142,9 +142,9 @@ def test_a_too_large_snapshot_drops_history_but_the_last_of_each_task() -> None:
                 checkpoints={"a": Raw(b'"%d%s"' % (number, b"." * 100))},
             ),
         )
-    kept = [bytes(each)[1:2] for each in fold.snapshot(10, 300).history["a"]]
+    kept = [bytes(each)[1:2] for each in topic.snapshot(10, 300).history["a"]]
     assert kept == [b"6", b"7"]
-    assert [bytes(each)[1:2] for each in fold.snapshot(10, 1).history["a"]] == [b"7"]
+    assert [bytes(each)[1:2] for each in topic.snapshot(10, 1).history["a"]] == [b"7"]
 
 
 def test_what_is_no_record_is_an_error_that_names_its_place() -> None:
