@@ -13,7 +13,7 @@ from streambench.errors import StreambenchError, TaskError
 from streambench.job.failure import user_frames
 from streambench_magics.command_parser import Parser
 from streambench_magics.errors import MagicError, interrupted, task_failed
-from streambench_magics.jobs import Job, telling
+from streambench_magics.jobs import Job, showing_delay
 from streambench_magics.panel import STOPPED, Panel, show, static
 from streambench_magics.status_messages import say
 from streambench_magics.task_code import task_file_path
@@ -54,7 +54,7 @@ class JobCommands:
         """Show a failure, or where the task was when it was interrupted, with the user's own frames alone;
         show what is waited for."""
         try:
-            with telling(job, say):
+            with showing_delay(job, say):
                 yield
         except TaskError as error:
             session = job.session

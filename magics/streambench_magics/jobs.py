@@ -42,7 +42,7 @@ def _send_line(stream: SystemStream) -> str:
 
 
 @contextmanager
-def telling(job: Job, show: Callable[[str], object]) -> Iterator[None]:
+def showing_delay(job: Job, show: Callable[[str], object]) -> Iterator[None]:
     """Meanwhile, on this thread, show once what a job is waited for, when its task has been busy with one
     message for a second."""
     before = _notices.set(show)
@@ -200,7 +200,7 @@ class Job:
         return swap
 
     def _changed_code(self, session: Session) -> Any:
-        """The code of now where it is not what runs; None where it is."""
+        """The current code where it is not what runs; None where it is."""
         task, running = self.task, session.container.factory
         if task is None or task is running or isinstance(task, str):
             return None if file_stamp(running) == self._stamp else self.code_now()
@@ -224,8 +224,8 @@ class Job:
         return self.session if self.alive else self._former
 
     def marked(self) -> Session:
-        """The session that breakpoints and watches are given to: that of now, else one from which the next
-        start takes them over. Nothing is started. Raises ConfigError."""
+        """The session that breakpoints and watches are given to: the current one, else one from which the
+        next start takes them over. Nothing is started. Raises ConfigError."""
         with self._lock:
             if self.session is not None and self.alive:
                 return self.session

@@ -33,7 +33,7 @@ def file_stamp(task: Any) -> Stamp | None:
 
 def code_now(config: Config, named: Any, running: Any) -> Any:
     """The code that a job takes next. ``named``: the task of a cell or variable, or ``file.py:Class``, or
-    None for that of ``task.class``. ``running``: the code of now. Code of a file is read again. Raises
+    None for that of ``task.class``. ``running``: the current code. Code of a file is read again. Raises
     ConfigError."""
     if isinstance(named, str):
         return imports.by_path(config, "task.class", named)

@@ -214,7 +214,7 @@ def swappable_session(job: Job) -> Session:
     past. Raises MagicError for others."""
     session = job.session
     if session is None or not (job.alive or session.can_resume or not session.live):
-        raise MagicError(f"{job.name} is {job.state}: its next start takes the code of now")
+        raise MagicError(f"{job.name} is {job.state}: its next start takes the current code")
     return session
 
 

@@ -17,7 +17,7 @@ from rich.console import Console
 from streambench.cli.deploy_display import deploy_display
 from streambench.cli.job import JobOption, JsonOption, read_job
 from streambench.cli.option_groups import with_options
-from streambench.cli.output import print_json, say, show_rows, tell_after
+from streambench.cli.output import print_json, print_notes, say, show_rows
 from streambench.container.observe.snapshot import lag_between
 from streambench.debug.view import counted
 from streambench.job.signals import StopSignals
@@ -274,7 +274,7 @@ def _serve(
     stop = threading.Event()
     assert service.every is not None
     try:
-        with StopSignals(stop.set, (signal.SIGTERM,), after="the round of now"):
+        with StopSignals(stop.set, (signal.SIGTERM,), after="the current round"):
             return serve(
                 settings, every=service.every, master=master, if_running=if_running, report=report,
                 stop=stop, progress=show,
@@ -320,7 +320,7 @@ def _show(result: DeployResult, *, as_json: bool, is_named: bool) -> None:
         done = f"{counted(result.messages, 'message')} in {counted(len(result.containers), 'container')}"
         said = f"; {result.passed_over}" if result.passed_over else ""
         say(f"{result.job}: {done} in {result.seconds:.1f} s{said}")
-        tell_after(result)
+        print_notes(result)
 
 
 def _show_sums(statuses: Sequence[JobStatus], results: Sequence[DeployResult], where: TextIO) -> None:

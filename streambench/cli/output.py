@@ -72,7 +72,7 @@ class Outcome(Protocol):
     def windows_left(self) -> WindowsLeft: ...
 
 
-def tell_after(result: Outcome) -> None:
+def print_notes(result: Outcome) -> None:
     """Print the ignored failures by class, and a warning for messages that no window has followed."""
     for line in result.passed_over.details():
         say(f"  {line}")

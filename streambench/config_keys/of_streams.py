@@ -105,7 +105,7 @@ STREAM_KEYS = (
         "stores.<n>.serde.check",
         "boolean",
         "true",
-        "refuse state that other serdes have written; false: those of now can read it, and it counts as "
+        "refuse state that other serdes have written; false: the current ones can read it, and it counts as "
         "theirs",
     ),
     Key(

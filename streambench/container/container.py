@@ -322,7 +322,7 @@ class Container(ContainerView):
         self._show_to_observers()
 
     def _show_to_observers(self) -> None:
-        """Have all parts call the observers of now. Without any, they are as if there had never been one."""
+        """Have all parts call the current observers. Without any, they are as if there had never been one."""
         if self.state not in ("new", "running"):
             return
         for task in self.status.tasks:

@@ -107,7 +107,7 @@ class Observation:
         self._set(tuple(each for each in self.observers if each is not observer))
 
     def of(self, *methods: str) -> ContainerObserver | None:
-        """The observers of now that override one of these methods, as one; None where none does."""
+        """The current observers that override one of these methods, as one; None where none does."""
         found = [
             each
             for each in self.observers

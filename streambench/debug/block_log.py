@@ -235,8 +235,9 @@ class BlockLog:
         return blocks[blocks.index(first) :]
 
     def _values_after(self, block: Block) -> Values:
-        """The values of stores at the end of a block, where they differ from those of now; kept for the next
-        call, often for a block close before."""
+        """The values of stores at the end of a block, where they differ from the current ones.
+
+        Kept for the next call, often for a block close before."""
         self.read()
         blocks = list(self.blocks)
         wanted, end = blocks.index(block) + 1, len(blocks)

@@ -96,10 +96,10 @@ class Driven:
             try:
                 yield
             finally:
-                self._let_go(before)
+                self._stop_driving(before)
 
-    def _let_go(self, before: int | None) -> None:
-        """Be the driver no longer, and past all interrupts; raises one that came too late to end anything."""
+    def _stop_driving(self, before: int | None) -> None:
+        """Hand back the container, and forget interrupts. Raises one that came too late to end anything."""
         late: GivenUp | None = None
         while True:
             try:

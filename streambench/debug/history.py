@@ -1,8 +1,8 @@
 """The history of a container: what it takes to show any of its last positions again.
 
 A position is the number of messages processed since the start. The history is kept in blocks. Stores of a
-former position are those of now with the overwritten values put above; memory of tasks is that of the last
-block, with the messages since then processed again.
+former position are the current ones with the overwritten values put above. Memory of tasks is that of the
+last block, with the messages since then processed again.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class History(BlockLog):
         return next(block for block in reversed(self.blocks) if block.start <= position)
 
     def values_at(self, position: int) -> Values:
-        """The values of stores at a position, where they differ from those of now."""
+        """The values of stores at a position, where they differ from the current ones."""
         block = self.block_at(position)
         values = self._values_after(block)
         block.writes.undo(values, position)

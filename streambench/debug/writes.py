@@ -13,7 +13,7 @@ StoreWrite = tuple[int, int, bytes, bytes | None, bytes | None]
 """Position, number of the store, key, former value, new value."""
 
 Values = list[dict[bytes, bytes | None]]
-"""Per store, by its number, values that differ from those of now."""
+"""Per store, by its number, values that differ from the current ones."""
 _PER_WRITE = 170
 
 

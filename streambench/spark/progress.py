@@ -160,7 +160,7 @@ class Listener:
         return max(0, messages - before) / (now - since) if now > since else 0.0
 
 
-class Teller:
+class ProgressReporter:
     """Reports to the deploying process how far a container is. Says nothing where it has no address or the
     network refuses."""
 

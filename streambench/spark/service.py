@@ -52,7 +52,7 @@ class JobStatus(Struct):
 
 
 class ServiceStatus(Struct):
-    """The status of a service. ``stopping``: it ends when the round of now has ended."""
+    """The status of a service. ``stopping``: it ends when the current round has ended."""
 
     jobs: list[JobStatus]
     state: Literal["running", "stopping", "stopped"] = "running"
@@ -79,7 +79,7 @@ def serve(
 ) -> list[DeployResult]:
     """Deploy jobs again and again, each every so many seconds, all on one session, until ``stop`` is set.
 
-    The round of now is finished then; Ctrl-C cancels it. A round that fails is tried again after twice the
+    The current round is finished then; Ctrl-C cancels it. A round that fails is tried again after twice the
     pause, then after four times and so on, up to five minutes (``deploy(every=...)`` ends there); where Spark
     itself failed, on a new session. ``report`` is called with each change of the status. What it raises the
     first time is raised; later it is logged, and the rounds go on. The other arguments are those of
@@ -164,7 +164,7 @@ class Service:
         )
 
     def run(self) -> list[DeployResult]:
-        """Rounds until ``stop`` is set or Ctrl-C, which cancels the round of now; per job the sum of its
+        """Rounds until ``stop`` is set or Ctrl-C, which cancels the current round; per job the sum of its
         rounds. Raises ConfigError, and what the first report of the status raises."""
         self._report(self.status)
         try:
@@ -179,13 +179,13 @@ class Service:
             self.status.state = "stopped"
             for each in self._jobs:
                 each.status.next_ms = None
-            self._tell()
+            self._report_status()
         return [each.total for each in self._jobs if each.total is not None]
 
     def _round(self, job: _Job) -> None:
         began, status = self._now(), job.status
         status.state, status.next_ms, status.round_began_ms = "running", None, _now_ms()
-        self._tell()
+        self._report_status()
         try:
             result = job.deployment.round()
         except ConfigError as error:
@@ -204,7 +204,7 @@ class Service:
         status.next_ms = _now_ms() + max(0, round((job.due - now) * 1000))
         if self._stopping.is_set():
             self.status.state = "stopping"
-        self._tell()
+        self._report_status()
 
     def _pause_s(self, failures: int) -> float:
         """Seconds from the begin of a round to the next."""
@@ -213,7 +213,7 @@ class Service:
         longer = self._every_s * 2.0 ** min(failures, _MOST_DOUBLINGS)
         return max(self._every_s, min(longer, _LONGEST_PAUSE_S))
 
-    def _tell(self) -> None:
+    def _report_status(self) -> None:
         """Report the status. That this fails is logged once, until it succeeds again: the jobs go on."""
         try:
             self._report(self.status)
@@ -233,7 +233,7 @@ class Service:
             self._add(job, error.result)
         # All jobs share the session: one gets another only after what may be a failure of Spark itself.
         if error.is_of_spark if isinstance(error, DeployError) else not isinstance(error, StreambenchError):
-            self._session.close(in_haste=True)
+            self._session.close(quickly=True)
 
     @staticmethod
     def _add(job: _Job, result: DeployResult) -> None:

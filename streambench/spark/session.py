@@ -97,8 +97,8 @@ class Lease:
             return "127.0.0.1"
         return _setting(self.spark, "spark.driver.host") or "127.0.0.1"
 
-    def close(self, *, in_haste: bool = False) -> None:
-        """Release the session; may be called more than once. ``in_haste``: do no more than has to be done."""
+    def close(self, *, quickly: bool = False) -> None:
+        """Release the session; may be called more than once. ``quickly``: only what has to be done."""
 
 
 def check_master(master: str | None) -> None:
@@ -146,7 +146,7 @@ def open_session(master: str | None = None, config: Config | Mapping[str, Any] |
     It ends with this process, or with ``stop()``; what it has written to temporary files goes with the
     process. ``config``: a job's, whose keys under ``spark.`` it takes. Raises what ``lease`` raises."""
     leased = lease(None, master, Config.of(config or {}))
-    atexit.register(leased.close, in_haste=True)  # Jupyter kills a kernel that takes long to end
+    atexit.register(leased.close, quickly=True)  # Jupyter kills a kernel that takes long to end
     return leased.spark
 
 
@@ -288,7 +288,7 @@ class _ConnectLease(Lease):
             raise StreambenchError(f"cannot reach Spark Connect at {shown}: {_first_line(error)}") from error
         super().__init__(spark, shown)
 
-    def close(self, *, in_haste: bool = False) -> None:
+    def close(self, *, quickly: bool = False) -> None:
         self.spark.stop()
 
 
@@ -318,7 +318,7 @@ class _OwnLease(Lease):
                 spark = SparkSession(self._context)
         except BaseException as error:
             said = self._last_words()
-            self._let_go()
+            self._release()
             if isinstance(error, Exception):
                 raise StreambenchError(
                     f"Spark does not start on {masked('master', master)}: {_first_line(error)}{said}"
@@ -330,7 +330,7 @@ class _OwnLease(Lease):
     def keeps_logs(self) -> bool:
         return _LOCAL_CLUSTER.fullmatch(self.master) is None
 
-    def close(self, *, in_haste: bool = False) -> None:
+    def close(self, *, quickly: bool = False) -> None:
         if self._directory.exists():
             try:
                 self.spark.stop()
@@ -339,7 +339,7 @@ class _OwnLease(Lease):
                     "while stopping the session: %s", error
                 )  # a JVM that has died by itself: what led here says more
             finally:
-                self._let_go(keeps_archive=not in_haste)
+                self._release(keeps_archive=not quickly)
 
     def _settings(self, master: str, config: Config) -> dict[str, str]:
         """Spark's configuration: ours, then what the job's says under ``spark.``."""
@@ -417,7 +417,7 @@ class _OwnLease(Lease):
         shown = [line for line in lines if not line.startswith("WARNING: Using incubator modules")][-10:]
         return "".join(f"\n  {line}" for line in shown)
 
-    def _let_go(self, *, keeps_archive: bool = False) -> None:
+    def _release(self, *, keeps_archive: bool = False) -> None:
         """End the JVM, which ends what it started, and put everything back as it was."""
         from pyspark import SparkContext
 

@@ -31,12 +31,12 @@ class SharedSession:
             self._lease = lease(self._spark, self._master, config)
         return self._lease
 
-    def close(self, *, in_haste: bool = False) -> None:
-        """Stop the session if it was made here; may be called more than once. ``in_haste``: as for a
+    def close(self, *, quickly: bool = False) -> None:
+        """Stop the session if it was made here; may be called more than once. ``quickly``: as for a
         ``Lease``."""
         leased, self._lease = self._lease, None
         if leased is not None:
-            leased.close(in_haste=in_haste)
+            leased.close(quickly=quickly)
 
     def __enter__(self) -> SharedSession:
         return self
@@ -44,4 +44,4 @@ class SharedSession:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close(in_haste=error is not None)
+        self.close(quickly=error is not None)

@@ -119,13 +119,13 @@ def reason_of(error: BaseException) -> str:
             f"Spark starts another Python: set PYSPARK_PYTHON (to {sys.executable}, on this machine) before "
             "the session starts"
         )
-    for telling in (
+    for pattern in (
         r"most recent failure: (.*)",
         r"(.*Python worker exited unexpectedly.*)",
         r"^(\w+(?:Error|Exception): .*)",
         r"(\S.*)",
     ):
-        found = re.search(telling, text, re.MULTILINE)
+        found = re.search(pattern, text, re.MULTILINE)
         if found:
             return f"Spark gave up: {found[1].strip()[:_MOST_TEXT]}"
     return f"Spark gave up: {type(error).__name__}"

@@ -38,7 +38,7 @@ from streambench.model import SystemStreamPartition
 from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.planning.model import JobModel, PlannedContainer
 from streambench.redaction import redacted
-from streambench.spark.progress import Address, Teller
+from streambench.spark.progress import Address, ProgressReporter
 from streambench.spark.running import DriverWatch, container_holders, remaining
 from streambench.spark.shared import SharedDirectory, check_shared
 from streambench.system.log.arrays import binaries
@@ -228,13 +228,13 @@ def _drive(shipment: Shipment, config: Config, generation: int, report: Report) 
         planned=PlannedContainer(shipment.model, report.number, generation),
         ends=shipment.ends,
     )
-    teller = Teller(shipment.progress, report.number, report.attempt)
+    reporter = ProgressReporter(shipment.progress, report.number, report.attempt)
     warnings = _Warnings()
     logger = logging.getLogger("streambench")
     logger.addHandler(warnings)
     if shipment.config.names("metrics.reporters"):
         show_on_stderr()
-    teller.report("running")
+    reporter.report("running")
     watch = DriverWatch(shipment.lease)
     is_orphan = False
     left, done = None, 0
@@ -242,7 +242,7 @@ def _drive(shipment: Shipment, config: Config, generation: int, report: Report) 
     def observe(snapshot: ContainerSnapshot) -> None:
         nonlocal is_orphan, left, done
         left, done = left_until((each.position, shipment.ends.get(each.ssp)) for each in snapshot.partitions)
-        teller.report("running", snapshot.processed, left, done)
+        reporter.report("running", snapshot.processed, left, done)
         if not is_orphan and watch.is_gone():
             is_orphan = True
             runner.stop_soon()
@@ -267,14 +267,14 @@ def _drive(shipment: Shipment, config: Config, generation: int, report: Report) 
         report.warnings = tuple(warnings.kept)
         logger.removeHandler(warnings)
         error = sys.exception()
-        teller.report(
+        reporter.report(
             "done" if error is None else "failed",
             container.processed,
             left,
             done,
             "" if error is None else redacted(described(error)),
         )
-        teller.close()
+        reporter.close()
 
 
 def executor_log() -> str:

@@ -69,7 +69,7 @@ class StoreEngine(ABC):
 
     @abstractmethod
     def snapshot(self) -> Any:
-        """Something that ``restore`` takes to come back to the state of now."""
+        """Something that ``restore`` takes to come back to the current state."""
 
     @abstractmethod
     def restore(self, snapshot: Any) -> None:

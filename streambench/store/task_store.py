@@ -307,7 +307,7 @@ class TaskStore(KeyValueStore):
             raise self._undecodable(key, error) from error
 
     def snapshot(self) -> tuple[Any, ...]:
-        """The state of now, and what of it is not in the changelog yet. Costs next to nothing; see
+        """The current state, and what of it is not in the changelog yet. Costs next to nothing; see
         ``StoreEngine``."""
         return self.engine.snapshot(), self._changed, len(self._changed)
 

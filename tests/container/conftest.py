@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.container.telling import happened
+from tests.container.noted_calls import happened
 
 
 @pytest.fixture(autouse=True)

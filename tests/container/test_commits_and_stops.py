@@ -24,13 +24,13 @@ from streambench.system.memory import (
 )
 from streambench.task import MessageCollector, TaskContext, TaskCoordinator
 from tests.container.jobs import Bench, echo, ignore, send
-from tests.container.telling import (
+from tests.container.noted_calls import (
     STORE,
     Counter,
     Failing,
-    Telling,
-    TellingCheckpoints,
-    TellingChooser,
+    Noting,
+    NotingCheckpoints,
+    NotingChooser,
     happened,
 )
 
@@ -42,9 +42,9 @@ def test_a_commit_makes_outputs_then_changelogs_then_checkpoint_durable() -> Non
         Counter,
         {"mem.a": {0: ["x"]}},
         STORE,
-        factory=Telling(streams := MemoryStreams()),
+        factory=Noting(streams := MemoryStreams()),
         streams=streams,
-        checkpoints=TellingCheckpoints(),
+        checkpoints=NotingCheckpoints(),
     )
     container = bench.started()
     container.step()
@@ -54,7 +54,7 @@ def test_a_commit_makes_outputs_then_changelogs_then_checkpoint_durable() -> Non
 
 
 def test_a_commit_without_anything_new_writes_nothing() -> None:
-    bench = Bench(ignore, {"mem.a": {0: ["x"]}}, checkpoints=TellingCheckpoints())
+    bench = Bench(ignore, {"mem.a": {0: ["x"]}}, checkpoints=NotingCheckpoints())
     container = bench.started()
     container.step()
     container.commit()
@@ -94,7 +94,7 @@ def test_a_change_of_state_alone_is_something_to_commit() -> None:
 
 
 def test_the_checkpoints_of_all_tasks_are_one_write() -> None:
-    bench = Bench(ignore, {"mem.a": {0: ["x"], 1: ["y"]}}, checkpoints=TellingCheckpoints())
+    bench = Bench(ignore, {"mem.a": {0: ["x"], 1: ["y"]}}, checkpoints=NotingCheckpoints())
     container = bench.started()
     container.run("caught-up")
     happened.clear()
@@ -217,8 +217,8 @@ def test_what_a_task_does_in_its_close_is_not_lost_without_a_word(caplog: pytest
 
 def test_everything_is_let_go_of_in_order() -> None:
     bench = Bench(
-        Counter, {"mem.a": {0: ["x"]}}, STORE | {"task.chooser.class": TellingChooser},
-        factory=Telling(streams := MemoryStreams()), streams=streams, checkpoints=TellingCheckpoints(),
+        Counter, {"mem.a": {0: ["x"]}}, STORE | {"task.chooser.class": NotingChooser},
+        factory=Noting(streams := MemoryStreams()), streams=streams, checkpoints=NotingCheckpoints(),
     )  # fmt: skip
     container = bench.started()
     container.step()
@@ -275,7 +275,7 @@ def test_a_close_that_fails_keeps_nobody_else_from_being_closed() -> None:
         Stubborn,
         {"mem.a": {0: ["x"], 1: ["y"]}},
         STORE,
-        factory=Telling(streams := MemoryStreams()),
+        factory=Noting(streams := MemoryStreams()),
         streams=streams,
     )
     container = bench.started()
@@ -330,7 +330,7 @@ def test_to_abandon_a_container_is_to_let_go_without_commit_or_close() -> None:
         Counter,
         {"mem.a": {0: ["x", "y"]}},
         STORE,
-        factory=Telling(streams := MemoryStreams()),
+        factory=Noting(streams := MemoryStreams()),
         streams=streams,
     )
     container = bench.started()

@@ -30,7 +30,7 @@ from streambench.task import (
 )
 from streambench.testing import run_job
 from tests.container.jobs import Bench, Choices, echo, ignore
-from tests.container.telling import STORE, Counter, Telling, happened
+from tests.container.noted_calls import STORE, Counter, Noting, happened
 
 # Making one
 
@@ -287,7 +287,7 @@ def test_a_start_that_fails_closes_what_it_had_opened() -> None:
             raise RuntimeError("not today")
 
     bench = Bench(
-        Refuses, {"mem.a": {0: ["x"]}}, STORE, factory=Telling(streams := MemoryStreams()), streams=streams
+        Refuses, {"mem.a": {0: ["x"]}}, STORE, factory=Noting(streams := MemoryStreams()), streams=streams
     )
     with pytest.raises(TaskError, match="not today"):
         bench.started()

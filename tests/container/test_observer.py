@@ -15,7 +15,7 @@ from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, 
 from streambench.store.task_store import TaskStore
 from streambench.task import MessageCollector, StreamTask, TaskContext, TaskCoordinator
 from tests.container.jobs import OUT, Bench, Choices, echo, send
-from tests.container.telling import STORE, Counter
+from tests.container.noted_calls import STORE, Counter
 
 IN = {"mem.in": {0: ["a", "b", "a"]}}
 

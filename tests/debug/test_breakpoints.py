@@ -12,7 +12,7 @@ from streambench.debug.session import Session
 from streambench.errors import StreambenchError, TaskError
 from streambench.task import MessageCollector, StreamTask, TaskCoordinator
 from tests.container.jobs import Bench, echo, send
-from tests.container.telling import STORE, Counter
+from tests.container.noted_calls import STORE, Counter
 
 WORDS = {"mem.in": {0: ["a", "b", "a", "c"]}}
 

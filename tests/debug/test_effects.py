@@ -12,7 +12,7 @@ from streambench.debug.session import Session
 from streambench.model import SystemStreamPartition
 from streambench.task import MessageCollector, StreamTask, TaskContext, TaskCoordinator
 from tests.container.jobs import Bench, echo, send
-from tests.container.telling import STORE, Counter
+from tests.container.noted_calls import STORE, Counter
 
 IN = {"mem.in": {0: ["a", "b", "a"]}}
 SSP = SystemStreamPartition("mem", "in", 0)

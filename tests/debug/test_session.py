@@ -20,7 +20,7 @@ from streambench.model import IncomingMessageEnvelope
 from streambench.system.memory import MemoryStreams
 from streambench.task import MessageCollector, RequestScope, TaskCoordinator
 from tests.container.jobs import Bench, Process, ignore, send
-from tests.container.telling import Failing
+from tests.container.noted_calls import Failing
 
 _PATIENCE_S = 30
 """How long a test waits for what must come; only a failing test waits so long."""
@@ -43,7 +43,7 @@ class Gate:
         """Until the task is at the next message."""
         assert self.reached.acquire(timeout=_PATIENCE_S)
 
-    def let_go(self, messages: int = 1) -> None:
+    def release(self, messages: int = 1) -> None:
         self.open.release(messages)
 
 
@@ -119,7 +119,7 @@ def test_while_it_runs_it_is_running() -> None:
     session.run()
     gate.await_message()
     assert (session.state, session.running) == ("running", True)
-    gate.let_go(5)
+    gate.release(5)
     assert session.pause(_PATIENCE_S)
     assert session.state == "paused"
     session.stop()
@@ -132,7 +132,7 @@ def test_what_needs_it_to_stand_still_is_refused_while_it_runs(verb: str) -> Non
     gate.await_message()
     with pytest.raises(ContainerStateError, match="job-1 is running: pause it first"):
         getattr(session, verb)()
-    gate.let_go(5)
+    gate.release(5)
     session.stop()
 
 
@@ -154,11 +154,11 @@ def test_a_pause_lets_the_message_it_is_at_finish() -> None:
     session.run()
     gate.await_message()
     thread, answers = elsewhere(lambda: session.pause(_PATIENCE_S))
-    gate.let_go()
+    gate.release()
     joined(thread)
     assert answers == [True]
     assert (session.state, session.container.processed) == ("paused", 1)
-    gate.let_go(4)
+    gate.release(4)
     session.run("caught-up")
     assert session.wait(_PATIENCE_S)
     assert bench.places() == [f"mem.a.0@{at}" for at in range(5)]
@@ -169,7 +169,7 @@ def test_a_pause_that_cannot_wait_longer_says_so_and_holds_all_the_same() -> Non
     session.run()
     gate.await_message()
     assert session.pause(0) is False
-    gate.let_go()
+    gate.release()
     assert session.wait(_PATIENCE_S)
     assert session.container.processed == 1
     session.abandon()
@@ -189,7 +189,7 @@ def test_a_pause_reaches_a_step_on_another_thread() -> None:
     stepping, answers = elsewhere(lambda: session.step(5))
     gate.await_message()
     assert session.pause(0) is False
-    gate.let_go(5)
+    gate.release(5)
     joined(stepping)
     assert answers == [1]
     session.abandon()
@@ -227,7 +227,7 @@ def test_to_wait_is_not_to_wait_for_ever() -> None:
     session.run()
     gate.await_message()
     assert session.wait(0) is False
-    gate.let_go(5)
+    gate.release(5)
     session.stop()
 
 
@@ -238,14 +238,14 @@ def test_a_commit_happens_between_two_messages_while_it_runs() -> None:
     session, bench, gate = gated()
     session.run()
     gate.await_message()
-    gate.let_go()
+    gate.release()
     gate.await_message()
     thread, answers = elsewhere(session.commit)
-    gate.let_go()
+    gate.release()
     joined(thread)
     assert answers == [None]
     assert bench.committed() in ({"mem.a.0": "0"}, {"mem.a.0": "1"})
-    gate.let_go(3)
+    gate.release(3)
     session.stop()
 
 
@@ -254,7 +254,7 @@ def test_a_stop_ends_the_run_and_commits() -> None:
     session.run()
     gate.await_message()
     thread, _ = elsewhere(session.stop)
-    gate.let_go()
+    gate.release()
     joined(thread)
     assert session.state == "stopped"
     assert bench.committed() == {"mem.a.0": "0"}
@@ -265,7 +265,7 @@ def test_to_abandon_is_to_commit_nothing() -> None:
     session, bench, gate = gated()
     session.run()
     gate.await_message()
-    gate.let_go(1)
+    gate.release(1)
     session.abandon()
     assert (session.state, session.container.reason) == ("failed", "abandoned")
     assert bench.committed() == {}
@@ -334,13 +334,13 @@ def test_a_failing_commit_of_a_run_reaches_the_caller_and_ends_the_run() -> None
     session, bench, gate = gated()
     session.run()
     gate.await_message()
-    gate.let_go()
+    gate.release()
     gate.await_message()
     Bench(
         ignore, {}, {"task.inputs": "mem.a"}, streams=bench.streams, checkpoints=bench.checkpoints.sibling()
     ).started()
     thread, answers = elsewhere(session.commit)
-    gate.let_go()
+    gate.release()
     joined(thread)
     assert isinstance(answers[0], FencedError)
     with pytest.raises(FencedError):
@@ -384,10 +384,10 @@ def test_a_snapshot_while_it_runs_is_taken_between_two_messages() -> None:
     session, _, gate = gated()
     session.run()
     gate.await_message()
-    gate.let_go()
+    gate.release()
     gate.await_message()
     thread, answers = elsewhere(lambda: session.snapshot(_PATIENCE_S))
-    gate.let_go(4)
+    gate.release(4)
     joined(thread)
     assert 1 <= answers[0].processed <= 5
     assert answers[0].processed == int(answers[0].partitions[0].position)
@@ -400,7 +400,7 @@ def test_a_snapshot_of_a_task_that_is_busy_is_the_last_one_there_was() -> None:
     session.run()
     gate.await_message()
     assert session.snapshot(0.01) == before
-    gate.let_go(5)
+    gate.release(5)
     session.stop()
 
 
@@ -414,7 +414,7 @@ def test_a_snapshot_of_a_busy_task_that_was_never_looked_at_is_an_error(driven: 
         match=r"job-1 has been busy with one message for 0\.01 s; there is no picture of it yet",
     ):
         session.snapshot(0.01)
-    gate.let_go(5)
+    gate.release(5)
     joined(thread)
     session.stop()
 

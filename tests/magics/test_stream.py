@@ -11,7 +11,7 @@ import pytest
 
 from streambench.errors import ConfigError, StreambenchError, TaskError
 from streambench_magics.errors import MagicError, TaskFailed
-from streambench_magics.jobs import telling
+from streambench_magics.jobs import showing_delay
 from tests.magics.conftest import CONFIG, Shell
 
 
@@ -92,7 +92,7 @@ def test_whoever_waits_for_a_job_that_runs_free_is_told_so(
         told.append(text)
         job.pause(0)
 
-    with telling(job, tell):
+    with showing_delay(job, tell):
         assert job.wait()
     assert told == [
         "Count runs until it is paused, and this waits as long (interrupt the kernel to wait no longer)"

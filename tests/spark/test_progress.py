@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from streambench.spark import ContainerProgress, DeployProgress
-from streambench.spark.progress import Address, Listener, Teller
+from streambench.spark.progress import Address, Listener, ProgressReporter
 
 
 class Clock:
@@ -29,10 +29,10 @@ def report(
     attempt: int = 0,
     address: Address | None = None,
 ) -> None:
-    teller = Teller(address or listener.address, container, attempt)
+    reporter = ProgressReporter(address or listener.address, container, attempt)
     for note in notes:
-        teller.report(*note)
-    teller.close()
+        reporter.report(*note)
+    reporter.close()
 
 
 def test_progress_adds_up_over_containers() -> None:
@@ -112,4 +112,4 @@ def test_where_the_network_is_closed_progress_stays_at_nothing() -> None:
         assert listener.address is None
         report(listener, 0, ("running", 1))
         assert listener.read().messages == 0
-    Teller(Address("not an address", 1, b""), 0, 0).report("running", 1)
+    ProgressReporter(Address("not an address", 1, b""), 0, 0).report("running", 1)

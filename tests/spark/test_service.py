@@ -59,7 +59,7 @@ class Session:
 
     closed = 0
 
-    def close(self, *, in_haste: bool = False) -> None:
+    def close(self, *, quickly: bool = False) -> None:
         self.closed += 1
 
 

@@ -58,7 +58,7 @@ class ContainerStatus:
         self.tasks: list[TaskInstance] = []
         self.multiplexer: Multiplexer | None = None
         self.count_unflushed: Callable[[], int] = lambda: 0
-        """The outputs of now that the counter of sends does not have yet."""
+        """The current outputs that the counter of sends does not have yet."""
         self.count_errors: Callable[[], ErrorCounts] = ErrorCounts
         self.capture: Callable[[BaseException, Path], None] | None = None
         """Writes the capture of a failure; None: the container itself does."""

@@ -157,7 +157,7 @@ class Outbox(Protocol):
         ...
 
     def observe(self) -> None:
-        """Show outputs to the observers of now; to none costs nothing. Between two messages."""
+        """Show outputs to the current observers; to none costs nothing. Between two messages."""
         ...
 
     def close_for_writes(self) -> None:
@@ -403,7 +403,7 @@ class BaseOutbox:
         return made
 
     def _observed(self, stream: SystemStream, send: Sender) -> Sender:
-        """``send``, shown to the observers of now; itself where there are none."""
+        """``send``, shown to the current observers; itself where there are none."""
         observer, held = self._observation.of("output_sent"), self.whole
         if observer is None:
             return send

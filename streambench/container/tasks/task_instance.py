@@ -165,7 +165,7 @@ class TaskInstance:
             subscription.process = self.process
 
     def observe(self) -> None:
-        """Have the observers of now see callbacks and writes to stores; where there are none, neither is
+        """Have the current observers see callbacks and writes to stores; where there are none, neither is
         wrapped. Between two messages."""
         self.bind(self.task)
         observer = self._observation.of("store_written")

@@ -33,12 +33,12 @@ from streambench.system.kafka.checkpoint_topic import (
     written,
 )
 from streambench.system.kafka.clients import (
+    abandon,
     as_ours,
-    in_place_of,
-    let_go,
     new_consumer,
     new_producer,
     patiently,
+    replacement,
     slow_logged,
     unreachable,
 )
@@ -301,13 +301,13 @@ class KafkaCheckpointManager(CheckpointManager):
             except kafka_errors.KafkaError as error:
                 producer, self._producer = self._producer, None
                 if self._is_gone():
-                    let_go(producer)
+                    abandon(producer)
                     raise self._gone() from error
                 if isinstance(error, kafka_errors.KafkaTimeoutError) and time.monotonic() < until:
                     log.warning("%s: no answer for %.0f seconds; it is written again", doing, most_s)
-                    self._producer = in_place_of(producer, self._settings, until, **largest)
+                    self._producer = replacement(producer, self._settings, until, **largest)
                     continue
-                let_go(producer)
+                abandon(producer)
                 if isinstance(error, kafka_errors.KafkaTimeoutError):
                     raise unreachable(self._settings, doing) from error
                 raise as_ours(self._settings, doing, error) from error

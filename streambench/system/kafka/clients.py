@@ -190,7 +190,7 @@ def slow_logged(settings: Settings, doing: str) -> Iterator[None]:
         done.set()
 
 
-def let_go(producer: Any) -> None:
+def abandon(producer: Any) -> None:
     """Close a producer without waiting for what it has not sent yet, which a plain close does for however
     long that takes."""
     producer._sender.force_close()
@@ -199,11 +199,11 @@ def let_go(producer: Any) -> None:
     producer._closed = True  # else it is closed again, with a second's wait, when it is collected
 
 
-def in_place_of(producer: Any, settings: Settings, until: float, **changes: Any) -> Any:
+def replacement(producer: Any, settings: Settings, until: float, **changes: Any) -> Any:
     """Another producer for one that is given up; ``changes`` as that had them.
 
     Raises as ``patiently`` does."""
-    let_go(producer)
+    abandon(producer)
     return patiently(lambda: new_producer(settings, **changes), until)
 
 

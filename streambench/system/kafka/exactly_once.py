@@ -57,7 +57,7 @@ class TransactionalCheckpointManager(KafkaCheckpointManager):
     def claim(self, generation: int, container: int, *, now_ms: int) -> int:
         self._claim = None
         if self._transactions is not None:
-            self._transactions.let_go()
+            self._transactions.abandon()
         place = SystemStreamPartition(self._stream.system, self._stream.stream, 0)
         transactions = self._transactions = Transactions(
             self._settings, self._identity(container), place, self._admin
@@ -113,7 +113,7 @@ class TransactionalCheckpointManager(KafkaCheckpointManager):
     def close(self) -> None:
         transactions, self._transactions = self._transactions, None
         if transactions is not None:
-            transactions.let_go()
+            transactions.abandon()
         self._number = 0
         super().close()
 
@@ -203,7 +203,7 @@ class TransactionalCheckpointManager(KafkaCheckpointManager):
             transactions.open()
         except StreambenchError as error:
             log.warning("a transaction of %s stays open until it times out: %s", transactions.identity, error)
-        transactions.let_go()
+        transactions.abandon()
 
 
 class _Doubts:

@@ -24,7 +24,7 @@ from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStrea
 from streambench.rows import Rows
 from streambench.system.api import Sender, SystemProducer
 from streambench.system.kafka.admin import KafkaAdmin
-from streambench.system.kafka.clients import as_ours, in_place_of, let_go, new_producer, unreachable
+from streambench.system.kafka.clients import abandon, as_ours, new_producer, replacement, unreachable
 from streambench.system.kafka.settings import Settings
 from streambench.system.kafka.size_limit import SizeLimits
 from streambench.system.kafka.stall_detector import StallDetector
@@ -94,7 +94,7 @@ class KafkaProducer(SystemProducer):
         self._clients.clear()
         self._senders.clear()
         self._waiting.clear()
-        do_all([*(lambda client=client: let_go(client) for client in clients), self._admin.close])
+        do_all([*(lambda client=client: abandon(client) for client in clients), self._admin.close])
 
     def register(self, source: str) -> None: ...
 
@@ -296,7 +296,7 @@ class KafkaProducer(SystemProducer):
         """Give up the clients that these messages wait in, and send them with others, in their order."""
         for batch_size in {each.batch_size for each in waits}:
             old = self._clients.pop(batch_size)
-            self._clients[batch_size] = in_place_of(old, self._settings, until, batch_size=batch_size)
+            self._clients[batch_size] = replacement(old, self._settings, until, batch_size=batch_size)
         # What has succeeded meanwhile stands before what has not, in each partition.
         sent = [
             each._replace(future=self._clients[each.batch_size].send(*each.arguments))

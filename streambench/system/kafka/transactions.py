@@ -21,7 +21,7 @@ from streambench.errors import MessageTooLargeError, StreamSystemError, UnknownS
 from streambench.model import SystemStreamPartition
 from streambench.rows import Rows
 from streambench.system.kafka.admin import KafkaAdmin
-from streambench.system.kafka.clients import as_ours, let_go, new_producer, slow_logged
+from streambench.system.kafka.clients import abandon, as_ours, new_producer, slow_logged
 from streambench.system.kafka.settings import Settings
 from streambench.system.kafka.size_limit import SizeLimits
 from streambench.system.kafka.stall_detector import StallDetector
@@ -80,7 +80,7 @@ class Transactions:
         """Start again: the process that had this identity before is fenced, and its last transaction has
         ended. Raises StreamSystemError where that has not been possible ``until`` then (of time.monotonic),
         or for as long as brokers may be away."""
-        self.let_go()
+        self.abandon()
         self._producer = opened(self._settings, self.identity, self._batch_bytes, until)
 
     def run(self, rows: Sequence[Rows], last: Last, until: float | None = None) -> int:
@@ -104,15 +104,15 @@ class Transactions:
         except kafka_errors.KafkaError as error:
             self.fail(None, error)
         except BaseException:
-            self.let_go()
+            self.abandon()
             raise
         return sent.last(self._place)
 
-    def let_go(self) -> None:
+    def abandon(self) -> None:
         """Give up the producer, without waiting for anything."""
         producer, self._producer = self._producer, None
         if producer is not None:
-            let_go(producer)
+            abandon(producer)
 
     def settled(self) -> bool:
         """True where the last transaction has reached all its partitions: it is committed before, and can be
@@ -121,7 +121,7 @@ class Transactions:
 
     def fail(self, ssp: SystemStreamPartition | None, error: BaseException) -> NoReturn:
         """Raise what an error of kafka-python means for the transaction."""
-        self.let_go()
+        self.abandon()
         doing = f"writing to {ssp}" if ssp is not None else f"a transaction of {self.identity}"
         if isinstance(error, (kafka_errors.MessageSizeTooLargeError, kafka_errors.RecordListTooLargeError)):
             raise MessageTooLargeError(f"{doing}: {error}") from error
@@ -283,7 +283,7 @@ class _Sent:
     def _look(self) -> None:
         """Nothing has happened for a while: is there still reason to wait?"""
         if self._progress.has_stalled(self._settled + sum(future.is_done for future, _, _ in self._waiting)):
-            self._transactions.let_go()
+            self._transactions.abandon()
             raise DoubtError(
                 f"Kafka has acknowledged nothing of a transaction for {self._progress.most_s:.0f} seconds"
             )
@@ -308,7 +308,7 @@ def opened(
                 try:
                     producer.init_transactions()
                 except BaseException as error:
-                    let_go(producer)
+                    abandon(producer)
                     if isinstance(error, kafka_errors.KafkaError):
                         raise as_ours(settings, f"fencing {identity}", error) from error
                     raise
@@ -334,4 +334,4 @@ def fence(settings: Settings, identities: Sequence[str]) -> None:
     if identities:
         with ThreadPoolExecutor(min(_FENCE_AT_ONCE, len(identities))) as pool:
             for producer in pool.map(lambda identity: opened(settings, identity), identities):
-                let_go(producer)
+                abandon(producer)

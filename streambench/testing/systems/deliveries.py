@@ -172,10 +172,10 @@ class Deliveries(Harness):
                 if polled:
                     safe = {system.ssp(): polled[-1].offset}
                     for _ in range(2):
-                        telling = threading.Thread(target=_acknowledging(consumer).acknowledge, args=(safe,))
-                        telling.start()
+                        caller = threading.Thread(target=_acknowledging(consumer).acknowledge, args=(safe,))
+                        caller.start()
                         consumer.poll({}, 0)
-                        telling.join()
+                        caller.join()
             assert found == sent
 
     @needs("redelivers")

@@ -23,7 +23,7 @@ def nothing_told_yet() -> None:
     told.clear()
 
 
-class Telling(TaskLifecycleListener):
+class Noting(TaskLifecycleListener):
     """Notes every call with its own name."""
 
     def __init__(self, name: str = "a") -> None:
@@ -55,7 +55,7 @@ class Telling(TaskLifecycleListener):
         self._tell("after_close", context)
 
 
-class Once(Telling):
+class Once(Noting):
     made = 0
 
     def __init__(self) -> None:
@@ -66,12 +66,12 @@ class Once(Telling):
 class Factory:
     """Makes listeners, as in Samza."""
 
-    def get_lifecycle_listener(self, name: str, config: Config) -> Telling:
-        return Telling(f"{config.required('job.name')}-{name}")
+    def get_lifecycle_listener(self, name: str, config: Config) -> Noting:
+        return Noting(f"{config.required('job.name')}-{name}")
 
 
-def from_function(name: str, config: Config) -> Telling:
-    return Telling(name)
+def from_function(name: str, config: Config) -> Noting:
+    return Noting(name)
 
 
 class Looking(TaskLifecycleListener):
@@ -87,19 +87,19 @@ class Looking(TaskLifecycleListener):
         told.append(f"looking at {context.store('notes').get('x')}")
 
 
-class FailsBeforeInit(Telling):
+class FailsBeforeInit(Noting):
     def before_init(self, context: TaskContext) -> None:
         super().before_init(context)
         raise ValueError("not today")
 
 
-class FailsAfterInit(Telling):
+class FailsAfterInit(Noting):
     def after_init(self, context: TaskContext) -> None:
         super().after_init(context)
         raise ValueError("not today")
 
 
-class FailsAtTheEnd(Telling):
+class FailsAtTheEnd(Noting):
     def before_close(self, context: TaskContext) -> None:
         super().before_close(context)
         if context.task_name == "Partition 0":
@@ -190,7 +190,7 @@ def test_hooks_are_called_in_the_listed_order_whatever_the_names() -> None:
 
 
 def test_what_is_configured_but_not_listed_is_not_called() -> None:
-    run_job(Task, listening("a") | {"task.lifecycle.listener.b.class": Telling}, {"mem.a": {0: ["x"]}})
+    run_job(Task, listening("a") | {"task.lifecycle.listener.b.class": Noting}, {"mem.a": {0: ["x"]}})
     assert {call.partition(".")[0] for call in told if "." in call} == {"a"}
 
 
@@ -272,7 +272,7 @@ def test_there_is_one_listener_per_name_for_all_tasks() -> None:
 
 def test_a_listener_may_be_a_class_a_factory_class_or_a_function() -> None:
     config = listening(
-        "class,factory,function", **{"class": Telling, "factory": Factory, "function": from_function}
+        "class,factory,function", **{"class": Noting, "factory": Factory, "function": from_function}
     )
     run_job(Task, config, {"mem.a": {0: []}})
     assert told[:3] == ["a.before_init 0", "job-factory.before_init 0", "function.before_init 0"]
@@ -282,7 +282,7 @@ def test_a_listener_that_fails_before_keeps_the_message_from_the_task() -> None:
     error, run = failing("a fails before")
     assert (
         str(error)
-        == f"Partition 0 failed at mem.a.0@1, in before_process() of the listener a ({__name__}.Telling): "
+        == f"Partition 0 failed at mem.a.0@1, in before_process() of the listener a ({__name__}.Noting): "
            f"ValueError: before"
     )
     assert told.count("process 0") == 1

@@ -24,7 +24,7 @@ from streambench.task import (
     TaskCoordinator,
 )
 from tests.container.jobs import Bench, send
-from tests.container.telling import STORE, Counter
+from tests.container.noted_calls import STORE, Counter
 
 
 def in_another_thread(what: Any) -> BaseException | None:

@@ -29,7 +29,7 @@ from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStream, SystemStreamPartition
 from streambench.rows import Rows
 from streambench.system.kafka.checkpoints import KafkaCheckpointManager
-from streambench.system.kafka.clients import let_go, new_producer
+from streambench.system.kafka.clients import abandon, new_producer
 from streambench.system.kafka.exactly_once import TransactionalCheckpointManager
 from streambench.system.kafka.hanging import find_open
 from streambench.system.kafka.settings import Settings
@@ -457,7 +457,7 @@ def test_a_transaction_that_lives_is_never_taken_for_one_that_hangs(
     assert job.systems.admin("k").abort_hanging(job.output) == ([], [])  # type: ignore[attr-defined]
     assert len(seen) == 2
     producer.commit_transaction()
-    let_go(producer)
+    abandon(producer)
     assert job.outputs()[0] == [1, 1, 1]
 
 
@@ -485,7 +485,7 @@ def test_a_dead_containers_transaction_is_told_of_and_waited_for(
     dead.init_transactions()
     dead.begin_transaction()
     dead.send(job.made[0]._stream.stream, b"{}", partition=0).get(10)
-    let_go(dead)
+    abandon(dead)
     job.holder(generation, 1)
     assert f"the transaction of {job.made[0]._identity(0)} is open from offset" in caplog.text
     job.close()

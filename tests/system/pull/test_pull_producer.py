@@ -175,7 +175,7 @@ def test_without_a_producer_nothing_can_be_written() -> None:
 # The admin
 
 
-class Telling(Factory):
+class Noting(Factory):
     def __init__(self, told: PartitionMetadata | None) -> None:
         super().__init__()
         self.told = told
@@ -184,18 +184,18 @@ class Telling(Factory):
         return self.told
 
 
-class NumberedTelling(Telling):
+class NumberedTelling(Noting):
     numbered: ClassVar[bool] = True
 
 
 @pytest.mark.parametrize(
     ("kind", "told", "metadata"),
     [
-        (Telling, None, (OLDEST, None, None)),
+        (Noting, None, (OLDEST, None, None)),
         (NumberedTelling, None, (OLDEST, None, None)),
         # Without an order nothing may be said to be the end: all messages would seem to lie behind it.
-        (Telling, ("a", "c", None), (OLDEST, "c", None)),
-        (Telling, ("a", "c", "d"), (OLDEST, "c", None)),
+        (Noting, ("a", "c", None), (OLDEST, "c", None)),
+        (Noting, ("a", "c", "d"), (OLDEST, "c", None)),
         (NumberedTelling, ("3", "9", None), ("3", "9", "10")),
         (NumberedTelling, ("3", "9", "12"), ("3", "9", "12")),
         (NumberedTelling, (None, None, None), (None, None, OLDEST)),
@@ -203,7 +203,7 @@ class NumberedTelling(Telling):
     ],
 )
 def test_bounds_are_what_is_told_as_far_as_it_is_of_use(
-    kind: type[Telling], told: Any, metadata: Any
+    kind: type[Noting], told: Any, metadata: Any
 ) -> None:
     admin = kind(None if told is None else PartitionMetadata(*told)).get_admin("sys", Config())
     assert admin.metadata([TWO]) == {TWO: dict.fromkeys(range(2), PartitionMetadata(*metadata))}
@@ -251,7 +251,7 @@ def test_positions_of_numbers_are_in_one_order(one: str, other: str, third: str)
 
 @given(POSITIONS, POSITIONS)
 def test_of_positions_that_say_nothing_only_what_is_certain_is_said(one: str, other: str) -> None:
-    compare = Telling(None).get_admin("sys", Config()).compare
+    compare = Noting(None).get_admin("sys", Config()).compare
     same = one.removeprefix("after:") == other.removeprefix("after:")
     if OLDEST in (one, other):
         assert compare(one, other) == (one != OLDEST) - (other != OLDEST)

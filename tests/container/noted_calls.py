@@ -1,4 +1,4 @@
-"""Parts around a container that tell, in ``happened``, what they are asked to do."""
+"""Parts around a container that note their calls in ``happened``."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ happened: list[str] = []
 """What the parts below were asked to do, in order."""
 
 
-class TellingProducer(MemoryProducer):
+class NotingProducer(MemoryProducer):
     fails_at_flush: ClassVar[bool] = False
 
     def send(self, source: str, envelope: OutgoingMessageEnvelope) -> None:
@@ -66,40 +66,40 @@ class TellingProducer(MemoryProducer):
         happened.append("producer stops")
 
 
-class FailingProducer(TellingProducer):
+class FailingProducer(NotingProducer):
     fails_at_flush: ClassVar[bool] = True
 
 
-class TellingConsumer(MemoryConsumer):
+class NotingConsumer(MemoryConsumer):
     def stop(self) -> None:
         happened.append("consumer stops")
 
 
-class TellingAdmin(MemoryAdmin):
+class NotingAdmin(MemoryAdmin):
     def close(self) -> None:
         happened.append("admin closes")
 
 
-class Telling(MemorySystemFactory):
+class Noting(MemorySystemFactory):
     """Streams in memory, whose parts tell what they are asked to do."""
 
-    producer: ClassVar[type[MemoryProducer]] = TellingProducer
+    producer: ClassVar[type[MemoryProducer]] = NotingProducer
 
     def get_consumer(self, system: str, config: Config, metrics: MetricsRegistry) -> MemoryConsumer:
-        return TellingConsumer(self._streams(system))
+        return NotingConsumer(self._streams(system))
 
     def get_producer(self, system: str, config: Config, metrics: MetricsRegistry) -> MemoryProducer:
         return self.producer(self._streams(system))
 
     def get_admin(self, system: str, config: Config, metrics: MetricsRegistry | None = None) -> MemoryAdmin:
-        return TellingAdmin(self._streams(system))
+        return NotingAdmin(self._streams(system))
 
 
-class Failing(Telling):
+class Failing(Noting):
     producer: ClassVar[type[MemoryProducer]] = FailingProducer
 
 
-class TellingCheckpoints(MemoryCheckpointManager):
+class NotingCheckpoints(MemoryCheckpointManager):
     def write(self, checkpoints: Mapping[str, Checkpoint]) -> None:
         happened.append(f"checkpoint {', '.join(checkpoints)}")
         super().write(checkpoints)
@@ -109,7 +109,7 @@ class TellingCheckpoints(MemoryCheckpointManager):
         super().close()
 
 
-class TellingChooser(RoundRobinChooser):
+class NotingChooser(RoundRobinChooser):
     def start(self) -> None:
         happened.append("chooser starts")
 
