@@ -8,7 +8,7 @@ import sys
 from typing import ClassVar
 
 from streambench.metrics.registry import flat
-from streambench.metrics.reporter import ImportPaths, MetricsReport, MetricsReporter
+from streambench.metrics.reporter import MetricsReport, MetricsReporter, ReporterContext
 from streambench.redaction import redacted
 
 log = logging.getLogger("streambench.metrics")
@@ -23,7 +23,7 @@ class LogReporter(MetricsReporter):
 
     settings: ClassVar[frozenset[str] | None] = frozenset()
 
-    def __init__(self, surroundings: ImportPaths) -> None:
+    def __init__(self, context: ReporterContext) -> None:
         """Nothing of the configuration is its own."""
 
     def report(self, report: MetricsReport) -> None:

@@ -15,7 +15,7 @@ from prometheus_client.metrics_core import Metric
 
 from streambench.metrics import catalogue
 from streambench.metrics.registry import Kind, Reading
-from streambench.metrics.reporter import ImportPaths, MetricsReport, MetricsReporter
+from streambench.metrics.reporter import MetricsReport, MetricsReporter, ReporterContext
 
 log = logging.getLogger("streambench.metrics")
 
@@ -47,15 +47,15 @@ class PrometheusReporter(MetricsReporter):
     interval_s: ClassVar[float] = 5
     settings: ClassVar[frozenset[str] | None] = frozenset({"host", "port"})
 
-    def __init__(self, surroundings: ImportPaths) -> None:
-        config, self._key = surroundings.config, surroundings.key("port")
+    def __init__(self, context: ReporterContext) -> None:
+        config, self._key = context.config, context.key("port")
         self._config = config
-        self._host = config.required(surroundings.key("host"))
+        self._host = config.required(context.key("host"))
         port = config.integer(self._key)
-        self._port = port + surroundings.container if port else 0
+        self._port = port + context.container if port else 0
         if not 0 <= self._port <= 65535:
             raise config.error(self._key, f"{self._port} is no port (container n takes the port {port} + n)")
-        self._name = f"container {surroundings.container} of {surroundings.job}"
+        self._name = f"container {context.container} of {context.job}"
         self._families = _Families()
 
     def start(self) -> None:

@@ -63,7 +63,7 @@ OpenStream = Callable[[SystemStream, str], Write]
 where there is no such system."""
 
 
-class ImportPaths(Struct, frozen=True):
+class ReporterContext(Struct, frozen=True):
     """The arguments of a reporter: its name in the configuration, the configuration, the job (``name-id``),
     and the number of the container."""
 
@@ -83,7 +83,7 @@ class MetricsReporter(ABC):
     ``report`` again and again, and once more at the end, be it a stop or a failure (but not a crash);
     ``stop`` once. All on the thread of the event loop, which waits meanwhile: a reporter must be quick.
 
-    The class is called with ImportPaths. What ``__init__`` and ``start`` raise fails the start of the
+    The class is called with ReporterContext. What ``__init__`` and ``start`` raise fails the start of the
     container; what ``report`` raises is counted, and logged the first time, and the job goes on.
 
     ``interval_s``: the seconds between two reports where the configuration gives none. ``settings``: the
@@ -122,9 +122,11 @@ class Reporter(Struct):
 
 def reporters(config: Config, job: str, container: int, open_stream: OpenStream) -> list[Reporter]:
     """The reporters of ``metrics.reporters``. ``metrics.reporter.<n>.class`` names a builtin one, an entry
-    point, or a class (or factory) that is called with ImportPaths. Raises ConfigError, MissingExtraError."""
+    point, or a class (or factory) that is called with a ReporterContext.
+
+    Raises ConfigError, MissingExtraError."""
     return [
-        _reporter(ImportPaths(name, config, job, container, open_stream))
+        _reporter(ReporterContext(name, config, job, container, open_stream))
         for name in dict.fromkeys(config.names("metrics.reporters"))
     ]
 
@@ -135,20 +137,20 @@ def is_builtin(config: Config, name: str, kind: str) -> bool:
     return named in (kind, BUILTIN[kind].replace(":", "."))
 
 
-def _reporter(surroundings: ImportPaths) -> Reporter:
-    config, key = surroundings.config, surroundings.key("class")
+def _reporter(context: ReporterContext) -> Reporter:
+    config, key = context.config, context.key("class")
     if key not in config:
         kinds = f"{', '.join(BUILTIN)}, or package.module.Class"
         raise config.error(
-            key, f"is missing, but metrics.reporters names {surroundings.name}; there are {kinds}"
+            key, f"is missing, but metrics.reporters names {context.name}; there are {kinds}"
         )
-    made = _made(surroundings, key)
-    _check_settings(surroundings, made)
-    return Reporter(surroundings.name, made, _interval_ns(surroundings, made), _blacklist(surroundings))
+    made = _made(context, key)
+    _check_settings(context, made)
+    return Reporter(context.name, made, _interval_ns(context, made), _blacklist(context))
 
 
-def _made(surroundings: ImportPaths, key: str) -> MetricsReporter:
-    config = surroundings.config
+def _made(context: ReporterContext, key: str) -> MetricsReporter:
+    config = context.config
     name = config.required(key)
     try:
         kind = load.resolve(config, key, group=GROUP, builtin=BUILTIN)
@@ -157,45 +159,45 @@ def _made(surroundings: ImportPaths, key: str) -> MetricsReporter:
         if hint and "." not in name and ":" not in name:
             raise config.error(key, f"there is no '{name}'; {hint}") from None
         raise
-    made: Any = load.instantiate(config, key, kind, surroundings)
+    made: Any = load.instantiate(config, key, kind, context)
     if not isinstance(made, MetricsReporter):
         raise config.error(key, f"{name} gave a {type(made).__name__}, not a MetricsReporter")
     return made
 
 
-def _check_settings(surroundings: ImportPaths, made: MetricsReporter) -> None:
+def _check_settings(context: ReporterContext, made: MetricsReporter) -> None:
     if made.settings is None:
         return
     known = [*_COMMON, *sorted(made.settings)]
-    for setting in surroundings.config.below(surroundings.key("")):
+    for setting in context.config.below(context.key("")):
         if setting not in known:
-            hint = suggest(setting, known, f"it has {', '.join(known)}", prefix=surroundings.key(""))
-            raise surroundings.config.error(
-                surroundings.key(setting), f"is not a setting of this kind of reporter; {hint}"
+            hint = suggest(setting, known, f"it has {', '.join(known)}", prefix=context.key(""))
+            raise context.config.error(
+                context.key(setting), f"is not a setting of this kind of reporter; {hint}"
             )
 
 
-def _interval_ns(surroundings: ImportPaths, made: MetricsReporter) -> int:
-    key = surroundings.key("interval")
-    text = surroundings.config.text(key)
+def _interval_ns(context: ReporterContext, made: MetricsReporter) -> int:
+    key = context.key("interval")
+    text = context.config.text(key)
     try:
         seconds = made.interval_s if text is None else float(text)
     except ValueError:
         seconds = 0
     if not 0 < seconds < 1e9:
-        raise surroundings.config.error(key, f"'{text}' is not a number of seconds above 0")
+        raise context.config.error(key, f"'{text}' is not a number of seconds above 0")
     return int(seconds * 1e9)
 
 
-def _blacklist(surroundings: ImportPaths) -> re.Pattern[str] | None:
-    key = surroundings.key("blacklist")
-    text = surroundings.config.text(key)
+def _blacklist(context: ReporterContext) -> re.Pattern[str] | None:
+    key = context.key("blacklist")
+    text = context.config.text(key)
     if text is None:
         return None
     try:
         return re.compile(text)
     except re.error as error:
-        raise surroundings.config.error(key, f"'{text}' is not a regular expression: {error}") from None
+        raise context.config.error(key, f"'{text}' is not a regular expression: {error}") from None
 
 
 def _without(report: MetricsReport, blacklist: re.Pattern[str]) -> MetricsReport:

@@ -19,7 +19,7 @@ from streambench.config import Config
 from streambench.errors import ConfigError
 from streambench.metrics.prometheus_reporter import PrometheusReporter, _Families
 from streambench.metrics.registry import Distribution, Kind, Reading
-from streambench.metrics.reporter import ImportPaths, MetricsReport
+from streambench.metrics.reporter import MetricsReport, ReporterContext
 
 OWN = {"job_name": "job", "job_id": "1", "container": "2"}
 
@@ -167,7 +167,7 @@ def test_whatever_users_call_their_metrics_each_is_shown_once(metrics: dict) -> 
 def serving(container: int = 0, **settings: object) -> Iterator[PrometheusReporter]:
     config = Config({f"metrics.reporter.p.{key}": value for key, value in settings.items()})
     reporter = PrometheusReporter(
-        ImportPaths("p", config, "job-1", container, lambda stream, key: lambda messages: None)
+        ReporterContext("p", config, "job-1", container, lambda stream, key: lambda messages: None)
     )
     reporter.start()
     try:

@@ -13,10 +13,10 @@ from streambench.config import Config
 from streambench.errors import ConfigError, MissingExtraError
 from streambench.metrics.registry import Reading
 from streambench.metrics.reporter import (
-    ImportPaths,
     MetricsReport,
     MetricsReporter,
     Reporter,
+    ReporterContext,
     is_builtin,
     reporters,
 )
@@ -29,20 +29,20 @@ class Keeps(MetricsReporter):
 
     interval_s = 7
 
-    def __init__(self, surroundings: ImportPaths) -> None:
-        self.surroundings = surroundings
+    def __init__(self, context: ReporterContext) -> None:
+        self.context = context
         self.reports: list[MetricsReport] = []
 
     def report(self, report: MetricsReport) -> None:
         self.reports.append(report)
 
 
-def keeps(surroundings: ImportPaths) -> Keeps:
-    return Keeps(surroundings)
+def keeps(context: ReporterContext) -> Keeps:
+    return Keeps(context)
 
 
 class NoReporter:
-    def __init__(self, surroundings: ImportPaths) -> None:
+    def __init__(self, context: ReporterContext) -> None:
         pass
 
 
@@ -63,12 +63,12 @@ def test_what_is_not_named_is_not_in_force() -> None:
 
 
 @pytest.mark.parametrize("path", [f"{HERE}.Keeps", f"{HERE}:Keeps", f"{HERE}.keeps"])
-def test_a_reporter_of_ones_own_is_made_with_its_surroundings(path: str) -> None:
+def test_a_reporter_of_ones_own_is_made_with_its_context(path: str) -> None:
     (reporter,) = made({"a.class": path, "a.mine": "5"}, container=3)
     assert isinstance(reporter.made, Keeps)
-    surroundings = reporter.made.surroundings
-    assert (surroundings.name, surroundings.job, surroundings.container) == ("a", "job-1", 3)
-    assert surroundings.config[surroundings.key("mine")] == "5"
+    context = reporter.made.context
+    assert (context.name, context.job, context.container) == ("a", "job-1", 3)
+    assert context.config[context.key("mine")] == "5"
 
 
 @pytest.mark.parametrize(

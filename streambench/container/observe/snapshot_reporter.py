@@ -10,7 +10,7 @@ import orjson
 
 from streambench.errors import ConfigError
 from streambench.metrics.registry import Reading, flat
-from streambench.metrics.reporter import ImportPaths, MetricsReport, MetricsReporter
+from streambench.metrics.reporter import MetricsReport, MetricsReporter, ReporterContext
 from streambench.model import SystemStream
 from streambench.serde.plain import plain
 
@@ -24,14 +24,14 @@ class SnapshotReporter(MetricsReporter):
 
     settings: ClassVar[frozenset[str] | None] = frozenset({"stream"})
 
-    def __init__(self, surroundings: ImportPaths) -> None:
-        key = surroundings.key("stream")
-        name = surroundings.config.required(key)
+    def __init__(self, context: ReporterContext) -> None:
+        key = context.key("stream")
+        name = context.config.required(key)
         try:
             stream = SystemStream.parse(name)
         except ConfigError as error:
-            raise surroundings.config.error(key, str(error)) from None
-        self._write = surroundings.open_stream(stream, key)
+            raise context.config.error(key, str(error)) from None
+        self._write = context.open_stream(stream, key)
 
     def report(self, report: MetricsReport) -> None:
         self._write(

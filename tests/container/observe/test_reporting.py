@@ -11,7 +11,7 @@ import pytest
 from streambench.container.observe.snapshot import ContainerSnapshot
 from streambench.errors import TaskError
 from streambench.metrics.registry import flat
-from streambench.metrics.reporter import ImportPaths, MetricsReport, MetricsReporter
+from streambench.metrics.reporter import MetricsReport, MetricsReporter, ReporterContext
 from streambench.task import StreamTask
 from streambench.testing import ManualClock, run_job
 from tests.container.jobs import Bench, echo, ignore
@@ -30,7 +30,7 @@ def nothing_made_yet() -> Iterator[None]:
 class Keeps(MetricsReporter):
     """Keeps the events of its life and the reports."""
 
-    def __init__(self, surroundings: ImportPaths) -> None:
+    def __init__(self, context: ReporterContext) -> None:
         self.events: list[str] = []
         self.reports: list[MetricsReport] = []
         made.append(self)
