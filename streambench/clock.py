@@ -1,4 +1,4 @@
-"""Time, as the runtime reads it: injected, so that a test or a replay can hold it still."""
+"""Time, as the runtime reads it: injected, so that a test or a replay can control it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Protocol
 
 
 def as_text(time_ms: float, timespec: str = "milliseconds") -> str:
-    """A time in milliseconds since 1970 as ISO 8601 in UTC; the number itself where it is a time that no
-    calendar has."""
+    """A time in milliseconds since 1970 as ISO 8601 in UTC; the number itself where it is outside of the
+    calendar."""
     try:
         return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec=timespec)
     except (ArithmeticError, ValueError, OSError):

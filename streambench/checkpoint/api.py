@@ -179,8 +179,8 @@ class CheckpointManager(ABC):
         task."""
 
     def finish_pending(self) -> None:  # noqa: B027
-        """Return when what was committed here can be read by everybody, or after a while. To be called before
-        ``close`` by who has time."""
+        """Return when all readers can read what was committed here, or after a while. Called before
+        ``close``, if there is time."""
 
     @abstractmethod
     def close(self) -> None:

@@ -125,7 +125,7 @@ class JournalRecords:
         base: Mapping[str, Raw],
         now_ms: int,
     ) -> tuple[Record, dict[str, Raw]]:
-        """Write ``open`` behind whatever the former holder commits meanwhile; that record, and the last
+        """Write ``open`` behind the last record of the former holder. Returns that record, and the last
         checkpoints."""
 
         def read(top: Record) -> tuple[Entry, dict[str, Raw]]:
@@ -149,10 +149,10 @@ class JournalRecords:
         now_ms: int,
         read: Callable[[Record], tuple[Entry | None, dict[str, Raw]]],
     ) -> tuple[Record | None, dict[str, Raw], int | None]:
-        """Append a record behind whatever the former holder commits meanwhile.
+        """Append a record behind the last one of the former holder, which may still commit meanwhile.
 
-        ``read`` gives what the last record says, if that can be read, and the checkpoints to go on with;
-        ``base``: those where there is no record. What comes back: the new record (None where the container is
+        ``read`` gives the content of the last record, if it can be read, and the checkpoints to continue
+        with; ``base``: those where there is no record. Returns the new record (None where the container is
         closed already), the checkpoints, and the number of the last commit."""
         while True:
             top = ledger.last()
@@ -226,8 +226,8 @@ class JournalRecords:
         given: Mapping[str, Raw],
         now_ms: int,
     ) -> dict[str, Raw]:
-        """Write ``closed`` behind whatever a container commits meanwhile, and have its last commit applied;
-        its last checkpoints."""
+        """Write ``closed`` behind the last commit of a container, and have that commit applied; its last
+        checkpoints."""
         # A rewind that says where each of the tasks goes on does not need what is lost.
         replaced = bool(given) and set(tasks) <= set(given)
 
@@ -252,8 +252,8 @@ class JournalRecords:
     def apply_left(
         self, ledger: Ledger, number: int, tasks: Sequence[str], *, dispensable: bool = False
     ) -> None:
-        """Apply what the last commit of a container left to be applied. ``dispensable``: go on without it
-        where that is not possible."""
+        """Apply what the last commit of a container left to be applied. ``dispensable``: continue where
+        that is not possible."""
         record = ledger.open(number)
         if record is None:
             return

@@ -260,7 +260,7 @@ class Ledger:
             return record
 
     def sync(self) -> None:
-        """Make durable what was linked, by whomever, before something is built on it."""
+        """Make the linked records of all processes durable, before something is built on them."""
         with contextlib.suppress(FileNotFoundError):
             _sync(self.directory)
 
@@ -271,7 +271,8 @@ class Ledger:
             _remove(self.path(number))
 
     def sweep(self) -> None:
-        """Delete what writers that died have left half done. One that lives finds out and starts again."""
+        """Delete the unfinished files of writers that died. A writer that is alive notices it and starts
+        again."""
         sweep(self.directory)
 
 

@@ -35,7 +35,7 @@ class Start(Struct, kw_only=True):
         return f"{self.job}/{self.journal}/c{container}"
 
     def plain(self) -> Generation:
-        """As the contract has it."""
+        """The generation as the contract has it."""
         known = StoredPartitions(self.checkpoints)
         return Generation(self.number, self.containers(), self.places, known)
 
@@ -68,7 +68,7 @@ class Entry(Struct, kw_only=True):
     checkpoints: dict[str, Raw]
 
     def who(self) -> str:
-        """For the end of a sentence."""
+        """The process that wrote the record, for the end of a sentence."""
         return f" ({self.host}, process {self.process}, at {rules.moment(self.time_ms)})"
 
 

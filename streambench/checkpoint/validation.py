@@ -102,5 +102,5 @@ def unclaimed(job: str) -> CheckpointError:
 
 
 def moment(time_ms: int) -> str:
-    """A time for people: UTC, to the second."""
+    """A time as text: UTC, to the second."""
     return as_text(time_ms, "seconds").replace("T", " ").replace("+00:00", " UTC")

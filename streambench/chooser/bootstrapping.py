@@ -118,8 +118,8 @@ class BootstrappingChooser(MessageChooser):
         return self._wrapped_choose()
 
     def take_batch(self, offsets: Sequence[str]) -> int:
-        """Up to where the partition has caught up, as long as anything lags: from there on others may have to
-        go first."""
+        """Return the size of the next batch, which ends where the partition has caught up while anything
+        lags: others may have to go first from there on."""
         if not self._closed:
             return take_batch(self._wrapped, offsets)
         ssp = self._chosen
@@ -169,7 +169,7 @@ class BootstrappingChooser(MessageChooser):
             log.info(self._reason(()))
 
     def _admit(self) -> None:
-        """Let those through whose turn it is now, and hand on what waited of them."""
+        """Open the gate for the streams whose turn it is now, and hand on their waiting messages."""
         rank = {ssp: self._rank(ssp) for ssp in self._lagging}
         first = max(rank.values(), default=math.inf)
         self._admitted = frozenset(ssp for ssp in self._lagging if rank[ssp] == first)

@@ -1,5 +1,5 @@
-"""A chooser that is not ours, held to the contract: no message is lost or processed twice because of it
-without a word."""
+"""A foreign chooser, checked against the contract: it can neither lose a message nor return one twice
+unnoticed."""
 
 from __future__ import annotations
 

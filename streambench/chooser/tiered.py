@@ -80,7 +80,7 @@ class TieredPriorityChooser(MessageChooser):
         return None
 
     def take_batch(self, offsets: Sequence[str]) -> int:
-        """As the chooser of the tier says: nothing above it waited when it chose."""
+        """Return the answer of the tier's chooser: nothing above it waited when it chose."""
         if self._decided is None:
             return 1
         chooser = list(self._choosers.values())[self._chooses.index(self._decided)]

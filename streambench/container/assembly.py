@@ -1,7 +1,8 @@
 """Assembly: ``build`` makes all parts of a container, from its inputs to its outbox; ``begin`` starts to
 read.
 
-What is made is noted in ``resources`` and in the status at once, so that a start that fails closes it.
+Each part is added to ``resources`` and to the status as soon as it is made, so that a failed start closes
+it.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ def build(
     epoch = checkpoints.claim(generation, status.number, now_ms=now_ms)
     inherited = checkpoints.inherited()
     last = inherited.last
-    # Until it was fenced, a former holder has gone on, perhaps with what has arrived since.
+    # A former holder went on until it was fenced, perhaps with messages that have arrived since.
     metadata = systems.inputs(inputs, own)
     outbox_parts = (
         systems, checkpoints, serdes, status.metrics, dead_letters, status.observation,
@@ -182,7 +183,7 @@ def begin(status: ContainerStatus, runtime: Runtime) -> None:
 
 
 def _partitions(container: ContainerModel) -> set[SystemStreamPartition]:
-    """The input partitions of a container. Of those of others it need not know anything."""
+    """The input partitions of this container; those of other containers are left out."""
     return {ssp for task in container.tasks for ssp in task.partitions}
 
 
@@ -361,5 +362,5 @@ def _compare(systems: Systems) -> Compare:
 
 
 def _request_commit(status: ContainerStatus) -> None:
-    """Have the event loop commit at the end of this iteration."""
+    """Request a commit at the end of this iteration."""
     status.tasks[0].coordinator.commit(RequestScope.ALL_TASKS_IN_CONTAINER)

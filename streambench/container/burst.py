@@ -95,8 +95,8 @@ class ChoiceBurst:
         return operator.length_hint(self._left)
 
     def stop(self, last: IncomingMessageEnvelope | None, unfinished: int = 0) -> None:
-        """Put back the messages behind ``last``; None: all. ``unfinished``: whether (1) or not (0) that one
-        was not processed."""
+        """Put back the messages behind ``last``; None: all of them. ``unfinished``: 1 if ``last`` itself
+        was not processed, else 0."""
         self.last, self._chosen = last, len(self._envelopes)
         if last is self._envelopes[-1]:
             self.served = self._partitions[-1]
@@ -138,9 +138,10 @@ class ChoiceBurst:
         self._queue.extend(behind)
 
     def next_size(self, most: int) -> int:
-        """The largest size of the next burst, after ``stop``, where this one's was ``most``; less than
-        ``FEWEST``: no burst for a while. A burst that something due cut short may soon be cut again, and what
-        is put back was in vain."""
+        """The size of the next burst, after ``stop``, where this one had at most ``most`` messages. Less than
+        ``FEWEST``: no burst for a while.
+
+        A burst that was cut short may soon be cut short again, and putting messages back costs time."""
         return min(_MOST, 2 * most) if self._chosen == len(self._envelopes) else 2 * self._chosen
 
     def chosen(self, at_most: int) -> list[IncomingMessageEnvelope]:
@@ -168,10 +169,9 @@ class BurstPlanner:
         self._planned: ChoiceBurst | None = None
 
     def plan(self, queue: deque[IncomingMessageEnvelope]) -> bool:
-        """Plan a burst of the candidates in a queue; False where it is not worth while.
-
-        It ends where choices are no longer certain: at the first partition that will run dry, or has to be
-        looked at with each message."""
+        """Plan a burst of the candidates in a queue; False where it would be too short to pay. It ends
+        where choices are no longer certain: at the first partition that will run dry, or that must be
+        checked with each message."""
         order = []
         partitions, depth, most = self._partitions, self.size, self.size
         for envelope in islice(queue, most):
@@ -200,8 +200,8 @@ class BurstPlanner:
         return planned
 
     def resize(self, burst: ChoiceBurst | None) -> int:
-        """Set ``size`` by how far a burst came (None: for the first one); how many messages have to be chosen
-        one by one before the next."""
+        """Set ``size`` by the length that a burst reached (None: for the first one). Returns the number of
+        messages to choose one by one before the next burst."""
         size = 0 if burst is None else burst.next_size(self.size)
         self.size = max(FEWEST, size)
         return _ALONE if burst is not None and size < FEWEST else 0
@@ -310,8 +310,8 @@ class BurstRunner:
         )
 
     def _send_before(self, envelope: IncomingMessageEnvelope | None, error: BaseException) -> None:
-        """Send what the messages before this one collected, at which there is an error: it is on its way, as
-        if each had been sent by itself."""
+        """Send what the messages before this one collected. There is an error at this one; the outputs
+        before it leave as if each had been sent by itself."""
         del self._outgoing[self._collected_before(envelope) :]
         try:
             self._send()

@@ -24,8 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class Commits:
-    """Commits tasks of one container, and acknowledges to the systems that wait for it what no longer depends
-    on this process."""
+    """Commits tasks of one container, and acknowledges committed messages to the systems that wait for it."""
 
     def __init__(
         self,
@@ -193,9 +192,11 @@ class _Awaited:
         self._acknowledged: str | None = None
 
     def news(self) -> str | None:
-        """The offset up to which all tasks that read the partition have committed it, where that has not been
-        acknowledged yet. None, too, where it is not known whose offset comes first: what is not acknowledged
-        comes again, what is wrongly acknowledged is lost."""
+        """The offset up to which all tasks that read the partition have committed it, if that was not
+        acknowledged yet.
+
+        Also None where offsets cannot be compared. A message that is not acknowledged comes again; one
+        that is acknowledged too early is lost."""
         safe: str | None = None
         for task in self._tasks:
             offset = task.committed.get(self.ssp)
@@ -215,8 +216,8 @@ class _Awaited:
 
 
 def warn_of_uncommitted(job: str, sent: int, tasks: Sequence[TaskInstance]) -> None:
-    """Say so where tasks, as they were closed, did what only another commit would have kept. ``sent``: the
-    messages not sent."""
+    """Warn where tasks, as they were closed, did something that only another commit would have kept.
+    ``sent``: the number of messages not sent."""
     changed = sum(store.changes for task in tasks for store in task.stores.values())
     if sent or changed:
         log.warning(

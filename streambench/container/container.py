@@ -200,8 +200,8 @@ class Container(ContainerView):
             self._drive(self._loop.call_last_windows)
 
     def pause(self) -> None:
-        """Have the ``run`` or ``step`` that goes on at present return after the message it is at; a later one
-        is not concerned. May be called from any thread."""
+        """Make the current ``run`` or ``step`` return after its present message; a later call is not
+        affected. May be called from any thread."""
         run = self._runs
 
         def pause() -> None:
@@ -322,7 +322,7 @@ class Container(ContainerView):
         self._show_to_observers()
 
     def _show_to_observers(self) -> None:
-        """Have all parts call the current observers. Without any, they are as if there had never been one."""
+        """Attach the current observers to all parts. Without any, the parts call nothing."""
         if self.state not in ("new", "running"):
             return
         for task in self.status.tasks:
@@ -333,8 +333,8 @@ class Container(ContainerView):
                 self.post(lambda: None)
 
     def exchange(self, what: Callable[[], None], factory: Any) -> None:
-        """Exchange the code of the tasks by ``what``, between two messages; ``factory`` is it from then on.
-        Raises ContainerStateError and what ``what`` raises, which changes nothing."""
+        """Exchange the code of the tasks between two messages: call ``what``, and keep ``factory`` for
+        later starts. Raises ContainerStateError and what ``what`` raises; both change nothing."""
         self._check_outside()
         self.require_running()
         self._context.take()
@@ -342,8 +342,8 @@ class Container(ContainerView):
         self.status.factory = factory
 
     def replace(self, what: Callable[[], None], factory: Any) -> None:
-        """As ``exchange``, where ``what`` replaces state and outputs, too. Its failure fails the container,
-        which has half of each by then: the next start goes on from the last commit."""
+        """As ``exchange``, where ``what`` replaces state and outputs as well. If it fails, the container
+        fails, because it has half of each: the next start continues from the last commit."""
         self._check_outside()
         self._drive(what)
         self.status.factory = factory
@@ -365,7 +365,7 @@ class Container(ContainerView):
             )
 
     def _check_outside(self) -> None:
-        """Raise ContainerStateError in the middle of a message, half of which a commit would make durable."""
+        """Raise ContainerStateError in the middle of a message: a commit would make half of it durable."""
         if self.status.progress.in_iteration:
             raise ContainerStateError(
                 f"{self.name} is in the middle of a message: a task asks for a commit with "
@@ -374,7 +374,7 @@ class Container(ContainerView):
             )
 
     def _check_still(self) -> None:
-        """Raise ContainerStateError where a ``run`` or ``step`` of this container is what led here."""
+        """Raise ContainerStateError when called from within a ``run`` or ``step`` of this container."""
         self._check_outside()
         if self._is_advancing:
             raise ContainerStateError(
@@ -428,8 +428,10 @@ class Container(ContainerView):
         return done
 
     def _step(self, n: int) -> int:
-        """Of the last messages of a step the chooser explains itself, one by one: while it still stands as it
-        did when it chose. Of batches it does so for all: to begin in the middle of one would cut it."""
+        """Process messages one by one, the last ones with explanations, which a chooser can give only right
+        after a choice.
+
+        With batches, all choices are explained: to begin in the middle of a batch would cut it."""
         explained = min(
             self.status.choices.maxlen or 0,
             max(_EXPLAINED_LEAST, _CANDIDATES_PER_STEP // len(self.runtime.multiplexer.partitions)),

@@ -1,8 +1,9 @@
-"""The capture of a container that fails: what it takes to run its last messages again.
+"""The capture of a container that fails: the state and messages from which its failure can be replayed.
 
-While all goes well nothing is done for it. At the failure, the state of the failing task is taken from the
-last commit, and the messages since then are read again from their streams. A replay of these comes to the
-state before the failing message, without what that one wrote before it failed."""
+It costs nothing before a failure. At the failure, the state of the failing task is taken from the last
+commit, and the messages since then are read again from their streams. Their replay leads to the state
+before the failing message, without what that one wrote before it failed.
+"""
 
 from __future__ import annotations
 

@@ -86,8 +86,8 @@ class Failures:
         return ErrorCounts(ignored=self.ignored, kinds=kinds)
 
     def begin(self, task: TaskInstance) -> None:
-        """Note that another callback of a task begins: what stores hold now is what they come back to should
-        it fail. Not needed before ``process``, whose input shows it."""
+        """Note that another callback of a task begins: if it fails, stores are restored to their present
+        state. Not needed before ``process``, whose input shows it."""
         if self._names:
             for store in task.stores.values():
                 store.begin()
@@ -95,8 +95,8 @@ class Failures:
     def at_message(
         self, error: Exception, coordinator: Coordinator, envelope: IncomingMessageEnvelope, mark: int
     ) -> None:
-        """Ignore what ``process`` raised, which has collected what stands in ``outgoing`` from ``mark`` on;
-        raise TaskError for others."""
+        """Ignore what ``process`` raised, or raise TaskError. ``mark``: the place in ``outgoing`` where
+        its outputs begin."""
         task = self._tasks[coordinator.task_name]
         if not is_ignored(error, self._names):
             raise task.failure(error, "", envelope) from error
@@ -125,7 +125,7 @@ class Failures:
         self._rejects.failed(task.name, batch.raw(), error)
 
     def at_callback(self, error: Exception, coordinator: Coordinator, name: str, mark: int) -> None:
-        """The same for a callback that is given no message."""
+        """Ignore what a callback without a message raised, or raise TaskError."""
         task = self._tasks[coordinator.task_name]
         if not is_ignored(error, self._names):
             raise task.failure(error, f"in {name}()") from error

@@ -16,9 +16,10 @@ _get_ident: Final = threading.get_ident
 class LoopContext:
     """The thread that drives the container at present; user code may use its handles on that thread only.
 
-    ``input``: the message that is being processed, None between two. ``until``: when what has been collected
-    is to be sent at the latest (monotonic, in nanoseconds); 0: as soon as its task returns, because it holds
-    what could change until then. ``trace``: gets what happens; None for nothing.
+    ``input``: the message that is being processed, None between two. ``until``: the time at which
+    collected output is to be sent at the latest (monotonic, in nanoseconds); 0: as soon as its task
+    returns, because it holds an object that could change until then. ``trace``: the trace of the
+    container, or None.
     """
 
     __slots__ = ("ident", "input", "trace", "until")
@@ -30,11 +31,11 @@ class LoopContext:
         self.trace: Trace | None = None
 
     def take(self) -> None:
-        """The calling thread drives the container from now on."""
+        """Make the calling thread the one that drives the container."""
         self.ident = _get_ident()
 
     def revoke(self) -> None:
-        """No thread drives the container any more, whatever one of them may still be in the middle of."""
+        """Let no thread drive the container any more, not even one that is in the middle of a message."""
         self.ident = 0
 
     def check(self, what: str) -> None:

@@ -114,7 +114,7 @@ def _check_whole(values: Sequence[Any], kind: pa.DataType) -> None:
 
 
 def _is_exact(column: pa.ChunkedArray) -> bool:
-    """Return True where no number in it can have been a whole number that its float only comes close to."""
+    """Return True where no float in it can have been a whole number beyond a float's precision."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,5 +1,5 @@
-"""Names of the bytes that serdes write: equal names for serdes that read each other, to be remembered with
-what they wrote."""
+"""Names of the bytes that serdes write, stored beside these bytes: serdes that read each other have equal
+names."""
 
 from __future__ import annotations
 

@@ -55,11 +55,11 @@ def user_traceback(error: BaseException) -> str:
 
 
 def shorter(letter: OutgoingMessageEnvelope) -> OutgoingMessageEnvelope | None:
-    """A dead letter that is too large for its stream, cut: less of the message, of its key and of the reason,
-    and without the headers that the message had. ``dead-letter.size`` says how many bytes message and key
-    had. None where nothing is left to be cut.
+    """A dead letter that is too large for its stream, cut: less of the message, its key and the reason, and
+    without the headers of the message. ``dead-letter.size`` has the number of bytes of message and key. None
+    where nothing is left to cut.
 
-    Where it goes, it goes on going."""
+    It goes to the same partition: by the whole key, where none is given."""
     message, key = letter.message or b"", letter.key or b""
     size = b"%d" % (len(message) + len(key))
     ours: dict[str, bytes] = {
@@ -87,8 +87,8 @@ def shorter(letter: OutgoingMessageEnvelope) -> OutgoingMessageEnvelope | None:
 
 
 def as_bytes(value: Any) -> bytes | None:
-    """Bytes as they are; of an object that has none, what comes closest: text as UTF-8, JSON of dicts and
-    lists, else the repr."""
+    """Bytes as they are; of any other object its closest form: text as UTF-8, JSON of dicts and lists,
+    else the repr."""
     if value is None or type(value) is bytes:
         return value
     if isinstance(value, (bytearray, memoryview)):

@@ -112,8 +112,8 @@ def undecodable(raw: IncomingMessageEnvelope, part: str, serde: Serde | None, ca
 
 
 def readable(serde: Serde | None, data: Any, failed: Callable[[Exception], None] | None = None) -> Any:
-    """Return a key or message for people to look at: decoded, or as it is where it cannot be, which
-    ``failed`` is called with.
+    """Return a key or message for display: decoded, or as it is where that fails, which ``failed`` is called
+    with.
 
     It never raises: where wrong bytes must not pass, call the serde itself."""
     if serde is None or data is None:

@@ -1,5 +1,4 @@
-"""A cache in memory above an engine: what is read often is there already, and what is written often is
-written down once."""
+"""A cache in memory above an engine, for entries that are read or written often."""
 
 from __future__ import annotations
 

@@ -69,11 +69,11 @@ class StoreEngine(ABC):
 
     @abstractmethod
     def snapshot(self) -> Any:
-        """Something that ``restore`` takes to come back to the current state."""
+        """Return an object by which ``restore`` comes back to the current state."""
 
     @abstractmethod
     def restore(self, snapshot: Any) -> None:
-        """Come back to the state at a snapshot of this engine."""
+        """Return to the state at a snapshot of this engine."""
 
     @abstractmethod
     def flush(self) -> None:

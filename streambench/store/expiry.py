@@ -1,4 +1,4 @@
-"""Entries that are gone once they have not been written for a while."""
+"""Entries that expire a while after they were written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""States in the past, for engines that can go back to them in place."""
+"""Past states, for engines that can return to them in place."""
 
 from __future__ import annotations
 

@@ -238,8 +238,10 @@ class RocksDbEngine(RewindableEngine):
             self.clear()
 
     def _opened_in_the_end(self) -> Rdict:
-        """Another process that has the files may be that of the container's former holder. It releases them
-        as soon as it notices that it was replaced, after its message, or never, if it is frozen."""
+        """Open the files as soon as no other process holds them.
+
+        The other process may be the container's former holder. It releases them as soon as it notices that
+        it was replaced: after its message, or never, if it is frozen."""
         is_reported = False
         while True:
             try:

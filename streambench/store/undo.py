@@ -1,4 +1,4 @@
-"""Taking back what a callback of a task that failed has written to a store."""
+"""The undo of a failed callback's writes to a store."""
 
 from __future__ import annotations
 

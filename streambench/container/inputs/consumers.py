@@ -1,7 +1,7 @@
 """Input: the consumers of a container. The only source of non-determinism: messages, time, commands.
 
-That is: messages, the time, and commands from other threads. A replay is the same container with other
-consumers, which hand out what was recorded; nothing else in the container looks at the outside world.
+A replay is the same container with other consumers, which return what was recorded. Nothing else in the
+container depends on the outside world.
 """
 
 from __future__ import annotations
@@ -171,10 +171,10 @@ class Consumers:
         self.wake.set()
 
     def wait(self, milliseconds: float, at_most: float = 0) -> None:
-        """Sleep until something is in the inbox, for so long; for longer, though not beyond ``at_most`` (nor
-        for much longer than anybody would notice), where what was done since the last wait would else take
-        more than a small part of the time: with very many partitions it takes a while to see that none of
-        them has any news."""
+        """Wait until something is in the inbox, but no longer than this.
+
+        With very many partitions it takes a while to find that none has messages. So that this takes only
+        a small part of the time, the wait may be longer: up to ``at_most``, and to a fixed bound."""
         busy = time.perf_counter() - self._awake_since
         rest = max(milliseconds / 1000, min(at_most / 1000, busy * _REST, _LONGEST_REST_S))
         if not self.inbox:

@@ -1,5 +1,4 @@
-"""The broker as one asks it: how to connect, what its refusals mean, and short questions on a connection of
-their own."""
+"""Questions to the broker, each on a connection of its own: connect, ask, and explain its refusals."""
 
 from __future__ import annotations
 
@@ -299,4 +298,4 @@ def _probed(open_channel: Open, queue: str, where: str) -> list[int] | None:
 
 
 def _pass_over(*_: Any) -> None:
-    """For what comes to a reader who only asks."""
+    """Ignore a message: the reader only asks."""

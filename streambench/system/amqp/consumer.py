@@ -146,7 +146,7 @@ class AmqpConsumer(SystemConsumer):
         self._link.call(what)
 
     def notify(self) -> None:
-        """There is something new for a poll that waits. For the link's thread, with every message."""
+        """Wake a poll that waits: something is new. Called on the link's thread, with every message."""
         if self._is_waiting:
             with self._news:
                 self._news.notify_all()
@@ -160,7 +160,8 @@ class AmqpConsumer(SystemConsumer):
         )
 
     def count_redelivered(self) -> None:
-        """Of those that came, whether or not a poll has returned them. For the link's thread."""
+        """Count the redelivered messages among those that came, whether or not a poll has returned them.
+        Called on the link's thread."""
         self._redelivered.inc()
 
     def _on_opened(self, connection: Any) -> None:
@@ -231,7 +232,7 @@ class _Reader:
         self.buffer.clear()
 
     def ask(self) -> None:
-        """A poll begins: what is known of the head is out of date."""
+        """Begin a poll: what is known of the head is out of date."""
         self._asked += 1
         if not self.buffer:
             self._consumer.call(self._on_ask)

@@ -1,4 +1,4 @@
-"""Connections that read what pika gets wrong, and that do not do with every message what need not be done."""
+"""Connections that decode headers which pika cannot, and that do less work per message."""
 
 from __future__ import annotations
 

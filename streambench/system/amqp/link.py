@@ -1,5 +1,5 @@
-"""A connection that lives on a thread of its own: it answers the broker's heartbeats however long a task
-takes, and comes back when the broker does."""
+"""A connection on a thread of its own: it answers the broker's heartbeats however long a task takes, and
+reconnects."""
 
 from __future__ import annotations
 

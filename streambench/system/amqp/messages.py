@@ -52,7 +52,7 @@ _NOTHING = (None, None, *(None for _ in _PROPERTIES))
 
 
 def received(properties: Any, body: bytes, key_header: str) -> tuple[Any, Any, int | None, dict[str, bytes]]:
-    """Key, message, timestamp and headers, as an envelope has them."""
+    """Key, message, timestamp and headers of a delivery, as an envelope has them."""
     if _beside_the_body(properties) == _NOTHING:
         return None, body, None, {}
     key: bytes | None = None

@@ -29,7 +29,7 @@ _AT_ONCE = 200
 
 
 class _Message:
-    """A message on its way."""
+    """A message that the broker has not confirmed yet."""
 
     __slots__ = ("body", "exchange", "mandatory", "properties", "routing_key", "size", "stream")
 

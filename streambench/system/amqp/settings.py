@@ -1,4 +1,4 @@
-"""Settings: what is configured of one AMQP system, and what a stream of it is in the broker."""
+"""Settings of an AMQP system, and the queues and exchanges of its streams in the broker."""
 
 from __future__ import annotations
 

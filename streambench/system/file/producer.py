@@ -160,8 +160,7 @@ class _Writer:
         return self._handle
 
     def _mend(self, handle: int) -> None:
-        """See that the file ends with a newline. A last line of JSON that is not complete was torn by a
-        crash: it is cut off."""
+        """Make the file end with a newline. An incomplete last line of JSON is cut off: a crash tore it."""
         source = PlainSource(self._place.name, self._place.path)
         size = source.size()
         if size == 0 or source.read(size - 1, 1) == b"\n":

@@ -65,8 +65,8 @@ class PlainSource(Source):
         self._read_up_to = 0
 
     def size(self) -> int:
-        """The present size. Raises OffsetError where the file is not the one it was, or has become shorter
-        than what was read."""
+        """The present size. Raises OffsetError where the file was replaced, or is shorter than what was
+        read."""
         try:
             return self._checked(os.stat(self.path))
         except OSError as error:

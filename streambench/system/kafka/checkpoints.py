@@ -264,7 +264,7 @@ class KafkaCheckpointManager(CheckpointManager):
                 return
 
     def _identity(self, container: int) -> str:
-        """As whom a container writes transactions, in every generation."""
+        """The transactional identity of a container, in every generation."""
         return f"{self._stream.stream}.{container}"
 
     def _create(self) -> None:
@@ -437,7 +437,7 @@ class KafkaCheckpointManager(CheckpointManager):
         self._consumer.seek(self._partition, self._next)
 
     def _take(self, records: list[Any], wanted: int = -1) -> bool:
-        """Let records count, or not; whether that at ``wanted`` does."""
+        """Apply records, which count or not; True where the record at ``wanted`` does."""
         found = False
         for record in records:
             where = f"{self._stream}@{record.offset}"
@@ -476,5 +476,5 @@ def job_of(topic: str) -> str:
 
 
 def who(now_ms: int) -> str:
-    """The process that did something, for the end of a sentence."""
+    """The process that acted, for the end of a sentence."""
     return f" ({socket.gethostname()}, process {os.getpid()}, at {rules.moment(now_ms)})"

@@ -1,4 +1,4 @@
-"""Detects that nothing of what is on its way to Kafka arrives."""
+"""Detects that Kafka acknowledges nothing of what was sent."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class StallDetector:
         self.begin()
 
     def begin(self) -> None:
-        """From now on something is to move."""
+        """Start to watch: an acknowledgement is expected from now on."""
         self._moved = time.monotonic()
 
     def has_stalled(self, done: int) -> bool:

@@ -75,7 +75,7 @@ class Holds:
         return self._locks[stream].note()
 
     def release(self) -> None:
-        """Leave them to others."""
+        """Release the streams to others."""
         beating, self._beating = self._beating, None
         if beating is not None:
             beating.stop()

@@ -1,5 +1,4 @@
-"""Messages that the log does not take: the sender of one must not stop all others, and it
-must not be gone silently."""
+"""Messages that the log does not take. One of them must not stop all others, nor be lost silently."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The log that a system is landed in, as that system's own: its streams, under the names that they have
-there."""
+"""The view of a log that shows the streams of one landed system, under their names in that system."""
 
 from __future__ import annotations
 

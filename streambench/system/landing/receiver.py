@@ -1,5 +1,4 @@
-"""The receiver: from the consumer of a system that keeps nothing into the log, and only then an
-acknowledgement."""
+"""The receiver: moves messages of a system that keeps nothing into the log, and then acknowledges them."""
 
 from __future__ import annotations
 

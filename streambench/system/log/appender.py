@@ -358,7 +358,7 @@ class Appender:
                 self._scan(segment, find(segment, descriptor, _FOREVER), trust_last=False)
 
     def _passed(self, frame: Frame) -> None:
-        """A frame is known to be in the active segment: what comes next, comes behind it."""
+        """Note a frame of the active segment: the next batch follows it."""
         assert self._active is not None
         self._next, self._end = frame.last + 1, frame.end
         self._noted = note(self._active, frame, self._noted)
@@ -508,7 +508,7 @@ def _force(file: BinaryIO) -> None:
 
 @cache
 def _counted(count: int) -> pa.Array:
-    """0, 1, 2, ...: made once, since making it again for each batch would be the dearest part of an
+    """The array 0, 1, 2, ..., made once: making it for each batch would be the most expensive part of an
     append."""
     return int64s(range(count))
 

@@ -1,8 +1,8 @@
 """Arrow arrays of few values, made without pandas.
 
-The first time pyarrow converts a Python object it imports pandas, if that is installed: a second in which a
-command line, a Spark worker or a notebook does nothing. Few values are therefore put into buffers by hand.
-Many go through a builder of pyarrow's, until so many have come that the import pays.
+The first time pyarrow converts a Python object it imports pandas, if that is installed, which takes a
+second. Few values are therefore put into buffers by hand. Many go through a builder of pyarrow, once there
+are enough of them to pay for the import.
 """
 
 from __future__ import annotations

@@ -260,7 +260,7 @@ class Cursor:
         return True
 
     def _beyond_the_cut(self) -> bool:
-        """Go on behind a segment whose end mark is missing though others follow it, where nothing else is."""
+        """Continue behind a segment without an end mark, if others follow it and nothing is missing."""
         assert self._segment is not None
         if self._sparse:
             raise self._corrupt(self._position, "the end of the segment is missing, though others follow it")

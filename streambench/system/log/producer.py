@@ -234,7 +234,7 @@ class LogProducer(SystemProducer):
         self._batches = metrics.counter(f"{system}-batches-written", "log")
 
     def start(self) -> None:
-        """Nothing to connect to: a stream is looked for when something is sent to it."""
+        """Do nothing: a stream is opened by its first message."""
 
     def stop(self) -> None:
         self._senders.clear()
@@ -246,7 +246,7 @@ class LogProducer(SystemProducer):
         self._log.close()
 
     def register(self, source: str) -> None:
-        """Every source is welcome."""
+        """Do nothing: any source may send."""
 
     def fence(
         self, source: str, partitions: Collection[SystemStreamPartition], generation: int, epoch: int

@@ -319,7 +319,7 @@ def _examine(place: Place, segment: Segment) -> _Part:
 
 
 def _fits(part: _Part, data: memoryview, frame: Frame) -> bool:
-    """Return True where a frame is whole, and may come next."""
+    """Return True for a whole frame that may come next."""
     may_skip = part.sparse or part.tail is not None
     in_order = frame.base == part.end or (frame.base > part.end and may_skip)
     return in_order and frame.end <= len(data) and checksum_matches(data[frame.position : frame.end], frame)

@@ -1,7 +1,7 @@
-"""Settings: what can be configured of a log, for the whole system and for single streams.
+"""Settings of a log, for the whole system and for single streams.
 
-A stream's own settings are kept with it since its creation; what the configuration says of the stream comes
-before them, and what it says of the system comes last.
+A stream keeps the settings of its creation. The configuration of the stream takes precedence over them,
+and they over that of the system.
 """
 
 from __future__ import annotations
