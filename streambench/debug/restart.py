@@ -26,7 +26,7 @@ class Restart(Replica):
     """Some tasks of a container after a crash: new objects, with the stores and offsets of a commit.
 
     Messages come again in the order in which they came, and windows where they were. ``places``: the
-    positions of the messages that it may get. ``sets_starts``: ``init`` sets starting offsets."""
+    positions of the messages that it may get."""
 
     def __init__(
         self, history: History, group: TaskGroup, epoch: Epoch, values: Values, factory: Any
@@ -40,7 +40,6 @@ class Restart(Replica):
             if event.kind in _EVENTS and not set(event.tasks).isdisjoint(group.tasks)
         ]
         self.places = array("q", (position for position, _ in order))
-        self.sets_starts = False
         self._following: deque[tuple[int, TraceEvent | None]] = deque(_merged(self.places, events))
         super().__init__(history, block, factory, _script(history, block, group, epoch, order, values))
 
@@ -48,7 +47,7 @@ class Restart(Replica):
         """Call ``init`` of the tasks. Raises TaskError."""
         self._context.take()
         for task in self.tasks:
-            task.context.start_at = self._note_start
+            task.context.start_at = _ignore_start
             task.init_again()
             task.context.start_at = None
 
@@ -69,8 +68,9 @@ class Restart(Replica):
                     self._following.popleft()
         return done
 
-    def _note_start(self, ssp: SystemStreamPartition, offset: str) -> None:
-        self.sets_starts = True
+
+def _ignore_start(ssp: SystemStreamPartition, offset: str) -> None:
+    """Ignore a starting offset that ``init`` sets: the restart begins behind its commit."""
 
 
 def _order(

@@ -102,8 +102,7 @@ class TaskStore(KeyValueStore):
         counts: StoreCounts | None = None,
         limit: ValueLimit | None = None,
     ) -> None:
-        """``owner``: whose thread may use the store; without it, the thread of ``bind_thread``, and before
-        that the current one.
+        """``owner``: knows the thread that may use the store; without it, the current one may.
 
         ``counts``: where the calls are counted. ``limit``: without it a value may have any size."""
         self.name = name
@@ -125,10 +124,6 @@ class TaskStore(KeyValueStore):
         self._written: Callable[[bytes, bytes | None, bytes | None], object] | None = None
         self._owner: ThreadOwner = owner or _Thread(_get_ident())
         self._changed: dict[bytes, None] = {}
-
-    def bind_thread(self, ident: int) -> None:
-        """Let the thread with this ``threading.get_ident()`` use the store from now on, and no other."""
-        self._owner = _Thread(ident)
 
     def undo_by(self, owner: InputOwner) -> None:
         """Note from now on what each write overwrites, for ``take_back``. ``owner``: knows which message is

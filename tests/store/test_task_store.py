@@ -20,7 +20,7 @@ from streambench.store.memory import MemoryEngine
 from streambench.store.metered import MeteredStore
 from streambench.store.rocksdb import RocksDbEngine
 from streambench.store.task_store import TaskStore
-from tests.store.fakes import store
+from tests.store.fakes import Owner, store
 
 
 def test_what_was_put_is_got() -> None:
@@ -180,11 +180,12 @@ def test_a_reader_may_not_be_handed_to_another_thread() -> None:
     assert isinstance(_in_a_thread(lambda: next(entries)), WrongThreadError)
 
 
-def test_it_can_be_bound_to_another_thread() -> None:
-    counts = store()
+def test_it_belongs_to_the_thread_that_its_owner_knows() -> None:
+    owner = Owner()
+    counts = TaskStore("counts", MemoryEngine(), StringSerde(), JsonSerde(), changelog=True, owner=owner)
 
     def take_over() -> None:
-        counts.bind_thread(threading.get_ident())
+        owner.ident = threading.get_ident()
         counts.put("a", 1)
 
     assert _in_a_thread(take_over) is None
