@@ -42,6 +42,18 @@ def echo(
     collector.send(OutgoingMessageEnvelope(OUT, envelope.message, key=envelope.key))
 
 
+def sending(*envelopes: Any) -> Process:
+    """A task that sends these at each message."""
+
+    def process(
+        envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+    ) -> None:
+        for each in envelopes:
+            collector.send(each)
+
+    return process
+
+
 def send(collector: MessageCollector, message: Any) -> None:
     collector.send(OutgoingMessageEnvelope(OUT, message))
 

@@ -36,6 +36,22 @@ class Keep(sb.StreamTask):
             self.store.delete(envelope.key)
 
 
+class Counts(sb.StreamTask):
+    """Counts in all stores that the configuration names."""
+
+    def init(self, context: sb.TaskContext) -> None:
+        self.stores = [context.store(name) for name in context.config.names_below("stores.")]
+
+    def process(
+        self,
+        envelope: sb.IncomingMessageEnvelope,
+        collector: sb.MessageCollector,
+        coordinator: sb.TaskCoordinator,
+    ) -> None:
+        for store in self.stores:
+            store["n"] = store.get("n", 0) + 1
+
+
 class Job:
     """A job with one store, whose streams, checkpoints and files are below one directory."""
 

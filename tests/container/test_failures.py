@@ -10,7 +10,7 @@ from streambench.errors import SerdeError, TaskError
 from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream
 from streambench.task import MessageCollector, RequestScope, StreamTask, TaskContext, TaskCoordinator
 from streambench.testing import ManualClock, run_job
-from tests.container.jobs import Bench, Process, ignore, passing, send, windowed
+from tests.container.jobs import Bench, Process, ignore, passing, send, sending, windowed
 
 ALL = RequestScope.ALL_TASKS_IN_CONTAINER
 
@@ -246,22 +246,12 @@ def test_none_never_meets_a_serde() -> None:
 # Messages that cannot be encoded
 
 
-def sends(*envelopes: Any) -> Process:
-    def process(
-        envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
-    ) -> None:
-        for each in envelopes:
-            collector.send(each)
-
-    return process
-
-
 OUTPUT = SystemStream("mem", "out")
 
 
 def test_an_output_that_cannot_be_encoded_names_task_stream_place_and_key() -> None:
     with pytest.raises(SerdeError) as caught:
-        run_job(sends(OutgoingMessageEnvelope(OUTPUT, object())), JSON, {"mem.a": {2: [("key", 1)]}})
+        run_job(sending(OutgoingMessageEnvelope(OUTPUT, object())), JSON, {"mem.a": {2: [("key", 1)]}})
     for part in ("Partition 2", "mem.out", "mem.a.2@0", "'key'", "<object object at"):
         assert part in str(caught.value)
     assert caught.value.job_run.checkpoints == {}  # type: ignore[attr-defined]
@@ -269,7 +259,8 @@ def test_an_output_that_cannot_be_encoded_names_task_stream_place_and_key() -> N
 
 def test_outputs_that_cannot_be_encoded_can_be_passed_over_and_are_counted() -> None:
     bad, good = OutgoingMessageEnvelope(OUTPUT, object()), OutgoingMessageEnvelope(OUTPUT, 1)
-    run = run_job(sends(bad, good), JSON | {"task.drop.serialization.errors": "true"}, {"mem.a": {0: [1, 2]}})
+    config = JSON | {"task.drop.serialization.errors": "true"}
+    run = run_job(sending(bad, good), config, {"mem.a": {0: [1, 2]}})
     assert run.outputs == {"mem.out": {0: [(None, 1), (None, 1)]}}
     assert run.metrics["producers.serialization-errors"] == 2
     assert [call.event for call in run.calls] == ["process", "send", "process", "send", "commit"]
@@ -283,14 +274,14 @@ def test_what_is_no_message_cannot_be_sent(wrong: Any) -> None:
     with pytest.raises(
         SerdeError, match=r"Partition 0 sent .*; what can be sent is OutgoingMessageEnvelope.*mem\.a\.0@0"
     ):
-        run_job(sends(wrong), None, {"mem.a": {0: [1]}})
+        run_job(sending(wrong), None, {"mem.a": {0: [1]}})
 
 
 @pytest.mark.parametrize("partition", [2, -1, "0", 1.0])
 def test_a_partition_that_is_not_there_cannot_be_sent_to(partition: Any) -> None:
     with pytest.raises(SerdeError, match=r"partition .* is out of range: mem\.out has 2, numbered from 0"):
         run_job(
-            sends(OutgoingMessageEnvelope(OUTPUT, 1, partition=partition)),
+            sending(OutgoingMessageEnvelope(OUTPUT, 1, partition=partition)),
             {"systems.mem.streams.out.partitions": 2},
             {"mem.a": {0: [1]}},
         )

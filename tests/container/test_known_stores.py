@@ -17,26 +17,11 @@ from streambench.errors import ConfigError, StoreError
 from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.serde.api import Serde
 from streambench.system.log import open_log
+from tests.container.stateful import Counts
 
 GUARANTEES = ("at-least-once", "exactly-once")
 STORES = ("memory", "rocksdb")
 BOTH = ("a", "b")
-
-
-class Counts(sb.StreamTask):
-    """Counts in all stores that the configuration names."""
-
-    def init(self, context: sb.TaskContext) -> None:
-        self.stores = [context.store(name) for name in context.config.names_below("stores.")]
-
-    def process(
-        self,
-        envelope: sb.IncomingMessageEnvelope,
-        collector: sb.MessageCollector,
-        coordinator: sb.TaskCoordinator,
-    ) -> None:
-        for store in self.stores:
-            store["n"] = store.get("n", 0) + 1
 
 
 class Reversed(Serde):

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streambench.batch import MessageBatch
-from streambench.errors import TaskError
 from streambench.model import SystemStreamPartition
 from streambench.task import MessageCollector, StreamTask, TaskCoordinator
 from streambench.testing import JobRun, run_job
@@ -23,6 +22,7 @@ from tests.container.test_properties import (
     CountsAndCommits,
     Inputs,
     everything,
+    failing_and_whole,
     in_order,
     sent,
     state,
@@ -153,32 +153,7 @@ def test_whatever_run_fails_nothing_is_lost_and_state_fits_the_messages(
     inputs: Inputs, config: dict[str, Any], bounds: dict[str, Any], failures: list[int]
 ) -> None:
     config = STORE | config | bounds
-
-    def failing_after(count: int) -> type[StreamTask]:
-        left = [count]
-
-        class Fails(in_runs([])):  # type: ignore[misc]
-            def process(self, *arguments: Any) -> None:
-                super().process(*arguments)
-                left[0] -= 1
-                if left[0] < 0:
-                    raise ValueError("now")
-
-        return Fails
-
-    previous: JobRun | None = None
-    processed: list[tuple[str, str, Any, Any]] = []
-    for count in failures:
-        try:
-            previous = run_job(failing_after(count), config, None if previous else inputs, previous=previous)
-        except TaskError as error:
-            previous = error.job_run  # type: ignore[attr-defined]
-        assert previous is not None
-        processed += previous.processed
-    last = run_job(in_runs([]), config, previous=previous)
-    processed += last.processed
-    assert {(ssp, offset, message) for ssp, offset, _, message in processed} == set(everything(inputs))
-    whole = run_job(CountsAndCommits, config, inputs)
+    last, whole = failing_and_whole(in_runs([]), config, inputs, failures)
     assert state(last) == state(whole)
     assert sent(last) >= sent(whole)
     if config.get("task.processing.guarantee") == "exactly-once":

@@ -5,27 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from streambench.model import (
-    IncomingMessageEnvelope,
-    OutgoingMessageEnvelope,
     SystemStream,
 )
-from streambench.task import MessageCollector, TaskCoordinator
 from streambench.testing import JobRun
-from tests.container.jobs import Process
 
 JSON = {"systems.mem.samza.msg.serde": "json"}
 DEAD = JSON | {"task.dead.letter.stream": "mem.dead"}
 OUT = SystemStream("mem", "out")
-
-
-def sends(*envelopes: OutgoingMessageEnvelope) -> Process:
-    def process(
-        envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
-    ) -> None:
-        for each in envelopes:
-            collector.send(each)
-
-    return process
 
 
 def letters(run: JobRun) -> list[tuple[Any, Any]]:

@@ -25,8 +25,8 @@ from streambench.model import (
 from streambench.system.memory import MemoryProducer, memory_streams
 from streambench.task import MessageCollector, TaskCoordinator
 from streambench.testing import run_job
-from tests.container.jobs import Bench, Process, echo, ignore
-from tests.container.outputs.letters import DEAD, JSON, OUT, letters, reasons, sends
+from tests.container.jobs import Bench, Process, echo, ignore, sending
+from tests.container.outputs.letters import DEAD, JSON, OUT, letters, reasons
 
 
 class Batches:
@@ -291,7 +291,7 @@ def sends_a_column(
 
 
 @pytest.mark.parametrize(
-    "task", [sends(OutgoingMessageEnvelope(SystemStream("mem", "dead"), b"x")), sends_a_column]
+    "task", [sending(OutgoingMessageEnvelope(SystemStream("mem", "dead"), b"x")), sends_a_column]
 )
 @pytest.mark.parametrize("before", [[], [b"{"]])
 def test_a_task_cannot_send_to_the_dead_letter_stream(task: Process, before: list[Any]) -> None:
@@ -348,7 +348,7 @@ def test_each_stream_that_is_wrong_is_told_once(caplog: pytest.LogCaptureFixture
     drop = JSON | {"task.drop.deserialization.errors": "true", "task.drop.serialization.errors": "true"}
     with caplog.at_level(logging.WARNING, "streambench"):
         run_job(
-            sends(OutgoingMessageEnvelope(OUT, object())),
+            sending(OutgoingMessageEnvelope(OUT, object())),
             drop,
             {"mem.a": {0: [b"{", 1, b"[", 2]}, "mem.b": {0: [b"{"]}},
         )
@@ -402,10 +402,10 @@ def test_dead_letters_are_committed_with_the_rest(guarantee: str) -> None:
         "systems.mem.streams.out.samza.msg.serde": "long",
     }
     bad, good = OutgoingMessageEnvelope(OUT, "no number"), OutgoingMessageEnvelope(OUT, 1)
-    run = run_job(sends(bad, good), config, {"mem.a": {0: [b"{", 1]}})
+    run = run_job(sending(bad, good), config, {"mem.a": {0: [b"{", 1]}})
     assert [told["dead-letter.direction"] for told in reasons(run)] == ["in", "out"]
     assert run.outputs["mem.out"] == {0: [(None, 1)]}
-    assert letters(run_job(sends(good), config, previous=run)) == letters(run)
+    assert letters(run_job(sending(good), config, previous=run)) == letters(run)
 
 
 def test_exactly_once_a_dead_letter_of_a_run_that_failed_is_there_once() -> None:

@@ -20,22 +20,10 @@ from streambench.system.memory import MemoryProducer, MemoryStreams, MemorySyste
 from streambench.system.partitioner import key_bytes, partition_for
 from streambench.task import MessageCollector, TaskCoordinator
 from streambench.testing import JobRun, run_job
-from tests.container.jobs import Bench, Process, echo
+from tests.container.jobs import Bench, echo, sending
 
 OUT = SystemStream("mem", "out")
 SEVEN = {"systems.mem.streams.out.partitions": 7}
-
-
-def sending(*envelopes: Any) -> Process:
-    """A task that sends these at each message."""
-
-    def process(
-        envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
-    ) -> None:
-        for each in envelopes:
-            collector.send(each)
-
-    return process
 
 
 def sent(*envelopes: Any, config: dict[str, Any] | None = None) -> JobRun:

@@ -21,13 +21,13 @@ from streambench.system.reader import read_to_head
 from streambench.system.systems import Systems
 from streambench.task import MessageCollector, TaskCoordinator
 from streambench.testing import ManualClock, run_job
-from tests.container.jobs import Bench, ignore
-from tests.container.outputs.letters import DEAD, JSON, OUT, letters, reasons, sends
+from tests.container.jobs import Bench, ignore, sending
+from tests.container.outputs.letters import DEAD, JSON, OUT, letters, reasons
 
 
 def test_an_unserialisable_output_goes_to_the_dead_letters_with_its_input() -> None:
     bad, good = OutgoingMessageEnvelope(OUT, {"a": {1, 2}}, key="k"), OutgoingMessageEnvelope(OUT, 1)
-    run = run_job(sends(bad, good), DEAD, {"mem.a": {3: ["x"]}})
+    run = run_job(sending(bad, good), DEAD, {"mem.a": {3: ["x"]}})
     assert run.outputs["mem.out"] == {0: [(None, 1)]}
     assert letters(run) == [(b"k", b'{"a":[1,2]}')]
     (told,) = reasons(run)
@@ -83,13 +83,13 @@ def test_the_dead_letter_of_an_unencodable_object_keeps_what_it_can(
 ) -> None:
     config = {"systems.mem.streams.out.samza.msg.serde": "long", "task.dead.letter.stream": "mem.dead"}
     ((_, found),) = letters(
-        run_job(sends(OutgoingMessageEnvelope(OUT, message)), config, {"mem.a": {0: ["x"]}})
+        run_job(sending(OutgoingMessageEnvelope(OUT, message)), config, {"mem.a": {0: ["x"]}})
     )
     assert kept in found
 
 
 def test_an_output_to_a_partition_that_is_not_there_is_a_dead_letter_too() -> None:
-    run = run_job(sends(OutgoingMessageEnvelope(OUT, "m", partition=9)), DEAD, {"mem.a": {0: [1]}})
+    run = run_job(sending(OutgoingMessageEnvelope(OUT, "m", partition=9)), DEAD, {"mem.a": {0: [1]}})
     assert letters(run) == [(None, b"m")]
 
 
@@ -104,7 +104,7 @@ def test_what_a_system_does_not_take_is_unserialisable(tmp_path: Any) -> None:
         OutgoingMessageEnvelope(SystemStream("log", "out"), {"a": 1}),
         OutgoingMessageEnvelope(SystemStream("log", "out"), b"x", headers={"n": 1}),
     )  # type: ignore[dict-item]
-    run = run_job(sends(*bad), config, {"mem.a": {0: [1]}})
+    run = run_job(sending(*bad), config, {"mem.a": {0: [1]}})
     assert run.metrics["producers.serialization-errors"] == run.metrics["container.dead-letters"] == 2
 
 
@@ -191,7 +191,7 @@ def test_what_is_no_stream_is_told_with_how_one_is_made(stream: Any) -> None:
         SerdeError,
         match=r"which is no stream: give SystemStream\.parse\('\w+\.out'\), or SystemStream\('\w+', 'out'\)",
     ):
-        run_job(sends(OutgoingMessageEnvelope(stream, 1)), {}, {"mem.a": {0: [1]}})
+        run_job(sending(OutgoingMessageEnvelope(stream, 1)), {}, {"mem.a": {0: [1]}})
 
 
 # Outputs that are too large

@@ -11,21 +11,8 @@ import streambench as sb
 from streambench.errors import ConfigError
 from streambench.system.systems import Systems
 from streambench.testing.brokers.kafka import KafkaNodes
+from tests.container.stateful import Counts
 from tests.system.kafka.cluster import all_of, config, new_stream, sent
-
-
-class Counts(sb.StreamTask):
-    def init(self, context: sb.TaskContext) -> None:
-        self.stores = [context.store(name) for name in context.config.names_below("stores.")]
-
-    def process(
-        self,
-        envelope: sb.IncomingMessageEnvelope,
-        collector: sb.MessageCollector,
-        coordinator: sb.TaskCoordinator,
-    ) -> None:
-        for store in self.stores:
-            store["n"] = store.get("n", 0) + 1
 
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])

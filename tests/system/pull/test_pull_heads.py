@@ -13,13 +13,11 @@ from streambench.config import Config
 from streambench.container.container import Container
 from streambench.errors import StreamSystemError
 from streambench.metrics.registry import MetricsRegistry
-from streambench.model import IncomingMessageEnvelope, PartitionMetadata, SystemStreamPartition
+from streambench.model import PartitionMetadata, SystemStreamPartition
 from streambench.system import reader
 from streambench.system.pull import StreamConsumer, StreamMessage
-from streambench.task import MessageCollector, StreamTask, TaskCoordinator
 from tests.system import listed
-
-seen: list[tuple[str, bytes]] = []
+from tests.system.pull.noting import Noting, seen
 
 
 class Halting(listed.ListConsumer):
@@ -114,17 +112,8 @@ class Breaking(HaltingNumbered):
 KINDS = [HaltingBounded, HaltingCompared, HaltingNumbered, WithoutNewest]
 
 
-class Noting(StreamTask):
-    def process(
-        self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
-    ) -> None:
-        seen.append((envelope.ssp.stream, envelope.message))
-
-
 @pytest.fixture(autouse=True)
-def nothing_yet() -> None:
-    seen.clear()
-    listed.streams.clear()
+def not_asked_yet() -> None:
     Breaking.asked = 0
 
 

@@ -23,23 +23,9 @@ from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.spark.plan import make_plan
 from streambench.system.log import open_log
 from streambench.system.pull import StreamMessage
-from streambench.task import MessageCollector, StreamTask, TaskCoordinator
+from streambench.task import MessageCollector, TaskCoordinator
 from tests.system import listed
-
-seen: list[tuple[str, bytes]] = []
-
-
-class Noting(StreamTask):
-    def process(
-        self, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
-    ) -> None:
-        seen.append((envelope.ssp.stream, envelope.message))
-
-
-@pytest.fixture(autouse=True)
-def nothing_yet() -> None:
-    seen.clear()
-    listed.streams.clear()
+from tests.system.pull.noting import Noting, seen
 
 
 def put(kind: type[listed.Opaque], stream: str, messages: Iterable[bytes], partitions: int = 1) -> None:
