@@ -8,6 +8,9 @@ import re
 import shlex
 from typing import Any, NoReturn
 
+from msgspec import Struct
+
+from streambench.cli.option_groups import option_fields
 from streambench_magics.errors import MagicError
 from streambench_magics.typed_condition import condition_and_words
 
@@ -161,3 +164,25 @@ def takes_config(
     why: str = "what says where the stream is; without it, the job's, or the one that knows the system",
 ) -> Parser:
     return parser.takes("--config", metavar="CONFIG", completes="configs", help=why)
+
+
+def takes_options(parser: Parser, group: type[Struct]) -> None:
+    """Add the options of a group of the command line, with their help."""
+    for each in option_fields(group):
+        option, text = each.option, each.option.help.rstrip(".")
+        about = f"{text[0].lower()}{text[1:]}"
+        if each.type is bool:
+            parser.takes(each.flag, dest=each.name, action="store_true", help=about)
+            continue
+        default = option.shown or each.default
+        parser.takes(
+            each.flag,
+            dest=each.name,
+            default=each.default,
+            metavar=option.metavar,
+            completes=each.choices or option.completes,
+            choices=each.choices or None,
+            type=positive if each.type is int else str,
+            action="append" if each.repeats else "store",
+            help=f"{about} ({default})" if default else about,
+        )

@@ -3,9 +3,10 @@ table."""
 
 from __future__ import annotations
 
+from streambench.cli.deploy_options import DeployOptions
 from streambench.debug.breakpoints import KINDS
 from streambench.debug.moment import NAMES
-from streambench_magics.command_parser import Parser, number, positive, takes_config, takes_job
+from streambench_magics.command_parser import Parser, number, positive, takes_config, takes_job, takes_options
 from streambench_magics.record_parsers import record_commands
 from streambench_magics.time_parsers import swap_options, time_commands
 
@@ -276,7 +277,7 @@ def _parsers() -> dict[str, Parser]:
     it = command(
         "deploy",
         "Run the job on Spark until it has caught up, from its last checkpoint. The one in this notebook is "
-        "stopped first.",
+        "stopped first, but for a dry run or a backfill.",
     )
     takes_job(it)
     it.takes(
@@ -285,13 +286,7 @@ def _parsers() -> dict[str, Parser]:
         completes=("local[2]", "local[*]"),
         help="Spark's master (that of the active session; where there is none, local[*])",
     )
-    it.takes(
-        "--if-running",
-        choices=("refuse", "take-over"),
-        completes=("refuse", "take-over"),
-        default="refuse",
-        help="where the job runs elsewhere: refuse, or end that at its last commit (refuse)",
-    )
+    takes_options(it, DeployOptions)
 
     it = command("help", "What there is, or all about one sub-command.")
     it.takes("command", metavar="COMMAND", nargs="?", completes="commands", help="a sub-command")

@@ -141,7 +141,8 @@ def _of_data(bench: Workbench, parser: Parser, option: str, words: list[str]) ->
 def _values(bench: Workbench, what: str | tuple[str, ...]) -> list[str]:
     if isinstance(what, tuple):
         return list(what)
-    return [value for kind in what.split() for value in _KINDS[kind](bench)]
+    # A word that is no kind stands for itself.
+    return [value for kind in what.split() for value in (_KINDS[kind](bench) if kind in _KINDS else [kind])]
 
 
 def stream_names(bench: Workbench) -> set[str]:

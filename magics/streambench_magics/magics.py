@@ -17,7 +17,6 @@ from typing import Any
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 
-from streambench.config import masked
 from streambench.container.observe.snapshot import PartitionSnapshot
 from streambench.debug.panel_state import static_view, status_text
 from streambench.debug.view import counted
@@ -31,6 +30,7 @@ from streambench_magics.command_parser import words
 from streambench_magics.commands import CONFIG, PARSERS, TASK, overview
 from streambench_magics.compare_commands import CompareCommands
 from streambench_magics.debug_commands import DebugCommands
+from streambench_magics.deploy_commands import DeployCommands
 from streambench_magics.errors import Interrupted, MagicError
 from streambench_magics.job_commands import name_and_number
 from streambench_magics.jobs import Job, require_no_branch
@@ -51,7 +51,14 @@ _HERE = ("log", "memory", "file")
 
 @magics_class
 class StreamMagics(
-    CheckpointCommands, StreamCommands, DebugCommands, TimeCommands, CompareCommands, RecordCommands, Magics
+    CheckpointCommands,
+    StreamCommands,
+    DebugCommands,
+    TimeCommands,
+    CompareCommands,
+    RecordCommands,
+    DeployCommands,
+    Magics,
 ):
     """The magics of one IPython shell, and the workbench that they work on."""
 
@@ -298,50 +305,6 @@ class StreamMagics(
                 self._panels[job.name] = panel
                 return
         show(static(static_view(job)))
-
-    def _deploy(self, args: Namespace) -> Records | None:
-        job = self.bench.job(args.name)
-        deploy = importlib.import_module("streambench.spark").deploy
-        require_no_branch(job, "deploy")
-        likely_master = importlib.import_module("streambench.spark.session").likely_master
-        was_alive = job.alive
-        with self._running(job):
-            job.pause()
-            job.stop()
-        if was_alive:
-            self._close_panel(job.name, "stopped, and deployed on Spark")
-            print(f"{job.name} is stopped here, with everything committed")
-        master = masked("master", args.master or likely_master(job.config))
-        deploy_display = importlib.import_module("streambench_magics.deploy_display").deploy_display
-        with deploy_display(f"deploying {job.name} on {master}") as display:
-            result = deploy(
-                job.config,
-                task=job.task,
-                master=args.master,
-                if_running=args.if_running,
-                progress=display.show,
-            )
-        if not result.rounds and not result.messages:
-            print(f"{job.name}: there was nothing to do")
-            return None
-        said = f"; {result.passed_over}" if result.passed_over else ""
-        print(
-            f"{job.name}: {counted(result.messages, 'message')} in "
-            f"{counted(len(result.containers), 'container')}{said}"
-        )
-        print_ignored(result.passed_over)
-        if result.windows_left:
-            print(f"warning: {result.windows_left}")
-        records = [
-            {"container": each.number, "tasks": len(each.tasks), "messages": each.messages}
-            for each in result.containers
-        ]
-        return Records(
-            ["container", "tasks", "messages"],
-            records,
-            right=["container", "tasks", "messages"],
-            source=result,
-        )
 
     def _export(self, args: Namespace) -> None:
         *named, directory = args.names

@@ -178,7 +178,10 @@ class StreamCommands:
         try:
             yield
         except UnknownStreamError as error:
-            raise MagicError(f"{error}. %stream streams create {stream} --partitions N makes it") from None
+            # It may end with a suggestion: did you mean X?
+            end = "" if str(error).endswith("?") else "."
+            remedy = f"%stream streams create {stream} --partitions N makes it"
+            raise MagicError(f"{error}{end} {remedy}") from None
 
 
 def _is_variable(names: Mapping[str, Any], word: str | None) -> bool:

@@ -8,15 +8,17 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 from msgspec import Struct
 from rich.console import Console
 
 from streambench.cli.deploy_display import deploy_display
+from streambench.cli.deploy_options import DeployOptions
+from streambench.cli.deploy_rows import FIGURES, columns_of, dry_run_line, rows_of
 from streambench.cli.job import JobOption, JsonOption, read_job
-from streambench.cli.option_groups import with_options
+from streambench.cli.option_groups import OptionError, with_options
 from streambench.cli.output import print_json, print_notes, say, show_rows
 from streambench.container.observe.snapshot import lag_between
 from streambench.debug.view import counted
@@ -29,74 +31,9 @@ if TYPE_CHECKING:
     from streambench.spark.running import IfRunning
     from streambench.spark.service import JobStatus, ServiceStatus
 
-_COLUMNS = ("container", "partition", "from", "to", "messages", "seconds", "error")
-
 
 def add_to(app: typer.Typer) -> None:
     app.command(name="deploy")(deploy)
-
-
-class PlanOptions(Struct):
-    """The options of what is planned. ``begin`` and ``end`` are those of the range of a backfill."""
-
-    containers: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="Over so many containers, instead of job.container.count.",
-            show_default=False,
-        ),
-    ] = None
-    by_lag: Annotated[
-        bool, typer.Option("--by-lag", help="About as many messages to read in each container.")
-    ] = False
-    backfill: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Process a range of the inputs again, beside the job: as the job JOB-NAME, with empty "
-            "state, into outputs with -NAME behind their names.",
-        ),
-    ] = None
-    begin: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--from",
-            metavar="WHERE",
-            help="Where the range begins: oldest, upcoming, timestamp:TIME, or one of them or an offset for "
-            "a stream or partition, log.in.0@15. May be repeated.",
-            show_default="oldest",
-        ),
-    ] = None
-    end: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--to",
-            metavar="WHERE",
-            help="Where it ends; the message there is not read.",
-            show_default="upcoming",
-        ),
-    ] = None
-
-    def configured(self, settings: Config) -> Config:
-        """The configuration of the job with what the options say of its containers."""
-        if self.containers is not None:
-            settings = settings.with_values({"job.container.count": self.containers})
-        if self.by_lag:
-            settings = settings.with_values({"job.container.balance": "lag"})
-        return settings
-
-    def range(self) -> Backfill | None:
-        """The range of a backfill; None where the job itself is deployed."""
-        if self.backfill is not None:
-            from streambench.spark.backfill import Backfill
-
-            return Backfill(self.backfill, self.begin or (), self.end or ())
-        if self.begin or self.end:
-            what = "it is the range of a backfill: give --backfill NAME"
-            raise typer.BadParameter(what, param_hint="--from" if self.begin else "--to")
-        return None
 
 
 class ServiceOptions(Struct):
@@ -139,7 +76,7 @@ class ServiceOptions(Struct):
 
 
 @with_options("service", ServiceOptions)
-@with_options("plan", PlanOptions)
+@with_options("options", DeployOptions)
 def deploy(
     jobs: Annotated[
         list[Path] | None,
@@ -156,17 +93,9 @@ def deploy(
             show_default="that of spark-submit, SPARK_REMOTE, spark.master, or local[*]",
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
-    if_running: Annotated[
-        str,
-        typer.Option(
-            metavar="refuse|take-over",
-            help="Where the job runs already: refuse, or end that at its last commit.",
-        ),
-    ] = "refuse",
+    options: DeployOptions = DeployOptions(),  # noqa: B008
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress, only the result.")] = False,
     service: ServiceOptions = ServiceOptions(),  # noqa: B008
-    plan: PlanOptions = PlanOptions(),  # noqa: B008
     json: JsonOption = False,
 ) -> None:
     """Run a job on Apache Spark until it has caught up with what its inputs hold now: the same tasks, the
@@ -189,64 +118,63 @@ def deploy(
         streambench deploy job.properties --backfill fixed --from timestamp:2026-03-01 --to upcoming
     """
     service.check()
-    if if_running not in ("refuse", "take-over"):
-        raise typer.BadParameter(f"{if_running}: give refuse or take-over", param_hint="--if-running")
-    range = plan.range()
+    try:
+        range = options.range()
+    except OptionError as error:
+        raise typer.BadParameter(str(error), param_hint=error.flag) from None
     if range is not None and service.every is not None:
         raise typer.BadParameter("a backfill has an end: leave it out", param_hint="--every")
-    only_one = "--dry-run" if dry_run else "--backfill" if range is not None else None
-    settings = _settings([*(jobs or ()), *([] if config is None else [config])], plan, only_one)
+    only_one = "--dry-run" if options.dry_run else "--backfill" if range is not None else None
+    settings = _settings([*(jobs or ()), *([] if config is None else [config])], options, only_one)
     # Shown first: to import Spark's library and to start it takes seconds.
-    display = None if dry_run or json or quiet else deploy_display(Console(highlight=False))
+    display = None if options.dry_run or json or quiet else deploy_display(Console(highlight=False))
     show = None if display is None else display.show
     results: list[DeployResult] = []
     statuses: list[JobStatus] = []
     try:
         with display or nullcontext():
             if service.every is not None:
-                results += _serve(settings, service, master, cast("IfRunning", if_running), show, statuses)
+                results += _serve(settings, service, master, options.if_running, show, statuses)
             else:
                 with _sigterm_as_ctrl_c():
-                    for each in _once(
-                        settings, range, master, cast("IfRunning", if_running), show, dry_run=dry_run
-                    ):
+                    for each in _once(settings, range, master, options, show):
                         results.append(each)
     finally:  # where a later job raised, too
         for result in results:
             _show(result, as_json=json, is_named=len(settings) > 1)
         _show_sums(statuses, results, sys.stderr if json else sys.stdout)
     _fail_service(statuses, results)
-    _show_outputs(settings[0], None if json or dry_run else range)
+    _show_outputs(settings[0], None if json or options.dry_run else range)
     for result in results:
         _fail(result)
 
 
-def _settings(jobs: Sequence[Path], plan: PlanOptions, only_one: str | None) -> list[Config]:
+def _settings(jobs: Sequence[Path], options: DeployOptions, only_one: str | None) -> list[Config]:
     """The configurations of the jobs. ``only_one``: an option that goes with one job alone."""
     if len(jobs) > 1 and only_one is not None:
         raise typer.BadParameter(f"{len(jobs)} jobs: give one with {only_one}", param_hint=only_one)
-    return [plan.configured(read_job(each)) for each in jobs or (None,)]
+    return [options.configured(read_job(each)) for each in jobs or (None,)]
 
 
 def _once(
     settings: Sequence[Config],
     range: Backfill | None,
     master: str | None,
-    if_running: IfRunning,
+    options: DeployOptions,
     show: Callable[[DeployProgress], None] | None,
-    *,
-    dry_run: bool,
 ) -> Iterator[DeployResult]:
     """One round of each job, one after the other."""
     from streambench.spark import backfill, deploy_all
     from streambench.spark import deploy as deploy_job
 
     if range is not None:
-        yield backfill(settings[0], range, master=master, dry_run=dry_run, progress=show)
+        yield backfill(settings[0], range, master=master, dry_run=options.dry_run, progress=show)
     elif len(settings) == 1:
-        yield deploy_job(settings[0], master=master, dry_run=dry_run, if_running=if_running, progress=show)
+        yield deploy_job(
+            settings[0], master=master, dry_run=options.dry_run, if_running=options.if_running, progress=show
+        )
     else:
-        yield from deploy_all(settings, master=master, if_running=if_running, progress=show)
+        yield from deploy_all(settings, master=master, if_running=options.if_running, progress=show)
 
 
 def _serve(
@@ -307,15 +235,10 @@ def _show(result: DeployResult, *, as_json: bool, is_named: bool) -> None:
         for each in result.containers:
             print_json({**named, **_object(each, dry_run=result.dry_run)})
         return
-    rows = [row for each in result.containers for row in _rows(each)]
-    columns = [name for name in _COLUMNS if name != "error" or result.failed]
+    empty = f"{result.job}: there was nothing to do"
+    show_rows(rows_of(result), columns_of(result), as_json=False, empty=empty, right=FIGURES)
     if result.dry_run:
-        columns = ["container", "tasks", "partition", "from", "to", "lag"]
-    right = ("container", "from", "to", "lag", "messages", "seconds")
-    show_rows(rows, columns, as_json=False, empty=f"{result.job}: there was nothing to do", right=right)
-    if result.dry_run:
-        lags = ", ".join(f"{_lag(each.span)} in container {each.number}" for each in result.containers)
-        say(f"{result.job}: a dry run; nothing was started; lag: {lags}")
+        say(dry_run_line(result))
     else:
         done = f"{counted(result.messages, 'message')} in {counted(len(result.containers), 'container')}"
         said = f"; {result.passed_over}" if result.passed_over else ""
@@ -359,26 +282,6 @@ def _fail(result: DeployResult) -> None:
             file=sys.stderr,
         )
         raise typer.Exit(1)
-
-
-def _rows(container: DeployedContainer) -> Iterator[dict[str, Any]]:
-    """A row per partition. What is the container's as a whole stands in its first row, so that no column
-    holds it twice."""
-    counts = container.messages_by_partition if container.messages else dict.fromkeys(container.offsets, 0)
-    tasks, seconds = ", ".join(container.tasks), f"{container.seconds:.1f}"
-    for at, (ssp, (before, after)) in enumerate(sorted(container.offsets.items())):
-        messages = counts.get(ssp) if counts else "" if at else container.messages
-        of_whole = (
-            {"tasks": "", "seconds": "", "error": ""}
-            if at
-            else {"tasks": tasks, "seconds": seconds, "error": container.error}
-        )
-        row = {"container": container.number, "partition": str(ssp), "from": before, "to": after}
-        yield {**row, "lag": _lag(lag_between(before, after)), "messages": messages, **of_whole}
-
-
-def _lag(lag: int | None) -> str:
-    return "unknown" if lag is None else str(max(lag, 0))
 
 
 def _object(container: DeployedContainer, *, dry_run: bool) -> dict[str, Any]:

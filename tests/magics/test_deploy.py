@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from streambench.errors import StreambenchError, TaskError
+from streambench.spark.backfill import Backfill
 from streambench.spark.result import ContainerProgress, DeployProgress, DeployResult, progress_of
 from tests.magics.conftest import Shell
 from tests.magics.test_cell import COUNTS, FUNCTIONS, GLOBALS, counted
@@ -168,6 +169,57 @@ def test_the_master_is_that_of_the_active_session_unless_one_is_named(
     ready.run("%stream deploy")
     assert [data["text/plain"] for data in ready.displayed] == ["deploying double on yarn"]
     assert masters == [None]
+
+
+def test_a_dry_run_shows_the_plan_and_leaves_the_job_as_it_is(ready: Shell) -> None:
+    ready.run("%stream send log.numbers --from range(10)")
+    ready.run("%stream step 4")
+    assert ready.run("%stream deploy --dry-run --containers 2 --by-lag").splitlines() == [
+        "double-1: a dry run; nothing was started; lag: 5 in container 0, 5 in container 1",
+        "double runs here: without --dry-run it commits and stops first",
+        "container  tasks        partition      from  to  lag",
+        "        0  Partition 1  log.numbers.1     0   5    5",
+        "        1  Partition 0  log.numbers.0     0   5    5",
+    ]
+    assert ready.magics.bench.job("double").state == "paused"
+    assert "     5  log.numbers.0@2" in ready.run("%stream step")
+
+
+def test_a_backfill_leaves_the_job_as_it_is(ready: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    ranges = []
+
+    def backfill(config: Any, range: Any, **_: Any) -> DeployResult:
+        ranges.append((config["job.container.count"], range))
+        return DeployResult(job="double-old-1", containers=(), seconds=1.0, rounds=1)
+
+    monkeypatch.setattr("streambench.spark.backfill", backfill)
+    ready.run("%stream send log.numbers --from range(10)")
+    ready.run("%stream step 4")
+    said = ready.run(
+        "%stream deploy --backfill old --from oldest --from log.numbers.1@3 --to upcoming --containers 3"
+    )
+    assert ranges == [("3", Backfill("old", ["oldest", "log.numbers.1@3"], ["upcoming"]))]
+    assert said.splitlines()[:2] == [
+        "the outputs of old: none",
+        "the backfill old of double: 0 messages in 0 containers",
+    ]
+    assert ready.magics.bench.job("double").state == "paused"
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ("--to 3", "--to: it is the range of a backfill: give --backfill NAME"),
+        ("--by-lag --by-partitions", "--by-partitions: --by-lag is given, too: give one of them"),
+        ("--containers 0", "argument --containers: '0' is not a number of 1 or more; usage: %stream deploy"),
+        ("--if-running no", "argument --if-running: invalid choice: 'no' (choose from"),
+    ],
+)
+def test_wrong_options_are_named_before_anything_is_stopped(ready: Shell, options: str, text: str) -> None:
+    ready.run("%stream send log.numbers 1")
+    ready.run("%stream step")
+    assert text in ready.fails(f"%stream deploy {options}")
+    assert ready.magics.bench.job("double").state == "paused"
 
 
 def test_a_failure_on_spark_is_an_error_of_the_cell(ready: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,53 @@
+"""The result of a deployment as a table, in a terminal and in a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from streambench.container.observe.snapshot import lag_between
+
+if TYPE_CHECKING:
+    from streambench.spark.result import DeployedContainer, DeployResult
+
+FIGURES = ("container", "from", "to", "lag", "messages", "seconds")
+"""The columns that are set to the right."""
+
+_COLUMNS = ("container", "partition", "from", "to", "messages", "seconds", "error")
+_PLANNED = ("container", "tasks", "partition", "from", "to", "lag")
+
+
+def columns_of(result: DeployResult) -> list[str]:
+    """The columns of the table of a result."""
+    return [name for name in (_PLANNED if result.dry_run else _COLUMNS) if name != "error" or result.failed]
+
+
+def rows_of(result: DeployResult) -> list[dict[str, Any]]:
+    """A row per container and partition."""
+    return [row for each in result.containers for row in _rows(each)]
+
+
+def dry_run_line(result: DeployResult) -> str:
+    """The last line of a dry run: how much each container would read."""
+    lags = ", ".join(f"{_lag(each.span)} in container {each.number}" for each in result.containers)
+    return f"{result.job}: a dry run; nothing was started; lag: {lags}"
+
+
+def _rows(container: DeployedContainer) -> Iterator[dict[str, Any]]:
+    """A row per partition. What is the container's as a whole stands in its first row, so that no column
+    holds it twice."""
+    counts = container.messages_by_partition if container.messages else dict.fromkeys(container.offsets, 0)
+    tasks, seconds = ", ".join(container.tasks), f"{container.seconds:.1f}"
+    for at, (ssp, (before, after)) in enumerate(sorted(container.offsets.items())):
+        messages = counts.get(ssp) if counts else "" if at else container.messages
+        of_whole = (
+            {"tasks": "", "seconds": "", "error": ""}
+            if at
+            else {"tasks": tasks, "seconds": seconds, "error": container.error}
+        )
+        row = {"container": container.number, "partition": str(ssp), "from": before, "to": after}
+        yield {**row, "lag": _lag(lag_between(before, after)), "messages": messages, **of_whole}
+
+
+def _lag(lag: int | None) -> str:
+    return "unknown" if lag is None else str(max(lag, 0))
