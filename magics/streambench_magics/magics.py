@@ -35,7 +35,7 @@ from streambench_magics.errors import Interrupted, MagicError
 from streambench_magics.job_commands import name_and_number
 from streambench_magics.jobs import Job, require_no_branch
 from streambench_magics.panel import STOPPED, Panel, show, static
-from streambench_magics.record_commands import RecordCommands
+from streambench_magics.record_commands import RecordCommands, recorded_line
 from streambench_magics.status_messages import print_ignored, print_stop, say_if_busy
 from streambench_magics.stream_commands import StreamCommands
 from streambench_magics.tables import Records
@@ -258,7 +258,9 @@ class StreamMagics(
                 return
             job.pause()
             failed = job.state == "failed"
-            not_recorded = None if job.session is None else job.session.to_record
+            session = job.session
+            not_recorded = None if session is None else session.to_record
+            was_recorded = session is not None and session.recorded_to is not None
             job.stop()
         self._close_panel(job.name, "as it was when the job failed" if failed else STOPPED)
         print(
@@ -266,6 +268,8 @@ class StreamMagics(
             if failed
             else f"{job.name} is stopped, with everything committed"
         )
+        if was_recorded and session is not None and session.recorded is not None:
+            print(recorded_line(job, session.recorded))
         if not_recorded is not None:
             print(f"nothing was recorded to {not_recorded}: no commit came before the stop")
         print_ignored(job.snapshot().error_counts)

@@ -7,12 +7,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from streambench.debug.recorder import Recorded
 from streambench.debug.replay import open as open_recording
 from streambench.debug.replay_summary import summary_lines
 from streambench.debug.session import Session
+from streambench.debug.view import counted
 from streambench.recording import Recording
 from streambench_magics.commands import PARSERS
 from streambench_magics.errors import MagicError
+from streambench_magics.figures import bytes_text
 from streambench_magics.job_commands import JobCommands
 from streambench_magics.jobs import Job
 from streambench_magics.task_code import file_stamp
@@ -54,7 +57,7 @@ class ReplayJob(Job):
 def _since(job: Job, session: Session) -> str:
     """From when on a job is recorded."""
     if session.recorded_to is not None:
-        return "until it stops"
+        return "until it stops, or %stream record --stop"
     if session.state == "new":
         is_first = job.session is None
         return "from its start on" if is_first else "from its next start on: %stream step begins it"
@@ -63,10 +66,21 @@ def _since(job: Job, session: Session) -> str:
     return "from its next commit on: %stream commit begins it now"
 
 
+def recorded_line(job: Job, recorded: Recorded) -> str:
+    """A recording that has ended."""
+    if not recorded.size:
+        return f"nothing was recorded to {recorded.path}: {job.name} had not begun it"
+    messages = counted(recorded.messages, "message")
+    return f"{job.name} is recorded to {recorded.path}: {messages}, {bytes_text(recorded.size)}"
+
+
 class RecordCommands(JobCommands):
     """Methods of the magics, one per sub-command."""
 
     def _record(self, args: Namespace) -> None:
+        if args.stop:
+            self._stop_recording(args.what)
+            return
         if not args.what:
             print("\n".join(self._recorded()) or "nothing is being recorded: %stream record FILE begins it")
             return
@@ -78,6 +92,22 @@ class RecordCommands(JobCommands):
         session = job.record(file)
         print(f"{job.name} is recorded to {file}{replaced} {_since(job, session)}")
 
+    def _stop_recording(self, names: list[str]) -> None:
+        """End the recording of a job, else the only one that there is."""
+        if len(names) > 1:
+            raise MagicError(f"--stop needs no file: a job, at most; {PARSERS['record'].usage_line()}")
+        found = [
+            job
+            for job in self.bench.jobs.values()
+            if (session := job.marked_already) is not None and (session.recorded_to or session.to_record)
+        ]
+        job = found[0] if not names and len(found) == 1 else self.bench.job(names[0] if names else None)
+        session = job.marked_already
+        if session is None or job not in found:
+            raise MagicError(f"{job.name} is not being recorded: %stream record {job.name} FILE begins it")
+        with self._running(job):
+            print(recorded_line(job, session.stop_recording()))
+
     def _recorded(self) -> list[str]:
         """The recordings of all jobs, by line."""
         lines = []
@@ -86,7 +116,10 @@ class RecordCommands(JobCommands):
             if session is None:
                 continue
             if session.recorded_to is not None:
-                lines.append(f"{job.name} is being recorded to {session.recorded_to}, until it stops")
+                lines.append(
+                    f"{job.name} is being recorded to {session.recorded_to}, until it stops or "
+                    "%stream record --stop"
+                )
             elif session.to_record is not None:
                 lines.append(f"{job.name} will be recorded to {session.to_record} {_since(job, session)}")
         return lines

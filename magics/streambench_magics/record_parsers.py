@@ -10,13 +10,14 @@ def record_commands(command: Callable[[str, str], Any]) -> None:
     """Add the sub-commands."""
     it = command(
         "record",
-        "Record a job to a file, until it stops: its messages in their order, its state at the begin, "
-        "windows and commits. It begins with the start, or with the next commit (%stream commit).",
+        "Record a job to a file, until it stops or --stop: its messages in their order, its state at the "
+        "begin, windows and commits. It begins with the start, or with the next commit (%stream commit).",
     )
     it.takes(
         "what", metavar="[NAME] FILE", nargs="*", completes="jobs",
         help="the job, and the file; without them, what is being recorded",
     )  # fmt: skip
+    it.takes("--stop", action="store_true", help="end the recording; the job goes on")
 
     it = command(
         "replay",

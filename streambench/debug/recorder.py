@@ -10,6 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
+from msgspec import Struct
+
 from streambench.chunk import ArrowChunk, Chunk, Messages
 from streambench.container.container import Container
 from streambench.container.trace import TraceEvent
@@ -44,6 +46,14 @@ _MB = 1 << 20
 _ROWS = 20_000
 
 _Message = tuple[str, Any, Any, int | None, Mapping[str, bytes] | None]
+
+
+class Recorded(Struct, frozen=True):
+    """A recording that has ended: its file, with so many messages and bytes."""
+
+    path: Path
+    messages: int
+    size: int
 
 
 class Recorder:
@@ -144,6 +154,11 @@ class Recorder:
             log.warning(
                 "%s: the recording %s %s; the job goes on", self._history.container.name, self.path, ends
             )
+
+    @property
+    def recorded(self) -> Recorded:
+        """The recording so far."""
+        return Recorded(self.path, self._done, self._writer.size)
 
     @property
     def _done(self) -> int:

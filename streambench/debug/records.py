@@ -12,7 +12,8 @@ from streambench.checkpoint.api import Checkpoint
 from streambench.container.observer import ContainerObserver
 from streambench.debug.history import History
 from streambench.debug.hot_swap import HotSwap
-from streambench.debug.recorder import DEFAULT_MB, Recorder, write_capture
+from streambench.debug.recorder import DEFAULT_MB, Recorded, Recorder, write_capture
+from streambench.debug.wording import words
 from streambench.errors import ContainerStateError, StreambenchError
 from streambench.recording.captures import capture_limit
 from streambench.recording.file import check_target
@@ -22,16 +23,20 @@ log = logging.getLogger(__name__)
 
 
 class Records(HotSwap):
-    """A session's way to record. ``recording``: the one that the session replays; None for a live job."""
+    """A session's way to record. ``recording``: the one that the session replays; None for a live job.
+    ``recorded``: the last one that it has made, and that has ended; None for none."""
 
     recording: Recording | None = None
+    recorded: Recorded | None = None
     _recorder: Recorder | None = None
     _to_record: tuple[Path, int] | None = None
 
     def record(self, path: str | Path, *, mb: int = DEFAULT_MB) -> None:
-        """Record to a file, until the session stops: from the start on, from here where nothing was processed
-        since the last commit, else from the next commit on. A task that failed at a message is recorded once
-        it goes on there. The recording ends at ``mb`` megabytes.
+        """Record to a file, until ``stop_recording``, or until the session stops.
+
+        It begins at the start, or here where nothing was processed since the last commit, else with the next
+        commit. A task that failed at a message is recorded once it goes on there. The recording ends at
+        ``mb`` megabytes.
 
         A recording of that name is replaced. Raises ContainerStateError without a history and where the
         session has ended for good, StreambenchError where the file cannot be written, or is no recording."""
@@ -43,7 +48,10 @@ class Records(HotSwap):
                 "its start"
             )
         if self._recorder is not None and self._recorder.is_open:
-            raise ContainerStateError(f"{self.name} is being recorded already, to {self._recorder.path}")
+            raise ContainerStateError(
+                f"{self.name} is being recorded already, to {self._recorder.path}: {words('stop recording')} "
+                "ends that"
+            )
 
         def begin() -> None:
             self._to_record = Path(path), mb
@@ -52,6 +60,22 @@ class Records(HotSwap):
 
         self._require_live("record")
         self._between(begin)
+
+    def stop_recording(self) -> Recorded:
+        """End the recording, between two messages; the job goes on. One that has not begun yet is given up,
+        and has no messages. Raises ContainerStateError where nothing is being recorded."""
+        return self._between(self._stop_recording)
+
+    def _stop_recording(self) -> Recorded:
+        if self._to_record is not None:
+            path, _ = self._to_record
+            self._to_record = None
+            return Recorded(path, 0, 0)
+        if self.recorded_to is None:
+            raise ContainerStateError(f"{self.name} is not being recorded: {words('record')} begins it")
+        self._close_record()
+        assert self.recorded is not None
+        return self.recorded
 
     def _exchange(self, factory: Any, *, init: bool) -> None:
         super()._exchange(factory, init=init)
@@ -133,11 +157,15 @@ class Records(HotSwap):
             log.warning(
                 "%s: nothing was recorded to %s: no commit came before the end", self.name, self._to_record[0]
             )
-        if self._recorder is None:
-            return
-        history = self._history()
+        if self._recorder is not None:
+            self._close_record(error)
+
+    def _close_record(self, error: BaseException | None = None) -> None:
+        recorder, history = self._recorder, self._history()
+        assert recorder is not None
         history.read()
-        self._recorder.close(error)
+        recorder.close(error)
+        self.recorded = recorder.recorded
         self._recorder = history.reader = None
 
 

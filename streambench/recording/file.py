@@ -140,6 +140,7 @@ class RecordingWriter:
         try:
             self._stream.close()
             self._file.flush()
+            self.size = self._file.tell()
             os.fsync(self._file.fileno())
             self._file.close()
             if self._is_whole:

@@ -59,6 +59,24 @@ def recorded(
     return session, path
 
 
+def test_a_recording_ends_in_a_run_that_goes_on(tmp_path: Path) -> None:
+    session, path = recorded(tmp_path, inputs=messages(3000))
+    session.step(1000)
+    session.run(lambda: session.recorded is not None)
+    ended = session.stop_recording()
+    session.wait()
+    assert session.state == "paused"
+    assert (ended.path, ended.size) == (path, path.stat().st_size)
+    assert 1000 <= ended.messages == len(Recording.read(path)) <= session.position
+    assert Recording.read(path).is_complete
+    with pytest.raises(ContainerStateError, match=r"not being recorded: session.record\(\) begins it"):
+        session.stop_recording()
+    session.record(tmp_path / "again.recording")
+    session.commit()
+    session.step(3)
+    assert session.stop_recording().messages == 3
+
+
 @pytest.mark.parametrize(
     "settings",
     [

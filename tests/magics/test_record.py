@@ -72,6 +72,35 @@ def test_a_recording_begins_with_the_next_commit_where_messages_wait(counting: S
     assert [each.message for each in Recording.read("late.recording")] == ["three"]
 
 
+def test_a_recording_is_ended_and_the_job_goes_on(counting: Shell) -> None:
+    recorded(counting, "one", "two", "three")
+    counting.run("%stream step job 2")
+    assert "job is being recorded already, to count.recording: %stream record --stop ends" in counting.fails(
+        "%stream record job other.recording"
+    )
+    ended = counting.run("%stream record --stop")
+    size = Path("count.recording").stat().st_size
+    assert ended == f"job is recorded to count.recording: 2 messages, {size / 1000:.1f} kB"
+    counting.run("%stream step job")
+    assert [each.message for each in Recording.read("count.recording")] == ["one", "two"]
+    assert "job is not being recorded: %stream record job FILE" in counting.fails("%stream record --stop")
+
+
+def test_a_recording_that_has_not_begun_is_given_up(counting: Shell) -> None:
+    recorded(counting, "one")
+    assert counting.run("%stream record --stop job") == (
+        "nothing was recorded to count.recording: job had not begun it"
+    )
+    counting.run("%stream step job")
+    assert not Path("count.recording").exists()
+
+
+def test_a_stop_says_what_was_recorded(counting: Shell) -> None:
+    recorded(counting, "one", "two")
+    counting.run("%stream step job 2")
+    assert "job is recorded to count.recording: 2 messages, " in counting.run("%stream stop job")
+
+
 def test_record_alone_tells_what_is_being_recorded(counting: Shell) -> None:
     counting.run("%stream create job --task Count --config inputs")
     assert counting.run("%stream record").startswith("nothing is being recorded: ")
@@ -82,7 +111,9 @@ def test_record_alone_tells_what_is_being_recorded(counting: Shell) -> None:
         "job will be recorded to late.recording from its next commit on: %stream commit begins it now"
     )
     counting.run("%stream commit job")
-    assert counting.run("%stream record") == "job is being recorded to late.recording, until it stops"
+    assert counting.run("%stream record") == (
+        "job is being recorded to late.recording, until it stops or %stream record --stop"
+    )
     counting.run("%stream stop job")
     assert counting.run("%stream record").startswith("nothing is being recorded: ")
 
