@@ -80,7 +80,7 @@ test: prerequisites setup browser kafka rabbitmq lint  ## everything: lint, test
 soak: prerequisites setup browser kafka rabbitmq  ## the same tests with larger figures
 	SOAK=1 $(PYTEST) --timeout=3600 -o faulthandler_timeout=14400 tests $(ARGS)
 
-bench: setup  ## the figures of the README
+bench: setup  ## the figures of docs/figures.md
 	$(V)/bin/python -m benchmarks $(ARGS)
 
 compiled: setup  ## compile the hot modules in place (a C compiler is needed); edits to them then take another "make compiled"

@@ -1,4 +1,4 @@
-"""``streambench bench``: the measurements behind the figures of the README."""
+"""``streambench bench``: the measurements behind docs/figures.md."""
 
 from __future__ import annotations
 

@@ -23,9 +23,17 @@ NOTEBOOKS = sorted((CHECKOUT / "notebooks").glob("*.ipynb"))
 # Those that start a broker take longest; that their outputs are right is seen each day.
 RUN_AS_A_WHOLE = [path for path in NOTEBOOKS if SOAK or path.stem not in NEEDS_OF_NOTEBOOKS]
 
+DOCUMENTS = [
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "notebooks/README.md",
+    *sorted(f"docs/{path.name}" for path in (CHECKOUT / "docs").glob("*.md")),
+]
+
 _FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _NAMED = re.compile(r"# (\w+\.\w+)\n")
-_LINK = re.compile(r"\]\(([^)#:]+)\)")
+_LINK = re.compile(r"\]\(([^)#:\s]*)(?:#([^)\s]+))?\)")
 
 ON_SPARK = "%stream deploy|SparkCluster"
 
@@ -95,11 +103,28 @@ def test_the_readme_does_what_it_says(tmp_path: Path) -> None:
     assert len(late) == sum(json.loads(flight)["delay"] > 15 for flight in plain)
 
 
-@pytest.mark.parametrize("document", ["README.md", "CHANGELOG.md", "notebooks/README.md"])
+def test_the_figures_of_the_readme_are_those_of_the_page() -> None:
+    figures = README.read_text().partition("\n## Figures\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| \S.*$", figures, re.MULTILINE)
+    assert rows
+    page = (CHECKOUT / "docs" / "figures.md").read_text().splitlines()
+    assert [row for row in rows if row not in page] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
 def test_links_lead_to_something(document: str) -> None:
     path = CHECKOUT / document
-    for target in _LINK.findall(path.read_text()):
-        assert (path.parent / target).exists(), target
+    for target, anchor in _LINK.findall(path.read_text()):
+        page = path if not target else path.parent / target
+        assert page.exists(), target
+        if anchor and page.suffix == ".md":
+            headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+            assert anchor in {_anchor(heading) for heading in headings}, f"{target}#{anchor}"
+
+
+def _anchor(heading: str) -> str:
+    """The anchor that GitHub makes of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def test_links_and_pictures_of_notebooks_lead_to_something() -> None:
@@ -108,7 +133,7 @@ def test_links_and_pictures_of_notebooks_lead_to_something() -> None:
         for path in NOTEBOOKS
         for cell in nbformat.read(path, as_version=4).cells
         if cell.cell_type == "markdown"
-        for target in _LINK.findall(cell.source)
+        for target, _ in _LINK.findall(cell.source)
         if not (path.parent / target).exists()
     ]
     assert found == []
