@@ -6,7 +6,7 @@ import fcntl
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from streambench.model import PartitionMetadata
 from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.planning.plan import job_name
 from streambench.system.systems import Systems
+from tests.surroundings import SOAK
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 
@@ -167,3 +168,14 @@ def committed(config: Config) -> dict[str, dict[str, str]]:
 @pytest.fixture
 def job(tmp_path: Path) -> Job:
     return Job(tmp_path)
+
+
+@pytest.fixture
+def report(capfd: pytest.CaptureFixture[str]) -> Callable[[str], None]:
+    """Prints lines of a long run at once."""
+
+    def say(text: str) -> None:
+        with capfd.disabled():
+            print(text, flush=True)
+
+    return say if SOAK else print
