@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from streambench.debug.recorder import Recorded
+from streambench.debug.replay import code_note, codes_of
 from streambench.debug.replay import open as open_recording
 from streambench.debug.replay_summary import summary_lines
 from streambench.debug.session import Session
 from streambench.debug.view import counted
+from streambench.errors import ConfigError
 from streambench.recording import Recording
 from streambench_magics.commands import PARSERS
 from streambench_magics.errors import MagicError
@@ -30,7 +32,7 @@ class ReplayJob(Job):
         self, name: str, open_again: Callable[[Any], Session], find_task: Callable[[], Any], task_name: str,
         namespace: Mapping[str, Any],
     ) -> None:  # fmt: skip
-        self._open_again = open_again
+        self._open_again, self._task_given = open_again, find_task
         session = open_again(find_task())
         super().__init__(
             name, session.container.config, lambda: find_task() or session.container.factory, task_name,
@@ -48,7 +50,7 @@ class ReplayJob(Job):
         raise MagicError(f"{self.name} is a replay: it reads what was recorded")
 
     def _new_session(self) -> Session:
-        session = self._open_again(self.task)
+        session = self._open_again(self._task_given())
         self._stamp = file_stamp(session.container.factory)
         session.name = self.name
         return session
@@ -64,6 +66,14 @@ def _since(job: Job, session: Session) -> str:
     if session.can_resume:
         return "from its first commit on after it goes on: %stream step runs the failed message again"
     return "from its next commit on: %stream commit begins it now"
+
+
+def _is_followed(recording: Recording) -> bool:
+    """True where the code of a recording was swapped, and all of it is here."""
+    try:
+        return bool(codes_of(recording)[1])
+    except ConfigError:
+        return False
 
 
 def recorded_line(job: Job, recorded: Recorded) -> str:
@@ -128,18 +138,24 @@ class RecordCommands(JobCommands):
         recording = Recording.read(args.file)
         code = recording.header.task
         wanted = args.task or self._task_of(code.name)
+        # Recorded code runs, unless other code is given, or mended later: where the code was swapped, too.
+        follows = args.task is None and (args.recorded_source or _is_followed(recording))
+        known = self.bench.tasks.get(wanted or "") if follows else None
         if args.to_test is not None:
             # A task of a cell stands in the test as the notebook has it now.
-            given = wanted if args.task or not code.file else None
+            given = wanted if args.task or not (code.file or follows) else None
             task = given if given is None or ".py:" in given else self.bench.task(given)
             test = recording.to_test(args.to_test, task=task, recorded_source=args.recorded_source)
+            if note := code_note(recording, task, recorded_source=args.recorded_source):
+                print(f"note: {note}")
             print(f"written: {test}, with its messages in {test.with_suffix('.recording')}")
             return
 
         def find_task() -> Any:
             if wanted is None:
                 return None
-            return wanted if ".py:" in wanted else self.bench.task(wanted)
+            task = wanted if ".py:" in wanted else self.bench.task(wanted)
+            return None if task is known else task
 
         def open_again(task: Any) -> Session:
             return open_recording(
@@ -150,7 +166,8 @@ class RecordCommands(JobCommands):
         name = args.name or _NAME
         job = ReplayJob(name, open_again, find_task, wanted or code.name, self.shell.user_ns)
         self.bench.put(job, lambda: self._close_panel(name, "closed to open another recording"))
-        print("\n".join(summary_lines(recording)))
+        lines = summary_lines(recording, find_task(), recorded_source=args.recorded_source)
+        print("\n".join(lines))
         assert job.session is not None
         held = job.session.container.held
         if held is not None:

@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from streambench.container.tasks.functions import CALLBACKS, TaskOfFunctions
+from streambench.debug.recorded_source import class_of_functions
 from streambench_magics.errors import MagicError
 
 _LONGEST_CONSTANT = 10_000
@@ -40,11 +41,8 @@ def task_file(task: type, name: str, namespace: Mapping[str, Any]) -> tuple[str,
         members = [
             each for each in CALLBACKS if isinstance(inspect.getattr_static(task, each, None), staticmethod)
         ]
-        lines = "\n".join(f"    {each} = staticmethod({each})" for each in members)
         parts.insert(0, "from streambench.container.tasks.functions import TaskOfFunctions")
-        parts.append(
-            f'class {name}(TaskOfFunctions):\n    """The functions above, as one task."""\n\n{lines}'
-        )
+        parts.append(class_of_functions(name, members))
     text = "\n\n\n".join(part for part in parts if part)
     return f"{text}\n", found
 

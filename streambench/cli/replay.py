@@ -67,7 +67,8 @@ def replay(
     from streambench.recording import Recording
 
     recording = Recording.read(file)
-    say("\n".join(summary_lines(recording)))
+    with speaking("terminal"):
+        say("\n".join(summary_lines(recording, task, recorded_source=recorded_source)))
     if shrink:
         recording = _shrunk(recording, file, task, recorded_source=recorded_source)
     if to_test is not None:

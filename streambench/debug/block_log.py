@@ -214,10 +214,12 @@ class BlockLog:
         elif self.reader is not None and self.reader.is_due(self.trace.position):
             self.reader.flush()
 
-    def cut(self) -> None:
-        """Begin another block: from here on the code is another, or memory was changed from outside."""
+    def cut(self, *, init: bool = False) -> None:
+        """Begin another block: from here on the code is another, or memory was changed from outside.
+        ``init``: that of the code was called."""
         self.read()
         self._add_block()
+        self.blocks[-1].init = init
 
     def restart(self, outputs: list[Sent], pending: list[Sent]) -> None:
         """Forget all positions but the newest: the container has got another state. ``outputs``: those that

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,9 @@ from msgspec.structs import replace
 
 from streambench.debug.literals import literal
 from streambench.debug.outcomes import Outcome, outcome
+from streambench.debug.recorded_source import source_of
+from streambench.debug.replay import codes_of, task_of
 from streambench.debug.replay import open as open_recording
-from streambench.debug.replay import task_of
 from streambench.debug.session import Session
 from streambench.errors import ConfigError, StreambenchError, described
 from streambench.fsync import write_durably
@@ -41,6 +41,10 @@ _IMPORT = "from streambench import debug\n"
 _MARK = "debug.open(RECORDING"
 _PLAIN_MODULE = re.compile(r"[A-Za-z_][\w.]*")
 _HISTORIES_MB = (None, 4096)
+_SWAPPED = """
+# The code was swapped: each message runs with the code that ran it, which is in the recording. To try other
+# code for all of them, give it as task, without recorded_source.
+"""
 _INSTALLED = ("site-packages", "dist-packages")
 
 
@@ -52,12 +56,16 @@ def write_test(recording: Recording, path: Path, *, task: Any = None, recorded_s
     Raises StreambenchError where a file cannot be written, ConfigError where there is no code,
     what the task fails with."""
     _check_target(recording, path)
+    follows = task is None and bool(codes_of(recording, recorded_source=recorded_source)[1])
+    recorded_source = recorded_source or follows
     code = _code_for(recording, task, recorded_source=recorded_source)
     failure = recording.failure
     title = f"{recording.job} failed at the last of these messages: {failure.kind}." if failure else ""
-    imports, lines, name = _code_lines(recording, code, path)
+    imports, lines, name = (_IMPORT, _SWAPPED, "None") if follows else _code_lines(recording, code, path)
     asserts, expected, options = _OF_FAILURE, "", ""
     count, suffix = len(recording), "processes_the_recording"
+    if follows:
+        options = "recorded_source=True, "
     if failure is None:
         found, count, history = _expected(recording, task, recorded_source=recorded_source)
         title = (
@@ -65,7 +73,7 @@ def write_test(recording: Recording, path: Path, *, task: Any = None, recorded_s
             "Where it is to do something else: change what is expected here, or write this file again.\n"
         )
         expected, asserts = _expectations(found)
-        options = "" if history is None else f"history={history}, "
+        options += "" if history is None else f"history={history}, "
         suffix = "does_what_it_did"
     data = _data_of(path)
     job = re.sub(r"\W+", "_", recording.job)
@@ -154,7 +162,7 @@ def _code_lines(recording: Recording, code: TaskCode, path: Path) -> tuple[str, 
     """The imports of the task, the lines that make it, and the expression for it."""
     module, _, name = code.reference.partition(":")
     if not code.file:
-        source = _plain(code.source)
+        source = source_of(code)
         imports = f"import streambench as sb\n{_IMPORT}" if re.search(r"\bsb\.", source) else _IMPORT
         lines = f"\n# The code of the task: mend it here, or import it.\n{source}\n"
         return imports, lines, name.rpartition(".")[2]
@@ -187,12 +195,6 @@ def _root_of_test(path: Path) -> Path:
     while (folder / "__init__.py").is_file():
         folder = folder.parent
     return folder
-
-
-def _plain(source: str) -> str:
-    """The source without the indentation and the magics of a cell."""
-    lines = [line for line in source.splitlines() if not line.lstrip().startswith(("%", "!"))]
-    return textwrap.dedent("\n".join(lines)).strip()
 
 
 def _expected(recording: Recording, task: Any, *, recorded_source: bool) -> tuple[Outcome, int, int | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -46,6 +46,8 @@ class Swap(Struct, frozen=True):
 class HotSwap(TimeTravel):
     """A session's way to exchange code. The state and the position stay."""
 
+    _to_follow: Sequence[tuple[Any, bool]] = ()
+
     def swap(self, task: Any, *, init: bool = False, replay: int | None = None) -> Swap:
         """Exchange the task's code between two messages: a class, or a function ``process``. State, position
         and attributes stay; with ``init``, attributes are made again by ``init``.
@@ -56,6 +58,7 @@ class HotSwap(TimeTravel):
         check_task(task)
         if self._past is None:
             self._resume()
+            self._to_follow = ()
         swap = Swap(self.position)
         if replay:
             swap = self._between(lambda: self._replayed(task, replay, init=init))
@@ -104,6 +107,22 @@ class HotSwap(TimeTravel):
         self._changed()
         return True
 
+    def follow_codes(self, codes: Iterable[tuple[Any, bool]]) -> None:
+        """Exchange the code as often as ``follow_next`` is called, for these codes, each with or without its
+        ``init``. A ``swap`` by hand ends that."""
+        self._to_follow = tuple(codes)
+
+    def follow_next(self) -> None:
+        """Exchange the code in a run, behind its last message, as a recorded job did there."""
+        if not self._to_follow:
+            return
+        (factory, init), *self._to_follow = self._to_follow
+        loop = self.container.runtime.event_loop
+        # What led here is sent, and committed where that was asked for, before the other code begins.
+        loop.call_between(lambda: None)
+        self._exchange(factory, init=init)
+        loop.progress.in_iteration = True
+
     def _exchange(self, factory: Any, *, init: bool) -> None:
         container = self.container
         before = container.factory
@@ -112,7 +131,7 @@ class HotSwap(TimeTravel):
         warn_of_window(self.name, before, factory)
         self._former.append((before, objects if init else None))
         if self.history is not None:
-            self.history.cut()
+            self.history.cut(init=init)
 
     def _exchange_back(self) -> None:
         container = self.container

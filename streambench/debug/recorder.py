@@ -31,8 +31,8 @@ from streambench.recording.file import (
     Row,
     columns_of,
 )
-from streambench.recording.header import TaskStart, new_header, written
-from streambench.recording.recording import EVENTS, batch_row, plain_row, value_columns
+from streambench.recording.header import TaskStart, code_of, new_header, remember_code, written
+from streambench.recording.recording import EVENTS, batch_row, code_row, plain_row, value_columns
 from streambench.recording.stream_rows import stream_rows
 from streambench.recording.values import packed
 from streambench.store.engine import StoreEngine
@@ -80,11 +80,13 @@ class Recorder:
         self._rows: list[Row] = []
         self._streams: set[SystemStream] = set()
         container = history.container
+        factory = container.factory if since is None else since.factory
         header = new_header(
             "recording" if since is None else "capture", container.config, container.name, container.number,
-            container.factory, task_starts(container, since), has_batches=True,
+            factory, task_starts(container, since), has_batches=True,
             now_ms=container.status.clock.now_ms() if since is None else since.now_ms,
         )  # fmt: skip
+        self._header, self._codes = header, 0
         self._writer = RecordingWriter(path, written(header))
         self._names = [str(ssp) for ssp in history.inputs.ssps]
         self._try(lambda: self._write_state(since))
@@ -114,11 +116,15 @@ class Recorder:
             at, now, _ = ticks.popleft()
             self._rows.append(Row("clock", max(0, at - self._start), timestamp=now))
 
-    def note_swap(self, position: int) -> None:
-        """Note that the code was exchanged at a position."""
+    def note_swap(self, position: int, factory: Any, *, init: bool, is_undone: bool = False) -> None:
+        """Note the code that was exchanged at a position. ``is_undone``: with the attributes of before."""
         at = position - self._start
-        text = f"the code was swapped after {at:,} of the messages: a replay runs all of them with one code"
-        self._rows.append(plain_row("note", at, text))
+        self._codes += 1
+        remember_code(self._header, self._codes, factory)
+        self._rows.append(code_row(at, code_of(factory), init=init))
+        if is_undone:
+            text = f"a swap was undone after {at:,} of the messages: a replay keeps what its init() made"
+            self._rows.append(plain_row("note", at, text))
 
     def is_due(self, position: int) -> bool:
         """True where so much is not written yet, or for so long, that a flush is due. A process that is
@@ -289,7 +295,11 @@ def write_capture(history: History, error: BaseException, path: Path, limit: int
         history.blocks[-1],
     )
     recorder = Recorder(history, path, limit // _MB, since=block)
+    factory = block.factory
     for each in history.since(block):
+        if each.factory is not factory:
+            recorder.note_swap(each.start, each.factory, init=each.init)
+            factory = each.factory
         ticks = [(at, now, _events_before(each, at, callbacks)) for at, now, callbacks in each.ticks]
         recorder.note(each.order, each.events, ticks, each.batches)
     recorder.close(error)

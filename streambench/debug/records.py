@@ -79,15 +79,17 @@ class Records(HotSwap):
 
     def _exchange(self, factory: Any, *, init: bool) -> None:
         super()._exchange(factory, init=init)
-        self._note_swap()
+        self._note_swap(init=init)
 
     def _exchange_back(self) -> None:
+        after_init = self._former[-1][1] is not None
         super()._exchange_back()
-        self._note_swap()
+        self._note_swap(init=False, is_undone=after_init)
 
-    def _note_swap(self) -> None:
+    def _note_swap(self, *, init: bool, is_undone: bool = False) -> None:
         if self._recorder is not None:
-            self._recorder.note_swap(self.container.processed)
+            container = self.container
+            self._recorder.note_swap(container.processed, container.factory, init=init, is_undone=is_undone)
 
     def _resume(self) -> None:
         was_failed = self.can_resume

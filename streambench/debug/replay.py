@@ -22,6 +22,7 @@ from streambench.container.observer import ContainerObserver, Given
 from streambench.container.tasks.task_instance import TaskInstance
 from streambench.container.timers import Windows
 from streambench.debug.attributes import set_attribute, user_values
+from streambench.debug.recorded_source import source_of
 from streambench.debug.replayed_inputs import (
     CountingChooser,
     ReplayChooser,
@@ -36,7 +37,7 @@ from streambench.errors import ConfigError, StreambenchError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStreamPartition
 from streambench.planning.model import ContainerModel, JobModel, PlannedContainer, TaskModel
-from streambench.recording.header import TaskCode, factory_here
+from streambench.recording.header import TaskCode, code_of, factory_here
 from streambench.recording.recording import Recording
 
 log = logging.getLogger(__name__)
@@ -67,21 +68,25 @@ def open(
 
     ``task``: the code to run, a class, a function, or ``file.py:Class``; else that of the recorded job, where
     it can be imported here. ``recorded_source``: run the source text in the recording instead; it is code
-    like any other, to be run only if you trust who made the file. ``at_end``: False to stand at the begin.
+    like any other, to be run only if you trust who made the file. Where the code was swapped, each message
+    runs with the code that ran it; all with the same one with ``task``, and where a former one is not here
+    any more (see ``code_note``). ``at_end``: False to stand at the begin.
     ``history``, ``namespace``: see Session. ``recorded_order``: False to have the chooser of the
     configuration choose; ``recorded_attributes``: to begin with those that ``init`` makes.
 
     Raises StreambenchError where the file is no recording, ConfigError where there is no code for it."""
     found = recording if isinstance(recording, Recording) else Recording.read(recording)
     config = replay_config(found, recorded_order=recorded_order)
-    factory = task_of(found, task, recorded_source=recorded_source)
+    factory, changes = codes_of(found, task, recorded_source=recorded_source)
+    clock = ReplayClock(found, follows_code=bool(changes))
     session = Session(
-        _container(found, config, factory, recorded_order=recorded_order),
+        _container(found, config, factory, clock, recorded_order=recorded_order),
         found.path.name if found.path is not None else found.job,
         history=history,
         namespace=namespace,
     )
     session.replays(found)
+    session.follow_codes(changes)
     _start(session, found, with_attributes=recorded_attributes)
     for note in found.notes:
         log.info("%s: %s", session.name, note)
@@ -109,9 +114,8 @@ def replay_config(recording: Recording, *, recorded_order: bool = True) -> Confi
 
 
 def _container(
-    recording: Recording, config: Config, factory: Any, *, recorded_order: bool
+    recording: Recording, config: Config, factory: Any, clock: ReplayClock, *, recorded_order: bool
 ) -> Container:
-    clock = ReplayClock(recording)
     systems = ReplaySystems(config, ReplaySystemFactory(recording))
     chooser: MessageChooser = ReplayChooser(recording, clock)
     if not recorded_order:
@@ -164,7 +168,9 @@ def _start(session: Session, recording: Recording, *, with_attributes: bool) -> 
                 _set_attributes(task, recording.attributes.get(task.name, {}))
         container.stop_observing(loader)
         loop = container.runtime.event_loop
-        windows = ReplayWindows(loop.timers.windows, loop.coordination, cast("ReplayClock", clock))
+        windows = ReplayWindows(
+            loop.timers.windows, loop.coordination, cast("ReplayClock", clock), session.follow_next
+        )
         loop.timers.windows = cast("Windows", windows)
 
     clock = container.status.clock
@@ -218,6 +224,7 @@ def _go_to_end(session: Session, recording: Recording) -> None:
             pass
         if failure is not None and count < len(recording):
             session.step(1, until=lambda moment: True)
+            session.forget_stop()
             if is_at_message and len(recording) - count > 1:
                 session.container.runtime.event_loop.dispatcher.batches.again = len(recording) - count
         elif failure is None:
@@ -225,6 +232,53 @@ def _go_to_end(session: Session, recording: Recording) -> None:
             session.wait()
     except StreambenchError as error:
         log.warning("%s: the replay fails at %d of %d: %s", session.name, session.position, count, error)
+
+
+def codes_of(
+    recording: Recording, task: Any = None, *, recorded_source: bool = False
+) -> tuple[Any, list[tuple[Any, bool]]]:
+    """The code to begin with, as for ``open``, and those that it is swapped for, each with or without its
+    ``init``; none of these where all messages are to run with the same code. Raises ConfigError."""
+    factory = task_of(recording, task, recorded_source=recorded_source)
+    if task is not None or not recording.codes:
+        return factory, []
+    codes = [recording.header.task, *(each.code for each in recording.codes)]
+    if recorded_source:
+        found = [factory, *map(_from_source, codes[1:])]
+    else:
+        found = [_unchanged(recording, number, code) for number, code in enumerate(codes)]
+    if None in found:
+        return factory, []
+    return found[0], [(code, each.init) for code, each in zip(found[1:], recording.codes, strict=True)]
+
+
+def code_note(recording: Recording, task: Any = None, *, recorded_source: bool = False) -> str:
+    """The code that messages would run with, of a recording whose code was swapped; empty for others.
+    Raises ConfigError as ``open`` does."""
+    if not recording.codes:
+        return ""
+    after = ", ".join(f"{each.position:,}" for each in recording.codes)
+    begin = f"the code was swapped after {after} of the messages"
+    factory, changes = codes_of(recording, task, recorded_source=recorded_source)
+    if changes:
+        return f"{begin}: each message runs with the code that ran it"
+    name = getattr(factory, "__qualname__", type(factory).__qualname__)
+    return (
+        f"{begin}: all of them run with {name} as it is now; {words('recorded source')} runs each with its "
+        "own, if you trust it"
+    )
+
+
+def _unchanged(recording: Recording, number: int, code: TaskCode) -> Any:
+    """The code of a number where it is here as it was recorded, else None."""
+    found = factory_here(recording.header, number)
+    if found is not None or not code.file:
+        return found
+    try:
+        found = imports.by_path(recording.config, "task.class", f"{code.file}:{code.name}")
+    except (ConfigError, ImportError):
+        return None
+    return found if code_of(found).source == code.source else None
 
 
 def task_of(recording: Recording, task: Any = None, *, recorded_source: bool = False) -> Any:
@@ -267,7 +321,7 @@ def _from_source(code: TaskCode) -> Any:
         raise ConfigError("the recording has no source text of the task: give the task", key="task.class")
     names: dict[str, Any] = {"__name__": "recorded_task", "sb": streambench, "streambench": streambench}
     try:
-        exec(compile(code.source, f"<recorded {code.name}>", "exec"), names)
+        exec(compile(source_of(code), f"<recorded {code.name}>", "exec"), names)
         found: Any = names[code.name.split(".")[0]]
         for part in code.name.split(".")[1:]:
             found = getattr(found, part)

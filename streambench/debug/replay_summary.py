@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from streambench.debug.replay import code_note
 from streambench.debug.view import counted
+from streambench.errors import ConfigError
 from streambench.recording.recording import Recording
 
 
-def summary_lines(recording: Recording) -> list[str]:
-    """The job and the number of messages, the failure, and the notes."""
+def summary_lines(
+    recording: Recording, task: Any = None, *, recorded_source: bool = False
+) -> list[str]:
+    """The job and the number of messages, the failure, and the notes; with the code that they run with, as
+    for ``open``, where it was swapped."""
     failure = recording.failure
     begin = f"{counted(len(recording), 'message')} of {recording.job}"
     if failure is None:
@@ -19,7 +26,11 @@ def summary_lines(recording: Recording) -> list[str]:
             f"{begin}; at the last one, {failure.ssp}@{failure.offset}, it failed",
             f"  {_plain(failure.text)}",
         ]
-    return [*lines, *(f"  note: {note}" for note in recording.notes)]
+    try:
+        code = code_note(recording, task, recorded_source=recorded_source)
+    except ConfigError:
+        code = ""  # to open it says what is wrong
+    return [*lines, *(f"  note: {note}" for note in [*recording.notes, *([code] if code else [])])]
 
 
 def _plain(text: str) -> str:

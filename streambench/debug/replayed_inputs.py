@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from streambench.chooser.api import MessageChooser
@@ -35,9 +35,12 @@ class ReplayClock:
     """The time of a replay: that of the recording at ``position``. Something is due as long as an event of
     the recording waits at the position."""
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: Recording, *, follows_code: bool) -> None:
+        """``follows_code``: swaps of the code are events, too."""
         self.position = 0
-        self._timeline: deque[Event] = deque(recording.timeline)
+        self._timeline: deque[Event] = deque(
+            each for each in recording.timeline if follows_code or each.kind != "code"
+        )
         self._now_ms = recording.header.now_ms
 
     def now_ms(self) -> int:
@@ -148,7 +151,14 @@ class ReplayWindows:
 
     due_ns = 1
 
-    def __init__(self, windows: Windows, coordination: Coordination, clock: ReplayClock) -> None:
+    def __init__(
+        self,
+        windows: Windows,
+        coordination: Coordination,
+        clock: ReplayClock,
+        follow_code: Callable[[], None],
+    ) -> None:
+        self._follow_code = follow_code
         self._windows = windows
         self._coordination = coordination
         self._clock = clock
@@ -164,6 +174,8 @@ class ReplayWindows:
                 self._windows.call_again(event.tasks, envelope, processed)
             elif event.kind == "end_of_stream":
                 self._coordination.end_again(event.tasks)
+            elif event.kind == "code":
+                self._follow_code()
             else:
                 self._coordination.commit_again(event.tasks)
 

@@ -30,6 +30,10 @@ class Stops(Records):
         made = Condition(condition, self._namespace)
         return self._between(lambda: self._breakpoints.add(made, on, once=once, at_hit=hits))
 
+    def forget_stop(self) -> None:
+        """Forget where it stopped, for one that stood there on behalf of a caller."""
+        self._breakpoints.begin()
+
     @property
     def breakpoints(self) -> list[Breakpoint]:
         """The breakpoints, in the order of their numbers."""

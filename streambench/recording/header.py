@@ -7,6 +7,7 @@ import inspect
 import linecache
 import platform
 import sys
+import textwrap
 import time
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
@@ -35,6 +36,12 @@ class TaskCode(Struct, frozen=True, kw_only=True):
     reference: str
     file: str = ""
     source: str = ""
+
+    @property
+    def plain_source(self) -> str:
+        """The source as Python: without the indentation and the magics of a cell."""
+        lines = [line for line in self.source.splitlines() if not line.lstrip().startswith(("%", "!"))]
+        return textwrap.dedent("\n".join(lines)).strip()
 
 
 class TaskStart(Struct, frozen=True, kw_only=True):
@@ -89,13 +96,18 @@ def new_header(
         directory=str(config.directory), task=code_of(factory), tasks=tasks,
         streambench=version("streambench"), python=platform.python_version(), **settings,
     )  # fmt: skip
-    _factories[header.id] = factory
+    remember_code(header, 0, factory)
     return header
 
 
-def factory_here(header: Header) -> Any:
+def remember_code(header: Header, number: int, factory: Any) -> None:
+    """Remember the code of a recording: its first one, number 0, or one that it was swapped for."""
+    _factories[f"{header.id}.{number}"] = factory
+
+
+def factory_here(header: Header, number: int = 0) -> Any:
     """The code of a recording that this process made, while it is in use; else None."""
-    return _factories.get(header.id)
+    return _factories.get(f"{header.id}.{number}")
 
 
 def code_of(factory: Any) -> TaskCode:

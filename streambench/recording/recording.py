@@ -19,7 +19,7 @@ from streambench.errors import StreambenchError, escaped
 from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.recording import header as headers
 from streambench.recording.file import BLOCK_MESSAGES, BLOCK_S, RecordingWriter, Row, read_header, read_rows
-from streambench.recording.header import Header, TaskStart
+from streambench.recording.header import Header, TaskCode, TaskStart
 from streambench.recording.values import packed, unpacked
 from streambench.serde.streams import StreamSerdes, decoded
 
@@ -34,6 +34,14 @@ class Event(Struct, frozen=True):
     kind: str
     tasks: tuple[str, ...]
     now_ms: int
+
+
+class CodeChange(Struct, frozen=True):
+    """A swap of the code, after ``position`` messages. ``init``: its ``init`` was called then."""
+
+    position: int
+    code: TaskCode
+    init: bool
 
 
 class Failure(Struct, frozen=True):
@@ -154,12 +162,29 @@ class Recording:
 
     @cached_property
     def timeline(self) -> Sequence[Event]:
-        """The events and, as ``clock``, the readings of the clock, as they came."""
+        """The events and, as ``clock``, the readings of the clock, as they came; the swaps of ``codes`` stand
+        between them as ``code``."""
         return [
-            Event(row.position, row.kind, tuple(unpacked(row.message or b"[]")), row.timestamp or 0)
+            Event(
+                row.position,
+                row.kind,
+                () if row.kind == "code" else tuple(unpacked(row.message or b"[]")),
+                row.timestamp or 0,
+            )
             for row in self._rows
-            if row.kind in EVENTS or row.kind == "clock"
+            if row.kind in EVENTS or row.kind in ("clock", "code")
         ]
+
+    @cached_property
+    def codes(self) -> Sequence[CodeChange]:
+        """The swaps of the code, in their order; the code before the first one is that of the header."""
+        found = []
+        for row in self._rows:
+            if row.kind == "code":
+                values = unpacked(row.message or b"{}")
+                code = msgspec.convert(values["code"], TaskCode)
+                found.append(CodeChange(row.position, code, values["init"]))
+        return found
 
     @cached_property
     def streams(self) -> Mapping[SystemStream, int]:
@@ -190,10 +215,10 @@ class Recording:
                 of_task.setdefault(row.source or "", {})[row.key or b""] = row.message or b""
         return found
 
-    @cached_property
+    @property
     def attributes(self) -> Mapping[str, Mapping[str, Any]]:
         """The attributes of the tasks' objects at the begin, by task and name; those of ``context.user``
-        stand as ``context.user.NAME``."""
+        stand as ``context.user.NAME``. Made for each call: a task may change them in place."""
         return {
             row.task or "": unpacked(row.message or b"{}") for row in self._rows if row.kind == "attributes"
         }
@@ -298,6 +323,11 @@ def value_columns(values: Sequence[Any]) -> tuple[list[bytes | None], list[str |
 def batch_row(position: int, count: int) -> Row:
     """The row of a batch, by the position of its last message."""
     return Row("batch", position, offset=str(count))
+
+
+def code_row(position: int, code: TaskCode, *, init: bool) -> Row:
+    """The row of a swap of the code."""
+    return plain_row("code", position, {"code": msgspec.to_builtins(code), "init": init})
 
 
 def plain_row(kind: str, position: int, value: Any, **fields: Any) -> Row:

@@ -129,17 +129,81 @@ def test_a_stop_tells_of_a_recording_that_had_not_begun(counting: Shell) -> None
     ]
 
 
-def test_a_replay_tells_that_the_code_was_swapped(counting: Shell) -> None:
-    counting.run("%stream create job --task Count --config inputs")
-    counting.run("%stream record job swapped.recording")
-    send(counting, "one", "two", "three")
+SHOUTING = MENDED.replace("append(envelope.message)", "append(envelope.message.upper())")
+
+
+@pytest.fixture
+def swapped(counting: Shell) -> Shell:
+    """A shell with a recording of three messages, of which the last ran with ``SHOUTING``."""
+    recorded(counting, "one", "two", "three", path="swapped.recording")
     counting.run("%stream step job 2")
-    counting.run(MENDED)
+    counting.run(SHOUTING)
     counting.run("%stream swap job")
     counting.run("%stream step job")
     counting.run("%stream stop job")
-    shown = counting.run("%stream replay swapped.recording")
-    assert "the code was swapped after 2 of the messages: a replay runs all of them with one code" in shown
+    return counting
+
+
+def seen(shell: Shell) -> Any:
+    shell.run("handle = %stream job replay")
+    ((_, attributes),) = shell.names["handle"].session.attributes().items()
+    return attributes["seen"]
+
+
+def test_messages_of_a_swapped_job_run_with_their_own_code(swapped: Shell) -> None:
+    shown = swapped.run("%stream replay swapped.recording")
+    assert "note: the code was swapped after 2 of the messages: each message runs with the code" in shown
+    assert seen(swapped) == ["one", "two", "THREE"]
+    swapped.run("%stream back replay 2")
+    swapped.run("%stream forward replay 1")
+    assert seen(swapped) == ["one", "two"]
+    swapped.run("%stream stop replay")
+    swapped.run("%stream step replay")  # opened again
+    assert seen(swapped) == ["one", "two", "THREE"]
+
+
+def test_a_replay_says_before_it_runs_that_the_code_of_then_is_gone(
+    swapped: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streambench.recording.header._factories", {})  # as in another process
+    assert (
+        "note: the code was swapped after 2 of the messages: all of them run with Count as it is now; "
+        "--recorded-source runs each with its own, if you trust it"
+    ) in swapped.run("%stream replay swapped.recording")
+    assert seen(swapped) == ["ONE", "TWO", "THREE"]
+    swapped.run("%stream replay swapped.recording --recorded-source")
+    assert seen(swapped) == ["one", "two", "THREE"]
+
+
+FUNCTIONS = """%%streamtask Count
+def init(context):
+    context.user.seen = []
+
+def process(envelope, collector, coordinator, context):
+    context.user.seen.append(envelope.message)
+"""
+
+
+def test_functions_of_a_cell_run_from_their_recorded_source(counting: Shell) -> None:
+    counting.run(FUNCTIONS)
+    recorded(counting, "one", "two")
+    counting.run("%stream step job 2")
+    counting.run("%stream stop job")
+    counting.run(FUNCTIONS.replace("envelope.message", "envelope.message.upper()"))
+    counting.run("%stream replay count.recording --recorded-source")
+    counting.run("handle = %stream job replay")
+    ((_, attributes),) = counting.names["handle"].session.attributes().items()
+    assert attributes["context.user.seen"] == ["one", "two"]
+
+
+def test_a_test_of_a_swapped_job_runs_each_message_with_its_own_code(swapped: Shell) -> None:
+    said = swapped.run("%stream replay swapped.recording --to-test test_swapped.py")
+    assert "each message runs with the code that ran it" in said
+    text = Path("test_swapped.py").read_text()
+    assert "debug.open(RECORDING, task=None, recorded_source=True, at_end=False)" in text
+    names: dict[str, Any] = {"__file__": str(Path("test_swapped.py").absolute())}
+    exec(compile(text, "test_swapped.py", "exec"), names)
+    names["test_job_1_does_what_it_did"]()
 
 
 def test_a_file_that_is_no_recording_is_not_replaced(counting: Shell) -> None:
