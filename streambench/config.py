@@ -284,7 +284,7 @@ class Config(Mapping[str, str]):
         try:
             longest = max((len(os.fsencode(part)) for part in path.parts), default=0)
         except UnicodeEncodeError:
-            raise self.error(key, f"'{text}' holds half a character, which no path can") from None
+            raise self.error(key, f"'{text}' holds a lone surrogate, which no path can") from None
         if "\0" in text:
             raise self.error(key, f"'{text}' holds a null byte, which no path can")
         if longest > _LONGEST_NAME:
@@ -404,7 +404,7 @@ class Config(Mapping[str, str]):
             known = config_keys.find(key)
             # Half a character can be in no file, stream name or checkpoint.
             if not _is_encodable(key) or not _is_encodable(value):
-                raise self.error(key, f"{value!r} is no text: it holds a lone surrogate, half a character")
+                raise self.error(key, f"{value!r} is no text: it holds a lone surrogate")
             self._resolved(key, value)
             self.refuse_java(key, value)
             if known is not None:

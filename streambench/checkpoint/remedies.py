@@ -15,20 +15,20 @@ def remedy(record: Record, tasks: Sequence[str], newest: int) -> str:
     last generation."""
     ledger = Ledger(record.path.parent)
     if ledger.path(record.number + 1).exists() or newest > int(record.path.parent.parent.name[1:]):
-        return "Nothing goes on from it any more: delete this one file to do without it"
+        return "No later commit needs it: delete this one file to continue without it"
     rewinding = f"rewind {', '.join(tasks)} (all of them)" if tasks else "rewind its tasks"
     before = ledger.open(record.number - 1) if record.number > 1 else None
     if before is None:
-        return f"Nothing that it follows is left: {rewinding} to where the container is to go on"
+        return f"No earlier commit is left: {rewinding} to where the container is to continue"
     with before:
         try:
             decoded(before, Entry)
         except CheckpointError:
-            return f"What it follows cannot be read either: {rewinding} to where the container is to go on"
+            return f"Nor can the one before it be read: {rewinding} to where the container is to continue"
     return (
-        "Stop the job and delete this one file, to go back to the commit before it (what came after it is "
+        "Stop the job and delete this one file, to go back to the commit before it (messages after that are "
         "processed again); "
-        f"or {rewinding} to where the container is to go on"
+        f"or {rewinding} to where the container is to continue"
     )
 
 

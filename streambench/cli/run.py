@@ -172,7 +172,7 @@ def _show_end(result: RunResult, goal: Until) -> None:
 
 def _check_end(result: RunResult, goal: Until) -> None:
     if result.ended == "signal" and goal is not None:
-        print("error: it was stopped before it came so far; what it did is committed", file=sys.stderr)
+        print("error: it was stopped before its goal; everything so far is committed", file=sys.stderr)
         raise typer.Exit(1)
 
 

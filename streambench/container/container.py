@@ -370,7 +370,7 @@ class Container(ContainerView):
             raise ContainerStateError(
                 f"{self.name} is in the middle of a message: a task asks for a commit with "
                 "coordinator.commit(), and for the end with "
-                "coordinator.shutdown(); what is between two messages can be done by what is posted"
+                "coordinator.shutdown(); post() calls a function between two messages"
             )
 
     def _check_still(self) -> None:

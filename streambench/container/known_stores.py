@@ -72,9 +72,8 @@ def warn_of_stores(
             )
     for store, tasks in gone.items():
         log.warning(
-            "%s: the store '%s' of before has no changelog in this configuration (stores.%s.*). Its state "
-            "stays in its "
-            "changelog as it is, and does not follow what is processed now by %s",
+            "%s: the store '%s' of earlier runs has no changelog in this configuration (stores.%s.*). Its "
+            "state stays in its changelog, without what %s will process now",
             job,
             store,
             store,

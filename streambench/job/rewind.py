@@ -279,7 +279,7 @@ def _before(job: Rewind, task: str, *, needed: bool) -> Checkpoint:
     except CheckpointError as error:
         if needed:
             raise
-        job.warn(f"{error}. {task} goes on with empty stores")
+        job.warn(f"{error}. {task} continues with empty stores")
         return Checkpoint({})
 
 
@@ -287,5 +287,5 @@ def _at(job: Rewind, ssp: SystemStreamPartition, where: str) -> str:
     there = job.metadata[ssp.system_stream][ssp.partition]
     offset = start_point(job.systems, ssp, there, where)
     if where.startswith("timestamp:") and offset == there.upcoming:
-        job.warn(f"{ssp}: no message is that new; it goes on with what comes from now on")
+        job.warn(f"{ssp}: no message is that new; it continues with the next one that arrives")
     return offset

@@ -165,7 +165,7 @@ def test_rewinding_all_tasks_of_the_container_passes_over_a_damaged_record(job: 
     damaged.write_bytes(b"")
     job.manager().rewind({"a": at(1), "b": at(0)}, now_ms=0)
     assert job.manager().read_last() == {"a": at(1), "b": at(0)}
-    with pytest.raises(CheckpointError, match="Nothing goes on from it any more: delete this one file"):
+    with pytest.raises(CheckpointError, match="No later commit needs it: delete this one file"):
         job.manager().history()
     damaged.unlink()
     assert job.manager().history() == {"a": [at(0), at(1)], "b": [at(0), at(1), at(0)]}
@@ -177,7 +177,7 @@ def test_a_damaged_record_that_nothing_good_precedes_is_not_to_be_deleted(job: J
     only.write_bytes(b"")
     with pytest.raises(CheckpointError) as raised:
         job.manager().read_last()
-    assert "Nothing that it follows is left: rewind a, b (all of them)" in str(raised.value)
+    assert "No earlier commit is left: rewind a, b (all of them)" in str(raised.value)
     assert "delete" not in str(raised.value)
 
 
@@ -186,7 +186,7 @@ def test_two_damaged_records_are_not_to_be_deleted_one_by_one(job: Job) -> None:
     holder.write({"a": at(0)})
     for record in job.records():
         record.write_bytes(b"")
-    with pytest.raises(CheckpointError, match="What it follows cannot be read either: rewind") as raised:
+    with pytest.raises(CheckpointError, match="Nor can the one before it be read: rewind") as raised:
         job.manager().read_last()
     assert "delete" not in str(raised.value)
 

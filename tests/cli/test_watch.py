@@ -119,7 +119,7 @@ def test_pages_show_outputs_with_causes_watches_and_breakpoints(project: Project
     screen.await_text("stop the job and leave")
     screen.press("\x03")
     assert screen.await_end() == 1
-    assert "error: it was stopped before it came so far" in screen.scrolled
+    assert "error: it was stopped before its goal" in screen.scrolled
     assert is_as_before(screen)
 
 

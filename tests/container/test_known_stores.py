@@ -108,7 +108,7 @@ def test_a_store_that_runs_do_not_name_is_left_as_it_is(
     job.run()
     [told] = warnings(caplog)
     assert told.startswith(
-        "counts-1: the store 'a' of before has no changelog in this configuration (stores.a.*)"
+        "counts-1: the store 'a' of earlier runs has no changelog in this configuration (stores.a.*)"
     )
     job.run()
     assert warnings(caplog) == []

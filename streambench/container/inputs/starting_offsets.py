@@ -118,8 +118,8 @@ class StartingOffsets:
         holder = self._holder(ssp)
         if holder not in (None, task) and not self._is_reset(ssp):
             log.warning(
-                "%s goes on with %s where it has left it itself, since its state is of then; what %s has "
-                "processed since is processed again",
+                "%s continues %s behind its own last message, because its state ends there; messages that %s "
+                "has processed since are processed again",
                 task,
                 ssp,
                 holder,
@@ -132,7 +132,7 @@ class StartingOffsets:
         if former is None or self._is_reset(ssp):
             return None
         log.warning(
-            "%s goes on with %s where %s has left it; the state of %s stays behind", task, ssp, former, former
+            "%s continues %s where %s stopped, without the state of %s", task, ssp, former, former
         )
         return self._last[former]
 

@@ -109,7 +109,7 @@ class Reporting:
         if not reporter.has_failed:
             reporter.has_failed = True
             log.warning(
-                "the metrics reporter %s failed (the job goes on, and this is not said again): %s",
+                "the metrics reporter %s failed (the job continues; later failures are only counted): %s",
                 reporter.name,
                 described(error),
             )

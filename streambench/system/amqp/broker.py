@@ -97,7 +97,7 @@ def explained(settings: Settings, error: BaseException) -> StreambenchError:
     probable = (exceptions.ProbableAuthenticationError, exceptions.ProbableAccessDeniedError)
     if isinstance(error, probable) and exceptions.ConnectionClosedByBroker.__name__ not in str(error):
         what = "it has just stopped, or refuses the user, the password or the virtual host that the url gives"
-        return StreamSystemError(f"{where} ended the connection without a word while it was opened: {what}")
+        return StreamSystemError(f"{where} closed the connection at once, without a reason: {what}")
     if isinstance(error, (exceptions.AuthenticationError, exceptions.ProbableAuthenticationError)):
         return StreamSystemError(f"{where} refuses the user or the password that the url gives")
     if isinstance(error, exceptions.ConnectionClosedByBroker):

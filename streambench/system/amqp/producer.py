@@ -257,7 +257,7 @@ class AmqpProducer(SenderProducer):
         )
         if message.exchange:
             what = (
-                f"no queue takes what exchange {method.exchange} is sent with routing key "
+                f"no queue is bound to the exchange {method.exchange} for the routing key "
                 f"{method.routing_key!r}"
             )
             key = f"systems.{message.stream.system}.streams.{message.stream.stream}.mandatory"

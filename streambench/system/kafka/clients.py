@@ -176,7 +176,7 @@ def slow_logged(settings: Settings, doing: str) -> Iterator[None]:
         rest = _SLOW_AFTER_S
         while not done.wait(rest):
             log.warning(
-                "%s: %s takes long (%.0f seconds now); it is waited for",
+                "%s: %s has taken %.0f seconds so far",
                 settings.system,
                 doing,
                 time.monotonic() - began,

@@ -229,9 +229,9 @@ class KafkaConsumer(ChunkConsumer):
             if identity is None or identity != before:
                 again = "" if identity is None else " and made again"
                 raise UnknownStreamError(
-                    f"{self._settings.system}.{topic} was deleted{again} while it was read; the positions "
-                    "in it are worth nothing now: "
-                    "start again without it, or rewind the job to where it is to begin ("
+                    f"{self._settings.system}.{topic} was deleted{again} while it was read; the offsets of "
+                    "its checkpoints are no longer valid: start again without it, or rewind the job to where "
+                    "it is to begin ("
                     f"{self._rewind})"
                 )
 

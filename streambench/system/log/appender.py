@@ -191,7 +191,7 @@ class Appender:
         except (OSError, UnknownStreamError) as error:
             # Everything is on the disk all the same; it only looks like an unfinished append if it
             # is damaged one day.
-            log.warning("%s: what was forced to the disk could not be noted: %s", self._place.name, error)
+            log.warning("%s: the recovery point could not be written: %s", self._place.name, error)
 
     def roll(self) -> None:
         """Seal the active segment and begin the next one, if there is anything in it."""

@@ -321,7 +321,7 @@ class Cursor:
         ):
             raise self._corrupt(
                 frame.position,
-                f"its first message has the offset {frame.base}, and {self._reached} was to come",
+                f"its first message has the offset {frame.base} instead of {self._reached}",
             )
         if frame.last < self.offset:
             if not metadata_matches(self._block, self._position - self._block_at, frame):

@@ -301,7 +301,7 @@ def _examine(place: Place, segment: Segment) -> _Part:
         else:
             reason = found.reason if isinstance(found, Torn) else "the file ends within the batch"
             if isinstance(found, Frame) and found.end <= len(data):
-                reason = "the batch does not match its checksum, or what was to come"
+                reason = "the batch does not match its checksum, or not the offset that was expected"
             start, position = position, _pass_over(part, data, position, reason)
             if position == len(data):
                 part.torn = not isinstance(found, Torn) and not (

@@ -127,16 +127,15 @@ def test_another_grouper_goes_on_where_the_first_has_left_off(caplog: pytest.Log
     second = run_job(ignore, by_ssp, {"mem.a": {0: ["three"]}}, previous=first)
     assert [message for *_, message in second.processed] == ["three"]
     assert (
-        "mem.a.0 goes on with mem.a.0 where Partition 0 has left it; the state of Partition 0 stays behind"
+        "mem.a.0 continues mem.a.0 where Partition 0 stopped, without the state of Partition 0"
         in caplog.text
     )
     caplog.clear()
     third = run_job(ignore, None, {"mem.a": {0: ["four"]}}, previous=second)
     assert {message for *_, message in third.processed} == {"three", "four"}
     assert [record.getMessage() for record in caplog.records] == [
-        "Partition 0 goes on with mem.a.0 where it has left it itself, since its state is of then; what "
-        "mem.a.0 has processed since is "
-        "processed again"
+        "Partition 0 continues mem.a.0 behind its own last message, because its state ends there; messages "
+        "that mem.a.0 has processed since are processed again"
     ]
     caplog.clear()
     run_job(ignore, None, {"mem.a": {0: ["five"]}}, previous=third)

@@ -201,8 +201,8 @@ def test_a_reporter_that_raises_is_logged_once_counted_and_harmless(
     (told,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert (
         told
-        == "the metrics reporter r0 failed (the job goes on, and this is not said again): OSError: nobody "
-           "listens"
+        == "the metrics reporter r0 failed (the job continues; later failures are only counted): OSError: "
+           "nobody listens"
     )
 
 

@@ -396,7 +396,7 @@ def test_a_broker_that_stops_during_an_opening_refused_no_password(
 ) -> None:
     breaker.loses = _TUNE
     for said in refusals(breaker.url):
-        assert "without a word while it was opened: it has just stopped, or refuses the user" in said
+        assert "closed the connection at once, without a reason: it has just stopped, or refuses" in said
 
 
 def test_what_was_answered_counts_though_the_connection_is_lost_at_the_end(breaker: Breaker) -> None:

@@ -87,7 +87,7 @@ def test_a_message_that_no_queue_takes_is_an_error_that_names_the_stream(amqp: M
         amqp, **{"streams.STREAM.exchange.type": "direct", "streams.STREAM.binding.keys": "a"}
     ).create()
     system.send(b"taken", key=b"a")
-    with pytest.raises(UnknownStreamError, match=rf"{system.stream}: no queue takes .* 'b'"):
+    with pytest.raises(UnknownStreamError, match=rf"{system.stream}: no queue is bound to .* 'b'"):
         system.send(b"nobody's", key=b"b")
 
 
