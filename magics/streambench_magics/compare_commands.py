@@ -13,7 +13,7 @@ from streambench.debug.comparison_lines import comparison_lines
 from streambench.debug.crash_lines import crash_lines, report_lines
 from streambench.debug.message_text import message_text
 from streambench.debug.shrinking import shrink, small_path
-from streambench.debug.side_by_side import Progress
+from streambench.debug.slices import Progress
 from streambench.debug.view import counted
 from streambench.recording.recording import Recording
 from streambench_magics.errors import MagicError
@@ -69,7 +69,8 @@ class CompareCommands(JobCommands):
                 raise MagicError("over which messages? Name a recording or a stream: --over WHAT")
             session = self._still_session(job)
             with self._running(job):
-                return compare(a, b, session, last=args.last or REPLAYED, attributes=attributes)
+                last = args.last or REPLAYED
+                return compare(a, b, session, last=last, attributes=attributes, progress=progress)
         if job is None:
             return compare(a, b, over, attributes=attributes, progress=progress)
         task = job.task if isinstance(a, Config) or isinstance(b, Config) else None

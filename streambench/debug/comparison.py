@@ -20,7 +20,8 @@ from streambench.debug.inspection import Stores
 from streambench.debug.message_source import DEFAULT_INPUT, Messages, read_range, recording_of
 from streambench.debug.replay import open as open_recording
 from streambench.debug.session import Session
-from streambench.debug.side_by_side import Progress, SideBySide
+from streambench.debug.side_by_side import SideBySide
+from streambench.debug.slices import Progress
 from streambench.errors import ConfigError
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.recording.recording import Recording
@@ -88,13 +89,14 @@ def compare(
 
     Both begin with the stores of the first message, where these are recorded, and with the attributes that
     their own ``init`` makes; with ``attributes``, with those of the first message, and those that ``init``
-    adds. A KeyboardInterrupt ends it with what was found so far, except over a session.
+    adds. A KeyboardInterrupt ends it with what was found so far.
 
     Raises StreambenchError where there are no such messages, ConfigError where a version cannot be used."""
     if a is None or b is None:
         raise ConfigError("there is nothing to compare with None: give two tasks, or two configurations")
     if isinstance(over, Session):
-        return _compared(*_over_session(a, b, over, last, attributes=attributes))
+        one, other, interrupted = _over_session(a, b, over, last, progress, attributes=attributes)
+        return msgspec.structs.replace(_compared(one, other), interrupted=interrupted)
     base = None if config is None else Config.of(config)
     wholes = [each for each in (base, _whole_config(a), _whole_config(b)) if each is not None]
     tasks = [found for each in (task, a, b) if (found := _task_of(each)) is not None]
@@ -178,17 +180,18 @@ def _ran(session: Session, error: str | None) -> _Ran:
 
 
 def _over_session(
-    a: Side, b: Side, session: Session, last: int | None, *, attributes: bool
-) -> tuple[_Ran, _Ran]:
-    """Run the last messages of a session through two tasks, from the state before them on."""
+    a: Side, b: Side, session: Session, last: int | None, progress: Progress, *, attributes: bool
+) -> tuple[_Ran, _Ran, bool]:
+    """Run the last messages of a session through two tasks, from the state before them on; and whether an
+    interrupt ended that."""
     for each in (a, b):
         if not _is_task(each):
             raise ConfigError(
                 "over the history of a session tasks are compared; configurations over a recording, a stream "
                 "or messages"
             )
-    one, other = session.run_again([a, b], last, attributes=attributes)
-    return _of_session(session, one), _of_session(session, other)
+    one, other = session.run_again([a, b], last, attributes=attributes, progress=progress)
+    return _of_session(session, one), _of_session(session, other), one.interrupted
 
 
 def _of_session(session: Session, ran: RunAgain) -> _Ran:

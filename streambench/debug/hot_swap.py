@@ -15,6 +15,8 @@ from streambench.debug.effects import Effects
 from streambench.debug.exchange import exchange, warn_of_window
 from streambench.debug.history import History
 from streambench.debug.inspection import Stores
+from streambench.debug.replica import Replica
+from streambench.debug.slices import Progress, Slices, Stoppable
 from streambench.debug.time_travel import TimeTravel
 from streambench.debug.wording import words
 from streambench.errors import ContainerStateError, TaskError
@@ -71,12 +73,19 @@ class HotSwap(TimeTravel):
         return swap
 
     def run_again(
-        self, tasks: Sequence[Any], last: int | None = None, *, attributes: bool = False
+        self,
+        tasks: Sequence[Any],
+        last: int | None = None,
+        *,
+        attributes: bool = False,
+        progress: Progress = lambda done, total: None,
     ) -> list[RunAgain]:
         """Run the last messages (None: all of the history) through each of these tasks, on copies, from the
         state before them on: with the stores of that position, and the attributes that their ``init`` makes;
-        with ``attributes``, with those of that position, and those that ``init`` adds. Raises ConfigError,
-        ContainerStateError."""
+        with ``attributes``, with those of that position, and those that ``init`` adds.
+
+        A KeyboardInterrupt ends it: all have run as many messages then, unless one has failed. Raises
+        ConfigError, ContainerStateError."""
         for task in tasks:
             check_task(task)
         history = self._living_history()
@@ -85,11 +94,27 @@ class HotSwap(TimeTravel):
         end = self.position
         begin = max(history.oldest, 0 if last is None else end - last)
 
+        work = Stoppable(progress)
+
         def run() -> list[RunAgain]:
             first = history.last_edge(begin)
-            return [self._run_again(first, end, task, init=not attributes, fill=attributes) for task in tasks]
+            replicas = [
+                self._replica(first, task, init=not attributes, fill=attributes) for task in tasks
+            ]
+            errors: list[str | None] = [None] * len(replicas)
+            at, slices, work.total = first, Slices(), end - first
+            while at < end and not work.stop.is_set():
+                at = history.next_edge(min(end, at + slices.size))
+                for number, replica in enumerate(replicas):
+                    errors[number] = errors[number] or _go_on(replica, at)
+                slices.end()
+                work.done = at - first
+            return [
+                self._ran_again(replica, first, error, interrupted=at < end)
+                for replica, error in zip(replicas, errors, strict=True)
+            ]
 
-        return self._between(run)
+        return work.run(lambda: self._between(run))
 
     def undo(self) -> bool:
         """Undo the last swap: the former code, with the current state; after ``init``, with the
@@ -151,7 +176,8 @@ class HotSwap(TimeTravel):
             raise ContainerStateError("in a branch nothing is recorded to compare with: swap without replay")
         end = self.position
         begin = history.last_edge(max(history.oldest, end - count))
-        now = self._run_again(begin, end, factory, init=init)
+        copy = self._replica(begin, factory, init=init)
+        now = self._ran_again(copy, begin, _go_on(copy, end))
         was = self._effects_of(
             history.writes(begin, now.end), self._made_of(history.outputs(begin, now.end), held=False)
         )
@@ -161,31 +187,29 @@ class HotSwap(TimeTravel):
             found.append(Difference(*now.place_of(now.end), "error", "", None, now.error))
         return Swap(self.position, now.end - begin, tuple(found), end - begin, now.error)
 
-    def _run_again(
-        self, begin: int, end: int, factory: Any, *, init: bool = False, fill: bool = False
-    ) -> RunAgain:
-        """Run recorded messages through other code, on copies, from the state of their begin on. ``fill``:
-        its ``init`` adds attributes that the former code had not. Raises ConfigError, TaskError where the
-        code cannot be used."""
-        history = self._living_history()
+    def _replica(self, begin: int, factory: Any, *, init: bool = False, fill: bool = False) -> _Again:
+        """A copy with other code, and the state of a position. ``fill``: its ``init`` adds attributes that
+        the former code had not. Raises ConfigError, TaskError where the code cannot be used."""
         replica = self._past_or_new().at(begin)
         replica.swap(factory, init=init, fill=fill and factory is not replica.factory)
-        writes, outputs = len(replica.writes), len(replica.outputs)
-        error: str | None = None
-        try:
-            replica.go_to(end)
-        except TaskError as problem:
-            error, end = str(problem), replica.position
+        return _Again(replica, len(replica.writes), len(replica.outputs))
+
+    def _ran_again(
+        self, again: _Again, begin: int, error: str | None, *, interrupted: bool = False
+    ) -> RunAgain:
+        """Everything that a copy did since it was made."""
+        replica, writes, outputs = again
         effects = self._effects_of(
             replica.writes_from(writes), self._made_of(replica.outputs[outputs:], held=False)
         )
         stores = {task.name: self._entries(task) for task in replica.tasks}
-        return RunAgain(effects, begin, end, error, stores, partial(_place, history))
+        place_of = partial(_place, self._living_history())
+        return RunAgain(effects, begin, replica.position, error, stores, place_of, interrupted)
 
 
 class RunAgain(NamedTuple):
     """The effects of recorded messages with other code, after ``begin`` and up to ``end``, and the stores
-    then. ``error``: of the task that failed there."""
+    then. ``error``: of the task that failed there; ``interrupted``: more were asked for."""
 
     effects: Mapping[int, Effects]
     begin: int
@@ -193,6 +217,24 @@ class RunAgain(NamedTuple):
     error: str | None
     stores: Stores
     place_of: Callable[[int], Place]
+    interrupted: bool = False
+
+
+class _Again(NamedTuple):
+    """A copy that runs messages again, and the numbers of writes and outputs that it began with."""
+
+    replica: Replica
+    writes: int
+    outputs: int
+
+
+def _go_on(again: _Again, position: int) -> str | None:
+    """Run up to a position; the error where the task fails."""
+    try:
+        again.replica.go_to(position)
+    except TaskError as problem:
+        return str(problem)
+    return None
 
 
 def _place(history: History, position: int) -> Place:

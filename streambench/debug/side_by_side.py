@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from streambench.debug.session import Session
+from streambench.debug.slices import Progress, Slices
 from streambench.errors import StreambenchError
-
-Progress = Callable[[int, int], object]
-"""Is called with the number of messages that both have processed, and with that of all."""
-
-_AT_ONCE = 2_000
 
 
 class SideBySide:
@@ -26,20 +20,22 @@ class SideBySide:
     def run(self, total: int, progress: Progress) -> None:
         """Run both to their ends, to failures, or to an interrupt."""
         try:
+            slices = Slices()
             while not all(self._has_ended):
                 for at in range(2):
-                    self._advance(at)
+                    self._advance(at, slices.size)
+                slices.end()
                 progress(min(each.position for each in self.sessions), total)
         except KeyboardInterrupt:
             self.interrupted = True
             self._stand_alike()
 
-    def _advance(self, at: int) -> None:
+    def _advance(self, at: int, count: int) -> None:
         session = self.sessions[at]
         if self._has_ended[at]:
             return
         try:
-            if session.step(_AT_ONCE) == _AT_ONCE:
+            if session.step(count) == count:
                 return
             session.run("caught-up")  # the windows behind the last message
             session.wait()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -169,11 +170,40 @@ def test_an_interrupt_ends_a_comparison_with_what_was_found(tmp_path: Path) -> N
         progress=lambda done, total: progress.append((done, total)),
     )  # fmt: skip
     assert found.interrupted
-    assert progress == [(2_000, 5_000)]
+    assert progress == sorted(progress)
+    assert 0 < progress[-1][0] < 3_000
     at, other = found.processed
     assert at == other and 3_000 <= at < 5_000
     assert comparison_lines(found, ("one", "other"), str)[0].startswith(f"interrupted after {at:,} messages")
     assert found.stores and found.differing
+
+
+def test_an_interrupt_ends_a_comparison_over_a_session_with_what_was_found() -> None:
+    has_ended = threading.Event()
+
+    class Waiting(Doubling):
+        def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
+            super().process(envelope, collector, coordinator)
+            if self.seen == 1_000:
+                has_ended.wait()
+
+    progress: list[tuple[int, int]] = []
+
+    def show(done: int, total: int) -> None:
+        progress.append((done, total))
+        if len(progress) == 1:
+            raise KeyboardInterrupt
+        has_ended.set()  # it was noticed, as this is called again
+
+    session, _ = session_of(inputs=words("ab" * 2_500))
+    session.step(5_000)
+    found = compare(Counter, Waiting, session, progress=show)
+    assert found.interrupted
+    at, other = found.processed
+    assert at == other and 1_000 <= at < 5_000
+    assert found.first is not None and found.first.position == 2
+    assert progress == sorted(progress)
+    assert compare(Counter, Doubling, session).processed == (5_000, 5_000)
 
 
 class Every(Counter):
