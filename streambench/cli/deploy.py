@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from msgspec import Struct
@@ -142,7 +142,6 @@ def deploy(
     finally:  # where a later job raised, too
         for result in results:
             _show(result, as_json=json, is_named=len(settings) > 1)
-        _show_sums(statuses, results, sys.stderr if json else sys.stdout)
     _fail_service(statuses, results)
     _show_outputs(settings[0], None if json or options.dry_run else range)
     for result in results:
@@ -244,15 +243,6 @@ def _show(result: DeployResult, *, as_json: bool, is_named: bool) -> None:
         said = f"; {result.passed_over}" if result.passed_over else ""
         say(f"{result.job}: {done} in {result.seconds:.1f} s{said}")
         print_notes(result)
-
-
-def _show_sums(statuses: Sequence[JobStatus], results: Sequence[DeployResult], where: TextIO) -> None:
-    """Print what the jobs of a service did that has no result to show: a wrong configuration ended it."""
-    shown = {result.job for result in results}
-    for each in statuses:
-        if each.rounds and each.job not in shown:
-            done = f"{counted(each.messages, 'message')} in {counted(each.rounds, 'round')}"
-            print(f"{each.job}: {done}", file=where)
 
 
 def _fail_service(statuses: Sequence[JobStatus], results: Sequence[DeployResult]) -> None:

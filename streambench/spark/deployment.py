@@ -223,11 +223,15 @@ class Deployment:
             error.result = total
             raise
 
-    def round(self) -> DeployResult:
-        """Plan, run, report."""
+    def plan(self) -> DeployPlan:
+        """The plan of a round. Raises as ``make_plan``."""
+        return make_plan(self._config, self._task, self._range)
+
+    def round(self, planned: DeployPlan | None = None) -> DeployResult:
+        """Plan, run, report. ``planned``: the plan, where it is made already."""
         began, began_ms = time.monotonic(), time.time_ns() // 1_000_000
         backfill_name = "" if self._range is None else self._range.name
-        planned = make_plan(self._config, self._task, self._range)
+        planned = planned or self.plan()
         if planned.idle:
             return DeployResult(
                 job=planned.model.name, containers=planned.containers(), seconds=time.monotonic() - began

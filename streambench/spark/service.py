@@ -129,6 +129,16 @@ class _Job:
         self.due = 0.0
         self.total: DeployResult | None = None
 
+    def check(self) -> None:
+        """Plan it, and raise ConfigError where its configuration is wrong. What else is missing may be there
+        by its first round."""
+        try:
+            self.deployment.plan()
+        except ConfigError:
+            raise
+        except Exception as error:
+            log.warning("%s: %s; it is tried again", self.status.job, redacted(described(error)))
+
 
 class Service:
     """The rounds of deployments that share a session. ``report`` is called with each change of the status.
@@ -165,7 +175,9 @@ class Service:
 
     def run(self) -> list[DeployResult]:
         """Rounds until ``stop`` is set or Ctrl-C, which cancels the current round; per job the sum of its
-        rounds. Raises ConfigError, and what the first report of the status raises."""
+        rounds. Raises ConfigError before the first round, and what the first report of the status raises."""
+        for each in self._jobs:
+            each.check()
         self._report(self.status)
         try:
             while True:
@@ -186,13 +198,13 @@ class Service:
         began, status = self._now(), job.status
         status.state, status.next_ms, status.round_began_ms = "running", None, _now_ms()
         self._report_status()
+        is_planned = False
         try:
-            result = job.deployment.round()
-        except ConfigError as error:
-            self._failed(job, error)
-            raise
+            planned = job.deployment.plan()
+            is_planned = True
+            result = job.deployment.round(planned)
         except Exception as error:
-            self._failed(job, error)
+            self._failed(job, error, is_planned=is_planned)
         else:
             self._add(job, result)
             status.failures, status.error = 0, None
@@ -224,7 +236,8 @@ class Service:
         else:
             self._is_reported = True
 
-    def _failed(self, job: _Job, error: Exception) -> None:
+    def _failed(self, job: _Job, error: Exception, *, is_planned: bool) -> None:
+        """Note a failure. ``is_planned``: the round had a plan, and may have used Spark."""
         status = job.status
         status.failures += 1
         status.error = redacted(described(error))
@@ -232,7 +245,10 @@ class Service:
         if isinstance(error, DeployError):
             self._add(job, error.result)
         # All jobs share the session: one gets another only after what may be a failure of Spark itself.
-        if error.is_of_spark if isinstance(error, DeployError) else not isinstance(error, StreambenchError):
+        is_of_spark = (
+            error.is_of_spark if isinstance(error, DeployError) else not isinstance(error, StreambenchError)
+        )
+        if is_planned and is_of_spark:
             self._session.close(quickly=True)
 
     @staticmethod

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from streambench.errors import ConfigError, StreambenchError
+from streambench.errors import StreambenchError
 from streambench.model import SystemStreamPartition
 from streambench.spark import DeployedContainer, DeployResult
 from streambench.spark.service import JobStatus, ServiceStatus
@@ -207,19 +207,15 @@ def served(
     monkeypatch: pytest.MonkeyPatch,
     jobs: list[JobStatus],
     results: list[DeployResult],
-    *options: str,
-    error: Exception | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """The command line after a service that ended with these."""
 
     def serve(*_: Any, report: Any, **__: Any) -> list[DeployResult]:
         report(ServiceStatus(jobs, state="stopped"))
-        if error is not None:
-            raise error
         return results
 
     monkeypatch.setattr("streambench.spark.serve", serve)
-    return project.run("deploy", "job.properties", "--every", "60", "--quiet", *options)
+    return project.run("deploy", "job.properties", "--every", "60", "--quiet")
 
 
 def test_a_service_of_which_no_round_ended_well_fails(
@@ -244,12 +240,3 @@ def test_a_service_whose_last_round_failed_shows_its_sum_and_fails(
         "up-1: there was nothing to do\nup-1: 0 messages in 0 containers in 9.0 s\n",
     )
     assert done.stderr == "error: up-1: its last round failed: no stream\n"
-
-
-def test_a_service_that_a_wrong_configuration_ends_says_what_was_done(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    jobs = [JobStatus("up-1", rounds=2, messages=5), JobStatus("down-1", failures=1, error="wrong")]
-    done = served(project, monkeypatch, jobs, [], error=ConfigError("task.class is wrong"))
-    assert (done.returncode, done.stdout) == (1, "up-1: 5 messages in 2 rounds\n")
-    assert "task.class is wrong" in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import socket
 import subprocess
@@ -10,7 +11,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -41,12 +42,18 @@ class Forward:
 class Rounds:
     """A deployment whose rounds are these; the last one is the last of the service."""
 
-    def __init__(self, name: str, *rounds: Callable[[], int]) -> None:
+    def __init__(
+        self, name: str, *rounds: Callable[[], int], plans: Sequence[Callable[[], object]] = ()
+    ) -> None:
         self.name = name
         self.rounds = list(rounds)
+        self.plans = list(plans)
         self.stop: threading.Event = threading.Event()
 
-    def round(self) -> DeployResult:
+    def plan(self) -> Any:
+        return self.plans.pop(0)() if self.plans else None
+
+    def round(self, planned: Any) -> DeployResult:
         done = self.rounds.pop(0)
         if not self.rounds:
             self.stop.set()
@@ -85,22 +92,26 @@ def serve(
     report: Callable[[ServiceStatus], object] = lambda status: None,
 ) -> list[ServiceStatus]:
     """All states of a service for one job, also where it raises, which ``report`` is called with, too."""
-    deployment, seen, stop = Rounds("job", *rounds), [] if seen is None else seen, stop or Clock()
+    deployment, stop = Rounds("job", *rounds), stop or Clock()
     deployment.stop = stop
+    return serve_all([deployment], stop, session or Session(), seen, report)
+
+
+def serve_all(
+    deployments: Any,
+    stop: Clock,
+    session: Any,
+    seen: list[ServiceStatus] | None = None,
+    report: Callable[[ServiceStatus], object] = lambda status: None,
+) -> list[ServiceStatus]:
+    """All states of a service for jobs, as ``serve``."""
+    seen = [] if seen is None else seen
 
     def note(status: ServiceStatus) -> None:
         seen.append(msgspec.json.decode(msgspec.json.encode(status), type=ServiceStatus))
         report(status)
 
-    service = Service(
-        [deployment],  # type: ignore[list-item]
-        session or Session(),
-        every_s=0.5,
-        report=note,
-        stop=stop,
-        now=lambda: stop.now,
-    )
-    service.run()
+    Service(deployments, session, every_s=0.5, report=note, stop=stop, now=lambda: stop.now).run()
     return seen
 
 
@@ -177,11 +188,11 @@ def test_the_last_status_may_fail_and_hides_no_error() -> None:
         if status.state == "stopped":
             raise StreamSystemError("no space left")
 
-    def wrong() -> int:
-        raise ConfigError("wrong")
+    def end() -> int:
+        raise SystemExit("wrong")
 
-    with pytest.raises(ConfigError, match="wrong"):
-        serve(wrong, lambda: 1, report=report)
+    with pytest.raises(SystemExit, match="wrong"):
+        serve(end, lambda: 1, report=report)
 
 
 def test_a_status_that_cannot_be_written_at_the_start_is_refused() -> None:
@@ -195,16 +206,51 @@ def test_a_status_that_cannot_be_written_at_the_start_is_refused() -> None:
     assert [each.jobs[0].rounds for each in seen] == [0]
 
 
-def test_a_wrong_configuration_ends_the_service_and_is_its_status() -> None:
-    def wrong() -> int:
-        raise ConfigError("wrong")
+def wrong() -> int:
+    raise ConfigError("wrong")
 
+
+def test_a_configuration_that_is_wrong_later_is_a_failure_of_its_job() -> None:
+    stop, session = Clock(), Session()
+    bad, good = Rounds("bad", lambda: 1, wrong, lambda: 1), Rounds("good", lambda: 1, lambda: 1, lambda: 1)
+    bad.stop = stop
+    seen = serve_all([bad, good], stop, session)
+    errors = [each.jobs[0].error for each in seen if each.jobs[0].failures]
+    assert set(errors) == {"wrong"}
+    assert [(each.rounds, each.failures) for each in seen[-1].jobs] == [(2, 0), (3, 0)]
+    assert session.closed == 0
+
+
+def test_a_plan_that_fails_takes_the_session_from_none() -> None:
+    def gone() -> None:
+        raise FileNotFoundError("the directory is not there")
+
+    stop, session = Clock(), Session()
+    job = Rounds("job", lambda: 1, lambda: 1, plans=[lambda: None, lambda: None, gone])
+    job.stop = stop
+    seen = serve_all([job], stop, session)
+    assert [each.jobs[0].failures for each in seen if each.jobs[0].state == "waiting"] == [0, 0, 1, 0, 0]
+    assert session.closed == 0
+
+
+def test_a_configuration_that_is_wrong_at_the_start_is_refused() -> None:
+    good, bad = Rounds("good", lambda: 1), Rounds("bad", lambda: 1, plans=[wrong])
     seen: list[ServiceStatus] = []
     with pytest.raises(ConfigError, match="wrong"):
-        serve(lambda: 1, wrong, lambda: 1, seen=seen)
-    last, job = seen[-1], seen[-1].jobs[0]
-    assert (last.state, job.state, job.failures, job.error) == ("stopped", "waiting", 1, "wrong")
-    assert (job.round_began_ms, job.next_ms) == (None, None)
+        serve_all([good, bad], Clock(), Session(), seen)
+    assert (len(good.rounds), seen) == (1, [])
+
+
+def test_an_input_that_is_missing_at_the_start_is_looked_up_again(caplog: pytest.LogCaptureFixture) -> None:
+    def missing() -> None:
+        raise UnknownStreamError("log.in is not there")
+
+    stop = Clock()
+    job = Rounds("job", lambda: 1, plans=[missing, missing])
+    job.stop = stop
+    seen = serve_all([job], stop, Session())
+    assert "job: log.in is not there; it is tried again" in caplog.text
+    assert [each.jobs[0].failures for each in seen if each.jobs[0].state == "waiting"] == [0, 1, 0, 0]
 
 
 def test_a_round_that_is_cancelled_runs_no_more() -> None:
@@ -292,6 +338,16 @@ def test_one_process_serves_two_jobs_until_sigterm(tmp_path: Path) -> None:
             for job in jobs:
                 job.send(last, last + 10)
         until(program, lambda: all(len(job.numbers()) == 30 for job in jobs))
+        streams, away = tmp_path / "a" / "streams", tmp_path / "away"
+        streams.rename(away)
+        until(program, lambda: json.loads(status.read_text())["jobs"][0]["failures"] > 1)
+        jobs[1].send(30, 40)
+        until(program, lambda: jobs[1].numbers() == list(range(40)))
+        shutil.rmtree(streams, ignore_errors=True)
+        away.rename(streams)
+        jobs[0].send(30, 40)
+        until(program, lambda: jobs[0].numbers() == list(range(40)))
+        until(program, lambda: not json.loads(status.read_text())["jobs"][0]["failures"])
         program.send_signal(signal.SIGTERM)
         said, noise = program.communicate(timeout=120)
     finally:
@@ -299,10 +355,10 @@ def test_one_process_serves_two_jobs_until_sigterm(tmp_path: Path) -> None:
             program.kill()
             program.communicate()
     assert program.returncode == 0, noise
-    assert "a-1: 30 messages" in said and "b-1: 30 messages" in said
+    assert "a-1: 40 messages" in said and "b-1: 40 messages" in said
     found = json.loads(status.read_text())
-    assert (found["state"], [each["messages"] for each in found["jobs"]]) == ("stopped", [30, 30])
-    assert [job.numbers() for job in jobs] == [list(range(30))] * 2
+    assert (found["state"], [each["messages"] for each in found["jobs"]]) == ("stopped", [40, 40])
+    assert [job.numbers() for job in jobs] == [list(range(40))] * 2
 
 
 def until(program: subprocess.Popen[str], reached: Callable[[], bool]) -> None:
