@@ -44,7 +44,7 @@ class SparkCluster:
         """The address of the master's web page."""
         self._workers = workers
         self._options = ["--cores", str(cores), "--memory", f"{memory_mb}m"]
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._finalizer = weakref.finalize(self, _end, self._processes)
 
     def __enter__(self) -> SparkCluster:
@@ -81,6 +81,11 @@ class SparkCluster:
         _end(self._processes)
         self.master = self.page = ""
 
+    def kill(self, name: str) -> None:
+        """Kill ``master``, ``worker-1`` and so on at once, as a crash would. Executors of a worker end by
+        themselves a moment later."""
+        os.kill(self._processes[name].pid, signal.SIGKILL)
+
     def log(self, name: str) -> Path:
         """The log file of ``master``, ``worker-1`` and so on."""
         return self.directory / f"{name}.log"
@@ -98,17 +103,15 @@ class SparkCluster:
         command = [str(home / "bin" / "spark-class"), f"{_CLASSES}.{kind}", "--host", _HOST]
         command += ["--webui-port", "0", *arguments]
         with self.log(name).open("wb") as output:
-            self._processes.append(
-                subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    cwd=self.directory,
-                    env=environment,
-                    start_new_session=True,
-                    preexec_fn=dying_with_parent(),
-                )
+            self._processes[name] = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=self.directory,
+                env=environment,
+                start_new_session=True,
+                preexec_fn=dying_with_parent(),
             )
 
     def _found(self, name: str, pattern: str) -> str:
@@ -119,7 +122,7 @@ class SparkCluster:
             found = re.search(pattern, text)
             if found:
                 return found[1]
-            if any(_has_ended(each) for each in self._processes):
+            if any(_has_ended(each) for each in self._processes.values()):
                 problem = "has ended"
             elif time.monotonic() > until:
                 problem = f"was not ready within {_READY_S:.0f} seconds"
@@ -137,10 +140,10 @@ def _spark_home() -> Path:
     return Path(found.origin).parent
 
 
-def _end(processes: list[subprocess.Popen[bytes]]) -> None:
+def _end(processes: dict[str, subprocess.Popen[bytes]]) -> None:
     """End processes in the reverse order of their start, with all that they have started, and forget them.
     The workers' executors are in their groups."""
-    ending = processes[::-1]
+    ending = list(processes.values())[::-1]
     for each in ending:
         if each.returncode is None:
             os.kill(each.pid, signal.SIGTERM)

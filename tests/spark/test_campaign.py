@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -23,30 +24,39 @@ systems.s.path=streams
 """
 
 
+KILLED = ["executors and drivers", *(["a worker", "the master"] if SOAK else [])]
+
+
 @pytest.mark.usefixtures("spark_installed")
 @pytest.mark.timeout(300)
-def test_a_job_ends_as_undisturbed_though_executors_and_drivers_are_killed(
-    tmp_path: Path, progress: Callable[[], None], report: Callable[[str], None]
+@pytest.mark.parametrize("killed", KILLED)
+def test_a_job_ends_as_undisturbed_though_processes_are_killed(
+    tmp_path: Path, killed: str, progress: Callable[[], None], report: Callable[[str], None]
 ) -> None:
     chance = random.Random(os.environ.get("SEED", "7"))
     job = tmp_path / "job"
     job.mkdir()
+    figures = FIGURES if killed == KILLED[0] else SMALL._replace(executor_kills=0, driver_kills=0)
     with SparkCluster(tmp_path / "cluster", cores=2) as cluster:
-        campaign = Campaign(job, cluster.master, ON_A_LOG, FIGURES, chance, progress=progress, report=report)
+        campaign = Campaign(job, cluster.master, ON_A_LOG, figures, chance, progress=progress, report=report)
+
+        def kill_of_cluster(name: str) -> str:
+            cluster.kill(name)
+            return name
+
+        campaign.disturbances["a worker"] = partial(kill_of_cluster, "worker-1")
+        campaign.disturbances["the master"] = partial(kill_of_cluster, "master")
         try:
             campaign.run_alone()
-            campaign.run()
+            campaign.run(*([] if killed == KILLED[0] else [killed]))
         finally:
             campaign.close()
     campaign.check()
     assert campaign.ended == []
-    assert not list(in_directory(tmp_path))
+    assert in_directory(tmp_path) == []
 
 
 def in_directory(directory: Path) -> list[psutil.Process]:
     """The processes that work in a directory."""
-    found = []
-    for each in psutil.process_iter(["cwd"]):
-        if (each.info["cwd"] or "").startswith(str(directory)):
-            found.append(each)
-    return found
+    there = psutil.process_iter(["cwd"])
+    return [each for each in there if (each.info["cwd"] or "").startswith(str(directory))]
