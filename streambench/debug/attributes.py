@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from itertools import islice
@@ -13,6 +14,7 @@ from typing import Any
 from streambench.container.tasks.functions import CALLBACKS, FunctionTask, MadeWithContext, TaskOfFunctions
 from streambench.container.tasks.task_handles import Context
 from streambench.container.tasks.task_instance import TaskInstance, task_object
+from streambench.debug.copies import deep_copy
 from streambench.metrics.registry import MetricsRegistry
 
 _MUTABLE = (dict, list, set, bytearray)
@@ -24,14 +26,16 @@ class TaskMemory:
     ``context.user``. Handles of the task in it are those of the task that it was copied from (``handles``).
 
     ``shared``: the names of attributes that cannot be copied, with the reason. ``size``: of what was copied,
-    in bytes, roughly."""
+    in bytes, roughly. ``slowest``: for how many seconds an attribute was copied when a task was given all of
+    it last, and its name."""
 
-    __slots__ = ("attributes", "handles", "metrics", "shared", "size", "user")
+    __slots__ = ("attributes", "handles", "metrics", "shared", "size", "slowest", "user")
 
     def __init__(self, task: TaskInstance) -> None:
         self.handles = handles_of(task)
         memo: dict[int, Any] = {id(each): each for each in self.handles}
         known = len(memo)
+        self.slowest = 0.0, ""
         self.shared: dict[str, str] = {}
         self.attributes = self._copies("", dict(attributes_of(task.task)), memo)
         self.user = self._copies("context.user", user_values(task.context), memo)
@@ -51,6 +55,7 @@ class TaskMemory:
             of_user = name.removeprefix("context.user")
             value = self.attributes.get(name, self.user.get(of_user))
             memo.setdefault(id(value), value)
+        self.slowest = 0.0, ""
         attributes = self._given(self.attributes, memo, self.shared, "")
         user = self._given(self.user, memo, self.shared, "context.user")
         for name, _ in list(attributes_of(task.task)):
@@ -67,7 +72,7 @@ class TaskMemory:
         copies = {}
         for name, value in values.items():
             try:
-                copies[name] = deepcopy(value, memo)
+                copies[name] = deep_copy(value, memo)
             except Exception as error:
                 copies[name] = value
                 memo[id(value)] = value
@@ -80,7 +85,9 @@ class TaskMemory:
         given = {}
         for name, value in values.items():
             is_shared = f"{prefix}{name}" in shared
-            given[name] = value if is_shared else deepcopy(value, memo)
+            began = time.monotonic()
+            given[name] = value if is_shared else deep_copy(value, memo)
+            self.slowest = max(self.slowest, (time.monotonic() - began, f"{prefix}{name}"))
         return given
 
 

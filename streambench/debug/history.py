@@ -31,7 +31,7 @@ class History(BlockLog):
 
     def __init__(self, container: Container, limit_mb: int = DEFAULT_MB) -> None:
         super().__init__(container, limit_mb)
-        self.is_named = self.is_shared_named = False
+        self.is_named = self.is_shared_named = self.is_slow_named = False
         self.moving: Callable[[], tuple[int, int]] | None = None
         """The position and the target of the last move of a replica, which may go on; for any thread."""
 

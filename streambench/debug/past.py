@@ -13,6 +13,7 @@ from streambench.container.outputs.outgoing_batch import OutgoingBatch
 from streambench.container.outputs.transactional_outbox import TransactionalOutbox
 from streambench.container.trace import Sent
 from streambench.debug.attributes import TaskMemory, empty_object
+from streambench.debug.block import Block
 from streambench.debug.history import History
 from streambench.debug.replica import Replica
 from streambench.debug.round_robin import is_turn
@@ -27,6 +28,7 @@ from streambench.store.traced import traced_engine
 log = logging.getLogger(__name__)
 
 _MOST_NAMED = 5
+_SLOW_S = 0.5
 
 
 class CodeChange(Struct, frozen=True):
@@ -202,6 +204,21 @@ class Past:
                 "; ".join(names[:_MOST_NAMED]) + (" ..." if len(names) > _MOST_NAMED else ""),
             )
 
+    def _name_slow(self, block: Block) -> None:
+        """Say once which attribute makes each step back take long."""
+        if self.history.is_slow_named or not block.memory:
+            return
+        (seconds, name), task = max((each.slowest, task) for task, each in block.memory.items())
+        if seconds >= _SLOW_S:
+            self.history.is_slow_named = True
+            log.warning(
+                "%s: each step back copies %s of %s, which takes %.1f s: a store, or an array, is faster",
+                self.history.container.name,
+                name,
+                task,
+                seconds,
+            )
+
     def _name_shared(self, shared: SharedValues | None) -> None:
         """Say once which values that are not the task's own it has changed on its way."""
         if shared is None or not (names := shared.changed()):
@@ -279,6 +296,7 @@ class Past:
         """A new replica, not yet at the position."""
         begin = self.branch[0].position if self.branch else position
         replica = Replica(self.history, self.history.block_at(begin))
+        self._name_slow(replica.block)
         for each in self.branch:
             self._follow(replica, each.position)
             replica.swap(each.factory, init=each.init)
