@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _interrupt_behind(end: BaseException) -> KeyboardInterrupt | None:
-    """The Ctrl-C that came to a command, with what it had to say of it; typer makes an exit of that."""
+    """Return the Ctrl-C that ended a command, with its message; typer makes an exit of it."""
     error: BaseException | None = end
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__

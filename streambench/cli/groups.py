@@ -138,8 +138,8 @@ def _groups(
 def _places(
     systems: Systems, ssp: SystemStreamPartition, checkpoint: Checkpoint, silent: dict[str, StreambenchError]
 ) -> tuple[str | None, str | None]:
-    """The next message, and where the partition ends; None where that is unknown here, since the system is
-    that of another job, or the partition is another one now."""
+    """The next message and the end of the partition; None where that is unknown here: the system belongs
+    to another job, or the partition is another one now."""
     position = processed = checkpoint.offsets.get(ssp)
     try:
         admin = systems.admin(ssp.system)

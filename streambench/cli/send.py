@@ -256,7 +256,8 @@ def _send(
 
 
 class _Lines:
-    """The input. A file is read twice, first to look at it; what can be read only once is kept in between."""
+    """The input lines. A file is read twice: first it is checked. Input that can be read only once is kept
+    in between."""
 
     def __init__(self, source: Path | None, files: ExitStack) -> None:
         self.name = str(source) if source is not None else "standard input"

@@ -1,4 +1,4 @@
-"""A terminal as a full screen: single keys, an alternate screen, and the way back from both."""
+"""A terminal as a full screen: single keys and an alternate screen, both undone at the end."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ class WatchedContainer:
             self.ask("run")
 
     def leave(self) -> None:
-        """Have it stop cleanly after the message it is at. From any thread."""
+        """Stop it cleanly after its present message. From any thread."""
         self._leaving = True
         self._pausing.set()
         self._commands.put("leave")

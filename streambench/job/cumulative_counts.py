@@ -1,4 +1,4 @@
-"""Counts of a container over all of its starts: each start counts from 0 on."""
+"""Counts of a container over all of its starts; each start begins at 0."""
 
 from __future__ import annotations
 

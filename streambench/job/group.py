@@ -54,7 +54,7 @@ _LONGEST_BACK_OFF_S = 10.0
 
 
 class RetryState(Struct, frozen=True):
-    """Since when something cannot be done, and when that is tried again."""
+    """The time since which something fails, and the time of the next try."""
 
     since: float
     back_off_s: float
@@ -216,8 +216,8 @@ class GroupMember:
             )
 
     def _keep(self) -> None:
-        """Take part in the rounds, on a thread of its own: however long a message takes, this member is not
-        missed for it."""
+        """Take part in the rounds, on a thread of its own, so that a long message does not make this
+        member seem dead."""
         try:
             while True:
                 with self._changed:
@@ -248,8 +248,10 @@ class GroupMember:
     def _rebalance_if_possible(
         self, members: list[str], former: Mapping[str, list[str]]
     ) -> Assignment | None:
-        """As the coordinator, open a generation for these members. None where that failed, or was not tried
-        as it has just failed: a member that ended for it would leave the next one to the same."""
+        """As the coordinator, open a generation for these members.
+
+        None where that failed, or failed just before: a coordinator that ended for it would only pass the
+        same failure on to the next one."""
         if self._trouble is not None and time.monotonic() < self._trouble.again_at:
             return None
         try:

@@ -1,16 +1,19 @@
-"""Membership: processes that share the tasks of one job come and go, and agree on who has what.
+"""Membership: processes that share the tasks of one job come and go, and agree on their shares.
 
-In the directory ``members`` of the job each member has a file that it keeps locked (so that its death is seen
-at once) and touches (so that it is missed when it hangs). The one that came first is the coordinator and sees
-to the *rounds*. A round begins when a member has come or gone: all of them commit and release their tasks,
-and say so. When the last has (or did not in time, and is left out), the coordinator opens a generation of the
-job with the new shares, which fences late members, and the round is settled. Everything is a file that is
-replaced as a whole; a coordinator that dies leaves nothing that another one could not go on from.
+In the directory ``members`` of the job each member has a file. It keeps the file locked, so that its death is
+noticed at once, and touches it, so that a hang is noticed. The member that came first is the coordinator,
+which runs the *rounds*.
 
-One that is frozen while it coordinates is replaced like any silent member. It finds that out before it opens
-a generation, and what it was about to put in place as the round goes with its temporary file. No clock is
-compared with that of another machine: a member is silent when its file has not changed for so long by the
-clock of the one that looks.
+A round begins when a member has come or gone: all members commit, release their tasks, and report that. When
+the last has reported, or the time is over and late members are left out, the coordinator opens a generation
+of the job with the new shares. That fences late members and completes the round.
+
+Every file is replaced as a whole: a new coordinator can continue from whatever the last one left. A
+coordinator that is frozen is replaced like any silent member. It notices that before it opens a generation,
+and the round that it was about to put in place goes with its temporary file.
+
+Clocks of different machines are never compared: a member is silent when its file has not changed for a
+time that the observer measures by its own clock.
 """
 
 from __future__ import annotations
@@ -60,7 +63,7 @@ class Assignment(Struct, frozen=True):
 
 
 class Rebalance(Struct, frozen=True):
-    """A round: its number and members, those that were ``late`` for it, and, once it is settled, the
+    """A round: its number and members, those that were ``late`` for it, and, once it is complete, the
     ``shares``; ``former``: the tasks that members had before it."""
 
     number: int
@@ -111,7 +114,7 @@ class Membership:
         os.replace(hidden, self._path(self.name))
 
     def leave(self) -> None:
-        """Be no member any more; the others see it at once."""
+        """End the membership; the others notice it at once."""
         for name in (f"{self.name}.member", f"{self.name}.ready"):
             (self._directory / name).unlink(missing_ok=True)
         handle, self._handle = self._handle, None
@@ -119,7 +122,7 @@ class Membership:
             handle.release()
 
     def ready(self, number: int) -> None:
-        """Say that this member holds nothing, as round ``number`` wants it."""
+        """Report that this member holds no tasks, as round ``number`` requires."""
         self._write(f"{self.name}.ready", str(number).encode())
 
     def round(self) -> Rebalance | None:
@@ -203,8 +206,7 @@ class Membership:
 
     @contextlib.contextmanager
     def _touching(self) -> Iterator[None]:
-        """Be alive to others however long it takes what is done meanwhile: it asks systems, which may be
-        slow."""
+        """Keep this member alive for the others during slow work, such as questions to systems."""
         done = threading.Event()
 
         def touch() -> None:

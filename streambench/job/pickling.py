@@ -1,5 +1,5 @@
-"""Getting a task, or a chooser or the like, that was written in this process (in a notebook, say) to another
-one."""
+"""Transfer of tasks, choosers and the like that are defined in this process (in a notebook, for example)
+to another one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def shipped_names(config: Config) -> dict[str, bytes]:
 
 
 def bring_names(names: Mapping[str, bytes]) -> None:
-    """Have the names mean in this process what they meant where they come from."""
+    """Define the names in this process as they were defined where they come from."""
     load.install_main_names({name: unshipped(data) for name, data in names.items()})
 
 

@@ -1,8 +1,8 @@
 """Running the containers of a job side by side, one operating-system process for each.
 
-The process that runs the job starts them, listens to what they report, and is asked by each that has caught
-up whether there is more: a container may send to what another one reads, so the job has caught up only when
-no container had anything to do in a whole round.
+The process that runs the job starts them and receives their reports. A container may send to what another
+one reads. So the job has caught up only when no container had anything to do in a whole round, which each
+container asks for when it has caught up.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Processes:
 
     def run(self) -> list[ContainerRun]:
         """Start the processes and stay with them until all have ended. Raises what one of them failed with,
-        or what an onlooker raised, when the others have stopped."""
+        or what a callback raised, when the others have stopped."""
         try:
             for handle in self._handles:
                 handle.start()
@@ -162,7 +162,7 @@ class Processes:
     def _receive(self, handle: WorkerHandle, child: ChildProcess) -> None:
         report = child.receive()
         if isinstance(report, ContainerSnapshot):
-            self._latest[report.container] = handle.saw(report)
+            self._latest[report.container] = handle.note_snapshot(report)
         elif isinstance(report, CaughtUp):
             handle.caught_up = report
         elif isinstance(report, Died):
@@ -197,7 +197,7 @@ class Processes:
                 self._latest[handle.start_message.number], state="restarting", reason=str(restart)
             )
         if self._on_restart is not None:
-            self._look(lambda show: show(restart), self._on_restart)
+            self._call(self._on_restart, restart)
         self._shown = 0.0
 
     def _start_again(self, handle: WorkerHandle) -> None:
@@ -207,7 +207,7 @@ class Processes:
             self._died(handle, f"no process can be started for it ({error})")
 
     def _answer(self) -> None:
-        """Once every container that has not ended has caught up: send all of them on, or to their end."""
+        """Once every container that has not ended has caught up: have all of them continue, or finish."""
         there = [handle for handle in self._handles if handle.is_open]
         reports = [handle.caught_up for handle in there]
         known = [report for report in reports if report is not None]
@@ -231,15 +231,12 @@ class Processes:
         now = time.monotonic()
         if last or (now - self._shown >= self._every_s and len(self._latest) == len(self._handles)):
             self._shown = now
-            self._look(
-                lambda show: show([self._latest[number] for number in sorted(self._latest)]),
-                self._on_snapshots,
-            )
+            self._call(self._on_snapshots, [self._latest[number] for number in sorted(self._latest)])
 
-    def _look(self, at: Callable[[Any], object], onlooker: Callable[[Any], object]) -> None:
-        """Let an onlooker see something. One that raises has seen enough, and the job stops cleanly."""
+    def _call(self, callback: Callable[[Any], object], argument: object) -> None:
+        """Call a callback. If it raises, the job stops cleanly, and no callback is called again."""
         try:
-            at(onlooker)
+            callback(argument)
         except Exception as error:
             self._problem = self._problem or error
             self._on_snapshots = self._on_restart = None
@@ -277,25 +274,25 @@ class WorkerHandle:
         if self.child is not None:
             self.child.send(what)
 
-    def saw(self, snapshot: ContainerSnapshot) -> ContainerSnapshot:
-        """Take note of a snapshot of its process; the same with what those before it did."""
+    def note_snapshot(self, snapshot: ContainerSnapshot) -> ContainerSnapshot:
+        """Note a snapshot of its process. Returns it with the counts of earlier processes added."""
         self._last = snapshot
         return self._counts.over(snapshot)
 
     def has_died(self, how: str) -> None:
-        """Its process has, and another is to come."""
+        """Note that its process has died, and that another one will follow."""
         self.died = how
         if self._last is not None:
             self._counts.add(self._last.processed, self._last.error_counts)
             self._last = None
 
     def finish(self, run: ContainerRun) -> None:
-        """It has ended cleanly."""
+        """Note that it has ended cleanly."""
         self.run = structs.replace(self._counts.of(run), restarts=self.restarts.done)
         self.end()
 
     def failure(self, how: str) -> Failure:
-        """The failure that the end of its process is."""
+        """The failure that the end of its process stands for."""
         return Failure(self.start_message.number, StreambenchError.__name__, f"its process {how}", "")
 
     def kill(self) -> None:

@@ -200,7 +200,7 @@ def _all_moved(
     where: str,
     so_far: Mapping[str, Checkpoint],
 ) -> dict[str, Checkpoint]:
-    """As ``_moved``, of several partitions."""
+    """The checkpoints of the tasks that read these partitions; see ``_moved``."""
     moved: dict[str, Checkpoint] = {}
     for ssp in sorted(partitions):
         moved |= _moved(job, only, ssp, where, {**so_far, **moved})

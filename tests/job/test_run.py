@@ -147,7 +147,7 @@ def test_snapshots_end_with_a_last_true_one(project: Project) -> None:
     assert (seen[-1].state, seen[-1].processed, seen[-1].lag) == ("stopped", 10, 0)
 
 
-def test_what_an_onlooker_raises_stops_the_job_cleanly_and_is_raised(project: Project) -> None:
+def test_what_a_callback_raises_stops_the_job_cleanly_and_is_raised(project: Project) -> None:
     project.fill(10)
 
     def fails(snapshots: Any) -> None:
@@ -492,7 +492,7 @@ def ends(config: sb.Config) -> list[tuple[int, int]]:
     return [(done[f"log.numbers.{number}"], int(here.upcoming or 0)) for number, here in there.items()]
 
 
-def test_an_error_of_an_onlooker_of_several_containers_stops_them_cleanly(
+def test_an_error_of_a_callback_of_several_containers_stops_them_cleanly(
     project: Project,
 ) -> None:
     project.fill(20)

@@ -1,14 +1,13 @@
-"""Frames: the batches of a segment as they lie in the file, and how to find one's way among them without
-decoding.
+"""Frames: the batches of a segment as they lie in the file, found and checked without decoding.
 
 A segment is an Arrow IPC stream: a schema message, then one message per record batch, then (once the segment
 is sealed) the end-of-stream mark. What the log needs to know of a batch stands in the message's custom
 metadata, which is read here straight from the flatbuffer: walking over a thousand batches then costs a
 thousand small reads, and nothing is decoded.
 
-The checksum of a batch is the CRC-32C of its metadata (with the eight digits of the checksum itself as zeros)
-and its body. Its metadata has a checksum of its own besides (with the digits of both as zeros), so that
-offsets and sizes can be relied upon while bodies are passed over unread. Batches of older versions lack that
+The checksum of a batch is the CRC-32C of its metadata (with the eight digits of the checksum itself as
+zeros) and its body. The metadata has a checksum of its own (with the digits of both as zeros), so that
+offsets and sizes are reliable while bodies are passed over unread. Batches of older versions lack that
 second one.
 """
 

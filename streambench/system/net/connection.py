@@ -1,4 +1,4 @@
-"""One connection of a sender, as its receiver sees it."""
+"""The receiver's side of one connection."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streambench.system.net import acks as receipts
+from streambench.system.net import acks
 from streambench.system.net.acks import Acks
 from streambench.system.net.connection import Connection
 
@@ -27,8 +27,8 @@ def test_each_sender_is_told_how_many_of_its_messages_are_safe(steps: list[Any],
     senders = [Sender() for _ in range(5)]
     tracked, owners, safe_up_to = Acks(), [], -1
     tracked._most = most
-    whole = receipts._MOST
-    receipts._MOST = most
+    whole = acks._MOST
+    acks._MOST = most
     try:
         for step in steps:
             if isinstance(step, tuple):
@@ -47,7 +47,7 @@ def test_each_sender_is_told_how_many_of_its_messages_are_safe(steps: list[Any],
             cast(Sender, sender).safe = count
         assert [each.safe for each in senders] == [owners.count(number) for number in range(5)]
     finally:
-        receipts._MOST = whole
+        acks._MOST = whole
 
 
 def test_what_is_remembered_is_bounded_by_the_number_of_senders() -> None:
@@ -55,8 +55,8 @@ def test_what_is_remembered_is_bounded_by_the_number_of_senders() -> None:
     tracked = Acks()
     for number in range(100_000):
         tracked.add(cast(Connection, senders[number % 100]), number + 1, 1)
-        assert len(tracked._runs) <= receipts._MOST
+        assert len(tracked._spans) <= acks._MOST
     assert {cast(Sender, sender): count for sender, count in tracked.up_to(99_999).items()} == dict.fromkeys(
         senders, 1000
     )
-    assert not tracked._runs and not tracked._counts
+    assert not tracked._spans and not tracked._counts
