@@ -30,7 +30,10 @@ _GLANCE_S = 0.05
 _LOOK_S = 0.05
 _BUSY_S = 2.0
 _MOVES = frozenset({"step", "back", "forward", "until"})
-"""Commands that pause what runs."""
+"""Commands that pause what was asked for before them."""
+_RUNS = frozenset({"run", "until"})
+_WHILE_RUNNING = frozenset({"commit", "search", "watch", "break", "toggle"})
+"""Commands that are done between two messages of a run."""
 _LOOKS = frozenset({"back", "forward", "live", "search", "watch"})
 """Commands that a container which has failed still takes."""
 
@@ -65,8 +68,11 @@ class WatchedContainer:
         self.first: Mapping[SystemStreamPartition, str] = {} if before is None else before.first
         self._reader = PanelStateReader(self)
         self._rates = Rates()
-        self._commands: SimpleQueue[str] = SimpleQueue()
-        self._pausing = threading.Event()
+        self._commands: SimpleQueue[tuple[int, str]] = SimpleQueue()
+        self._next: tuple[int, str] | None = None
+        # Commands are numbered as they are asked for: a pause is for those before it, also for one that has
+        # not begun yet, and never for those behind it.
+        self._asked = self._doing = self._last_run = self._begun = self._paused_below = 0
         self._leaving = False
         self._worker = threading.Thread(
             target=self._work, name=f"streambench keys {self.number}", daemon=True
@@ -131,7 +137,8 @@ class WatchedContainer:
         )
 
     def ask(self, command: str) -> None:
-        """Have a command done; what moves the container pauses it first."""
+        """Have a command done. One that moves the container pauses it first; the others are done during a
+        run."""
         name = command.split()[0]
         if self.is_over:
             self.notice = f"container {self.number} has ended: {self.ended}"
@@ -140,21 +147,21 @@ class WatchedContainer:
             self.notice = "it has failed: b goes back to see why, q leaves and shows where in the code"
             return
         if name in _MOVES:
-            self._pausing.set()
-        self._commands.put(command)
+            self._pause()
+        self._put(command)
 
     def toggle(self) -> None:
-        """Pause it where it runs, run it where it does not."""
-        if self._of.running:
-            self._pausing.set()
+        """Pause it where it runs or is about to, run it where it does not or is about to pause."""
+        if self._last_run >= self._paused_below and (self._of.running or self._last_run > self._begun):
+            self._pause()
         else:
             self.ask("run")
 
     def leave(self) -> None:
         """Stop it cleanly after its present message. From any thread."""
         self._leaving = True
-        self._pausing.set()
-        self._commands.put("leave")
+        self._pause()
+        self._put("leave")
 
     def await_end(self) -> None:
         """Wait until it has ended, after ``leave``. Raises what stopping it raised."""
@@ -175,45 +182,70 @@ class WatchedContainer:
             windows_left=container.windows_left if self._goal is not None else WindowsLeft(),
         )
 
+    def _put(self, command: str) -> None:
+        """Queue a command. Called by the thread that takes keys; ``leave`` may come from any."""
+        self._asked += 1
+        if command.split()[0] in _RUNS:
+            self._last_run = self._asked
+        self._commands.put((self._asked, command))
+
+    def _pause(self) -> None:
+        """Pause what was asked for so far."""
+        self._paused_below = self._asked + 1
+
+    @property
+    def _is_paused(self) -> bool:
+        """True where the command that is being done is to end."""
+        return self._leaving or self._doing < self._paused_below
+
     def _work(self) -> None:
         while not self.is_over:
-            name, _, value = self._commands.get().partition(" ")
-            self.notice = ""
-            try:
-                if self._leaving:
-                    self._end()
-                else:
-                    with speaking("terminal"):
-                        self._do[name](self, value)
-            except Exception as error:
-                # What the task raised stands in the state of the container.
-                if self._leaving:
-                    self.problem, self.is_over = error, True
-                self.notice = "" if self._of.state == "failed" else f"{name}: {error}"
-            self._on_change()
+            (self._doing, command), self._next = self._next or self._commands.get(), None
+            self._perform("leave" if self._leaving else command)
+            self._begun = self._doing
 
-    def _begin_move(self) -> None:
-        """Forget the pauses that were asked for before this command, but for the last one, of ``leave``."""
-        self._pausing.clear()
-        if self._leaving:
-            self._pausing.set()
+    def _perform(self, command: str) -> None:
+        name, _, value = command.partition(" ")
+        self.notice = ""
+        try:
+            with speaking("terminal"):
+                self._do[name](self, value)
+        except Exception as error:
+            # What the task raised stands in the state of the container.
+            if name == "leave":
+                self.problem, self.is_over = error, True
+            self.notice = "" if self._of.state == "failed" else f"{name}: {error}"
+        self._on_change()
+
+    def _perform_others(self) -> None:
+        """Do what is asked for during a run, up to the first command that has to wait for its end."""
+        while self._next is None and not self._commands.empty():
+            command = self._commands.get()
+            if command[1].split()[0] in _WHILE_RUNNING:
+                self._perform(command[1])
+            else:
+                self._next = command
 
     def _run(self, value: str) -> None:
-        self._begin_move()
+        if self._is_paused:
+            return
         session = self._of
         if not session.live:
             session.go_live()
         until = self._until()
         if until != 0:
             session.run(until)
+            self._begun = self._doing
             self._await()
         self._check_goal()
 
     def _await(self) -> None:
         """Wait for a run, and pause it when that is asked for. Raises what it failed with."""
         while not self._of.wait(_LOOK_S):
-            if self._pausing.is_set():
+            if self._is_paused:
                 self._of.pause()
+            else:
+                self._perform_others()
 
     def _until(self) -> Until:
         """The goal, less what is done."""
@@ -222,17 +254,19 @@ class WatchedContainer:
         return self._goal
 
     def _run_until(self, value: str) -> None:
-        self._begin_move()
+        if self._is_paused:
+            return
         self._of.run(value or None)
+        self._begun = self._doing
         self._await()
         self._check_goal()
 
     def _step(self, value: str) -> None:
-        self._begin_move()
         done = 0
-        while done < int(value) and not self._pausing.is_set() and self._of.step():
+        # A pause ends the steps after the first one: a key that is pressed twice makes two steps.
+        while done < int(value) and not (done and self._is_paused) and self._of.step():
             done += 1
-        if not done and not self._pausing.is_set():
+        if not done:
             self.notice = "nothing to read: it has caught up with its inputs"
         self._check_goal(caught_up=False)
 
@@ -250,7 +284,7 @@ class WatchedContainer:
         elif (
             self._goal == "caught-up"
             and caught_up
-            and not self._pausing.is_set()
+            and not self._is_paused
             and session.stopped_at is None
         ):
             self.ended = "caught-up"
@@ -285,6 +319,7 @@ class WatchedContainer:
         self._of.enable(number, not (found is not None and found.enabled))
 
     _do: Mapping[str, Callable[[WatchedContainer, str], object]] = {
+        "leave": lambda self, value: self._end(),
         "run": _run,
         "until": _run_until,
         "step": _step,

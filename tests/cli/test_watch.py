@@ -93,6 +93,27 @@ def test_keys_step_go_back_and_forward_and_the_job_stops_cleanly(project: Projec
     assert committed(project) == 8 == len(project.outputs())
 
 
+def test_keys_of_the_first_frame_and_of_a_run_are_done_at_once(project: Project, watch: Watch) -> None:
+    project.fill(6)
+    screen = watch()
+    screen.await_text("(?s)log.numbers.*space")
+    screen.press("s")
+    screen.await_text("paused")
+    screen.press(" ")
+    screen.await_text("running +6 processed")
+    screen.press(".message['n'] == 7\r7")
+    screen.await_text(r"running(.|\n)*1 +message +message\['n'\] == 7 +0")
+    project.fill_more(6, 8)
+    screen.await_text(r"paused(.|\n)*breakpoint 1: ")
+    screen.press("x1\r ")
+    screen.await_text("running +8 processed")
+    screen.press("c4")
+    screen.await_text("(?s)running.*0 messages to process again")
+    screen.press("q")
+    assert screen.await_end() == 0
+    assert committed(project) == 8
+
+
 def test_pages_show_outputs_with_causes_watches_and_breakpoints(project: Project, watch: Watch) -> None:
     project.fill(8)
     screen = watch("--messages", "1000")

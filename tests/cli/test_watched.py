@@ -13,6 +13,9 @@ from streambench.cli.watched import WatchedContainer
 from streambench.debug.session import Session
 from tests.container.jobs import Bench, echo
 
+SECONDS = 20
+"""The longest that a command is waited for."""
+
 
 def watched(on_change: Callable[[], None] = lambda: None) -> WatchedContainer:
     """One that is started, on three messages."""
@@ -40,9 +43,44 @@ def test_a_container_is_left_while_a_run_is_about_to_begin(monkeypatch: pytest.M
     left.set()
     ended = threading.Thread(target=container.await_end, daemon=True)
     ended.start()
-    ended.join(20)
+    ended.join(SECONDS)
     assert container.is_over
     assert container.state == "stopped"
+
+
+def await_notice(notices: SimpleQueue[str]) -> str:
+    """The first thing that a command could not do."""
+    return next(each for each in iter(partial(notices.get, timeout=SECONDS), None) if each)
+
+
+@pytest.mark.parametrize(("key", "position"), [("step 1", 1), ("step 10", 3), (" ", 0)])
+def test_a_key_is_also_for_a_run_that_has_not_begun(key: str, position: int) -> None:
+    notices: SimpleQueue[str] = SimpleQueue()
+    container = watched(lambda: notices.put(container.notice))
+    container.ask("run")
+    if key == " ":
+        container.toggle()
+    else:
+        container.ask(key)
+    container.ask("toggle last")
+    container.begin()
+    assert "'last'" in await_notice(notices)
+    assert (container.state, container.processed) == ("paused", position)
+    container.leave()
+    container.await_end()
+
+
+def test_a_key_that_moves_nothing_is_done_during_a_run() -> None:
+    notices: SimpleQueue[str] = SimpleQueue()
+    container = watched(lambda: notices.put(container.notice))
+    container.begin()
+    container.ask("run")
+    container.ask("commit")
+    container.ask("break nonsense +")
+    assert "nonsense" in await_notice(notices)
+    assert container.state == "running"
+    container.leave()
+    container.await_end()
 
 
 @pytest.mark.parametrize("given", ["abc", "-abc"])
@@ -51,7 +89,6 @@ def test_what_is_no_number_of_a_breakpoint_is_refused_in_words(given: str) -> No
     container = watched(lambda: notices.put(container.notice))
     container.begin()
     container.ask(f"toggle {given}")
-    notice = next(each for each in iter(partial(notices.get, timeout=20), None) if each)
-    assert notice == "toggle: 'abc' is no breakpoint; give its number"
+    assert await_notice(notices) == "toggle: 'abc' is no breakpoint; give its number"
     container.leave()
     container.await_end()
