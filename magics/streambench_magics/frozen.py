@@ -20,12 +20,12 @@ from streambench_magics.figures import figure, label, offset, place_of
 from streambench_magics.strip import COLOURS, colour_number
 from streambench_magics.tables import as_text
 
+# Of a sign beside the text: no colour can be read as text both on white and on the black of dark themes.
 _STATE_COLOURS = {"running": "#2e7d32", "paused": "#b26a00", "failed": "#c62828"}
 _CELL = "padding:1px 8px 1px 0;white-space:nowrap"
 _NAME = 46
 _BAR = 20
 _CHOICES = 60
-_DIM = "color:#6a737d"
 _COLUMNS = (
     ("partition", "left"),
     ("oldest · position · newest", "left"),
@@ -48,16 +48,17 @@ def table_html(frame: PanelState, note: str = "") -> str:
     head = "".join(
         f'<th align="{side}" style="{_CELL};text-align:{side}">{name}</th>' for name, side in _COLUMNS
     )
-    state = f"{_STATE_COLOURS.get(frame.state, '#6a737d')};font-weight:bold"
+    colour = _STATE_COLOURS.get(frame.state)
+    sign = f'<span style="color:{colour}">&#9679;</span> ' if colour else ""
     body = "".join(_row(frame, number) for number in range(len(rows(frame.snapshot))))
     return (
-        f'<div><div><b>{escape(frame.name)}</b> · <span style="color:{state}">{frame.state}</span>'
+        f'<div><div><b>{escape(frame.name)}</b> · {sign}<b>{frame.state}</b>'
         f"{f' · {escape(frame.why)}' if frame.why else ''}</div>"
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
         + _choices(frame)
-        + "".join(f'<div style="{_DIM}">{escape(line)}</div>' for line in frame.others())
+        + "".join(f"<div><small>{escape(line)}</small></div>" for line in frame.others())
         + (f"<pre>{escape(frame.message.text)}</pre>" if frame.message is not None else "")
-        + (f'<div style="{_DIM}">{escape(note)}</div>' if note else "")
+        + (f"<div><small>{escape(note)}</small></div>" if note else "")
         + "</div>"
     )
 
@@ -111,6 +112,6 @@ def _choices(frame: PanelState) -> str:
     key = "" if last.key is None else f" key {message_text(last.key, 60)}"
     said = f"message {last.number:,}: {place_of(last)}{key}{f': {last.rule}' if last.rule else ''}"
     return (
-        f'<div>the last choices: <code>{line}</code> <span style="{_DIM}">{escape(meant)}'
-        f"{', | a commit' if frame.commits else ''}</span></div><div>{escape(said)}</div>"
+        f'<div>the last choices: <code>{line}</code> <small>{escape(meant)}'
+        f"{', | a commit' if frame.commits else ''}</small></div><div>{escape(said)}</div>"
     )
