@@ -63,15 +63,27 @@ class ServiceOptions(Struct):
         ),
     ] = None
 
+    stuck_after: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            min=0,
+            help="With --every: /healthz is 503 while a round has shown no progress for so long.",
+            show_default="120, 5 x --every or 3 x the last round, the longest of them",
+        ),
+    ] = None
+
     def check(self) -> None:
         """Raise BadParameter for options that do not go together."""
         if self.every == 0:
             what = "0 seconds: give more, or leave it out to do it once"
             raise typer.BadParameter(what, param_hint="--every")
-        if self.every is None and (self.status is not None or self.health is not None):
+        if self.stuck_after == 0:
+            raise typer.BadParameter("0 seconds: give more, or leave it out", param_hint="--stuck-after")
+        given = {"--status": self.status, "--health": self.health, "--stuck-after": self.stuck_after}
+        if self.every is None and (wrong := next((key for key in given if given[key] is not None), None)):
             raise typer.BadParameter(
-                "it shows a deployment that goes on: give --every SECONDS",
-                param_hint="--health" if self.status is None else "--status",
+                "it shows a deployment that goes on: give --every SECONDS", param_hint=wrong
             )
 
 
@@ -203,8 +215,8 @@ def _serve(
     try:
         with StopSignals(stop.set, (signal.SIGTERM,), after="the current round"):
             return serve(
-                settings, every=service.every, master=master, if_running=if_running, report=report,
-                stop=stop, progress=show,
+                settings, every=service.every, master=master, if_running=if_running,
+                stuck_after=service.stuck_after, report=report, stop=stop, progress=show,
             )  # fmt: skip
     finally:
         if server is not None:

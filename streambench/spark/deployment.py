@@ -114,7 +114,7 @@ def deploy(
         raise ConfigError(f"every={every}: give the seconds from one round to the next, or nothing")
     check_master(master)
     check_if_running(if_running)
-    _check_watching("deploy", watching)
+    check_watching("deploy", watching, Watching)
     config = checked(config)
     if dry_run:
         return _dry_run(config, task, None, master)
@@ -142,7 +142,7 @@ def backfill(
     result and what it raises are those of ``deploy``.
     """
     check_master(master)
-    _check_watching("backfill", watching)
+    check_watching("backfill", watching, Watching)
     config = checked(config)
     config = range.config(config, Container(config, task).factory)
     if dry_run:
@@ -153,8 +153,9 @@ def backfill(
         return deployment.round()
 
 
-def _check_watching(function: str, watching: Watching) -> None:
-    if unknown := sorted(set(watching) - set(Watching.__annotations__)):
+def check_watching(function: str, watching: Mapping[str, object], known: type) -> None:
+    """Raise TypeError for a keyword that a function does not take."""
+    if unknown := sorted(set(watching) - set(known.__annotations__)):
         raise TypeError(f"{function}() got an unexpected keyword argument {unknown[0]!r}")
 
 

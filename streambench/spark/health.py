@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,8 @@ class StatusFile:
 
 
 class HealthServer:
-    """``/healthz`` answers 200 where all is well, else 503, with the status as JSON. It listens on the
-    loopback interface only."""
+    """``/healthz`` answers 200 where all is well, else 503, with the status and the problems as JSON. It
+    listens on the loopback interface only."""
 
     def __init__(self, port: int) -> None:
         """``port`` 0: a free one. Raises StreamSystemError where it is taken."""
@@ -46,7 +47,8 @@ class HealthServer:
 
     def show(self, status: ServiceStatus) -> None:
         """Answer with this status from now on."""
-        self._server.answer = 200 if status.is_healthy else 503, msgspec.json.encode(status)
+        # A copy: this one changes, while requests are answered on other threads.
+        self._server.status = msgspec.convert(msgspec.to_builtins(status), ServiceStatus)
 
     def close(self) -> None:
         """Stop listening."""
@@ -56,7 +58,13 @@ class HealthServer:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    answer = 503, b"{}"  # replaced as a whole, by another thread
+    status = ServiceStatus([])  # replaced as a whole, by another thread
+
+    def answer(self) -> tuple[int, bytes]:
+        """The status code and the body, as of now: a round that hangs reports nothing."""
+        problems = self.status.problems(time.time_ns() // 1_000_000)
+        body = {**msgspec.to_builtins(self.status), "problems": problems}
+        return 503 if problems else 200, msgspec.json.encode(body)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -65,7 +73,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 5.0
 
     def do_GET(self) -> None:
-        code, body = self.server.answer
+        code, body = self.server.answer()
         if self.path != "/healthz":
             code, body = 404, b'{"error":"there is only /healthz"}'
         self.send_response(code)

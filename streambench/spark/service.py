@@ -10,15 +10,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from msgspec import Struct
 
 from streambench.config import Config
 from streambench.errors import ConfigError, StreambenchError, described
 from streambench.redaction import redacted
-from streambench.spark.deployment import Deployment, OnProgress, checked
-from streambench.spark.result import DeployError, DeployResult
+from streambench.spark.deployment import Deployment, OnProgress, check_watching, checked
+from streambench.spark.result import DeployError, DeployProgress, DeployResult
 from streambench.spark.running import IfRunning, check_if_running
 from streambench.spark.session import check_master, require
 from streambench.spark.shared_session import SharedSession
@@ -31,13 +31,16 @@ log = logging.getLogger(__name__)
 _LONGEST_PAUSE_S = 300.0
 # Enough for any pause; 2 to the power of 1,024 is no float any more.
 _MOST_DOUBLINGS = 40
+_STUCK_S = 120.0
+# Of the bound after which a round counts as stuck: how old the reported one may become.
+_REPORTED_EACH = 0.05
 
 
 class JobStatus(Struct):
     """The status of one job. ``rounds`` and ``messages`` are sums; ``failures``: how many rounds have failed
     since the last one that ended well, with the ``error`` of the last. ``round_began_ms``: since when it
-    runs, None where it waits. ``ended_ms`` and ``seconds`` are those of its last round. Times are
-    milliseconds since 1970."""
+    runs, None where it waits. ``stuck_ms``: when its round counts as stuck, unless it goes on before.
+    ``ended_ms`` and ``seconds`` are those of its last round. Times are milliseconds since 1970."""
 
     job: str
     state: Literal["waiting", "running"] = "waiting"
@@ -46,6 +49,7 @@ class JobStatus(Struct):
     failures: int = 0
     error: str | None = None
     round_began_ms: int | None = None
+    stuck_ms: int | None = None
     ended_ms: int | None = None
     seconds: float | None = None
     next_ms: int | None = None
@@ -60,10 +64,26 @@ class ServiceStatus(Struct):
     process: int = 0
     began_ms: int = 0
 
-    @property
-    def is_healthy(self) -> bool:
-        """True where it runs, and the last round of each job has ended well."""
-        return self.state != "stopped" and not any(each.failures for each in self.jobs)
+    def problems(self, now_ms: int) -> list[str]:
+        """The problems of the service and of its jobs at a moment, in words; none where all is well."""
+        found = ["the service has stopped"] if self.state == "stopped" else []
+        for each in self.jobs:
+            if each.failures:
+                rounds = "round" if each.failures == 1 else f"{each.failures:,} rounds"
+                found.append(f"{each.job}: its last {rounds} failed: {each.error}")
+            if each.stuck_ms is not None and each.round_began_ms is not None and now_ms >= each.stuck_ms:
+                seconds = (now_ms - each.round_began_ms) // 1000
+                found.append(f"{each.job}: its round began {seconds:,} s ago and does not go on")
+        return found
+
+
+class ServiceWatching(TypedDict, total=False):
+    """The ways to watch a service and to stop it."""
+
+    report: Callable[[ServiceStatus], object]
+    stop: threading.Event | None
+    progress: OnProgress | None
+    stuck_after: float | None
 
 
 def serve(
@@ -73,31 +93,47 @@ def serve(
     spark: SparkSession | None = None,
     master: str | None = None,
     if_running: IfRunning = "refuse",
-    report: Callable[[ServiceStatus], object] = lambda status: None,
-    stop: threading.Event | None = None,
-    progress: OnProgress | None = None,
+    **watching: Unpack[ServiceWatching],
 ) -> list[DeployResult]:
     """Deploy jobs again and again, each every so many seconds, all on one session, until ``stop`` is set.
 
     The current round is finished then; Ctrl-C cancels it. A round that fails is tried again after twice the
     pause, then after four times and so on, up to five minutes (``deploy(every=...)`` ends there); where Spark
     itself failed, on a new session. ``report`` is called with each change of the status. What it raises the
-    first time is raised; later it is logged, and the rounds go on. The other arguments are those of
-    ``deploy``. Returns per job the sum of its rounds. Raises ConfigError."""
+    first time is raised; later it is logged, and the rounds go on. A round counts as stuck that shows no
+    progress for ``stuck_after`` seconds: not given, for the longest of 120, 5 times ``every``, and 3 times
+    the last round of the job. The other arguments are those of ``deploy``.
+
+    Returns per job the sum of its rounds. Raises ConfigError before anything runs; what is wrong later is a
+    failure of that job."""
     if every <= 0:
         raise ConfigError(f"every={every}: give the seconds from one round to the next")
+    check_watching("serve", watching, ServiceWatching)
+    stuck_after, progress = watching.get("stuck_after"), watching.get("progress")
+    if stuck_after is not None and stuck_after <= 0:
+        raise ConfigError(f"stuck_after={stuck_after}: give the seconds without progress, or nothing")
     check_master(master)
     check_if_running(if_running)
     configs = [checked(each) for each in jobs]
     require()
     session = SharedSession(spark, master)
+
+    def show(seen: DeployProgress) -> None:
+        service.show_progress(seen)
+        if progress is not None:
+            progress(seen)
+
     with ExitStack() as stack:
         deployments = [
-            stack.enter_context(closing(Deployment(each, None, session, if_running, {"progress": progress})))
+            stack.enter_context(closing(Deployment(each, None, session, if_running, {"progress": show})))
             for each in configs
         ]
         stack.enter_context(session)
-        service = Service(deployments, session, every_s=every, report=report, stop=stop or threading.Event())
+        service = Service(
+            deployments, session, every_s=every, stuck_s=stuck_after,
+            report=watching.get("report", lambda status: None),
+            stop=watching.get("stop") or threading.Event(),
+        )  # fmt: skip
         return service.run()
 
 
@@ -142,7 +178,7 @@ class _Job:
 
 class Service:
     """The rounds of deployments that share a session. ``report`` is called with each change of the status.
-    ``now``: the clock that the pauses go by, in seconds."""
+    ``stuck_s``: as for ``serve``. ``now``: the clock that the pauses go by, in seconds."""
 
     def __init__(
         self,
@@ -150,6 +186,7 @@ class Service:
         session: SharedSession,
         *,
         every_s: float,
+        stuck_s: float | None = None,
         report: Callable[[ServiceStatus], object],
         stop: threading.Event,
         now: Callable[[], float] = time.monotonic,
@@ -162,6 +199,10 @@ class Service:
             )
         self._session = session
         self._every_s = every_s
+        self._stuck_s = stuck_s
+        self._running: _Job | None = None
+        self._seen: object = None
+        self._reported = 0.0
         self._report = report
         self._stopping = stop
         self._now = now
@@ -194,9 +235,30 @@ class Service:
             self._report_status()
         return [each.total for each in self._jobs if each.total is not None]
 
+    def show_progress(self, seen: DeployProgress) -> None:
+        """Note that the current round goes on, where it does: its state is another than the one before."""
+        state = seen.stage, [(each.attempt, each.stage, each.messages, each.left) for each in seen.each]
+        if self._running is None or state == self._seen:
+            return
+        self._seen = state
+        was_stuck = _now_ms() >= (self._running.status.stuck_ms or 0)
+        bound_s = self._put_off(self._running)
+        # Not each time: a report may be a file that is written durably.
+        if was_stuck or self._now() - self._reported >= bound_s * _REPORTED_EACH:
+            self._report_status()
+
+    def _put_off(self, job: _Job) -> float:
+        """Let the round count as stuck only after the whole bound from now on; that bound in seconds."""
+        longest = max(_STUCK_S, 5 * self._every_s, 3 * (job.status.seconds or 0.0))
+        bound_s = longest if self._stuck_s is None else self._stuck_s
+        job.status.stuck_ms = _now_ms() + round(bound_s * 1000)
+        return bound_s
+
     def _round(self, job: _Job) -> None:
         began, status = self._now(), job.status
         status.state, status.next_ms, status.round_began_ms = "running", None, _now_ms()
+        self._running, self._seen = job, None
+        self._put_off(job)
         self._report_status()
         is_planned = False
         try:
@@ -210,7 +272,8 @@ class Service:
             status.failures, status.error = 0, None
         finally:  # a round that Ctrl-C has cancelled has ended, too
             now = self._now()
-            status.state, status.round_began_ms = "waiting", None
+            self._running = None
+            status.state, status.round_began_ms, status.stuck_ms = "waiting", None, None
             status.ended_ms, status.seconds = _now_ms(), round(now - began, 3)
         job.due = began + self._pause_s(status.failures)
         status.next_ms = _now_ms() + max(0, round((job.due - now) * 1000))
@@ -227,6 +290,7 @@ class Service:
 
     def _report_status(self) -> None:
         """Report the status. That this fails is logged once, until it succeeds again: the jobs go on."""
+        self._reported = self._now()
         try:
             self._report(self.status)
         except Exception as error:

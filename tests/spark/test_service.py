@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
@@ -23,7 +25,14 @@ from streambench.errors import ConfigError, StreambenchError, StreamSystemError,
 from streambench.job.failure import Failure
 from streambench.spark import health
 from streambench.spark.health import HealthServer, StatusFile
-from streambench.spark.result import SPARK_ERROR, DeployedContainer, DeployError, DeployResult
+from streambench.spark.result import (
+    SPARK_ERROR,
+    ContainerProgress,
+    DeployedContainer,
+    DeployError,
+    DeployResult,
+    progress_of,
+)
 from streambench.spark.running import JobRunningError
 from streambench.spark.service import JobStatus, Service, ServiceStatus
 from streambench.spark.shared_session import SharedSession
@@ -125,8 +134,10 @@ def test_a_round_that_fails_is_repeated_until_it_ends_well() -> None:
     assert [(each.rounds, each.failures, each.error) for each in ended[:5]] == [
         (0, 0, None), (1, 0, None), (1, 1, "no"), (1, 2, "no"), (2, 0, None)
     ]  # fmt: skip
-    assert not any(each.is_healthy for each in seen if each.jobs[0].failures)
+    problems = [each.problems(0) for each in seen if each.jobs[0].failures == 1]
+    assert set(map(tuple, problems)) == {("job: its last round failed: no",)}
     assert seen[-1].state == "stopped"
+    assert seen[-1].problems(0) == ["the service has stopped"]
 
 
 def test_pauses_double_up_to_five_minutes_however_often_it_fails() -> None:
@@ -279,16 +290,75 @@ def test_health_and_status_are_there_for_others(tmp_path: Path) -> None:
     file, server = StatusFile(tmp_path / "status.json"), HealthServer(0)
     try:
         for failures, code in ((0, 200), (1, 503)):
-            status = ServiceStatus([JobStatus("job", failures=failures)])
+            status = ServiceStatus([JobStatus("job", failures=failures, error="no")])
             file.write(status)
             server.show(status)
-            assert answer_of(server.port) == (code, msgspec.to_builtins(status))
+            problems = ["job: its last round failed: no"] if failures else []
+            assert answer_of(server.port) == (code, {**msgspec.to_builtins(status), "problems": problems})
             assert json.loads((tmp_path / "status.json").read_text()) == msgspec.to_builtins(status)
         with pytest.raises(StreambenchError, match=f"port {server.port} cannot be listened on"):
             HealthServer(server.port)
     finally:
         server.close()
     assert [path.name for path in tmp_path.iterdir()] == ["status.json"]
+
+
+def test_a_round_that_hangs_is_no_health_until_it_goes_on() -> None:
+    server = HealthServer(0)
+    began_ms = time.time_ns() // 1_000_000 - 500_000
+    try:
+        for stuck_ms, code in ((began_ms + 300_000, 503), (began_ms + 3_600_000, 200)):
+            job = JobStatus("job", "running", round_began_ms=began_ms, stuck_ms=stuck_ms)
+            server.show(ServiceStatus([job]))
+            found, body = answer_of(server.port)
+            assert found == code
+            assert bool(body["problems"]) == (code == 503)
+            if body["problems"]:
+                said = r"job: its round began 5\d\d s ago and does not go on"
+                assert re.fullmatch(said, body["problems"][0])
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize(
+    ("every_s", "last_s", "given_s", "bound_ms"),
+    [(1, None, None, 120_000), (60, None, None, 300_000), (1, 100.0, None, 300_000), (60, 100.0, 7, 7000)],
+)
+def test_a_round_counts_as_stuck_a_bound_after_its_last_progress(
+    monkeypatch: pytest.MonkeyPatch,
+    every_s: float,
+    last_s: float | None,
+    given_s: float | None,
+    bound_ms: int,
+) -> None:
+    now_ms = [1000]
+    monkeypatch.setattr("streambench.spark.service._now_ms", lambda: now_ms[0])
+    stop, stuck, reported = Clock(), [], []
+
+    def hang() -> int:
+        status = service.status.jobs[0]
+        reported.clear()
+        # Seen first, the same for long, further, and ended.
+        for at_ms, messages in ((2000, 0), (900_000, 0), (901_000, 5), (901_500, 6)):
+            now_ms[0], stop.now = at_ms, at_ms / 1000
+            each = ContainerProgress(number=0, messages=messages)
+            service.show_progress(progress_of([each], seconds=0.0, job="job", round=1, stage="running"))
+            stuck.append(status.stuck_ms)
+        return 1
+
+    job: Any = Rounds("job", hang)
+    job.stop = stop
+    service = Service(
+        [job], SharedSession(None, None), every_s=every_s, stuck_s=given_s,
+        report=lambda status: reported.append(status.jobs[0].stuck_ms), stop=stop, now=lambda: stop.now,
+    )  # fmt: skip
+    service.status.jobs[0].seconds = last_s
+    service.run()
+    assert stuck == [2000 + bound_ms] * 2 + [901_000 + bound_ms, 901_500 + bound_ms]
+    # What had been stuck is reported at once, the next step not before a part of the bound has gone.
+    assert reported[:-2].count(901_000 + bound_ms) == 1
+    assert (901_500 + bound_ms in reported) == (bound_ms < 10_000)
+    assert service.status.jobs[0].stuck_ms is None
 
 
 def test_a_status_file_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
