@@ -22,7 +22,7 @@ from streambench.planning.model import JobModel
 from streambench.planning.plan import Metadata, all_inputs, job_name, name_and_id
 from streambench.planning.store_definitions import changelogs
 from streambench.system.listing import listing
-from streambench.system.systems import Systems, builtin_kind
+from streambench.system.systems import Systems, builtin_kind, settings_of_streams
 
 _STORING = ("log", "kafka", "memory")
 _PATIENCE_S = 5.0
@@ -116,8 +116,8 @@ def _like_outputs(config: Config, suffix: str) -> dict[str, str]:
     for system in config.names_below("systems."):
         if builtin_kind(config, system) not in _STORING:
             continue
-        for name in config.names_below(f"systems.{system}.streams."):
+        for name, settings in settings_of_streams(config, system).items():
             if SystemStream(system, name) not in inputs:
-                for setting, value in config.below(f"systems.{system}.streams.{name}.").items():
+                for setting, value in settings.items():
                     found[f"systems.{system}.streams.{name}{suffix}.{setting}"] = value
     return found

@@ -65,6 +65,28 @@ def settings_of(config: Config, system: str) -> list[Key]:
     return [key._replace(pattern=key.pattern.replace("<s>", system)) for key in settings]
 
 
+def settings_of_streams(config: Config, system: str) -> dict[str, dict[str, str]]:
+    """The settings of the streams of one system of a kind that comes with streambench, by stream.
+
+    The names of streams and of settings may have dots: a key ends in the longest setting that is known."""
+    kind = builtin_kind(config, system)
+    factory = pkgutil.resolve_name(BUILTIN[kind]) if kind is not None else None
+    prefix = f"systems.{system}.streams."
+    known = {"partitions", *getattr(factory, "stream_settings", ())}
+    known |= {each.pattern.partition(".<t>.")[2] for each in getattr(factory, "settings", ())} - {""}
+    found: dict[str, dict[str, str]] = {}
+    for key, value in config.below(prefix).items():
+        stream, dot, setting = key.partition(".samza.")
+        if dot:
+            setting = f"samza.{setting}"
+        elif setting := max((each for each in known if key.endswith(f".{each}")), key=len, default=""):
+            stream = key.removesuffix(f".{setting}")
+        else:
+            stream, _, setting = key.partition(".")
+        found.setdefault(stream, {})[setting] = value
+    return found
+
+
 def known_key(config: Config, key: str) -> Key | None:
     """The description of a key: one of the table, or a setting of the system that it belongs to."""
     known = config_keys.find(key)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from streambench import OutgoingMessageEnvelope, SystemStream
+from streambench import Config, OutgoingMessageEnvelope, SystemStream
 from streambench.errors import ConfigError, OffsetError, UnknownStreamError
 from streambench.spark import Backfill, backfill, deploy
 from tests.spark.conftest import Job
@@ -105,3 +105,43 @@ def test_a_range_that_is_not_there_is_refused(job: Job, wish: str, error: type[E
         backfill(job.config, Backfill("b", [wish]), Count, dry_run=True)
     with pytest.raises(ConfigError, match="'a/b' cannot be the name of a backfill"):
         backfill(job.config, Backfill("a/b"), Count, dry_run=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting"),
+    [
+        ("log", "retention.ms"),
+        ("log", "partitions"),
+        ("log", "min.compaction.lag.ms"),
+        ("log", "samza.msg.serde"),
+        ("kafka", "segment.index.bytes"),
+        ("memory", "partitions"),
+    ],
+)
+def test_outputs_whose_names_have_dots_keep_their_settings(kind: str, setting: str) -> None:
+    config = Config(
+        {
+            "job.name": "job",
+            "task.class": f"{__name__}:Count",
+            "task.inputs": "s.orders.in",
+            "systems.s.samza.factory": kind,
+            f"systems.s.streams.orders.late.{setting}": "7",
+            f"systems.s.streams.orders.in.{setting}": "8",
+            f"systems.s.streams.out.{setting}": "9",
+        }
+    )
+    made = Backfill("b.1").config(config, None)
+    found = {key for key, value in made.items() if value in "789" and key not in config}
+    assert found == {f"systems.s.streams.{each}-b.1.{setting}" for each in ("orders.late", "out")}
+
+
+def test_a_backfill_creates_an_output_with_a_dot_like_that_of_the_job(spark: Any, tmp_path: Path) -> None:
+    job = Job(tmp_path, **{"systems.log.streams.out.late.partitions": "3"})
+    job.send(0, 10)
+
+    class Late:
+        def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
+            collector.send("log.out.late", envelope.message)
+
+    assert backfill(job.config, Backfill("b"), Late, spark).messages == 10
+    assert len(job.metadata("out.late-b")) == 3

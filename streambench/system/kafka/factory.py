@@ -11,7 +11,7 @@ from streambench.errors import MissingExtraError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.system.api import SystemAdmin, SystemConsumer, SystemFactory, SystemProducer
 from streambench.system.capabilities import NamedWrite
-from streambench.system.kafka.settings import SETTINGS, Settings
+from streambench.system.kafka.settings import SETTINGS, TOPIC_KEYS, Settings
 
 
 class KafkaSystemFactory(SystemFactory):
@@ -20,6 +20,7 @@ class KafkaSystemFactory(SystemFactory):
 
     keys: ClassVar[frozenset[str] | None] = None
     settings: ClassVar[tuple[Key, ...]] = SETTINGS.keys
+    stream_settings: ClassVar[frozenset[str]] = TOPIC_KEYS
 
     def get_consumer(self, system: str, config: Config, metrics: MetricsRegistry) -> SystemConsumer:
         settings = _settings(system, config)

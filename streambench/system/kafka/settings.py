@@ -76,7 +76,7 @@ class Declared(SystemSettings, frozen=True):
 
 SETTINGS = SettingsTable("kafka", system=(Declared,))
 
-_TOPIC_KEYS = frozenset(
+TOPIC_KEYS = frozenset(
     {
         "cleanup.policy",
         "compression.type",
@@ -222,9 +222,9 @@ class Settings(Struct, frozen=True, kw_only=True):
         ConfigError."""
         wanted = {key.replace("_", "."): str(value) for key, value in settings.items() if value is not None}
         for key in wanted:
-            if key not in _TOPIC_KEYS:
+            if key not in TOPIC_KEYS:
                 raise ConfigError(
-                    f"{key} is no setting of a topic; {suggest_or_list(key, _TOPIC_KEYS)}", key=key
+                    f"{key} is no setting of a topic; {suggest_or_list(key, TOPIC_KEYS)}", key=key
                 )
         return {**wanted, **self.streams.get(stream, {})}
 
@@ -244,10 +244,10 @@ def _add_stream(
     rest = key.removeprefix("streams.")
     if ".samza." in rest or rest.endswith(".partitions"):
         return
-    name = max((each for each in _TOPIC_KEYS if rest.endswith("." + each)), key=len, default=None)
+    name = max((each for each in TOPIC_KEYS if rest.endswith("." + each)), key=len, default=None)
     if name is None:
         raise config.error(
-            prefix + key, f"is no setting of a topic; {suggest_or_list(rest.partition('.')[2], _TOPIC_KEYS)}"
+            prefix + key, f"is no setting of a topic; {suggest_or_list(rest.partition('.')[2], TOPIC_KEYS)}"
         )
     streams.setdefault(rest[: -len(name) - 1], {})[name] = value.strip()
 
