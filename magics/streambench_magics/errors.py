@@ -88,7 +88,7 @@ def task_failed(
         if is_whole
         else f"{job} has failed; nothing since its last checkpoint is committed. "
         f"{mend}, and %stream step {job}"
-        + (": it goes on at this message, with the state of before." if goes_on else ".")
+        + (": it goes on at this message, with the state before it." if goes_on else ".")
     )
     failed = TaskFailed(error, [*lines, f"TaskError: {error}", *value_line(message), remedy])
     # A debugger opens at the innermost frame: that of the user's code, with its envelope.

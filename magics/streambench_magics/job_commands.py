@@ -46,7 +46,7 @@ class JobCommands:
             if rerun:
                 what = "the message before it runs" if rerun == 1 else f"the {rerun:,} messages before it run"
                 print(
-                    f"{what} again on a copy, to have the state of then: prints come twice, outputs do not"
+                    f"{what} again on a copy, to rebuild the state: prints come twice, outputs do not"
                 )
 
     @contextlib.contextmanager

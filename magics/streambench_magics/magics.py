@@ -157,7 +157,7 @@ class StreamMagics(
         print(f"{job.name} is a job of the task {job.task_name}; it {reads}")
         if old is not None:
             print(
-                f"it replaces the {job.name} of before"
+                f"it replaces the former {job.name}"
                 + (", which was stopped" if old.session is not None else "")
             )
 

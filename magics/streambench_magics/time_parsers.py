@@ -15,9 +15,9 @@ def time_commands(command: Callable[[str, str], Parser]) -> None:
     """The commands that move a job in time."""
     it = command(
         "back",
-        "Go one message back, or N: state, attributes, offsets and outputs are those of then. Streams, "
-        "stores and checkpoints stay as they are. The task runs again on a copy to get there: what it does "
-        "besides, with files, requests or globals, is done again.",
+        "Go one message back, or N: state, attributes, offsets and outputs are those of that position. "
+        "Streams, stores and checkpoints stay as they are. The task runs again on a copy to get there: "
+        "what it does besides, with files, requests or globals, is done again.",
     )
     it.takes("what", metavar="[NAME] [N]", nargs="*", completes="jobs", help="the job, and how many messages")
     it.takes(

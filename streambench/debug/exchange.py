@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 def warn_of_window(job: str, before: Any, now: Any) -> None:
-    """Warn where the current code has a ``window()`` and that of before had none."""
+    """Warn where the current code has a ``window()`` and the former code had none."""
     if has_window(now) and not has_window(before):
         log.warning(
             "%s: window() of the new code is called from the next start on: the former code had none", job

@@ -61,7 +61,7 @@ class Past:
 
     @property
     def position(self) -> int:
-        """The position that is looked at; during a move, the one of before."""
+        """The position that is looked at; during a move, the former one."""
         return self._position
 
     def go_to(self, position: int) -> None:
@@ -91,12 +91,12 @@ class Past:
         self._replica, self._position = replica, replica.position
 
     def _go_back(self) -> None:
-        """Stand at the position of before again, after a move that failed."""
+        """Return to the former position after a move that failed."""
         try:
             replica = self._begun(self._position)
             self._advance(replica, self._position)
         except Exception:
-            log.debug("the position of before cannot be shown again", exc_info=True)
+            log.debug("the former position cannot be shown again", exc_info=True)
         else:
             self._replica = replica
 

@@ -117,7 +117,7 @@ class Recorder:
             self._rows.append(Row("clock", max(0, at - self._start), timestamp=now))
 
     def note_swap(self, position: int, factory: Any, *, init: bool, is_undone: bool = False) -> None:
-        """Note the code that was exchanged at a position. ``is_undone``: with the attributes of before."""
+        """Note the code that was exchanged at a position. ``is_undone``: with the former attributes."""
         at = position - self._start
         self._codes += 1
         remember_code(self._header, self._codes, factory)

@@ -43,7 +43,7 @@ _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*(?P<memory>\
 _LOOPBACK = re.compile(r"(spark|sc)://(localhost|127\.[\d.]+|\[::1\])(:|/|$)")
 
 _SPECULATION = "speculation"
-_SHUT_OUT = "two attempts at one container would shut each other out"
+_SHUT_OUT = "two attempts at one container would fence each other"
 _DEFAULT_MASTER = "local[*]"
 _ATTEMPTS = 4
 _CONNECT_PORT = 15002

@@ -139,7 +139,7 @@ def test_it_is_given_up_and_the_mended_cell_goes_on_from_the_checkpoint(
     assert (len(said) == 2 and said[1].startswith("its task has not ended all the same")) == stubborn
     assert stuck.magics.bench.jobs["Loop"].state == "failed"
     stuck.run(MENDED)
-    assert "it replaces the Loop of before" in stuck.run("%stream create Loop")
+    assert "it replaces the former Loop" in stuck.run("%stream create Loop")
     stuck.run("%stream run --until caught-up")
     assert stuck.run(f"%stream wait --timeout {_PATIENCE_S}").startswith(
         "Loop is paused: 2 messages processed"

@@ -21,7 +21,7 @@ def test_a_swap_after_a_failure_keeps_what_was_done(ip: Shell) -> None:
     ip.run("%stream create Count --config inputs")
     ip.run("%stream send mem.clicks bad --partition 0")
     shown = ip.fails("%stream step 10")
-    assert "%stream step Count: it goes on at this message, with the state of before." in shown
+    assert "%stream step Count: it goes on at this message, with the state before it." in shown
     ip.run(
         "%%streamtask Count\nclass Count:\n    def process(self, envelope, collector, coordinator):\n"
         "        self.seen.append(envelope.message.upper())\n"
@@ -79,6 +79,6 @@ def test_going_on_after_a_failure_says_which_messages_run_again(ip: Shell) -> No
     again = [line for line in shown if line.startswith("at ") and line != "at bad"]
     assert len(again) == 4
     assert (
-        "the 4 messages before it run again on a copy, to have the state of then: prints come twice, "
+        "the 4 messages before it run again on a copy, to rebuild the state: prints come twice, "
         "outputs do not"
     ) in shown

@@ -153,7 +153,7 @@ def test_a_job_created_again_replaces_the_old_and_keeps_its_checkpoint(ip: Shell
     ip.run("%stream create Count --config inputs")
     ip.run("%stream step")
     said = ip.run("%stream create Count")
-    assert said.splitlines()[1] == "it replaces the Count of before, which was stopped"
+    assert said.splitlines()[1] == "it replaces the former Count, which was stopped"
     ip.run("%stream step 10")
     assert sorted(seen(ip)) == ["b", "c", "d"]
 

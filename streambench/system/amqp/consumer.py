@@ -126,7 +126,7 @@ class AmqpConsumer(SystemConsumer):
                     # Were the answer not waited for, polls shorter than a broker takes for it would never
                     # find out about the head.
                     left += _LONGEST_ANSWER_S
-                # A message may have come before anybody knew that it is waited for.
+                # A message may have come before this poll began to wait for it.
                 if left > 0 and not any(reader.buffer for reader, _ in readers):
                     self._news.wait(left)
                 self._is_waiting = False

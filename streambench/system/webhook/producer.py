@@ -121,7 +121,7 @@ class WebhookProducer(SystemProducer):
 
 @cache
 def _known_certificates() -> ssl.SSLContext:
-    """Those that everybody knows; to read them takes a while."""
+    """The usual certificate authorities, which take a while to be read."""
     return httpx.create_ssl_context()
 
 

@@ -303,7 +303,7 @@ class WebhookSettings:
         )
 
     def _check_reach(self, credentials: Credentials, stream: SystemStream) -> None:
-        """Raise ConfigError where anybody who reaches the host could send, unless that is configured."""
+        """Raise ConfigError where anyone who reaches the host could send, unless that is configured."""
         listening = self.listening()
         host = listening.host
         if credentials or is_loopback(host) or listening.authentication == "none":
