@@ -400,7 +400,10 @@ class Job:
         one where its task is busy with one message for longer than ``timeout`` seconds."""
         if self.session is None:
             return Container.from_config(self.config, self.task).snapshot()
-        return replace(self.session.snapshot(timeout), state=self.session.state)
+        found = self.session.snapshot(timeout)
+        # It may have failed since, and its reason is written before its state: so that is read second.
+        state = self.session.state
+        return replace(found, state=state, reason=self.session.container.reason)
 
     def snapshot_now(self, timeout: float) -> ContainerSnapshot | None:
         """A snapshot of it as it is now; None where its task is busy with one message for longer than

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from ipywidgets.widgets import widget as widgets
 
+from streambench.container.observe.snapshot import ContainerSnapshot
 from streambench.debug.panel_state import PanelStateReader
 from streambench.debug.session import Session
 from streambench.errors import StreambenchError
@@ -179,6 +180,26 @@ def test_a_failure_is_on_the_panel(page: Page) -> None:
     page.press("step 10")
     wait_until(lambda: page.updates and 'data-state="failed"' in page.html)
     assert "ValueError: cannot count this" in page.html
+
+
+def test_a_snapshot_of_a_job_that_fails_meanwhile_has_the_reason(
+    ip: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ip.run("%stream create Count --config inputs")
+    ip.run("%stream send mem.clicks bad --partition 0")
+    ip.run("%stream step")
+    take = Session.snapshot
+
+    def fail_behind(self: Session, timeout: float) -> ContainerSnapshot:
+        found = take(self, timeout)
+        with pytest.raises(StreambenchError, match="cannot count this"):
+            self.step(10)
+        return found
+
+    monkeypatch.setattr(Session, "snapshot", fail_behind)
+    found = ip.magics.bench.jobs["Count"].snapshot()
+    assert found.state == "failed"
+    assert "ValueError: cannot count this" in found.reason
 
 
 def test_what_a_button_cannot_do_stands_at_the_foot(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
