@@ -138,7 +138,10 @@ def test_processes_that_are_killed_lose_and_double_no_state(
     assert counted(values) == total
 
 
-def test_several_containers_keep_their_state_beside_the_checkpoints(values: dict[str, Any]) -> None:
+def test_several_containers_keep_their_state_beside_the_checkpoints(
+    values: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "task.py").write_text(TASK)  # the containers' processes import no test
     for partition in range(3):
         add(values, partition + 1, partition)
     values["job.container.count"] = 2
@@ -146,7 +149,7 @@ def test_several_containers_keep_their_state_beside_the_checkpoints(values: dict
         if times == 2:
             for partition in range(3):
                 add(values, partition + 1, partition)
-        sb.run({**values, "task.class": f"{__name__}.Counts"}, until="caught-up")
+        sb.run({**values, "task.class": f"{tmp_path}/task.py:Counts"}, until="caught-up")
     container = sb.Container.from_config(values, Counts)
     container.start()
     assert [task.context.store("s").get("n") for task in container.tasks] == [2, 4, 6]

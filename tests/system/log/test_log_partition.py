@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import os
 import shutil
-from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -31,6 +29,7 @@ from streambench.system.log.notes import RecoveryPoint, recovery_point
 from streambench.system.log.segment import segments
 from tests.surroundings import SOAK, figure
 from tests.system.log.partitions import Row, all_rows, files_of, open_partition, rows, some_bytes, values_of
+from tests.system.log.writers import SPAWN, append_many, create, started
 
 some_headers = st.none() | st.dictionaries(st.text(max_size=5), st.binary(max_size=5))
 messages = st.tuples(st.integers(0, 1 << 50), some_bytes, some_bytes, some_headers)
@@ -122,14 +121,6 @@ def test_two_writers_take_turns_without_a_gap(tmp_path: Path) -> None:
     assert len(files_of(one, tmp_path)) > 3, "or no writer had to follow the other into a new segment"
 
 
-def _append_many(directory: Path, writer: int, batches: int, start: Barrier) -> None:
-    partition = open_log(directory, segment_bytes=20_000).partition("clicks", 0)
-    start.wait()
-    for number in range(batches):
-        partition.append([b"%d" % writer] * 2, [b"%d" % (2 * number), b"%d" % (2 * number + 1)])
-    partition.flush()
-
-
 def test_a_batch_that_is_completed_while_its_end_is_looked_for_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,14 +144,8 @@ def test_a_batch_that_is_completed_while_its_end_is_looked_for_is_read(
 def test_appends_of_several_processes_are_not_lost_doubled_or_reordered(tmp_path: Path) -> None:
     writers, batches = 3, figure(40, soak=400, check=20)
     reader = open_partition(tmp_path)
-    spawn = multiprocessing.get_context("spawn")
-    start = spawn.Barrier(writers + 1)
-    processes = [
-        spawn.Process(target=_append_many, args=(tmp_path, writer, batches, start))
-        for writer in range(writers)
-    ]
-    for process in processes:
-        process.start()
+    start = SPAWN.Barrier(writers + 1)
+    processes = started(append_many, tmp_path, batches, start, count=writers)
     start.wait()
     cursor = reader.cursor(0)
     seen: list[Row] = []
@@ -287,20 +272,9 @@ def test_a_stream_is_created_once_and_keeps_its_settings(tmp_path: Path) -> None
     assert (settings.retention_ms, settings.cleanup_policy) == (5, "compact")
 
 
-def _create(directory: Path, start: Barrier, results: Any, number: int) -> None:
-    start.wait()
-    results[number] = open_log(directory).create("clicks", 2)
-
-
 def test_of_several_processes_that_create_a_stream_one_does(tmp_path: Path) -> None:
-    spawn = multiprocessing.get_context("spawn")
-    start, results = spawn.Barrier(3), spawn.Array("i", 3)
-    processes = [
-        spawn.Process(target=_create, args=(tmp_path / "log", start, results, number)) for number in range(3)
-    ]
-    for process in processes:
-        process.start()
-    for process in processes:
+    start, results = SPAWN.Barrier(3), SPAWN.Array("i", 3)
+    for process in started(create, tmp_path / "log", start, results, count=3):
         process.join()
     assert sorted(results) == [0, 0, 1]
     assert open_log(tmp_path / "log").stream("clicks").partitions == 2
