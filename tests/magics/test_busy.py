@@ -57,6 +57,7 @@ def stuck(ip: Shell, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
     monkeypatch.setattr("streambench_magics.jobs._SILENT_S", 1e-9)
     monkeypatch.setattr("streambench_magics.jobs._PATIENCE_S", 1e-9)
     monkeypatch.setattr("streambench_magics.magics._MOMENT_S", 0.01)
+    monkeypatch.setattr("streambench_magics.jobs.Job.snapshot.__defaults__", (0.01,))
     yield ip
     ip.names["end"].set()
 

@@ -10,12 +10,21 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pytest
+
+from streambench.container.inputs import consumers
 from streambench.system.memory import memory_streams
 from streambench.system.systems import Systems
 from streambench.testing.systems import SystemContract, SystemUnderTest
 from tests.conftest import CHECKOUT
 from tests.ports import free_port, free_ports
 from tests.system import listed, queued
+
+
+@pytest.fixture(autouse=True)
+def short_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container stops, and knows that it has caught up, when the poll of its reader has ended."""
+    monkeypatch.setattr(consumers, "_READER_POLL_MS", 10)
 
 
 class TestMemory(SystemContract):

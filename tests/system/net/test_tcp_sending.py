@@ -135,7 +135,10 @@ def test_after_it_has_failed_nobody_waits_once_more() -> None:
                 late.accept()
 
 
-def test_who_waits_for_a_receiver_is_told_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_who_waits_for_a_receiver_is_told_so(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streambench.system.net.tcp_producer._WARN_AFTER_S", 0.1)
     port = free_ports(1)
     with sending(TCP, config(streams__lines__connect=str(port), acknowledge="false")) as producer:
         send(producer, b"a")

@@ -11,11 +11,13 @@ import pytest
 
 from streambench.config import Config
 from streambench.container.container import Container
+from streambench.container.inputs import consumers
 from streambench.errors import StreamSystemError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import PartitionMetadata, SystemStreamPartition
 from streambench.system import reader
 from streambench.system.pull import StreamConsumer, StreamMessage
+from streambench.system.pull import consumer as pulling
 from tests.system import listed
 from tests.system.pull.noting import Noting, seen
 
@@ -113,7 +115,10 @@ KINDS = [HaltingBounded, HaltingCompared, HaltingNumbered, WithoutNewest]
 
 
 @pytest.fixture(autouse=True)
-def not_asked_yet() -> None:
+def not_asked_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Halting consumers have nothing most of the time, after which a reader rests.
+    monkeypatch.setattr(pulling, "_LONGEST_REST_S", 0.005)
+    monkeypatch.setattr(consumers, "_READER_POLL_MS", 10)
     Breaking.asked = 0
 
 
