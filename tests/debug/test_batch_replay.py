@@ -10,12 +10,12 @@ import pytest
 from streambench import debug
 from streambench.container.container import Container
 from streambench.debug import Recording
-from streambench.debug.session import Session
 from streambench.debug.shrinking import failure_kind
 from streambench.errors import TaskError
 from tests.container.test_failure_capture import config_of, failed, put
 from tests.debug.test_batches import CONFIG, ENDS, INPUTS, Counting, Failing
-from tests.debug.test_time_travel import session_of, shown
+from tests.debug.test_replay import recorded
+from tests.debug.test_time_travel import shown
 
 
 class Fragile(Counting):
@@ -29,15 +29,11 @@ class Fragile(Counting):
             raise ValueError("a bad message")
 
 
-def recorded(tmp_path: Path, task: Any, **more: Any) -> tuple[Session, Path]:
-    session, _ = session_of(task, INPUTS, {**CONFIG, **more})
-    session.record(tmp_path / "run.recording")
-    return session, tmp_path / "run.recording"
-
-
 @pytest.mark.parametrize("store", ["memory", "rocksdb"])
 def test_a_replay_has_the_batches_of_the_recorded_run(tmp_path: Path, store: str) -> None:
-    session, path = recorded(tmp_path, Counting, **{"stores.n.factory": store, "task.window.ms": 10})
+    session, path = recorded(
+        tmp_path, Counting, {**CONFIG, "stores.n.factory": store, "task.window.ms": 10}, INPUTS
+    )
     seen = {0: shown(session)}
     for n in (3, 2, 1, 3, 3, 3, 3):
         session.step(n)
@@ -53,7 +49,7 @@ def test_a_replay_has_the_batches_of_the_recorded_run(tmp_path: Path, store: str
 
 
 def test_a_failing_batch_opens_before_it_and_comes_again_as_a_whole(tmp_path: Path) -> None:
-    session, path = recorded(tmp_path, Failing)
+    session, path = recorded(tmp_path, Failing, CONFIG, INPUTS)
     with pytest.raises(TaskError):
         session.run("caught-up")
         session.wait()
@@ -71,7 +67,7 @@ def test_a_failing_batch_opens_before_it_and_comes_again_as_a_whole(tmp_path: Pa
 
 
 def test_a_failing_batch_is_shrunk_to_the_messages_that_it_needs(tmp_path: Path) -> None:
-    session, path = recorded(tmp_path, Failing)
+    session, path = recorded(tmp_path, Failing, CONFIG, INPUTS)
     with pytest.raises(TaskError):
         session.run("caught-up")
         session.wait()
