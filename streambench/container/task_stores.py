@@ -36,6 +36,7 @@ from streambench.store.engine import StoreEngine
 from streambench.store.metered import MeteredStore
 from streambench.store.task_store import StoreCounts, TaskStore
 from streambench.store.traced import TracedEngine
+from streambench.sums import sum_known
 from streambench.system.api import SystemAdmin
 from streambench.system.capabilities import Compacting
 from streambench.system.systems import Systems
@@ -163,8 +164,7 @@ class TaskStores:
         died before its commit."""
         began_ns = self._clock.monotonic_ns()
         restores = self._restores(last)
-        totals = [each.total for _, _, each in restores]
-        total = None if None in totals else sum(one for one in totals if one is not None)
+        total = sum_known(each.total for _, _, each in restores)
 
         def report() -> None:
             if progress is not None:

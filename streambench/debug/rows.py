@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from streambench.debug.rates import Rates, all_of
 from streambench.model import SystemStream
+from streambench.sums import sum_known
 
 if TYPE_CHECKING:
     from streambench.container.observe.snapshot import PartitionSnapshot
@@ -83,7 +84,7 @@ def _folded(every: Iterable[Row]) -> list[Row]:
             None,
             None,
             None,
-            _sum([row.lag for row in of_stream]),
+            sum_known(row.lag for row in of_stream),
             _sum_of_known([row.rate for row in of_stream]),
             sum(row.waiting for row in of_stream),
             None,
@@ -101,10 +102,6 @@ def _statuses(of_stream: Sequence[Row]) -> str:
     return ", ".join(
         f"{count} {status}" for status, count in sorted(counts.items(), key=lambda entry: -entry[1])
     )
-
-
-def _sum(values: Sequence[int | None]) -> int | None:
-    return None if None in values else sum(value for value in values if value is not None)
 
 
 def _sum_of_known(values: Sequence[float | None]) -> float | None:

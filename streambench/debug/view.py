@@ -16,6 +16,7 @@ from streambench.debug.names import figure, middle_cut
 from streambench.debug.rates import Rates, all_of
 from streambench.debug.rows import MAX_ROWS, Row, rows
 from streambench.errors import shortened
+from streambench.sums import sum_known
 
 # The command line imports this before it is known whether there is anything to show.
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ def _append_states(line: Text, every: Sequence[ContainerSnapshot]) -> None:
 def _lag(every: Sequence[ContainerSnapshot]) -> str:
     """Return how many messages are left; where a container is away, how many there are at least."""
     if not any(each.is_away for each in every):
-        return figure(_total_lag(every))
+        return figure(sum_known(each.lag for each in every))
     known = sum(each.lag or 0 for each in every)
     return f"at least {known:,}" if known else "?"
 
@@ -181,16 +182,10 @@ def _lag(every: Sequence[ContainerSnapshot]) -> str:
 def restored(progress: Sequence[RestoreProgress]) -> str:
     """Return the progress of a restore of state, in words."""
     done = figure(sum(each.restored for each in progress))
-    totals = [each.total for each in progress]
-    if None in totals:
+    total = sum_known(each.total for each in progress)
+    if total is None:
         return f"restoring state: {done} changes read"
-    known = sum(total for total in totals if total is not None)
-    return f"restoring state: {done} of {figure(known)} changes read"
-
-
-def _total_lag(every: Sequence[ContainerSnapshot]) -> int | None:
-    lags = [each.lag for each in every]
-    return None if None in lags else sum(lag for lag in lags if lag is not None)
+    return f"restoring state: {done} of {figure(total)} changes read"
 
 
 def _choice_lines(snapshot: ContainerSnapshot, width: int) -> list[str]:

@@ -7,13 +7,14 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from streambench.container.observe.snapshot import lag_between, sum_known
+from streambench.container.observe.snapshot import lag_between
 from streambench.container.outputs.dead_letters import ErrorCounts
 from streambench.container.timers import WindowsLeft
 from streambench.errors import StreambenchError, TaskError
 from streambench.job.failure import Failure
 from streambench.job.result import Totals
 from streambench.model import SystemStreamPartition
+from streambench.sums import sum_known
 
 
 class DeployedContainer(Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -11,6 +11,7 @@ from streambench.chooser.explanation import Explanation
 from streambench.container.outputs.dead_letters import ErrorCounts
 from streambench.container.task_stores import RestoreProgress
 from streambench.model import SystemStreamPartition
+from streambench.sums import sum_known
 
 
 class PartitionSnapshot(Struct, frozen=True):
@@ -113,8 +114,3 @@ def left_until(places: Iterable[tuple[str, str | None]]) -> tuple[int | None, in
     many positions are at their ends."""
     lags = [0 if position == end else lag_between(position, end) for position, end in places]
     return sum_known(lags), lags.count(0)
-
-
-def sum_known(numbers: Sequence[int | None]) -> int | None:
-    """The sum of numbers; None where one of them is not known."""
-    return None if None in numbers else sum(number for number in numbers if number is not None)
