@@ -11,12 +11,14 @@ from typing import Any, NoReturn
 from msgspec import Struct
 
 from streambench.cli.option_groups import option_fields
+from streambench.suggestions import suggest
 from streambench_magics.errors import MagicError
 from streambench_magics.typed_condition import condition_and_words
 
 _WIDTH = 110
 _UNTIL = re.compile(r"(?:^|(?<=\s))--until(?:=|\s+|$)")
 _OPTION = re.compile(r"\s(--[a-z]+)(?:\s+([^\s-]\S*))?(?=\s|$)")
+_UNRECOGNIZED = re.compile(r"unrecognized arguments: (--\S+)")
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
@@ -97,7 +99,9 @@ class Parser(argparse.ArgumentParser):
         return [*words(line[: found.start()]), *others, *words(behind), option]
 
     def error(self, message: str) -> NoReturn:
-        raise MagicError(f"{message}; {self.usage_line()}")
+        wrong = _UNRECOGNIZED.match(message)
+        similar = suggest(wrong[1], self._option_string_actions) if wrong is not None else ""
+        raise MagicError(f"{message}{f' ({similar})' if similar else ''}; {self.usage_line()}")
 
     def usage_line(self) -> str:
         """One line: how it is written."""
@@ -122,8 +126,9 @@ def words(line: str) -> list[str]:
     try:
         _, end = json.JSONDecoder().raw_decode(line, start)
     except json.JSONDecodeError as error:
+        rest = line[error.pos : error.pos + 10]
         raise MagicError(
-            f"this is not JSON: {error.msg} at {line[error.pos : error.pos + 10]!r}; names and texts need "
+            f"this is not JSON: {error.msg} at {repr(rest) if rest else 'its end'}; names and texts need "
             "double quotes. "
             "A message in a variable is sent with --from VARIABLE"
         ) from None
@@ -149,6 +154,13 @@ def number(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"'{text}' is not a number")
     return int(text)
+
+
+def seconds(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds") from None
 
 
 def takes_job(parser: Parser, *, needed: bool = False) -> Parser:

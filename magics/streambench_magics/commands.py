@@ -6,7 +6,15 @@ from __future__ import annotations
 from streambench.cli.deploy_options import DeployOptions
 from streambench.debug.breakpoints import KINDS
 from streambench.debug.moment import NAMES
-from streambench_magics.command_parser import Parser, number, positive, takes_config, takes_job, takes_options
+from streambench_magics.command_parser import (
+    Parser,
+    number,
+    positive,
+    seconds,
+    takes_config,
+    takes_job,
+    takes_options,
+)
 from streambench_magics.record_parsers import record_commands
 from streambench_magics.time_parsers import swap_options, time_commands
 
@@ -213,7 +221,7 @@ def _parsers() -> dict[str, Parser]:
     it = takes_job(
         command("wait", "Wait until it is paused or ends. Interrupting the cell ends only the waiting.")
     )
-    it.takes("--timeout", metavar="SECONDS", type=float, help="wait no longer than this")
+    it.takes("--timeout", metavar="SECONDS", type=seconds, help="wait no longer than this")
     takes_job(command("pause", "Have it stand still after the message it is at."))
     it = takes_job(
         command(

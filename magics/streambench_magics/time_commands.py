@@ -180,9 +180,9 @@ class TimeCommands(JobCommands):
 
     def _diff(self, args: Namespace) -> Records:
         names, positions = _split_positions(args.what)
-        job = self.bench.job(_one_name(names, "diff"))
         if len(positions) not in (1, 2):
-            raise MagicError(f"which positions? {PARSERS['diff'].usage_line()}")
+            raise MagicError(f"one or two positions, in figures; {PARSERS['diff'].usage_line()}")
+        job = self.bench.job(_one_name(names, "diff"))
         session = self._still_session(job)
         before, after = [*positions, session.position][:2]
         with self._running(job):

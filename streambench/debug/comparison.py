@@ -22,7 +22,7 @@ from streambench.debug.replay import open as open_recording
 from streambench.debug.session import Session
 from streambench.debug.side_by_side import SideBySide
 from streambench.debug.slices import Progress
-from streambench.errors import ConfigError
+from streambench.errors import ConfigError, UnknownStreamError
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.recording.recording import Recording
 from streambench.serde.streams import StreamSerdes, decoded
@@ -291,7 +291,10 @@ def _recording(over: Any, config: Config | None, factory: Any) -> Recording:
             raise ConfigError(
                 f"where is {over}? Give the configuration of its system: compare(..., config=...)"
             )
-        over = read_range(over, config)
+        try:
+            over = read_range(over, config)
+        except (ConfigError, UnknownStreamError) as error:
+            raise ConfigError(f"there is no file {over}, and as a stream: {error}") from None
     if factory is None:
         raise ConfigError("which task? Give it: compare(..., task=...)", key="task.class")
     return recording_of(over, given, factory)

@@ -23,12 +23,13 @@ from streambench.container.observe.snapshot import ContainerSnapshot
 from streambench.container.observer import ContainerObserver
 from streambench.debug.advance import Advance
 from streambench.debug.busy import Busy, busy_with
-from streambench.debug.conditions import Condition, Conditional
+from streambench.debug.conditions import Condition, Conditional, ConditionError
 from streambench.debug.interrupt import GivenUp, interrupt_inside, settle_interrupts
 from streambench.debug.moment import Moment
 from streambench.debug.past_steps import walk
 from streambench.debug.stops import Stops
 from streambench.debug.waiting_notice import notice_waiting
+from streambench.debug.wording import words
 from streambench.errors import StreambenchError
 
 log = logging.getLogger(__name__)
@@ -391,8 +392,12 @@ class Session(Stops):
     def _raise_unevaluated(self) -> None:
         """Raise the error of a condition that could not be evaluated."""
         stopped = self._breakpoints.stopped
-        if stopped is not None and stopped.error is not None:
+        if stopped is None or stopped.error is None:
+            return
+        if not stopped.breakpoint.id:
             raise stopped.error
+        remedy = words("remove breakpoint", stopped.breakpoint.id)
+        raise ConditionError(f"{stopped.error}; {remedy} removes it") from stopped.error.__cause__
 
     def _condition_of(self, until: Until | Conditional) -> Condition | None:
         """The condition that a run is to end at; None where ``until`` is none."""

@@ -27,6 +27,7 @@ _WORDS = {
     "swap": ("session.swap()", "%stream swap", "other code"),
     "break on": ("on='{}'", "--on {}", "on='{}'"),
     "begin again": ("a new container goes on", "%stream step goes on", "the next start goes on"),
+    "remove breakpoint": ("session.remove({})", "%stream break --remove {}", "breakpoint {}"),
     "task": ("task", "--task", "--task"),
     "recorded source": ("recorded_source=True", "--recorded-source", "--recorded-source"),
 }

@@ -142,3 +142,31 @@ def test_dead_letters_are_shown_with_their_reasons(ip: Shell) -> None:
     assert "reason" in shown.splitlines()[0] and "TypeError: a bytes-like object" in shown
     assert {row["message"] for row in ip.value} == {b"a", b"b", b"c", b"d"}
     assert all(row["headers"]["dead-letter.direction"] == b"in" for row in ip.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("step --untl x", "unrecognized arguments: --untl (did you mean --until?); usage: %stream step"),
+        ('send mem.clicks {"a": 1', "this is not JSON: Expecting ',' delimiter at its end; names"),
+        ("wait --timeout soon", "argument --timeout: 'soon' is not a number of seconds; usage: %stream wait"),
+        ("diff 1 2 3", "one or two positions, in figures; usage: %stream diff"),
+        ("diff a b", "one or two positions, in figures; usage: %stream diff"),
+        ("compare Count Count --over old.rec", "there is no file old.rec, and as a stream: there is"),
+        ("compare Count Count --over mem.clicks.0@1..0", "no message to compare over in mem.clicks.0@1..0"),
+    ],
+)
+def test_wrong_words_are_named_with_the_remedy_in_one_line(ip: Shell, line: str, text: str) -> None:
+    ip.run("%stream create job --task Count --config inputs")
+    shown = ip.fails(f"%stream {line}")
+    assert text in shown
+    assert len(shown.strip().splitlines()) == 1
+
+
+def test_a_breakpoint_that_cannot_be_evaluated_says_how_to_remove_it(ip: Shell) -> None:
+    ip.run("%stream create job --task Count --config inputs")
+    ip.run("%stream send mem.clicks one")
+    ip.run("%stream break message['delay'] > 1")
+    assert "; %stream break --remove 1 removes it" in ip.fails("%stream step")
+    ip.run("%stream break --remove 1")
+    assert "removes it" not in ip.fails("%stream step --until message['delay']>1")
