@@ -106,6 +106,15 @@ def complete_words(context: typer.Context, incomplete: str) -> list[str]:
     return [*complete_streams(context, incomplete), *_files(incomplete)]
 
 
+StreamArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar=f"[JOB{ENDING}] SYSTEM.STREAM", show_default=False, autocompletion=complete_words
+    ),
+]
+"""The words of a command about one stream, for ``split_job``."""
+
+
 def _files(incomplete: str) -> list[str]:
     start = Path(incomplete)
     folder = start if incomplete.endswith("/") or not incomplete else start.parent

@@ -14,7 +14,7 @@ import typer
 
 from streambench.chunk import Undecodable
 from streambench.cli.envelopes import add_base64, json_row
-from streambench.cli.job import JobOption, JsonOption, complete_words, split_job, stream_named, systems_of
+from streambench.cli.job import JobOption, JsonOption, StreamArgument, split_job, stream_named, systems_of
 from streambench.cli.output import moment, print_json, tell_pending
 from streambench.config import Config
 from streambench.errors import OffsetError, described, no_partition
@@ -41,12 +41,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def peek(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[JOB.properties] SYSTEM.STREAM", show_default=False, autocompletion=complete_words
-        ),
-    ] = None,
+    words: StreamArgument = None,
     config: JobOption = None,
     start: Annotated[
         str,

@@ -13,7 +13,7 @@ import typer
 from msgspec import Struct
 
 from streambench.cli.envelopes import encoded, envelope_of, milliseconds
-from streambench.cli.job import JobOption, JsonOption, complete_words, split_job, stream_named, systems_of
+from streambench.cli.job import JobOption, JsonOption, StreamArgument, split_job, stream_named, systems_of
 from streambench.cli.option_groups import with_options
 from streambench.cli.output import print_json, say
 from streambench.cli.pipes import interruptible, opened_pipe
@@ -94,12 +94,7 @@ class LineOptions(Struct, frozen=True):
 
 @with_options("how", LineOptions)
 def send(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[JOB.properties] SYSTEM.STREAM", show_default=False, autocompletion=complete_words
-        ),
-    ] = None,
+    words: StreamArgument = None,
     config: JobOption = None,
     source: Annotated[
         Path | None,

@@ -4,24 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream
+from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope
 from streambench.task import MessageCollector, StreamTask, TaskContext, TaskCoordinator
 from streambench.testing import Call, JobRun
+from tests.container.jobs import OUT
 
-OUT = SystemStream("mem", "out")
 JSON = {"systems.mem.samza.msg.serde": "json", "systems.mem.samza.key.serde": "string"}
-
-
-def ignore(
-    envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
-) -> None:
-    """A task that does nothing."""
-
-
-def echo(
-    envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
-) -> None:
-    collector.send(OutgoingMessageEnvelope(OUT, envelope.message, key=envelope.key))
 
 
 def fails_at_bad(

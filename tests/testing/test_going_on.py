@@ -10,7 +10,8 @@ from streambench.errors import TaskError
 from streambench.model import IncomingMessageEnvelope
 from streambench.task import MessageCollector, TaskCoordinator
 from streambench.testing import JobRun, run_job
-from tests.testing.jobs import COUNTS, JSON, Counter, echo, ignore, messages, places
+from tests.container.jobs import echo, ignore
+from tests.testing.jobs import COUNTS, JSON, Counter, messages, places
 
 
 def test_previous_goes_on_where_it_ended() -> None:

@@ -21,16 +21,15 @@ from streambench.task import (
     TaskLifecycleListener,
 )
 from streambench.testing import Call, JobRun, ManualClock, run_job
+from tests.container.jobs import echo, ignore
 from tests.testing.jobs import (
     COUNTS,
     JSON,
     OUT,
     Counter,
     Whole,
-    echo,
     events,
     fails_at_bad,
-    ignore,
     messages,
     places,
 )
