@@ -141,6 +141,11 @@ class CheckpointManager(ABC):
         """The last checkpoint of every task of the job that has one, whichever container or generation wrote
         it."""
 
+    def read_committed(self) -> Mapping[str, Checkpoint]:
+        """As ``read_last``, without the commits that are being made now. A manager overrides it where
+        ``read_last`` waits for them: the process that makes one may have died."""
+        return self.read_last()
+
     @abstractmethod
     def write(self, checkpoints: Mapping[str, Checkpoint]) -> None:
         """Write checkpoints of tasks of the claimed container, all of them in one durable, atomic step.

@@ -120,7 +120,7 @@ def check_stores(
     Called before a generation is opened, which stops what runs: a start that is refused should stop nothing.
     Nothing is read for jobs without changelogs."""
     streams = changelogs(config, job, systems)
-    last = manager.read_last() if streams else {}
+    last = manager.read_committed() if streams else {}
     tasks = [task for task in model.tasks if task.name in last and last[task.name].formats]
     definitions = store_definitions(config, job, systems) if tasks else {}
     for task in tasks:

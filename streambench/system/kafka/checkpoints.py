@@ -116,7 +116,8 @@ class KafkaCheckpointManager(CheckpointManager):
         return self._open(None, checkpoints, now_ms, None)
 
     def last_generation(self) -> Generation | None:
-        self._catch_up()
+        # It stands before every open transaction: the start that opened it had ended those there were.
+        self._read_committed()
         return self._state.generation
 
     def claim(self, generation: int, container: int, *, now_ms: int) -> int:
@@ -142,6 +143,10 @@ class KafkaCheckpointManager(CheckpointManager):
 
     def read_last(self) -> Mapping[str, Checkpoint]:
         self._catch_up()
+        return self._state.last(str(self._stream))
+
+    def read_committed(self) -> Mapping[str, Checkpoint]:
+        self._read_committed()
         return self._state.last(str(self._stream))
 
     def history(self) -> dict[str, list[Checkpoint]]:
@@ -315,11 +320,18 @@ class KafkaCheckpointManager(CheckpointManager):
     def _catch_up(self) -> None:
         """Read everything that is there now: also what stands behind the first open transaction, when that
         has ended. A reader that stopped there would take an older checkpoint for the last."""
-        if not self._exists:
-            if not self._admin.exists(self._stream):
-                return
-            self._exists = True
-        self._read_to(self._admin.high_watermarks([self._partition])[self._partition])
+        if self._is_there():
+            self._read_to(self._admin.high_watermarks([self._partition])[self._partition])
+
+    def _read_committed(self) -> None:
+        """Read up to the first open transaction, without waiting for its end: of a container that died in the
+        midst of a commit, that is a new start, which has to read first, or the timeout of the transaction."""
+        if self._is_there():
+            self._read_to(self._admin.readable(self._partition)[1])
+
+    def _is_there(self) -> bool:
+        self._exists = self._exists or self._admin.exists(self._stream)
+        return self._exists
 
     def _read_to(self, end: int, wanted: int = -1) -> bool:
         """Read up to an offset; whether the record at ``wanted`` counts, if it was there to be read."""

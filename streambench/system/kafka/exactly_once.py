@@ -41,7 +41,8 @@ class TransactionalCheckpointManager(KafkaCheckpointManager):
     **One partition for a job**, not one for each task: that a generation was opened before or after a claim
     or a commit must be clear, and only within a partition there is an order. The price is that who reads has
     to wait for the end of transactions of other containers; they last milliseconds, and those of one who died
-    end when he is started again, or after ``producer.transaction.timeout.ms``.
+    end when he is started again, or after ``producer.transaction.timeout.ms``. A start does not wait: it ends
+    them itself, and until then reads what stands before them.
 
     **Doubt.** If it is not certain what came of a commit, a new producer takes over the id, and the topic
     shows it: the record of the commit is there, and so is all of it, or it is not, and the same is sent

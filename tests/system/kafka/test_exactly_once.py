@@ -278,6 +278,11 @@ def test_a_transaction_that_the_dead_left_open_holds_up_nobody(
     with pytest.raises(KeyboardInterrupt):
         job.commit(dead, 2)
     monkeypatch.undo()
+    starting = job.another()
+    last = starting.last_generation()
+    assert last is not None and last.number == 1
+    assert starting.read_committed()["task 0"].offsets == {INPUT: "1"}
+    assert job.systems.admin("k").open_at(starting._partition), "to be ended by the start"  # type: ignore[attr-defined]
     holder = job.holder(job.start())
     assert job.position() == 1
     job.commit(holder, 3)

@@ -50,6 +50,25 @@ class Count:
 ONCE = {"task.processing.guarantee": "exactly-once"}
 
 
+KILLED = """
+import os
+import signal
+
+from streambench.system.kafka.transactions import Transactions
+
+commits = []
+commit = Transactions._commit
+
+def killed(transactions, producer):
+    commits.append(producer)
+    if len(commits) == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+    commit(transactions, producer)
+
+Transactions._commit = killed
+"""
+
+
 class Job:
     """A job that copies its input and counts it, in a directory of its own."""
 
@@ -295,6 +314,18 @@ def test_exactly_once_repeats_nothing_when_the_process_is_killed_midway(
     killed.communicate()
     job.run()
     assert job.outputs() == counted(0, total)
+
+
+def test_a_start_waits_for_no_commit_in_which_the_last_was_killed(kafka: KafkaNodes, tmp_path: Path) -> None:
+    """Kafka would end the transaction after a quarter of an hour."""
+    job = Job(kafka, tmp_path, **ONCE, **{"systems.k.producer.transaction.timeout.ms": "900000"})
+    (tmp_path / "count.py").write_text(TASK + KILLED)
+    sent(job.systems, job.input, messages(0, 2400))
+    killed = job.start()
+    assert (killed.communicate()[0], killed.returncode) == ("", -signal.SIGKILL)
+    (tmp_path / "count.py").write_text(TASK)
+    job.run()
+    assert job.outputs() == counted(0, 2400)
 
 
 def test_exactly_once_state_outputs_and_positions_go_on_together(kafka: KafkaNodes, tmp_path: Path) -> None:
