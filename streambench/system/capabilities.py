@@ -134,6 +134,14 @@ class Compacting(Protocol):
 
 
 @runtime_checkable
+class Sized(Protocol):
+    """An admin that knows how large messages are."""
+
+    def bytes_between(self, ssp: SystemStreamPartition, first: str, end: str) -> int:
+        """About how many bytes the messages from ``first`` up to, but not, ``end`` take."""
+
+
+@runtime_checkable
 class Receiving(Protocol):
     """A factory of a system whose messages are only there while something receives them."""
 

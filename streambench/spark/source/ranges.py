@@ -1,4 +1,4 @@
-"""Ranges of offsets: the part of a stream that one Spark task reads."""
+"""Ranges of offsets, and what one Spark task reads of them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,18 @@ from streambench.metrics.registry import MetricsRegistry
 from streambench.model import PartitionMetadata, SystemStream, SystemStreamPartition
 from streambench.spark.source.options import Bounds, StreamOptions
 from streambench.system.api import SystemConsumer
+from streambench.system.capabilities import Sized
 from streambench.system.numbered import NumberedAdmin
 from streambench.system.systems import Systems, builtin_kind
 
 _AT_ONCE = 10_000
 _WAIT_MS = 250
 _PAUSE_S = 0.01
+
+# A task takes Spark 20 ms of CPU, and about so many bytes take it a quarter of a second.
+_TASK_BYTES = 16 << 20
+# Of messages whose size is not known.
+_MESSAGE_BYTES = 8 << 10
 
 
 class OffsetRange(InputPartition):
@@ -35,6 +41,17 @@ class OffsetRange(InputPartition):
 
     def __repr__(self) -> str:
         return f"OffsetRange({self.partition}: {self.start} to {self.end})"
+
+
+class TaskRanges(InputPartition):
+    """The ranges that one task reads, one after the other."""
+
+    def __init__(self, ranges: Sequence[OffsetRange]) -> None:
+        super().__init__(tuple(ranges))
+        self.ranges = tuple(ranges)
+
+    def __repr__(self) -> str:
+        return f"TaskRanges{self.ranges}"
 
 
 def has_numbers(systems: Systems, stream: SystemStream) -> bool:
@@ -99,6 +116,43 @@ def point(
 def not_empty(each: OffsetRange, compare: Callable[[str, str], int | None]) -> bool:
     """True where a range may have messages."""
     return (compare(each.start, each.end) or 0) < 0
+
+
+def tasks_of(
+    systems: Systems, stream: SystemStream, found: Sequence[OffsetRange], at_least: int
+) -> list[TaskRanges]:
+    """Deal the ranges that may have messages to tasks, to at least so many where offsets are whole
+    numbers."""
+    admin = systems.admin(stream.system)
+    found = [each for each in found if not_empty(each, admin.compare)]
+    if not isinstance(admin, NumberedAdmin):
+        return [TaskRanges([each]) for each in found]
+
+    def size(each: OffsetRange) -> int:
+        if isinstance(admin, Sized):
+            ssp = SystemStreamPartition(stream.system, stream.stream, each.partition)
+            return admin.bytes_between(ssp, each.start, each.end)
+        return (int(each.end) - int(each.start)) * _MESSAGE_BYTES
+
+    return packed(split(found, at_least), at_least, size)
+
+
+def packed(
+    found: Sequence[OffsetRange], at_least: int, size: Callable[[OffsetRange], int]
+) -> list[TaskRanges]:
+    """Put consecutive small ranges into one task, in at least so many tasks if there are so many ranges."""
+    dealt: list[list[OffsetRange]] = []
+    held = 0
+    for number, each in enumerate(found):
+        bytes_of_it = size(each)
+        can_join = len(dealt) + len(found) - number > at_least
+        if dealt and can_join and held + bytes_of_it <= _TASK_BYTES:
+            dealt[-1].append(each)
+            held += bytes_of_it
+        else:
+            dealt.append([each])
+            held = bytes_of_it
+    return [TaskRanges(each) for each in dealt]
 
 
 def split(found: Sequence[OffsetRange], at_least: int) -> list[OffsetRange]:

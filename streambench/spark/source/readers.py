@@ -27,15 +27,15 @@ from streambench.spark.source.layout import Layout, StreamFormat
 from streambench.spark.source.options import StreamOptions
 from streambench.spark.source.ranges import (
     OffsetRange,
+    TaskRanges,
     check_bounds,
     check_readable,
     chosen,
     has_numbers,
-    not_empty,
     point,
     ranges,
     read_range,
-    split,
+    tasks_of,
 )
 from streambench.system.systems import Systems
 
@@ -53,13 +53,14 @@ class _Rows:
         self._layout()  # a wrong schema is an error on the driver
 
     def read(self, each: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one range. Spark makes one that is none where a plan is empty."""
-        if not isinstance(each, OffsetRange):
+        """Read the ranges of one task. Spark makes a task without any where a plan is empty."""
+        if not isinstance(each, TaskRanges):
             return
         layout = self._layout()
         options = self.options
-        for pieces in read_range(options.config, options.required_stream(), each):
-            yield layout.batch(pieces)
+        for part in each.ranges:
+            for pieces in read_range(options.config, options.required_stream(), part):
+                yield layout.batch(pieces)
 
     def _layout(self) -> Layout:
         stream = self.options.required_stream()
@@ -81,10 +82,7 @@ class BatchReader(DataSourceReader):
             found = ranges(systems, options)
             if self._pushdown is not None:
                 found = self._pushdown.apply(found)
-            found = [each for each in found if not_empty(each, systems.admin(stream.system).compare)]
-            if has_numbers(systems, stream):
-                found = split(found, options.min_partitions)
-        return list(found)
+            return list(tasks_of(systems, stream, found, options.min_partitions))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._rows.read(partition)
@@ -154,10 +152,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if start.keys() != end.keys():
                 start = self._started(start, self._metadata(systems))
             found = [OffsetRange(int(number), start[number], upto) for number, upto in end.items()]
-            found = [each for each in found if not_empty(each, systems.admin(self._stream.system).compare)]
-            if has_numbers(systems, self._stream):
-                found = split(found, self._options.min_partitions)
-        return list(found)
+            return list(tasks_of(systems, self._stream, found, self._options.min_partitions))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._rows.read(partition)

@@ -95,5 +95,12 @@ class LogAdmin(NumberedAdmin):
         for ssp, offset in offsets.items():
             self.log.partition(ssp.stream, ssp.partition).keep_from(to_number(offset, ssp))
 
+    def bytes_between(self, ssp: SystemStreamPartition, first: str, end: str) -> int:
+        partition = self.log.partition(ssp.stream, ssp.partition)
+        here = partition.metadata()
+        held = to_number(here.upcoming or "0") - to_number(here.oldest or "0")
+        wanted = to_number(end, ssp) - to_number(first, ssp)
+        return partition.size() * wanted // max(held, wanted, 1)
+
     def close(self) -> None:
         self.log.close()

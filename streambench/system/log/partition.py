@@ -345,6 +345,10 @@ class Partition:
             return PartitionMetadata(None, None, str(upcoming))
         return PartitionMetadata(str(oldest), str(end - 1), str(upcoming))
 
+    def size(self) -> int:
+        """The bytes of all segments that are there."""
+        return sum(segment.path.stat().st_size for segment in segments(self._place.directory))
+
 
 def _stamp_of(segment: Segment) -> tuple[int, int, int, int]:
     """By this a change of a segment is noticed: its base, and the inode, size and time of change of its

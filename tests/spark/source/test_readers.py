@@ -65,6 +65,11 @@ def tuples(read: Iterator[Iterator[pa.RecordBatch]]) -> list[Any]:
     return found
 
 
+def dealt(reader: Any) -> list[list[tuple[int, str, str]]]:
+    """The ranges of each task."""
+    return [[(part.partition, part.start, part.end) for part in each.ranges] for each in reader.partitions()]
+
+
 def fields(**types: Any) -> StructType:
     return StructType([StructField(name, kind) for name, kind in types.items()])
 
@@ -123,7 +128,23 @@ def test_offsets_and_partitions_are_pushed_down(tmp_path: Path) -> None:
     reader = made.reader(made.schema())
     left = reader.pushFilters([In(("offset",), (7, 9)), EqualTo(("partition",), 1), EqualTo(("key",), b"k")])
     assert [type(each) for each in left] == [In, EqualTo]
-    assert [(each.partition, each.start, each.end) for each in reader.partitions()] == [(1, "7", "10")]
+    assert dealt(reader) == [[(1, "7", "10")]]
+
+
+def test_small_partitions_share_a_task(tmp_path: Path) -> None:
+    large = b"x" * 6_000_000
+    write(
+        tmp_path, "in", [[[message(large)]] if number < 3 else [[message(b"1")] * 2] for number in range(6)]
+    )
+    parts = {number: (number, "0", "1" if number < 3 else "2") for number in range(6)}
+
+    def tasks(**options: str) -> list[list[tuple[int, str, str]]]:
+        made = source(config_of(tmp_path), **options)
+        return dealt(made.reader(made.schema()))
+
+    assert tasks() == [[parts[0], parts[1]], [parts[number] for number in range(2, 6)]]
+    assert tasks(minPartitions="5") == [[parts[0], parts[1]], *([parts[number]] for number in range(2, 6))]
+    assert len(tasks(minPartitions="6")) == 6
 
 
 def test_partitions_are_chosen_by_an_option(tmp_path: Path) -> None:
