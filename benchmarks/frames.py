@@ -1,9 +1,8 @@
-"""A DataFrame of a log against Parquet files of the same messages, in the same session: how long a query
-takes that looks at every message, and one that parses them."""
+"""A DataFrame of a log against Parquet files of the same messages, in the same session: what a query costs
+that looks at every message, and one that parses them."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import streambench as sb
 
 from .container import IN, fill_log
+from .cost import Cost, least_costs
 from .data import PARTITIONS, messages
 from .report import Figure
 
@@ -19,7 +19,7 @@ _AIM = 0.7
 
 
 def measure(count: int, rounds: int, directory: Path) -> Iterator[Figure]:
-    """The ratios of the best rounds, by wall time, with Spark started and warm."""
+    """The ratios of the best rounds, by CPU time, with Spark started and warm."""
     from streambench.spark import read
     from streambench.spark.session import lease
 
@@ -42,28 +42,23 @@ def measure(count: int, rounds: int, directory: Path) -> Iterator[Figure]:
             ("message lengths", read(config, str(IN), held.spark, columns="message"), parquet),
             ("all columns", whole, parquet),
         ):
-            by_log, by_parquet = _times(_length if frame is not whole else _everything, frame, twin, rounds)
+            by_log, by_parquet = _costs(_length if frame is not whole else _everything, frame, twin, rounds)
             yield _figure(f"DataFrame of the log / Parquet, {name}", count, by_log, by_parquet)
         parsed = read(config, str(IN), held.spark, schema="user STRING, n INT")
         from_json = parquet.selectExpr("from_json(message, 'user STRING, n INT') AS m").select("m.*")
-        by_log, by_parquet = _times(_users, parsed, from_json, rounds)
+        by_log, by_parquet = _costs(_users, parsed, from_json, rounds)
         yield _figure("the same, fields of the JSON / Parquet with from_json", count, by_log, by_parquet)
     finally:
         held.close()
 
 
-def _times(query: Callable[[Any], Any], frame: Any, twin: Any, rounds: int) -> tuple[float, float]:
-    """The best times of a query over two frames, which take turns; they give the same."""
-    best = [float("inf"), float("inf")]
-    for _ in range(rounds + 1):
-        results = []
-        for at, each in enumerate((frame, twin)):
-            began = time.perf_counter()
-            results.append(query(each))
-            best[at] = min(best[at], time.perf_counter() - began)
-        if results[0] != results[1]:
-            raise AssertionError(f"the log gives {results[0]}, Parquet {results[1]}")
-    return best[0], best[1]
+def _costs(query: Callable[[Any], Any], frame: Any, twin: Any, rounds: int) -> tuple[Cost, Cost]:
+    """The costs of a query over two frames, which take turns; they give the same."""
+    by_log, by_parquet = query(frame), query(twin)
+    if by_log != by_parquet:
+        raise AssertionError(f"the log gives {by_log}, Parquet {by_parquet}")
+    best = least_costs({"log": lambda: query(frame), "parquet": lambda: query(twin)}, rounds)
+    return best["log"], best["parquet"]
 
 
 def _length(frame: Any) -> Any:
@@ -80,6 +75,10 @@ def _users(frame: Any) -> Any:
     return frame.groupBy("n").agg({"user": "count"}).orderBy("n").collect()
 
 
-def _figure(name: str, count: int, by_log: float, by_parquet: float) -> Figure:
-    note = f"{count / by_log / 1e6:.2f} million messages/s, Parquet {count / by_parquet / 1e6:.2f}"
-    return Figure(name, by_parquet / by_log, "x", aim=_AIM, note=note)
+def _figure(name: str, count: int, by_log: Cost, by_parquet: Cost) -> Figure:
+    rate = count / by_log.wall / 1e6
+    note = (
+        f"{by_log.cpu:.2f} s of CPU, Parquet {by_parquet.cpu:.2f}; "
+        f"{by_parquet.wall / by_log.wall:.2f} by wall time, {rate:.2f} million messages/s"
+    )
+    return Figure(name, by_parquet.cpu / by_log.cpu, "x", aim=_AIM, note=note)
