@@ -1,36 +1,154 @@
-"""A deployment on Spark against a ``mapInArrow`` written by hand that does the same work on the same
-messages, in the same session."""
+"""Deployments on Spark against programs written by hand that do the same work on the same messages, in one
+session on two threads: CPU time of all processes, and wall time, with Spark started and warm."""
 
 from __future__ import annotations
 
+import itertools
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 import streambench as sb
 
+from .batches import JsonCountInBatches
 from .container import IN, fill_log
+from .cost import Cost, cost_of, least_costs
 from .data import PARTITIONS, messages
 from .report import Figure
-from .tasks import SKIPPED, JsonCount
+from .spark_twins import count_batches, count_in_stream, count_messages
+from .tasks import OUT, SKIPPED, JsonCount
 
 _TASKS = 2
+_CONTAINERS = (100, 1_000)
+_INCREMENT = 100
+_runs = itertools.count()
+_STREAMED = 60_000
+_STORE = {
+    "stores.counts.factory": "memory",
+    "stores.counts.key.serde": "string",
+    "stores.counts.msg.serde": "json",
+}
+
+
+class StoreCount(sb.StreamTask):
+    """JsonCount with its counts in a store."""
+
+    def init(self, context: sb.TaskContext) -> None:
+        self._counts = context.store("counts")
+
+    def process(
+        self,
+        envelope: sb.IncomingMessageEnvelope,
+        collector: sb.MessageCollector,
+        coordinator: sb.TaskCoordinator,
+    ) -> None:
+        row = orjson.loads(envelope.message)
+        if row["n"] == SKIPPED:
+            return
+        user = row["user"]
+        count = self._counts[user] = self._counts.get(user, 0) + 1
+        collector.send(
+            sb.OutgoingMessageEnvelope(OUT, orjson.dumps({"user": user, "count": count}), user.encode())
+        )
 
 
 def measure(count: int, rounds: int, directory: Path) -> Iterator[Figure]:
-    """The ratio of the best rounds, by wall time, with Spark started and warm."""
-    from streambench.spark import deploy
+    """The ratios of the best rounds."""
     from streambench.spark.session import lease
 
+    held = lease(None, f"local[{_TASKS}]", _job(directory))
+    try:
+        yield from _beside_twins(held.spark, count, rounds, directory)
+        yield from _beside_streaming(held.spark, min(count, _STREAMED), directory)
+        yield from _many_containers(held.spark, directory)
+        yield from _increments(held.spark, rounds, directory)
+    finally:
+        held.close()
+
+
+def _beside_twins(spark: Any, count: int, rounds: int, directory: Path) -> Iterator[Figure]:
+    """Per message, with a store, in batches, and in one container."""
     partitions = messages(count).partitions
-    path = directory / "log"
+    config = _filled(directory / "log", partitions)
+    in_one = config.with_values({"job.container.count": 1})
+    files = [[str(path) for path in _segments(config, number)] for number in range(PARTITIONS)]
+    shares = [sum(files[task::_TASKS], []) for task in range(_TASKS)]
+    target = directory / "by-hand"
+    best = least_costs(
+        {
+            "messages by hand": lambda: count_messages(spark, shares, target),
+            "messages": lambda: _deploy(spark, config, JsonCount, count),
+            "store": lambda: _deploy(spark, config.with_values(_STORE), StoreCount, count),
+            "batches by hand": lambda: count_batches(spark, shares, target),
+            "batches": lambda: _deploy(spark, config, JsonCountInBatches, count),
+            "one": lambda: _deploy(spark, in_one, JsonCount, count),
+        },
+        rounds,
+    )
+    yield _ratio("Spark deploy, per message / mapInArrow by hand", best, "messages by hand", "messages")
+    yield _ratio("the same with a store and changelog", best, "messages by hand", "store", aim=0.5)
+    name = "Spark deploy, process_batch / mapInArrow by hand"
+    yield _ratio(name, best, "batches by hand", "batches", aim=0.9)
+    faster = best["one"].wall / best["messages"].wall
+    note = f"{best['messages'].wall:.1f} s, one {best['one'].wall:.1f} s"
+    yield Figure("Spark deploy, two containers / one, by wall time", faster, "x", aim=1.7, note=note)
+
+
+def _beside_streaming(spark: Any, count: int, directory: Path) -> Iterator[Figure]:
+    partitions = messages(count).partitions
+    config = _filled(directory / "streamed", partitions).with_values(_STORE)
+    source = directory / "streamed.parquet"
+    source.mkdir()
+    for number, of_partition in enumerate(partitions):
+        values = pa.array(of_partition, pa.binary())
+        pq.write_table(pa.table({"value": values}), source / f"{number}.parquet")
+    targets = [directory / "streamed-out", directory / "streamed-checkpoints"]
+    best = least_costs(
+        {
+            "by hand": lambda: count_in_stream(spark, source, *targets),
+            "deploy": lambda: _deploy(spark, config, StoreCount, count),
+        },
+        rounds=1,
+        between=lambda: [shutil.rmtree(each, ignore_errors=True) for each in targets],
+    )
+    name = f"Spark deploy with a store / transformWithStateInPandas, {count:,} messages"
+    yield _ratio(name, best, "by hand", "deploy", aim=10)
+
+
+def _many_containers(spark: Any, directory: Path) -> Iterator[Figure]:
+    """A message for each container."""
+    for containers in _CONTAINERS:
+        every = messages(containers).all
+        config = _filled(directory / f"containers-{containers}", [[each] for each in every])
+        config = config.with_values({"job.container.count": containers})
+        cost = cost_of(lambda config=config, count=containers: _deploy(spark, config, JsonCount, count))
+        note = f"{cost}, {cost.cpu / containers * 1e3:.0f} ms of CPU each"
+        below = 0.05 * containers
+        yield Figure(f"Spark deploy of {containers:,} containers", cost.cpu, "s of CPU", below, True, note)
+
+
+def _increments(spark: Any, rounds: int, directory: Path) -> Iterator[Figure]:
+    """New messages for a job that has caught up, again and again."""
+    made = messages(_INCREMENT).partitions
+    config = _filled(directory / "increments", made)
+    _deploy(spark, config, JsonCount, _INCREMENT, anew=False)
+    costs = []
+    for _ in range(rounds + 1):
+        fill_log(config, made)
+        costs.append(cost_of(lambda: _deploy(spark, config, JsonCount, _INCREMENT, anew=False)))
+    best = min(costs, key=lambda each: each.wall)
+    name = f"Spark deploy of {_INCREMENT} more messages, session warm"
+    yield Figure(name, best.wall, "s", 0.5, True, f"{best.cpu:.2f} s of CPU")
+
+
+def _job(path: Path) -> sb.Config:
     streams = {f"systems.bench.streams.{name}.partitions": PARTITIONS for name in ("in", "out")}
-    config = sb.Config(
+    return sb.Config(
         {
             "job.name": "bench",
             "task.inputs": str(IN),
@@ -41,55 +159,35 @@ def measure(count: int, rounds: int, directory: Path) -> Iterator[Figure]:
             **streams,
         }
     )
-    _write_parquet(partitions, directory / "in")
-    best = {"hand": float("inf"), "deploy": float("inf")}
-    held = lease(None, f"local[{_TASKS}]", config)
-    try:
-        for _ in range(rounds + 1):
-            shutil.rmtree(path, ignore_errors=True)
-            fill_log(config, partitions)
-            best["hand"] = min(best["hand"], _by_hand(held.spark, directory / "in", directory / "out"))
-            began = time.perf_counter()
-            result = deploy(config, JsonCount, spark=held.spark)
-            best["deploy"] = min(best["deploy"], time.perf_counter() - began)
-            if result.messages != count:
-                raise AssertionError(f"{result.messages} messages were processed, not {count}")
-    finally:
-        held.close()
-    note = f"{count / best['deploy'] / 1e3:.0f}k messages/s, by hand {count / best['hand'] / 1e3:.0f}k"
-    yield Figure("Spark deploy / mapInArrow by hand", best["hand"] / best["deploy"], "x", aim=0.6, note=note)
 
 
-def _write_parquet(partitions: list[list[bytes]], directory: Path) -> None:
-    """The messages as Spark likes them: a file for each partition, so that each user is in one of them."""
-    directory.mkdir(exist_ok=True)
-    for number, of_partition in enumerate(partitions):
-        pq.write_table(
-            pa.table({"value": pa.array(of_partition, pa.binary())}), directory / f"{number}.parquet"
-        )
+def _filled(path: Path, partitions: list[list[bytes]]) -> sb.Config:
+    config = _job(path)
+    fill_log(config, partitions)
+    return config
 
 
-def _by_hand(spark: Any, source: Path, target: Path) -> float:
-    """The program one writes without streambench: read with Spark, count in Python, write with Spark. It
-    knows no offsets and keeps no state."""
+def _segments(config: sb.Config, partition: int) -> list[Path]:
+    """The files of a partition of the input."""
+    return sorted(Path(config["systems.bench.path"], IN.stream, str(partition)).glob("*.arrow"))
 
-    def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import orjson
-        import pyarrow
 
-        counts: dict[str, int] = {}
-        for batch in batches:
-            out = []
-            for message in batch.column("value").to_pylist():
-                row = orjson.loads(message)
-                if row["n"] != SKIPPED:
-                    user = row["user"]
-                    count = counts[user] = counts.get(user, 0) + 1
-                    out.append(orjson.dumps({"user": user, "count": count}))
-            yield pyarrow.record_batch([pyarrow.array(out, pyarrow.binary())], names=["value"])
+def _deploy(
+    spark: Any, config: sb.Config, task: type[sb.StreamTask], count: int, *, anew: bool = True
+) -> None:
+    """``anew``: under a name of its own, from the oldest message on."""
+    from streambench.spark import deploy
 
-    began = time.perf_counter()
-    spark.read.parquet(str(source)).mapInArrow(count, "value binary").write.mode("overwrite").parquet(
-        str(target)
-    )
-    return time.perf_counter() - began
+    if anew:
+        config = config.with_values({"job.name": f"bench-{next(_runs)}"})
+    processed = deploy(config, task, spark=spark).messages
+    if processed != count:
+        raise AssertionError(f"{processed} messages were processed, not {count}")
+
+
+def _ratio(name: str, best: dict[str, Cost], by_hand: str, ours: str, aim: float | None = None) -> Figure:
+    """By CPU time; the note has the wall time as well."""
+    value = best[by_hand].cpu / best[ours].cpu
+    faster = best[by_hand].wall / best[ours].wall
+    note = f"{best[ours]}; by hand {best[by_hand]}; {faster:.2f} by wall time"
+    return Figure(name, value, "x", aim, note=note)
