@@ -16,6 +16,7 @@ TOGETHER = (
     (
         "tests/system/kafka/",
         "tests/spark/source/test_kafka.py",
+        "tests/spark/test_history.py",
         "tests/spark/test_kafka_campaign.py",
         "tests/checkpoint/test_managers.py",
         "tests/integration/test_every_system.py",

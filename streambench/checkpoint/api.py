@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from streambench.errors import CheckpointError
-from streambench.model import SystemStreamPartition
+from streambench.model import SystemStream, SystemStreamPartition
 from streambench.rows import Rows
 
 if TYPE_CHECKING:
@@ -102,11 +102,13 @@ class CheckpointManager(ABC):
     step with checkpoints, by ``commit``. None: none, so that the guarantee is at-least-once.
 
     ``directory``: the job's own directory, where the checkpoints are files in one: what else the job keeps
-    lies there by default.
+    lies there by default. ``deployments``: the stream for the history of deployments, where the checkpoints
+    are in another kind of system that stores messages.
     """
 
     atomic: str | None = None
     directory: Path | None = None
+    deployments: SystemStream | None = None
 
     @abstractmethod
     def open_generation(

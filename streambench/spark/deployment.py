@@ -260,7 +260,7 @@ class Deployment:
                 outcome="running",
                 backfill=backfill_name,
             )
-            note(planned.directory, begun)
+            note(planned.history, begun)
             title = f"streambench {planned.model.name}, round {self._rounds}"
             run.numbers = planned.working
             job = SparkJob(leased.spark, run, title)
@@ -270,7 +270,7 @@ class Deployment:
             except BaseException:
                 self._interrupt(job, planned.model.name)
                 seconds = round(time.monotonic() - began, 3)
-                note(planned.directory, replace(begun, seconds=seconds, outcome="interrupted"))
+                note(planned.history, replace(begun, seconds=seconds, outcome="interrupted"))
                 raise
         if not leased.keeps_logs:
             for report in job.reports:
@@ -287,7 +287,7 @@ class Deployment:
             rounds=1,
         )
         self._show(planned, final_progress(planned, result), began, "ended")
-        note_run(planned.directory, result, began_ms, backfill_name)
+        note_run(planned.history, result, began_ms, backfill_name)
         if cancelled:
             raise DeployError(
                 "cancelled; what was committed stays committed, and the next start goes on from there",

@@ -1,11 +1,10 @@
-"""History of deployments: ``deployments.jsonl`` in the job's directory, with a line where a round begins
-and one where it ends. A round whose driver was killed has the first one only."""
+"""History of deployments: a record where a round begins and one where it ends. A round whose driver was
+killed has the first one only."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 import msgspec
@@ -13,18 +12,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from streambench.config import Config
-from streambench.errors import StreamSystemError
-from streambench.planning.checkpoint_managers import checkpoint_manager
+from streambench.errors import StreambenchError, StreamSystemError
 from streambench.planning.plan import job_name
 from streambench.redaction import redacted
+from streambench.spark.history_records import History, history_of
 from streambench.spark.result import DeployResult
-from streambench.spark.running import is_being_deployed
 
 log = logging.getLogger(__name__)
-
-_NAME = "deployments.jsonl"
-_LARGEST = 4 << 20
-_KEPT = 1_000
 
 
 class ContainerRun(Struct, frozen=True, kw_only=True):
@@ -71,7 +65,7 @@ class Run(Struct, frozen=True, kw_only=True):
         return self.messages / self.seconds if self.seconds else 0.0
 
 
-def note_run(directory: Path | None, result: DeployResult, began_ms: int, backfill: str = "") -> None:
+def note_run(history: History | None, result: DeployResult, began_ms: int, backfill: str = "") -> None:
     """Append the end of a round to the history, as ``note``."""
     containers = [
         ContainerRun(
@@ -94,82 +88,58 @@ def note_run(directory: Path | None, result: DeployResult, began_ms: int, backfi
         containers=containers,
         backfill=backfill,
     )
-    note(directory, run)
+    note(history, run)
 
 
-def note(directory: Path | None, run: Run) -> None:
-    """Append a line of a round. ``directory``: that of the job; None: it has none, and no history.
+def note(history: History | None, run: Run) -> None:
+    """Append a record of a round. ``history``: None where the job has none.
 
     That it cannot be written is a warning: the round itself goes on, or is done."""
-    if directory is None:
+    if history is None:
         return
-    path = directory / _NAME
     try:
-        _shorten(path)
-        with path.open("ab") as file:
-            file.write(msgspec.json.encode(run) + b"\n")
+        history.append(msgspec.json.encode(run))
     except OSError as error:
-        log.warning("%s: this round is not in the history: %s", path, error.strerror)
+        log.warning("%s: this round is not in the history: %s", history, error.strerror)
+    except StreambenchError as error:
+        log.warning("%s: this round is not in the history: %s", history, error)
 
 
 def runs(config: Config, name: str | None = None) -> list[Run]:
     """The rounds of a job's deployments and of its backfills, oldest first. ``name``: the job's, where it is
     known.
 
-    Raises StreamSystemError where the job has no directory, and what the checkpoint manager raises."""
+    Raises StreamSystemError where the job has no history, and what the checkpoint manager raises."""
     name = name or job_name(config)
-    directory = directory_of(config, name)
-    if directory is None:
+    history = history_of(config, name)
+    if history is None:
         raise StreamSystemError(
-            f"{name} keeps its checkpoints in no directory, and so no history of its deployments: it is kept "
-            "with checkpoints in a log system, or with task.checkpoint.system=file"
+            f"{name} keeps its checkpoints in memory, or in a system without a history of deployments: it is "
+            "kept with checkpoints in a log or kafka system, or with task.checkpoint.system=file"
         )
-    found = _read(directory)
+    found = _read(history)
     suffix = f"-{config.required('job.id')}"
     stem = name.removesuffix(suffix)
-    for path in directory.parent.glob(f"{stem}-*{suffix}/{_NAME}"):
-        other = path.parent
+    for other, beside in history.beside(f"{stem}-", suffix):
         # A job of such a name is another job.
-        found += [each for each in _read(other) if other.name == f"{stem}-{each.backfill}{suffix}"]
+        found += [each for each in _read(beside) if other == f"{stem}-{each.backfill}{suffix}"]
     return sorted(found, key=lambda run: run.began_ms)
 
 
-def directory_of(config: Config, name: str) -> Path | None:
-    """The job's directory, where its checkpoints are files."""
-    manager = checkpoint_manager(config, name)
-    try:
-        return manager.directory
-    finally:
-        manager.close()
-
-
-def _read(directory: Path) -> list[Run]:
-    """The rounds of a directory. The end of a round stands in the place of its begin."""
-    found = {(run.generation, run.began_ms): run for run in _lines(directory / _NAME)}
+def _read(history: History) -> list[Run]:
+    """The rounds of one history. The end of a round stands in the place of its begin."""
+    found = {(run.generation, run.began_ms): run for run in _decoded(history.records())}
     rounds = list(found.values())
-    under_way = rounds[-1:] if is_being_deployed(directory) else []
+    under_way = rounds[-1:] if history.may_go_on() else []
     return [
         replace(run, outcome="did not end") if run.outcome == "running" and run not in under_way else run
         for run in rounds
     ]
 
 
-def _lines(path: Path) -> Iterator[Run]:
-    try:
-        lines = path.read_bytes().splitlines()
-    except FileNotFoundError:
-        return
-    for line in lines:
+def _decoded(records: Iterable[bytes]) -> Iterator[Run]:
+    for record in records:
         try:
-            yield msgspec.json.decode(line, type=Run)
+            yield msgspec.json.decode(record, type=Run)
         except msgspec.DecodeError:
             continue  # its writer was killed within the line
-
-
-def _shorten(path: Path) -> None:
-    """Leave the last rounds of a history that has grown large."""
-    if not path.exists() or path.stat().st_size <= _LARGEST:
-        return
-    temporary = path.with_suffix(".new")
-    temporary.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[-_KEPT // 2 :]))
-    temporary.replace(path)

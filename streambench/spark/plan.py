@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -29,6 +28,7 @@ from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.planning.model import ContainerModel, JobModel
 from streambench.planning.plan import Metadata, balanced, plan
 from streambench.spark.backfill import Backfill
+from streambench.spark.history_records import History, history_beside
 from streambench.spark.result import DeployedContainer
 from streambench.system.reader import count_between
 from streambench.system.systems import Systems
@@ -44,7 +44,7 @@ class DeployPlan(Struct, frozen=True):
     """``starts``: per container and input partition, the first offset to be read. ``ends``: per input
     partition, the first one not to be read, which is what was upcoming when the plan was made. ``working``:
     the containers that have something to do, a message or a window that is due; the others are not
-    started. ``directory``: the job's, where its checkpoints are files. ``begins``: the checkpoints with which
+    started. ``history``: that of the deployments of the job. ``begins``: the checkpoints with which
     a backfill begins."""
 
     config: Config
@@ -53,7 +53,7 @@ class DeployPlan(Struct, frozen=True):
     starts: Mapping[int, Offsets]
     ends: Offsets
     working: tuple[int, ...]
-    directory: Path | None = None
+    history: History | None = None
     begins: Mapping[str, Checkpoint] = {}
 
     @property
@@ -128,7 +128,7 @@ def make_plan(config: Config, task: Any = None, backfill: Backfill | None = None
             )
 
         working = tuple(each.number for each in model.containers if works(each))
-        return DeployPlan(config, task, model, starts, ends, working, manager.directory, begins)
+        return DeployPlan(config, task, model, starts, ends, working, history_beside(config, manager), begins)
 
 
 def open_generation(planned: DeployPlan) -> int:

@@ -16,7 +16,7 @@ from streambench.errors import ConfigError, StreamExistsError, StreamSystemError
 from streambench.model import PartitionMetadata, SystemStream, SystemStreamPartition
 from streambench.system.kafka.clients import LookUps, new_admin, slow_logged, translated, unreachable
 from streambench.system.kafka.hanging import Open, find_open, still
-from streambench.system.kafka.settings import CHECKPOINTS, Settings
+from streambench.system.kafka.settings import CHECKPOINTS, DEPLOYMENTS, Settings
 from streambench.system.numbered import NumberedAdmin
 
 _UNTIL_KNOWN_S = 15.0
@@ -174,7 +174,7 @@ class KafkaAdmin(NumberedAdmin):
         return [
             SystemStream(self._settings.system, each)
             for each in sorted(topics)
-            if each not in _INTERNAL and not each.startswith(CHECKPOINTS)
+            if each not in _INTERNAL and not each.startswith((CHECKPOINTS, DEPLOYMENTS))
         ]
 
     def checkpoint_topics(self) -> list[str]:

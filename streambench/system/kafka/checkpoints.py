@@ -42,7 +42,7 @@ from streambench.system.kafka.clients import (
     slow_logged,
     unreachable,
 )
-from streambench.system.kafka.settings import CHECKPOINTS, Settings
+from streambench.system.kafka.settings import CHECKPOINTS, DEPLOYMENTS, Settings
 from streambench.system.kafka.stall_detector import StallDetector
 from streambench.system.kafka.transactions import fence
 
@@ -95,6 +95,7 @@ class KafkaCheckpointManager(CheckpointManager):
         self._keep = keep
         self._trim_every = trim_every
         self._stream = SystemStream(settings.system, topic_of(job))
+        self.deployments = SystemStream(settings.system, topic_of(job, DEPLOYMENTS))
         self._partition = TopicPartition(self._stream.stream, 0)
         self._admin = KafkaAdmin(settings)
         self._consumer: Any = None
@@ -477,9 +478,9 @@ class KafkaCheckpointManager(CheckpointManager):
                 log.warning("%s grows, as its old records cannot be deleted: %s", self._stream, error)
 
 
-def topic_of(job: str) -> str:
-    """The topic that holds the checkpoints of a job."""
-    return CHECKPOINTS + _OTHER.sub(lambda found: f"_{ord(found[0]):x}_", job)
+def topic_of(job: str, kind: str = CHECKPOINTS) -> str:
+    """The topic that holds the checkpoints of a job. ``kind``: the beginning of its name, for another one."""
+    return kind + _OTHER.sub(lambda found: f"_{ord(found[0]):x}_", job)
 
 
 def job_of(topic: str) -> str:

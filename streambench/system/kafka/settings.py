@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 CHECKPOINTS = "__streambench_checkpoints_"
 """The beginning of the names of topics with the checkpoints of jobs."""
+DEPLOYMENTS = "__streambench_deployments_"
+"""The beginning of the names of topics with the history of a job's deployments."""
 
 _BOOTSTRAP_MS = 5_000
 _BACKOFF_MS = (
