@@ -53,6 +53,10 @@ def package(
         bool,
         typer.Option("--list", help="Only list what the archive would hold, and leave out; write nothing."),
     ] = False,
+    allow_secrets: Annotated[
+        bool,
+        typer.Option("--allow-secrets", help="Also pack files that hold what looks like a secret."),
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Write a job as one archive that spark-submit takes: its code, its configuration, the packages it needs.
@@ -60,7 +64,8 @@ def package(
     Beside NAME.zip stands the program that deploys it, submit_NAME.py, and the line that submits both is
     printed. The archive takes the place of a properties file in other commands, too. The same job gives the
     same bytes. Of the job's packages only Python files are taken; --include takes others. Secrets of the
-    configuration are left out: the environment variables that they are taken from are named.
+    configuration are left out: the environment variables that they are taken from are named. A file that
+    holds what looks like one (a URL with a password, password = "...") is refused with its line.
 
     Examples:
 
@@ -86,7 +91,7 @@ def package(
         show_rows(rows, _COLUMNS, as_json=json, empty="nothing", right=("bytes",))
         return
     command = lines.submit_lines(found, path, path.with_name(found.launcher), target, master)
-    archive, program = found.write(path)
+    archive, program = found.write(path, allow_secrets=allow_secrets)
     if json:
         row = {"archive": str(archive), "program": str(program), "command": command[-1]}
         show_rows([row], tuple(row), as_json=True, empty="")

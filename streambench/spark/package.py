@@ -3,8 +3,8 @@
 The archive is a zip that ``spark-submit --py-files`` takes and that every command takes in place of the
 properties file. Code stands in it as beside the configuration, so that executors import it from there; the
 package ``streambench_job`` has the rest. The same job gives the same bytes. Its configuration holds no
-secret: references stay references, and a secret in clear becomes one. Code is taken as it is, other files
-only where they are asked for.
+secret: references stay references, and a secret in clear becomes one. Code is taken as it is, unless it holds
+what looks like a secret, and other files only where they are asked for.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from streambench.errors import StreambenchError
 from streambench.fsync import write_durably
 from streambench.planning.plan import name_and_id
 from streambench.references import is_reference
+from streambench.spark.clear_secrets import clear_secrets
 from streambench.spark.own_code import own_code, pinned
 from streambench.temporary import TemporaryDirectory
 
@@ -41,6 +42,7 @@ _INIT, _CONFIG, NEEDS, _ABOUT = (
     f"{_ROOT}/package.json",
 )
 _FORMAT = 1
+_SHOWN = 5
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _DOCSTRING = '"""A packaged job of streambench."""\n'
 # Compiled against each other, or compared by version on driver and executors.
@@ -86,15 +88,24 @@ class Package(Struct, frozen=True):
     secrets: dict[str, str]
     absent: tuple[str, ...]
     left_out: tuple[str, ...]
+    clear: tuple[str, ...] = ()
 
     @property
     def launcher(self) -> str:
         """The name of the program that deploys it."""
         return f"submit_{_NAME.sub('_', self.name)}.py"
 
-    def write(self, path: Path) -> tuple[Path, Path]:
+    def write(self, path: Path, *, allow_secrets: bool = False) -> tuple[Path, Path]:
         """Write the archive and, beside it, the program for ``spark-submit``; both. An archive that is there
-        is replaced in one step. Raises StreambenchError where another file is in their place."""
+        is replaced in one step. Raises StreambenchError where another file is in their place, and where a
+        file of the job holds a secret, unless that is allowed."""
+        if self.clear and not allow_secrets:
+            more = f", and {len(self.clear) - _SHOWN} more" if len(self.clear) > _SHOWN else ""
+            raise StreambenchError(
+                f"{', '.join(self.clear[:_SHOWN])}{more}: the archive would hold what looks like a secret; "
+                "take it from an environment variable, or pack it as it is with --allow-secrets "
+                "(allow_secrets=True)"
+            )
         program = path.with_name(self.launcher)
         if path.exists() and not is_package(path):
             raise StreambenchError(
@@ -132,7 +143,9 @@ def package(config: Config, directory: Path | None = None, include: Sequence[str
         **{each: path.read_bytes() for each, path in code.files.items()},
     }
     containers = config.integer("job.container.count")
-    return Package(name, containers, files, secrets, tuple(sorted(code.absent)), code.left_out)
+    taken = {each: content for each, content in files.items() if each in code.files}
+    clear = clear_secrets({**taken, "requirements.txt": files[NEEDS]})
+    return Package(name, containers, files, secrets, tuple(sorted(code.absent)), code.left_out, clear)
 
 
 def without_secrets(config: Config) -> tuple[dict[str, str], dict[str, str]]:

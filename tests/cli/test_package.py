@@ -61,3 +61,15 @@ def test_package_refuses_another_target_and_a_master_of_another(project: Project
     refused = project.run("package", "job.properties", "--target", "k8s", "--master", "yarn")
     assert (refused.returncode, "'yarn' is no master of k8s" in refused.stderr) == (1, True)
     assert not list(project.directory.glob("*.zip"))
+
+
+def test_package_refuses_a_secret_in_code_unless_it_is_allowed(project: Project) -> None:
+    task = project.directory / "task.py"
+    task.write_text(f'{task.read_text()}\nTOKEN = "hunter2"\n')
+    line = len(task.read_text().splitlines())
+    refused = project.run("package", "job.properties")
+    assert refused.returncode == 1
+    assert f"error: task.py:{line}: TOKEN in clear: the archive would hold" in refused.stderr
+    assert not list(project.directory.glob("*.zip"))
+    project.ok("package", "job.properties", "--allow-secrets")
+    assert list(project.directory.glob("*.zip"))

@@ -1,0 +1,89 @@
+"""Secrets in clear in the files of a packaged job: URLs with a password, private keys, and text under the
+name of a secret. It finds what is obvious, and is no proof that there is none."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+
+_SHORTEST = 4
+_NAME = re.compile(
+    r"(?:^|[_.\-])(?:password|passwd|passphrase|secret|token|api[_\-]?key|access[_\-]?key|secret[_\-]?key)$",
+    re.IGNORECASE,
+)
+# What stands for a value that is filled in: {name}, ${NAME}, <password>, %s, ***.
+_URL = re.compile(r"[a-z][a-z0-9+.\-]*://[^\s/:@'\"{}$<>]*:(?![*%])[^\s/@'\"{}$<>]+@", re.IGNORECASE)
+_MARKS = (
+    (_URL, "a URL with a password"),
+    (re.compile(r"https?://[A-Za-z0-9_\-]{16,}@", re.IGNORECASE), "a URL with a token"),
+    (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----"), "a private key"),
+    (re.compile(r"\bAKIA[0-9A-Z]{16}\b"), "a key of AWS"),
+)
+
+
+def clear_secrets(files: Mapping[str, bytes]) -> tuple[str, ...]:
+    """The places that hold what looks like a secret, ``FILE:LINE: what``, in the order of files and lines.
+    Files that are no text are not looked into."""
+    found = []
+    for name, content in sorted(files.items()):
+        try:
+            text = content.decode()
+        except UnicodeDecodeError:
+            continue
+        places = {*_marked(text), *(_assigned(text) if name.endswith(".py") else ())}
+        found += [f"{name}:{line}: {what}" for line, what in sorted(places)]
+    return tuple(found)
+
+
+def _marked(text: str) -> Iterator[tuple[int, str]]:
+    """The lines that hold a secret by its form, comments included."""
+    for at, line in enumerate(text.splitlines(), 1):
+        for pattern, what in _MARKS:
+            if pattern.search(line):
+                yield at, what
+
+
+def _assigned(text: str) -> Iterator[tuple[int, str]]:
+    """The lines of Python that give a text to the name of a secret: as a variable, an attribute, an argument
+    or a key of a dict."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return
+    for node in ast.walk(tree):
+        for name, value in _named(node):
+            if (
+                isinstance(value, ast.Constant)
+                and isinstance(value.value, str)
+                and _NAME.search(name)
+                and _is_secret(name, value.value)
+            ):
+                yield value.lineno, f"{name} in clear"
+
+
+def _named(node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            yield _name_of(target), node.value
+    elif isinstance(node, ast.AnnAssign):
+        yield _name_of(node.target), node.value
+    elif isinstance(node, ast.keyword):
+        yield node.arg or "", node.value
+    elif isinstance(node, ast.Dict):
+        for key, value in zip(node.keys, node.values, strict=True):
+            yield _name_of(key), value
+
+
+def _name_of(node: ast.expr | None) -> str:
+    if isinstance(node, ast.Subscript):
+        node = node.slice
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def _is_secret(name: str, text: str) -> bool:
+    """False for a reference, a gap to be filled in, and the name of a column or of a variable."""
+    is_gap = any(mark in text for mark in ("${", "{", "<", "***"))
+    return len(text) >= _SHORTEST and not is_gap and text.lower() not in name.lower()

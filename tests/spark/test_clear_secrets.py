@@ -1,0 +1,71 @@
+"""Secrets in clear in the files of a packaged job: what is found, and what is left alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from streambench import Config, StreambenchError
+from streambench.spark.clear_secrets import clear_secrets
+from streambench.spark.package import package
+from tests.spark.conftest import Job
+from tests.spark.test_package import with_code
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ('db_password = "hunter2"', "db_password in clear"),
+        ('PASSWORD: str = "hunter2"', "PASSWORD in clear"),
+        ('self.api_key = "k-123"', "api_key in clear"),
+        ('connect(host, password="hunter2")', "password in clear"),
+        ('{"sasl.password": "hunter2"}', "sasl.password in clear"),
+        ('os.environ["TOKEN"] = "abcd"', "TOKEN in clear"),
+        ('url = "amqp://me:hunter2@host/"', "a URL with a password"),
+        ("# redis://:hunter2@host", "a URL with a password"),
+        ('"https://ghp_0123456789abcdef@github.com/x"', "a URL with a token"),
+        ('"-----BEGIN RSA PRIVATE KEY-----"', "a private key"),
+        ('"AKIA0123456789ABCDEF"', "a key of AWS"),
+    ],
+)
+def test_what_is_obvious_is_found_with_its_line(line: str, what: str) -> None:
+    assert clear_secrets({"a/b.py": f"import os\n\n{line}\n".encode()}) == (f"a/b.py:3: {what}",)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'password = os.environ["PASSWORD"]',
+        'password = "${env:PASSWORD}"',
+        'password = ""',
+        'token = "token"',
+        "tokens = 'a b c'",
+        'token_count = "abcd"',
+        'f"amqp://{user}:{password}@host"',
+        'url = "amqp://USER:<password>@host"',
+        'url = "https://host:8080/a@b"',
+        'url = "git+ssh://git@github.com/x"',
+        "password = 12345",
+        "this is no Python: password = 'hunter2'",
+    ],
+)
+def test_what_is_no_secret_is_left_alone(line: str) -> None:
+    assert clear_secrets({"b.py": line.encode()}) == ()
+
+
+def test_a_file_that_is_no_text_is_left_alone() -> None:
+    assert clear_secrets({"a.bin": b"\xff://me:hunter2@host"}) == ()
+
+
+def test_a_package_with_a_secret_is_refused_unless_it_is_allowed(job: Job) -> None:
+    with_code(job)
+    (job.directory / "squares.py").write_text('password = "hunter2"\ndef squared(number): return 1\n')
+    (job.directory / "requirements.txt").write_text("--index-url https://me:hunter2@host/simple\nmsgspec\n")
+    found = package(Config.from_file(job.directory / "job.properties"))
+    path = job.directory / "job.zip"
+    places = "requirements.txt:1: a URL with a password, squares.py:1: password in clear: "
+    with pytest.raises(StreambenchError, match=f"^{places}the archive would hold .* --allow-sec") as caught:
+        found.write(path)
+    assert "hunter2" not in str(caught.value)
+    assert not path.exists()
+    found.write(path, allow_secrets=True)
+    assert path.exists()
