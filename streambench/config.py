@@ -441,7 +441,7 @@ class Config(Mapping[str, str]):
 
 def masked(key: str, value: str) -> str:
     """The value as it may be shown: a secret, or the user part or the token of a URL, is replaced by stars,
-    and so is what follows the host in the URL of a webhook: with it anybody may post there. A value that is
+    and so is what follows the host in the URL of a webhook: with it anyone may post there. A value that is
     a reference is shown as it is."""
     if references.is_reference(value):
         return value

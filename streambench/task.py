@@ -251,17 +251,17 @@ class StreamTask(ABC):
     failure. It comes after the last commit: what it sends or puts into a store is not kept. A task needs no
     base class: anything with one of the two methods will do.
 
-    ``process_batch(batch, collector, coordinator)`` gets a run of messages of one partition as a
+    ``process_batch(batch, collector, coordinator)`` gets several messages of one partition as a
     MessageBatch, and is called in place of ``process`` wherever a task has it. The chooser chooses the
-    partition by its next message, as ever; the run is that message and what waits behind it, at most
+    partition by its next message; the batch is that message and what waits behind it, at most
     ``task.batch.messages`` of them. It ends earlier at the limit of ``run(until=count)``, with the batch of
     ``task.consumer.batch.size`` (where that is more than 1), and where a bootstrap stream has caught up; a
-    chooser of one's own may say (``take_batch``), and gets runs of one message if it does not. Stepping hands
-    over runs of one.
+    chooser of one's own may choose the size (``take_batch``); without that it gets batches of one message.
+    Stepping hands over batches of one.
 
-    A run counts as one message does: windows, outputs, commits, shutdowns and pauses come between runs, never
-    within; when the method has returned, all of the run has been processed. If it raises, nothing of the run
-    has: the error names its first and last offset, and where ``task.ignored.exceptions`` names the exception,
+    A batch counts as one message does: windows, outputs, commits, shutdowns and pauses come between batches,
+    never within. When the method has returned, the whole batch is processed; if it raises, nothing of it
+    is: the error names its first and last offset, and where ``task.ignored.exceptions`` names the exception,
     the whole batch is skipped, and counted once. Lifecycle listeners get each message of a batch,
     ``before_process`` of all of them before it and ``after_process`` after it; what cannot be decoded they
     see as it was read.
@@ -293,7 +293,7 @@ class StreamTask(ABC):
 def _process_as_run(
     self: Any, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
 ) -> None:
-    """Handle one message as a run of one."""
+    """Handle one message as a batch of one."""
     self.process_batch(MessageBatch.of([envelope]), collector, coordinator)
 
 

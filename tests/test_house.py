@@ -23,7 +23,7 @@ EVERYTHING = PRODUCT + sorted(
 FIRST_WORDS = re.compile(r"(What|Who|Whose|Whom|Which|Whether|How|Where)\b")
 WORDS = re.compile(
     r"\b(nobody|somebody|whoever|sees? to|seen to|lets? go of|anew|as far as|comes? to (its|their|the) end"
-    r"|(?<!\.)tells?|told)\b",
+    r"|(?<!\.)tells?|told|(any|every)body|onlookers?|in haste|as ever|of then|(?<!as )of (now|before))\b",
     re.IGNORECASE,
 )
 MOST_PARAMETERS = 8

@@ -27,7 +27,7 @@ class BootstrappingChooser(MessageChooser):
 
     A partition *lags* until a message with an offset at or beyond the newest one at the start (``bootstrap``)
     has been chosen. It has caught up from the start where nothing was there to read from its first offset on,
-    and also once ``at_head`` says that all of it has been read: the newest of then may not exist any more, or
+    and also once ``at_head`` says that all of it has been read: that newest one may not exist any more, or
     it may not have been known. Partitions that are never registered do not count, they belong to other
     containers.
 

@@ -132,7 +132,7 @@ class Watch:
         terminal = self._terminal
         try:
             with self._signals, terminal:
-                self._draw()  # a frame of before the first message, which may take long
+                self._draw()  # a frame before the first message, which may take long
                 for each in self.containers:
                     each.begin()
                     each.ask("run")

@@ -118,7 +118,7 @@ class HotSwap(TimeTravel):
 
     def undo(self) -> bool:
         """Undo the last swap: the former code, with the current state; after ``init``, with the
-        attributes of before. False where there is none."""
+        former attributes. False where there is none."""
         past = self._past
         if past is not None and past.branch:
             undone = self._drive(past.undo)

@@ -172,7 +172,7 @@ class Recorder:
         return self._writer.messages
 
     def _write_state(self, since: Block | None) -> None:
-        """Write the stores and attributes of now, or of the begin of a block."""
+        """Write the present stores and attributes, or those at the begin of a block."""
         history = self._history
         rows: list[Row] = []
         values: dict[tuple[str, str], dict[bytes, bytes | None]] = {}

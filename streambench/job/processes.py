@@ -382,7 +382,7 @@ class ChildProcess:
     def _await_end(self) -> None:
         self._process.wait()
         with self._theirs:
-            # Unlike a close, this is the end for everybody who has this side open.
+            # Unlike a close, this is the end for all processes that have this side open.
             self._theirs.shutdown(socket.SHUT_RDWR)
 
     def _ending(self) -> str:

@@ -98,8 +98,8 @@ class SystemConsumer(ABC):
         False while that is unknown.
 
         It decides when a bootstrap stream lets others go, and when ``run(until="caught-up")`` ends, also
-        against ``SystemAdmin.metadata``: the newest offset of then may have been removed since. That a poll
-        brought nothing is not enough to say it."""
+        against ``SystemAdmin.metadata``: the newest offset that it named may have been removed since. A poll
+        that returns nothing is not enough for it."""
 
     def poll_chunks(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[Chunk]:
         """As ``poll``, by the column. Override it where messages are read in columns anyway; the container

@@ -83,8 +83,8 @@ class Transactional(Protocol):
         """The kind of checkpoints that can be committed together with what is sent here."""
 
     def hold(self) -> None:
-        """Check what is sent from now on as ever, but keep it back until it is taken. Called before
-        ``start``."""
+        """Check what is sent from now on, as without this call, but keep it back until it is taken. Called
+        before ``start``."""
 
     def take(self) -> list[Rows]:
         """Hand over what is held, in order of sending within each partition; each partition once."""

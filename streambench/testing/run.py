@@ -230,7 +230,7 @@ class _Run:
         return Recorded
 
     def _take_back(self, error: BaseException) -> None:
-        """A message (or a run of them) at which a listener failed after the task was done with it has not
+        """A message (or batch) at which a listener failed after the task was done with it has not
         been processed either."""
         if not isinstance(error, TaskError) or error.ssp is None:
             return

@@ -83,7 +83,7 @@ class ContainerSnapshot(Struct, frozen=True):
     @property
     def is_away(self) -> bool:
         """True before it reads its inputs, and after it lost them with its process: its figures are then
-        those of before, if any."""
+        the last known ones, if any."""
         return self.state == "restarting" or (self.state == "new" and not self.partitions)
 
     @property

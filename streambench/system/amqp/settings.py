@@ -194,7 +194,7 @@ class Settings:
         if self.keeps and exchange:
             raise self.error(
                 f"streams.{stream}.exchange",
-                "is not for stream queues: everybody who reads one gets everything",
+                "is not for stream queues: every reader of one gets everything",
             )
         if queue is None and exchange:
             group = found.group or self._job()

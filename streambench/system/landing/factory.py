@@ -29,8 +29,8 @@ def landing_key(system: str) -> str:
 
 
 class LandedSystemFactory(SystemFactory):
-    """Makes consumers and admins of what was landed of a system. What is sent to it goes out as ever, through
-    its own producer."""
+    """Makes consumers and admins of what was landed of a system. What is sent to it goes out through its own
+    producer."""
 
     def __init__(self, source: SystemFactory, target: str) -> None:
         """``target``: the log system."""

@@ -171,7 +171,7 @@ class RabbitServer:
 
 
 def find_server() -> str:
-    """The path of a ``rabbitmq-server`` that anybody can start: what STREAMBENCH_RABBITMQ names, else an
+    """The path of a ``rabbitmq-server`` that any user can start: what STREAMBENCH_RABBITMQ names, else an
     installed one, else that which ``make rabbitmq`` unpacks. Raises StreambenchError that says how to get
     one."""
     named = os.environ.get(PROGRAM)
