@@ -119,9 +119,9 @@ def test_diff_shows_everything_that_differs_between_two_positions(tally: Shell) 
     ("line", "said"),
     [
         ("diff", "the following arguments are required"),
-        ("diff Tally", "which positions. usage: %stream diff"),
+        ("diff Tally", "one or two positions, in figures; usage: %stream diff"),
         ("diff 1 two", "'two' is no position .a number."),
-        ("diff 1 2 3", "which positions. usage: %stream diff"),
+        ("diff 1 2 3", "one or two positions, in figures; usage: %stream diff"),
         ("diff 1 99", "position 99 is not in the history"),
         ("diff Other 1 2", "there is no job Other"),
         ("changed counts a --limit 0", "'0' is not a number of 1 or more"),
