@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from itertools import repeat
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from msgspec import Struct
@@ -83,6 +83,25 @@ class Chunk(Struct, gc=False):
             [envelope.message for envelope in envelopes],
             [envelope.timestamp for envelope in envelopes],
             [envelope.headers for envelope in envelopes],
+        )
+
+    @classmethod
+    def joined(cls, chunks: Sequence[Chunk]) -> Chunk:
+        """One chunk of consecutive ones, of one partition."""
+
+        def all_of(columns: list[list[Any] | None]) -> list[Any] | None:
+            if all(column is None for column in columns):
+                return None
+            given = zip(columns, chunks, strict=True)
+            return [each for column, chunk in given for each in column or repeat(None, len(chunk))]
+
+        return cls(
+            chunks[0].ssp,
+            [*chain.from_iterable(chunk.offsets for chunk in chunks)],
+            [*chain.from_iterable(chunk.keys for chunk in chunks)],
+            [*chain.from_iterable(chunk.messages for chunk in chunks)],
+            all_of([chunk.timestamps for chunk in chunks]),
+            all_of([chunk.headers for chunk in chunks]),
         )
 
     def offset(self, at: int) -> str:

@@ -13,6 +13,10 @@ from streambench.system.api import SystemConsumer
 
 _PER_MESSAGE = 150
 _SAMPLE = 16
+_SMALL = 256
+_JOINED = 512
+"""Chunks of fewer than ``_SMALL`` messages are joined where they have so many together: a full collection
+of garbage goes over every list, and stops all threads for as long."""
 
 
 class RecordedPartition:
@@ -23,6 +27,7 @@ class RecordedPartition:
         self._starts: deque[int] = deque()
         self._chunks: deque[Messages] = deque()
         self._sizes: deque[int] = deque()
+        self._small = self._small_messages = 0
         self.end = 0
 
     def add(self, chunk: Messages) -> None:
@@ -35,6 +40,24 @@ class RecordedPartition:
         self._sizes.append(size)
         self.size += size
         self.end += len(chunk)
+        if type(chunk) is Chunk and len(chunk) < _SMALL:
+            self._small += 1
+            self._small_messages += len(chunk)
+            if self._small_messages >= _JOINED:
+                self._join_small()
+        else:
+            self._small = self._small_messages = 0
+
+    def _join_small(self) -> None:
+        """Make one chunk of the small ones at the end; those may be read on meanwhile."""
+        count = min(self._small, len(self._chunks))
+        starts, chunks, sizes = (
+            [column.pop() for _ in range(count)] for column in (self._starts, self._chunks, self._sizes)
+        )
+        self._starts.append(starts[-1])
+        self._chunks.append(Chunk.joined([chunk for chunk in reversed(chunks) if isinstance(chunk, Chunk)]))
+        self._sizes.append(sum(sizes))
+        self._small = self._small_messages = 0
 
     def drop_before(self, number: int) -> None:
         """Drop messages before a number, those that fill whole chunks."""
