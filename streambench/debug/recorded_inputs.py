@@ -50,13 +50,16 @@ class RecordedPartition:
 
     def _join_small(self) -> None:
         """Make one chunk of the small ones at the end; those may be read on meanwhile."""
-        count = min(self._small, len(self._chunks))
-        starts, chunks, sizes = (
-            [column.pop() for _ in range(count)] for column in (self._starts, self._chunks, self._sizes)
-        )
-        self._starts.append(starts[-1])
-        self._chunks.append(Chunk.joined([chunk for chunk in reversed(chunks) if isinstance(chunk, Chunk)]))
-        self._sizes.append(sum(sizes))
+        start, size, chunks = self.end, 0, list[Chunk]()
+        for _ in range(min(self._small, len(self._chunks))):
+            chunk = self._chunks.pop()
+            assert isinstance(chunk, Chunk)
+            chunks.append(chunk)
+            start = self._starts.pop()
+            size += self._sizes.pop()
+        self._starts.append(start)
+        self._chunks.append(Chunk.joined(chunks[::-1]))
+        self._sizes.append(size)
         self._small = self._small_messages = 0
 
     def drop_before(self, number: int) -> None:
