@@ -360,12 +360,16 @@ def resume(history: History) -> None:
     """Have a container stand again before the message at which it failed: as if its task had not seen it.
 
     Raises ContainerStateError where the container is closed, and what tasks raise when they run again, which
-    closes it."""
+    closes it. After an interrupt of that it can be called again."""
     container = history.container
     pieces, message = history.failed_messages()
+    try:
+        replica = Past(history).at(history.latest)
+    except Exception:
+        container.failure_hold.end()
+        raise
 
     def bring_back() -> None:
-        replica = Past(history).at(history.latest)
         history.take_back_unfinished()
         for task, mine in zip(container.tasks, replica.tasks, strict=True):
             TaskMemory(mine).give(task)

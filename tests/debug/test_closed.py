@@ -141,6 +141,28 @@ def test_a_message_that_fails_again_can_be_tried_again() -> None:
     assert session.state == "failed" and not session.can_resume
 
 
+def test_an_interrupt_on_the_way_to_a_failed_message_loses_nothing() -> None:
+    class Interrupted(Failing):
+        is_interrupted = False
+
+        def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
+            if Interrupted.is_interrupted:
+                raise KeyboardInterrupt
+            super().process(envelope, collector, coordinator)
+
+    session, _ = session_of(Interrupted, {"mem.in": {0: [{"key": "a"}] * 6}})
+    with pytest.raises(TaskError, match="the fifth"):
+        session.step(6)
+    Interrupted.is_interrupted = True
+    with pytest.raises(KeyboardInterrupt):
+        session.step()
+    assert session.can_resume
+    Interrupted.is_interrupted = False
+    session.swap(Mended)
+    assert session.step(6) == 2 and session.stores() == {"Partition 0": {"n": {"a": 6}}}
+    session.stop()
+
+
 def test_a_broadcast_message_is_given_to_all_its_tasks_again() -> None:
     class Broadcast(sb.StreamTask):
         def init(self, context: sb.TaskContext) -> None:
