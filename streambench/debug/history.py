@@ -45,12 +45,11 @@ class History(BlockLog):
         )
 
     def uncopied(self) -> dict[str, str]:
-        """The memory of tasks that no position brings back, by its name, with the reason."""
-        found = {
-            f"{task}: {name}": reason
-            for task, memory in self.blocks[-1].memory.items()
-            for name, reason in memory.shared.items()
-        }
+        """The memory of tasks that no position brings back, by its name, with the reason: that of the first
+        task that has it."""
+        found: dict[str, str] = {}
+        for memory in self.blocks[-1].memory.values():
+            found = memory.shared | found
         for name in shared_by_class(self.container.factory):
             found[name] = "an attribute of the class, which all its objects share"
         return found
