@@ -153,7 +153,11 @@ def _parsers() -> dict[str, Parser]:
         help="the job (the one used last), and how many messages (1)",
     )
     it.takes(
-        "--until", metavar="COND", completes=NAMES, help="stop before the message for which this is true"
+        "--until",
+        metavar="COND",
+        completes=NAMES,
+        help="stop before the message for which this is true; with output, before, after or error just "
+        "after it",
     )
     it.takes("--pdb", action="store_true", help="debug the task: stop at the first line of its callback")
 
@@ -169,7 +173,8 @@ def _parsers() -> dict[str, Parser]:
         "--until",
         metavar="WHEN",
         help="caught-up: until all inputs are read to their ends; or an expression: stop before the "
-        "message for which it is true (\"message['delay'] > 180\"); else until paused",
+        "message for which it is true (\"message['delay'] > 180\"), with output, before, after or error just "
+        "after it; else until paused",
     )
     group.add_argument("--messages", metavar="N", type=positive, help="so many messages")
     it.completes["until"] = ("caught-up", *NAMES)

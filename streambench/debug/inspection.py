@@ -309,15 +309,16 @@ class Inspection(Driven):
     def _maker(self) -> Outputs:
         return Outputs(StreamSerdes(self.container.config), self._partitions)
 
-    def _writes(self, since: int = 0) -> list[StoreWrite]:
-        """The writes after a position and up to the one that is shown."""
+    def _writes(self, since: int = 0, to: int | None = None) -> list[StoreWrite]:
+        """The writes after a position and up to another one, at most up to the one that is shown."""
         past, history = self._past, self._history()
+        to = self.position if to is None else min(to, self.position)
         if past is None or not past.branch:
-            return list(history.writes(since, self.position))
+            return list(history.writes(since, to))
         begin = past.branch[0].position
         return [
-            *history.writes(since, begin),
-            *(each for each in past.replica.writes if each[0] > max(begin, since)),
+            *history.writes(since, min(begin, to)),
+            *(each for each in past.replica.writes if max(begin, since) < each[0] <= to),
         ]
 
     def _changes(self, store: str, key: Any) -> list[Change]:
@@ -348,7 +349,7 @@ class Inspection(Driven):
 
     def _effects(self, since: int, to: int) -> list[Effects]:
         events = self._history().events(since, to)
-        return list(self._effects_of(self._writes(since), self._outputs(since, to), events).values())
+        return list(self._effects_of(self._writes(since, to), self._outputs(since, to), events).values())
 
     def _effects_of(
         self, writes: Iterable[StoreWrite], outputs: Iterable[Output], events: Iterable[TraceEvent] = ()

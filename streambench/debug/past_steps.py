@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -39,23 +39,24 @@ def walk(traveller: Traveller, breakpoints: Breakpoints, n: int) -> int:
         if traveller.advance() == before:
             break  # a branch ends before the newest position
         done += traveller.position - before
-        if any([_hits(breakpoints, kind, moment) for kind, moment in _moments(traveller)]):
+        moments = list(moments_of(traveller.last, traveller.moment))
+        if any([_hits(breakpoints, kind, moment) for kind, moment in moments]):
             break
     return done
 
 
-def _moments(traveller: Traveller) -> Iterator[tuple[Kind, Moment]]:
-    """Everything that breakpoints look at behind the message at a position."""
-    effects = traveller.last
+def moments_of(effects: Effects, moment: Callable[..., Moment]) -> Iterator[tuple[Kind, Moment]]:
+    """Everything that breakpoints look at behind the message at a position. ``moment`` makes one for a task,
+    by its name."""
     for change in effects.changes:
         seen = {"key": change.key, "before": change.before, "after": change.after}
-        yield "state", traveller.moment(change.task, **seen)
+        yield "state", moment(change.task, **seen)
     for output in effects.outputs:
-        yield "output", traveller.moment(output.task, output=output)
+        yield "output", moment(output.task, output=output)
     for task in effects.windows:
-        yield "window", traveller.moment(task)
+        yield "window", moment(task)
     for task in effects.committed:
-        yield "commit", traveller.moment(task)
+        yield "commit", moment(task)
 
 
 def _hits(breakpoints: Breakpoints, kind: Kind, moment: Moment) -> bool:

@@ -26,7 +26,7 @@ from streambench.debug.busy import Busy, busy_with
 from streambench.debug.conditions import Condition, Conditional, ConditionError
 from streambench.debug.interrupt import GivenUp, interrupt_inside, settle_interrupts
 from streambench.debug.moment import Moment
-from streambench.debug.past_steps import walk
+from streambench.debug.past_steps import moments_of, walk
 from streambench.debug.stops import Stops
 from streambench.debug.waiting_notice import notice_waiting
 from streambench.debug.wording import words
@@ -111,9 +111,10 @@ class Session(Stops):
         on_interrupt: Callable[[], object] = lambda: None,
     ) -> int:
         """Process up to ``n`` messages on the session's thread; how many were. It may be fewer: at the heads
-        of all inputs, at a breakpoint (``stopped_at``), and before the message for which ``until`` is true.
-        A task of batches gets them as large as in a run, ``n`` messages at most. A batch that failed, or is
-        in the past, comes again as a whole.
+        of all inputs, at a breakpoint (``stopped_at``), and before the message for which ``until`` is true
+        (one of ``output``, ``before``, ``after`` or ``error``: after it). A task of batches gets them as
+        large as in a run, ``n`` messages at most. A batch that failed, or is in the past, comes again as a
+        whole.
 
         A KeyboardInterrupt ends it after the message it is at, and is raised then; a second one gives the
         message up. ``on_interrupt`` is called at the first one. ``here``: process them on the calling thread,
@@ -136,16 +137,18 @@ class Session(Stops):
         return self.position
 
     def forward_until(self, condition: Conditional) -> int:
-        """Go forward to the next position at which a condition held, of its message and the state after it;
-        the new position, the present one where there is none. Raises as ``forward`` does."""
-        holds = Condition(condition, self._namespace)
+        """Go forward to the next position at which a condition held, of its message and the state after it,
+        or of a change or an output of it; the new position, the present one where there is none. Raises as
+        ``forward`` does."""
+        holds = self._past_condition(condition)
         self._breakpoints.begin()
         here = self.position
         while not self.live and self.position < self.latest:
             before = self.position
             if before == self.goto(before + 1):
                 break  # a branch ends before the newest position
-            if holds.value(self._past_moment()):
+            seen = [moment for kind, moment in moments_of(self.last, self.moment) if kind == holds.kind]
+            if any(map(holds.value, [self._past_moment()] if holds.kind is None else seen)):
                 return self.position
         return self.goto(here)
 
@@ -178,7 +181,11 @@ class Session(Stops):
                 return self._travel(lambda: past.step(n))
             self.goto(min(before + n, self.latest))
             return self.position - before
-        listed = None if condition is None else self._breakpoints.add(condition, "message", is_listed=False)
+        listed = (
+            None
+            if condition is None
+            else self._breakpoints.add(condition, condition.kind or "message", is_listed=False)
+        )
         self._breakpoints.begin()
         try:
             return walk(self, self._breakpoints, n)
@@ -198,7 +205,8 @@ class Session(Stops):
         ``stop`` or a breakpoint. Returns at once; ``wait`` for it.
 
         ``until`` may be a condition, too: an expression, or a function of a Moment. It stands before the
-        first message for which it is true. Raises ConditionError for what is no expression."""
+        first message for which it is true; one of ``output``, ``before``, ``after`` or ``error`` after it.
+        Raises ConditionError for what is no expression."""
         self._check_still()
         self._require_live("run")
         condition = self._condition_of(until)
@@ -364,12 +372,13 @@ class Session(Stops):
         return call.result()
 
     def _conditional(self, condition: Condition | None) -> Callable[[Callable[[], int]], int]:
-        """``_advanced``, at most up to the message for which a condition is true."""
+        """``_advanced``, at most up to where a condition is true."""
 
         def advanced(advance: Callable[[], int]) -> int:
             if condition is None:
                 return self._advanced(advance)
-            until = self._breakpoints.add(condition, "message", once=True, is_listed=False)
+            kind = condition.kind or "message"
+            until = self._breakpoints.add(condition, kind, once=True, is_listed=False)
             try:
                 return self._advanced(advance)
             finally:

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, TypeVar
 
-from streambench.debug.conditions import Condition, Conditional
+from streambench.debug.conditions import Condition, Conditional, ConditionError
 from streambench.debug.crash import Crash, crash_at, crash_steps
 from streambench.debug.crash_report import Report
+from streambench.debug.effects import Effects
 from streambench.debug.exchange import warn_of_window
 from streambench.debug.history import History
 from streambench.debug.inspection import Inspection, instance_for
 from streambench.debug.moment import Moment
 from streambench.debug.past import Past, find_back, resume
+from streambench.debug.past_steps import moments_of
 from streambench.debug.replica import Replica
 from streambench.debug.wording import words
 from streambench.errors import ContainerStateError
 from streambench.model import SystemStreamPartition
 
 _T = TypeVar("_T")
+_EFFECTS = 1_000
+"""Positions whose effects are read at once."""
 
 
 class TimeTravel(Inspection):
@@ -78,7 +83,8 @@ class TimeTravel(Inspection):
 
     def back_until(self, condition: Conditional) -> int:
         """Go back to the last position before this one at which a condition held, of its message and the
-        state after it; the new position, the present one where there is none. Raises ContainerStateError."""
+        state after it, or of a change or an output of it; the new position, the present one where there is
+        none. Raises ContainerStateError, and ConditionError."""
         history = self._living_history()
         holds = self._condition(condition)
         here = self.position
@@ -182,15 +188,34 @@ class TimeTravel(Inspection):
     def _condition(self, condition: Conditional) -> Callable[[Replica], bool]:
         """A function that returns true where a condition holds after the last message of a replica. Raises
         ConditionError where the expression is none."""
-        made = Condition(condition, self._namespace)
+        made = self._past_condition(condition)
+
+        @lru_cache(maxsize=1)
+        def effects_from(first: int) -> dict[int, Effects]:
+            return {each.position: each for each in self._effects(first - 1, first + _EFFECTS - 1)}
 
         def holds(replica: Replica) -> bool:
-            envelope = replica.message
+            at, envelope = replica.position, replica.message
             assert envelope is not None
-            instance = instance_for(replica.tasks, envelope)
-            return bool(made.value(Moment(replica.position, envelope, instance)))
+            if made.kind is None:
+                instance = instance_for(replica.tasks, envelope)
+                return bool(made.value(Moment(at, envelope, instance)))
+            instances = {each.name: each for each in replica.tasks}
+
+            def moment(task: str, **seen: Any) -> Moment:
+                return Moment(at, envelope, instances.get(task), **seen)
+
+            effects = effects_from(at - at % _EFFECTS).get(at, Effects(at))
+            return any(kind == made.kind and made.value(each) for kind, each in moments_of(effects, moment))
 
         return holds
+
+    def _past_condition(self, condition: Conditional) -> Condition:
+        """A condition of positions in the past. Raises ConditionError."""
+        made = Condition(condition, self._namespace)
+        if made.kind == "error":
+            raise ConditionError(f"no position in the past has an error, as {made.text} needs it")
+        return made
 
     def _past_moment(self) -> Moment:
         """The moment at the position in the past."""

@@ -42,6 +42,17 @@ def test_a_run_until_a_condition_stands_before_that_message() -> None:
     assert [each.message for each in session.outputs()] == ["a", "b"]
 
 
+@pytest.mark.parametrize("until", ["output.message == 2", "after == 2"])
+def test_until_an_output_or_a_change_it_stands_behind_the_message(until: str) -> None:
+    session = ran(paused(Counter, config=STORE), until)
+    assert session.position == 3 and session.breakpoints == []
+    assert session.stopped_at is not None and str(session.stopped_at).endswith(" is 2")
+    session.back(3)
+    assert session.step(4, until=until) == 3
+    session.go_live()
+    assert session.step(4, until=until) == 1 and session.stopped_at is None
+
+
 def test_the_message_that_it_stands_before_does_not_wait_for_itself() -> None:
     session = ran(paused(echo), "message == 'b'")
     why = session.explanation

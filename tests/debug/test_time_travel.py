@@ -194,6 +194,12 @@ def test_it_goes_back_until_a_condition_held() -> None:
     assert session.back_until("store['a'] == 2") == 6
     assert session.back_until(lambda moment: moment.store.get("b") is None) == 1
     assert session.back_until("store['a'] == 7") == 1
+    assert session.go_live() == 9 and session.back_until("before == 1 and key == 'b'") == 5
+    assert session.back_until("output.message['seen'] < 5") == 3
+    assert session.back_until("after == 1") == 2
+    assert session.forward_until("before == 2") == 7
+    with pytest.raises(ConditionError, match="no position in the past has an error"):
+        session.back_until("error")
     with pytest.raises(ConditionError, match="unknown name 'stor'"):
         session.back_until("stor['a']")
     session.stop()
