@@ -62,7 +62,7 @@ const drawings = {
       const here = Math.max(0, Math.round((Number(data.at) + 1) * tick));
       pen.globalAlpha = 0.75;
       pen.fillStyle = colours.back;
-      pen.fillRect(here, 0, width, height);
+      pen.fillRect(here, 0, Math.max(0, Math.round(data.ticks.length * tick) - here), height);
       pen.globalAlpha = 1;
       pen.fillStyle = colours.text;
       pen.fillRect(Math.max(0, here - devicePixelRatio), 0, 2 * devicePixelRatio, height);
@@ -132,6 +132,18 @@ function choiceAt(canvas, event) {
   return at >= 0 && at < canvas.dataset.ticks.length ? at : undefined;
 }
 
+// The number of the first row of the inputs that is in sight, also where Python has left it out.
+function rowInSight(box) {
+  for (const row of box.querySelectorAll("tr[data-row]")) {
+    const above = box.scrollTop - row.offsetTop;
+    if (above < row.offsetHeight) {
+      const first = Number(row.dataset.row);
+      return row.dataset.rows ? first + Math.max(0, Math.floor((above / row.offsetHeight) * Number(row.dataset.rows))) : first;
+    }
+  }
+  return 0;
+}
+
 // Where the widget is, its table is not to be seen.
 function hideTable(id) {
   const style = document.createElement("style");
@@ -154,6 +166,8 @@ function render({ model, el }) {
   let typed = 0;
   let confirming = "";
   let unsure = 0;
+  let inSight = 0;
+  let scrolled = 0;
 
   function draw() {
     due = 0;
@@ -279,6 +293,20 @@ function render({ model, el }) {
     paint(canvas);
   }
 
+  // Of many rows Python draws those in sight: it is told where that is.
+  function scroll(event) {
+    const box = event.target;
+    if (gone || scrolled || !box.matches?.(".sb-rows")) return;
+    scrolled = requestAnimationFrame(() => {
+      scrolled = 0;
+      if (!box.querySelector("[data-height]") && !inSight) return;
+      const first = rowInSight(box);
+      if (Math.abs(first - inSight) < 10) return;
+      inSight = first;
+      model.send({ do: `row ${first}` });
+    });
+  }
+
   function search(event) {
     if (!event.target.matches(".sb-search")) return;
     clearTimeout(typed);
@@ -324,6 +352,7 @@ function render({ model, el }) {
   root.addEventListener("keydown", key);
   root.addEventListener("mousemove", hint);
   root.addEventListener("input", search);
+  root.addEventListener("scroll", scroll, true);
   for (const each of ["pointerdown", "pointermove", "pointerup"]) root.addEventListener(each, drag);
   const sizes = new ResizeObserver(look);
   sizes.observe(root);
@@ -337,6 +366,7 @@ function render({ model, el }) {
     model.off("comm_live_update", connection);
     showTable();
     if (due) cancelAnimationFrame(due);
+    if (scrolled) cancelAnimationFrame(scrolled);
     model.off("change:html", frame);
   };
 }

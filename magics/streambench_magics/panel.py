@@ -47,8 +47,6 @@ _FRAME_S = 0.25
 _IDLE_S = 1.0
 """Seconds between two looks at a job that stands still: others may write to its inputs."""
 _SOONEST_S = 0.1
-_LARGE = 200_000
-"""Frames of more characters than this are drawn as rarely as those of a job that stands still."""
 _JOIN_S = 5.0
 _TABLE_S = 5.0
 """Seconds between two drawings of the table while a job runs."""
@@ -78,6 +76,7 @@ class Panel:
         self._done = threading.Event()
         self._pause_asked = threading.Event()
         self._hidden = self._is_rewinding = False
+        self._first_row = 0
         self._closing = threading.Lock()
         self._notice = ""
         self._view: Any = None
@@ -143,6 +142,9 @@ class Panel:
         command = content.get("do") if isinstance(content, dict) else None
         if isinstance(command, str) and command.startswith("page "):
             self._pages.add(command)
+        elif isinstance(command, str) and command[:4] == "row " and command[4:].isdecimal():
+            self._first_row = int(command[4:])
+            self._wake.set()
         elif command == ABORT.command:
             # Not by the worker: it may be the one that waits for the message.
             threading.Thread(target=self._give_up, name="streambench gives up", daemon=True).start()
@@ -158,7 +160,7 @@ class Panel:
 
     def _paint_on(self) -> None:
         while not self._done.is_set():
-            pause = _FRAME_S if self.job.state == "running" and len(self.widget.html) < _LARGE else _IDLE_S
+            pause = _FRAME_S if self.job.state == "running" else _IDLE_S
             poked = self._wake.wait(pause)
             self._wake.clear()
             if self._done.is_set():
@@ -177,7 +179,7 @@ class Panel:
         started = time.monotonic()
         try:
             frame = self._viewer.take(self._notice)
-            html = panel_html(frame)
+            html = panel_html(frame, self._first_row)
         except StreambenchError as error:
             self._notice = str(error)
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from html import escape
 from typing import NamedTuple
 
@@ -18,6 +19,10 @@ from streambench_magics.strip import colour_number, partitions_in, sparkline, st
 from streambench_magics.tabs import tabs_html
 
 _PLAIN = ("waiting", "empty", "chosen")
+_AT_ONCE = 120
+"""More rows of inputs than this are not drawn at once: those are that are in sight, and some around them."""
+_ABOVE = 40
+_ROW_PX = 24
 _LEAST_WIDTH = {"position": 6, "lag": 3, "rate": 5}
 """Characters that the heads of the columns take, which are set smaller."""
 
@@ -63,8 +68,8 @@ LIVE = Button("live", "live", "%stream live", frozenset({"past"}), after="▶|")
 """In one place: abort while a task is busy with one message for long, live in the past, else commit."""
 
 
-def panel_html(frame: PanelState) -> str:
-    """The live panel."""
+def panel_html(frame: PanelState, first_row: int = 0) -> str:
+    """The live panel. ``first_row``: the number of the first row of the inputs that is in sight."""
     state, why = frame.state, escape(frame.stopped_at or frame.why)
     last = {"busy": ABORT, "past": LIVE}.get(state, COMMIT)
     shown = (*BUTTONS, PAUSE if state in _MOVING else RUN, last)
@@ -79,8 +84,8 @@ def panel_html(frame: PanelState) -> str:
         "</div>"
         f'<div class="sb-time"><span class="sb-dim">choices</span>{strip(frame)}'
         f'<span class="sb-num">{_message_number(frame)}</span></div>'
-        f'<div class="sb-grid"><div><h4>Inputs</h4><div class="sb-rows">{_inputs(frame)}</div></div>'
-        f"<div><h4>Why this one</h4>{_why_this_one(frame)}</div></div>{tabs_html(frame)}"
+        f'<div class="sb-grid"><div><h4>Inputs</h4><div class="sb-rows">{_inputs(frame, first_row)}</div>'
+        f"</div><div><h4>Why this one</h4>{_why_this_one(frame)}</div></div>{tabs_html(frame)}"
         f'<div class="sb-foot"><span>{_covers(frame)}</span><span class="sb-grow"></span>'
         f'<span class="sb-notice" role="alert">{escape(frame.notice)}</span><span class="sb-age" '
         f'data-behind="{behind}"></span></div></div>'
@@ -117,12 +122,12 @@ def _until_box(frame: PanelState) -> str:
 def _message_number(frame: PanelState) -> str:
     number = frame.snapshot.processed
     rate = "" if frame.rate is None else f' <span class="sb-dim">· {short(frame.rate)}/s</span>'
-    line = sparkline(frame.rates, 0, "messages per second") if frame.rate is not None else ""
+    line = sparkline(frame.rates, 0, "messages per second") if len(frame.rates) > 3 else ""
     said = f"message {number:,}" if number else '<span class="sb-dim">no message yet</span>'
     return f"{said}{rate}{line}"
 
 
-def _inputs(frame: PanelState) -> str:
+def _inputs(frame: PanelState, first_row: int) -> str:
     if not frame.rows:
         return '<span class="sb-dim">no inputs are open</span>'
     columns = {
@@ -130,7 +135,11 @@ def _inputs(frame: PanelState) -> str:
         "position": [offset(row.position) for row in frame.rows],
         "lag": [figure(row.lag) for row in frame.rows],
         "rate": [short(row.rate) for row in frame.rows],
-        "tag": ["next in 1", *(frame.status(row) for row in frame.rows if not row.folded)],
+        # The columns stay where they are when a place in the queue has a digit more.
+        "tag": [
+            f"next in {len(frame.snapshot.partitions)}",
+            *(frame.status(row) for row in frame.rows if not row.folded),
+        ],
     }
     widths = ";".join(
         f"--{name}:{max([_LEAST_WIDTH.get(name, 0), *map(len, texts)])}ch" for name, texts in columns.items()
@@ -144,16 +153,44 @@ def _inputs(frame: PanelState) -> str:
         '<th title="oldest message to newest; the line is the last checkpoint">oldest → newest</th>'
         f'{figures}<th class="r sb-rate">rate/s</th><th></th></tr>'
     )
-    body = "".join(_input(frame, row) for row in frame.rows)
-    return f'<table style="{widths}"><colgroup>{cols}</colgroup>{head}{body}</table>'
+    body = "".join(_rows_in_sight(frame, first_row))
+    of_one_height = " data-height" if len(frame.rows) > _AT_ONCE else ""
+    return f'<table style="{widths}"{of_one_height}><colgroup>{cols}</colgroup>{head}{body}</table>'
 
 
-def _input(frame: PanelState, row: Row) -> str:
+def _rows_in_sight(frame: PanelState, first_row: int) -> Iterator[str]:
+    """The rows; of many, those around the first one that is in sight, with blank space for the others."""
+    begin = max(0, min(first_row - _ABOVE, len(frame.rows) - _AT_ONCE))
+    left_out = 0
+    for number, row in enumerate(frame.rows):
+        if row.folded or begin <= number < begin + _AT_ONCE:
+            yield _blank_rows(number - left_out, left_out)
+            yield _input(frame, row, number)
+            left_out = 0
+        else:
+            left_out += 1
+    yield _blank_rows(len(frame.rows) - left_out, left_out)
+
+
+def _blank_rows(first: int, number: int) -> str:
+    if not number:
+        return ""
+    return (
+        f'<tr class="sb-skip" data-row="{first}" data-rows="{number}" style="height:{number * _ROW_PX}px">'
+        '<td colspan="6"></td></tr>'
+    )
+
+
+def _input(frame: PanelState, row: Row, number: int) -> str:
     status, colour = frame.status(row), colour_number(frame, row.stream, row.partition)
     held = bool(status) and not row.folded and row.turn is None and status not in _PLAIN
     kind = "sb-won" if status.startswith("chose") else "sb-held" if held or status == "empty" else ""
     tag = "sb-tag sb-gate" if held else "sb-tag"
-    said = f'<span class="{tag}" title="{escape(status)}">{escape(status)}</span>' if status else ""
+    # Where it is narrow, "in 9" has to do.
+    text = escape(status)
+    if text.startswith("next in "):
+        text = f'<span class="sb-next">next </span>{text.removeprefix("next ")}'
+    said = f'<span class="{tag}" title="{escape(status)}">{text}</span>' if status else ""
     places = (
         f"oldest {offset(row.oldest)} · position {offset(row.position)} · upcoming {offset(row.upcoming)}"
     )
@@ -162,11 +199,12 @@ def _input(frame: PanelState, row: Row) -> str:
     # The partitions of a folded stream, and what is to be said of them, take the whole width below its name.
     first, parts = f"<td>{name}</td><td>{_bar(frame, row, colour)}</td>", ""
     if row.folded:
+        kind = f"{kind} sb-fold"
         first = f'<td colspan="2">{name}</td>'
         cells = partitions_in(frame, row.stream, colour)
         parts = f'<tr class="sb-parts"><td><div>{cells}{escape(status)}</div></td></tr>'
     return (
-        f'<tr class="{kind}" title="{escape(title)}">{first}'
+        f'<tr class="{kind}" data-row="{number}" title="{escape(title)}">{first}'
         f'<td class="r sb-num sb-position">{escape(offset(row.position))}</td>'
         f'<td class="r sb-num sb-lag">{figure(row.lag)}</td>'
         f'<td class="r sb-num sb-rate sb-dim">{short(row.rate)}</td>'
@@ -244,7 +282,7 @@ def _covers(frame: PanelState) -> str:
     partitions = counted(len(frame.snapshot.partitions), "partition")
     covered = f"strip: the last {shown} of {number:,} choices" if number > shown else "strip: all choices"
     standing = frame.standing
-    if standing is None or standing.oldest is None:
+    if standing is None or standing.oldest is None or not standing.latest:
         return f"{covered} · {partitions}"
     reach = (
         f"{standing.oldest:,} to {standing.latest:,}"

@@ -18,7 +18,7 @@ def breakpoints_page(frame: PanelState) -> tuple[str, str]:
         '<tr><th class="r">id</th><th>on</th><th>condition</th><th class="r">hits</th><th></th><th></th></tr>'
     )
     listed = f"<table>{head}{rows}</table>" if rows else '<div class="sb-dim">no breakpoints</div>'
-    said = f'<div class="sb-stopped">stands at {escape(frame.stopped_at)}</div>' if frame.stopped_at else ""
+    said = f'<div class="sb-stopped">stopped: {escape(frame.stopped_at)}</div>' if frame.stopped_at else ""
     kinds = "".join(f"<option>{kind}</option>" for kind in KINDS)
     box = ask_box("break", "break where…", f"a condition, such as {EXAMPLE}; Enter adds the breakpoint")
     add = f'<div class="sb-add"><select class="sb-kind" aria-label="stop on">{kinds}</select>{box}</div>'

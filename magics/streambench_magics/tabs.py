@@ -67,6 +67,8 @@ def _standing(frame: PanelState) -> list[Tab]:
     """The pages that only a job that stands still has."""
     if frame.standing is None:
         said = _CLOSED.get(frame.state, "pause it to see this")
+        if frame.state == "failed" and not frame.snapshot.processed:
+            said = "the job has failed at its first message; mended, it goes on with step"
         still = f'<span class="sb-dim">{said}</span>'
         return [Tab("State", "", still), Tab("Outputs", "", still)]
     return [_state(frame.standing), _outputs(frame.standing)]
@@ -93,7 +95,7 @@ def _state(standing: Standing) -> Tab:
         f"<tr{' class=sb-won' if (each.task, each.store, message_text(each.key, _VALUE)) in touched else ''}>"
         f'<td class="sb-dim">{escape(each.task)}</td><td>{escape(each.store)}</td>'
         f'<td class="sb-num">{_value(each.key)}</td>'
-        f'<td class="sb-num sb-value">{_value(each.value)}</td></tr>'
+        f'<td class="sb-num sb-value">{_record(each.value)}</td></tr>'
         for each in standing.entries.shown
     )
     search = (
@@ -151,7 +153,13 @@ def _before_and_after(change: Change) -> tuple[str, str]:
         differing = [name for name in names if before.get(name, _NONE) != after.get(name, _NONE)]
         if differing:
             return _fields(before, differing), _fields(after, differing)
-    return ("–" if before is None else _value(before)), ("–" if after is None else _value(after))
+    return ("–" if before is None else _record(before)), ("–" if after is None else _record(after))
+
+
+def _record(value: Any) -> str:
+    """A value; a record without records in it as its fields."""
+    is_flat = isinstance(value, dict) and not any(isinstance(each, dict | list) for each in value.values())
+    return _fields(value, list(value)) if is_flat and value else _value(value)
 
 
 def _fields(record: Mapping[Any, Any], names: Sequence[Any]) -> str:

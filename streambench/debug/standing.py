@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from streambench.checkpoint.api import Checkpoint
 from streambench.container.observe.snapshot import ContainerSnapshot, PartitionSnapshot, lag_between
+from streambench.debug.conditions import ConditionError
 from streambench.debug.entries import Entries, first_entries
 from streambench.debug.events import Change, Output
 from streambench.debug.kept_commits import KeptCommit, kept_commits
@@ -66,6 +67,11 @@ class Standing(Struct, frozen=True):
         return sum(each.position == self.position for each in self.outputs)
 
 
+def _watched_text(value: Any) -> str:
+    """The value of a watch, or why there is none."""
+    return str(value) if isinstance(value, ConditionError) else message_text(value, _VALUE)
+
+
 class StandingReader:
     """Reads where a session stands, when something has changed there. ``search``: for entries."""
 
@@ -107,7 +113,7 @@ class StandingReader:
         expressions = session.watch_expressions
         nothing: dict[str, Any] = {}
         found = _known(session.watches, nothing) if expressions else nothing
-        values = {name: message_text(value, _VALUE) for name, value in found.items()}
+        values = {name: _watched_text(value) for name, value in found.items()}
         former, self._values = (self._values, values) if moved else ({}, values)
         return tuple(
             Watched(name, expressions.get(name, ""), value, changed=former.get(name, value) != value)

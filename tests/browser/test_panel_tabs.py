@@ -150,4 +150,17 @@ def test_a_folded_stream_has_a_pixel_for_each_of_its_partitions(lab: JupyterLab,
     tall = cells.evaluate("(canvas) => Math.floor(canvas.height / Math.ceil(1000 / canvas.width))")
     assert opaque == read * tall > 0
     picture(notebook, "panel-folded.png", 2, tmp_path)
+
+    panel = notebook.output(2)
+    panel.locator("a.sb-name").click()
+    inputs = panel.locator(".sb-rows")
+    last = inputs.locator("tr[data-row]").last
+    expect(last).to_have_attribute("data-rows", re.compile(r"\d+"))
+    for to, row in (("0.5 * box.scrollHeight", "many.500"), ("box.scrollHeight", "many.999")):
+        height = inputs.evaluate(f"(box) => (box.scrollTo(0, {to}), box.scrollHeight)")
+        shown = inputs.locator("tr", has=notebook.page.get_by_text(f".{row[-3:]}", exact=True))
+        expect(shown).to_be_in_viewport()
+        assert abs(inputs.evaluate("(box) => box.scrollHeight") - height) <= 1
+        picture(notebook, f"panel-opened-{row}.png", 2, tmp_path)
+    assert len(inputs.locator("tr").all()) < 150
     assert notebook.page_errors == []

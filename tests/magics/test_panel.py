@@ -14,9 +14,10 @@ import pytest
 from ipywidgets.widgets import widget as widgets
 
 from streambench.container.observe.snapshot import ContainerSnapshot
-from streambench.debug.panel_state import PanelStateReader
+from streambench.debug.panel_state import PanelStateReader, static_view
 from streambench.debug.session import Session
 from streambench.errors import StreambenchError
+from streambench_magics.frozen import table_html
 from streambench_magics.panel import WIDGET_VIEW, Panel
 from streambench_magics.render import panel_html
 from tests.magics.conftest import Shell
@@ -307,9 +308,51 @@ def test_many_partitions_fold_to_a_row_for_their_stream_that_opens(page: Page) -
     wait_until(lambda: page.updates and "partitions" in page.html and "· 1,000" in page.html)
     assert page.html.count("<tr") < 20
     page.press("open mem.wide")
-    wait_until(lambda: page.html.count("<tr") > 1000)
+    wait_until(lambda: "wide.0</" in shown_parts(page.html))
     page.press("open mem.wide")
     wait_until(lambda: page.html.count("<tr") < 20)
+
+
+def shown_parts(html: str) -> str:
+    """The names of the rows, without what splits them."""
+    return re.sub('</span><span class="sb-(tail|part)">', "", html)
+
+
+def test_of_a_thousand_rows_those_in_sight_are_drawn(page: Page) -> None:
+    page.ip.run("%stream streams create mem.wide --partitions 1000")
+    page.ip.run("%stream attach Count mem.wide")
+    page.press("open mem.wide")
+    wait_until(lambda: page.updates and "wide.0</" in shown_parts(page.html))
+    assert len(page.html) < 100_000
+    assert "wide.500</" not in shown_parts(page.html)
+    page.press("row 500")
+    wait_until(lambda: "wide.500</" in shown_parts(page.html))
+    assert "wide.0</" not in shown_parts(page.html)
+    blank = [int(number) for number in re.findall(r'data-rows="(\d+)"', page.html)]
+    drawn = page.html.count("data-row=") - len(blank)
+    assert sum(blank) + drawn == 1000 + 2
+    page.press("row 999")
+    wait_until(lambda: "wide.999</" in shown_parts(page.html))
+    assert len(page.html) < 100_000
+
+
+def luminance(colour: str) -> float:
+    """How bright a colour is, as WCAG defines it."""
+    parts = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    red, green, blue = (part / 12.92 if part < 0.04 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_words_of_the_static_table_have_the_colour_of_the_page(page: Page) -> None:
+    page.ip.run("%stream step 3")
+    page.ip.run("%stream commit")
+    html = table_html(static_view(page.panel.job), "a note")
+    coloured = re.findall(r"<[^>]*\bcolor:(#[0-9a-f]{6})[^>]*>([^<]*)", html)
+    assert {text.strip("━┄") for _, text in coloured} <= {"", "&#9632;", "&#9679;"}
+    sign = luminance(next(colour for colour, text in coloured if text == "&#9679;"))
+    for paper in ("#ffffff", "#111111", "#0d1117"):
+        brighter, darker = sorted((sign, luminance(paper)), reverse=True)
+        assert (brighter + 0.05) / (darker + 0.05) >= 3  # what is no text
 
 
 def test_without_anywidget_there_is_the_table(ip: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
