@@ -1,8 +1,7 @@
-"""Arrow arrays of few values, made without pandas.
+"""Arrow arrays, made without pandas.
 
 The first time pyarrow converts a Python object it imports pandas, if that is installed, which takes a
-second. Few values are therefore put into buffers by hand. Many go through a builder of pyarrow, once there
-are enough of them to pay for the import.
+second. Values are therefore put into buffers here: few by hand, many by numpy.
 """
 
 from __future__ import annotations
@@ -11,30 +10,29 @@ import sys
 from array import array
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
+from typing import cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 FEW = 256
-"""Up to so many values it pays."""
-
-
-_BUILT_AT_MOST = 2_000_000
-
-_built = 0
+"""Up to so many values it is quicker by hand."""
 
 
 def binary_column(values: Sequence[bytes | None]) -> pa.Array:
     """An array of binary of any length; None becomes null."""
-    global _built
     if len(values) <= FEW:
         return binaries(values)
-    if "pandas" in sys.modules or _built >= _BUILT_AT_MOST:
+    import numpy as np
+
+    data, validity, missing = _without_none(values)
+    joined = b"".join(data)
+    if len(joined) >= 1 << 31:  # more than one array of binary holds: pyarrow decides
         return pa.array(values, pa.binary())
-    _built += len(values)
-    builder = pa.lib.StringBuilder()
-    builder.append_values(values)
-    return builder.finish().view(pa.binary())
+    ends = np.zeros(len(data) + 1, np.int32)
+    np.cumsum(np.fromiter(map(len, data), np.int32, len(data)), out=ends[1:])
+    buffers = [validity, pa.py_buffer(ends), pa.py_buffer(joined)]
+    return pa.Array.from_buffers(pa.binary(), len(data), buffers, missing)
 
 
 def int64_column(values: Sequence[int | None]) -> pa.Array:
@@ -50,8 +48,7 @@ def int64_column(values: Sequence[int | None]) -> pa.Array:
         return pa.array(values, pa.int64())
     if not missing:
         return numbers
-    known = pa.py_buffer(bytes(each is not None for each in values))
-    is_known = pa.Array.from_buffers(pa.uint8(), len(values), [None, known]).cast(pa.bool_())
+    is_known = _known(values)
     return pc.if_else(is_known, numbers, pa.nulls(len(values), pa.int64()))
 
 
@@ -62,14 +59,23 @@ def int64s(values: Iterable[int]) -> pa.Array:
 
 
 def binaries(values: Sequence[bytes | None]) -> pa.Array:
-    """An array of binary; None becomes null."""
-    validity, nulls = None, 0
-    data: Sequence[bytes] = [b"" if value is None else value for value in values]
-    if None in values:
-        bits = sum(1 << at for at, value in enumerate(values) if value is not None)
-        validity = pa.py_buffer(bits.to_bytes((len(values) + 7) // 8, "little"))
-        nulls = sum(value is None for value in values)
+    """An array of binary of few values; None becomes null."""
+    data, validity, missing = _without_none(values)
     ends = array("i", accumulate(map(len, data), initial=0))
-    return pa.Array.from_buffers(
-        pa.binary(), len(values), [validity, pa.py_buffer(ends), pa.py_buffer(b"".join(data))], nulls
-    )
+    buffers = [validity, pa.py_buffer(ends), pa.py_buffer(b"".join(data))]
+    return pa.Array.from_buffers(pa.binary(), len(data), buffers, missing)
+
+
+def _without_none(values: Sequence[bytes | None]) -> tuple[Sequence[bytes], pa.Buffer | None, int]:
+    """The values with nothing for None, the bits of those that are not None, and the number of those that
+    are."""
+    if None not in values:
+        return cast(Sequence[bytes], values), None, 0
+    data = [b"" if value is None else value for value in values]
+    return data, _known(values).buffers()[1], values.count(None)
+
+
+def _known(values: Sequence[object]) -> pa.BooleanArray:
+    """False where a value is None."""
+    known = pa.py_buffer(bytes(each is not None for each in values))
+    return pa.Array.from_buffers(pa.uint8(), len(values), [None, known]).cast(pa.bool_())
