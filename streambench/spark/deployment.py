@@ -22,6 +22,7 @@ from streambench import imports as load
 from streambench.config import Config
 from streambench.container.container import Container
 from streambench.container.observe.snapshot import left_until
+from streambench.debug.view import counted
 from streambench.errors import ConfigError
 from streambench.job.failure import Failure
 from streambench.model import SystemStreamPartition
@@ -263,7 +264,7 @@ class Deployment:
             note(planned.history, begun)
             title = f"streambench {planned.model.name}, round {self._rounds}"
             run.numbers = planned.working
-            job = SparkJob(leased.spark, run, title)
+            job = SparkJob(leased.spark, run, title, work_of(waiting))
             try:
                 with quiet(leased.context):
                     self._wait(job, listener)
@@ -351,6 +352,16 @@ def planned_progress(planned: DeployPlan) -> list[ContainerProgress]:
         for each in planned.containers()
         if each.number in planned.working
     ]
+
+
+def work_of(containers: Sequence[ContainerProgress]) -> str:
+    """The work of a round in words, for Spark's tools: the messages to read and the largest container."""
+    totals = {each.number: each.total for each in containers if each.total is not None}
+    if not totals or len(totals) < len(containers):
+        return ""
+    said = f"{counted(sum(totals.values()), 'message')} to read"
+    largest = max(totals, key=lambda number: totals[number])
+    return said if len(totals) == 1 else f"{said}, {totals[largest]:,} of them in container {largest}"
 
 
 def final_progress(planned: DeployPlan, result: DeployResult) -> list[ContainerProgress]:

@@ -27,14 +27,15 @@ _SHOWN = 8
 
 
 class SparkJob:
-    """One job of Spark's. ``title``: its name in Spark's own tools, as job group and description.
+    """One job of Spark's. ``title``: its name in Spark's own tools, as job group and description. ``work``:
+    what it is to do, which the description says, too.
 
     ``start``, then ``wait`` until it returns False; then either ``reports`` holds a Report of each
     container, or ``reason`` says why not.
 
     The frame is collected exactly once: Spark would run the containers again with every action."""
 
-    def __init__(self, spark: SparkSession, run: RunContainers, title: str) -> None:
+    def __init__(self, spark: SparkSession, run: RunContainers, title: str, work: str = "") -> None:
         from pyspark import InheritableThread
 
         self.reports: list[Report] = []
@@ -42,6 +43,7 @@ class SparkJob:
         self._spark = spark
         self._run = run
         self._title = title
+        self._work = f"; {work}" if work else ""
         # Spark Connect shows the tag, and nothing else of who a job belongs to.
         self._tag = f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', title)}-{uuid.uuid4().hex}"
         # A classic session's own tags are known only to the thread that added them; those of its context are
@@ -88,7 +90,7 @@ class SparkJob:
             self._add_tag()
             if self._context is not None:
                 # Of this thread alone, and of the jobs that it starts.
-                self._context.setJobGroup(self._tag, f"{self._title}: {_containers(numbers)}")
+                self._context.setJobGroup(self._tag, f"{self._title}: {_containers(numbers)}{self._work}")
             # One row per partition, hence one Spark task per container.
             frame = self._spark.range(0, count, 1, count).mapInArrow(self._run, SCHEMA)
             self.reports = [pickle.loads(row[0]) for row in frame.collect()]

@@ -146,11 +146,18 @@ def test_each_container_is_a_spark_task_and_together_they_process_all(spark: Any
 
 
 def test_spark_names_the_job_the_round_and_the_containers(spark: Any, job: Job) -> None:
-    job.send(0, 4)
+    job.send(0, 5)
     deploy(job.config, Forward, spark=spark)
     jobs = spark.sparkContext._jsc.sc().statusStore().jobsList(None)
     latest = max((jobs.apply(at) for at in range(jobs.size())), key=lambda each: each.jobId())
-    assert latest.description().get() == "streambench job-1, round 1: containers 0 to 1, a task each"
+    assert latest.description().get() == (
+        "streambench job-1, round 1: containers 0 to 1, a task each; "
+        "5 messages to read, 3 of them in container 0"
+    )
+    # The stage page shows it, too, and a task for each container.
+    stage = spark.sparkContext._jsc.sc().statusStore().lastStageAttempt(latest.stageIds().last())
+    assert stage.description().get() == latest.description().get()
+    assert (stage.numTasks(), stage.numCompleteTasks()) == (2, 2)
     assert latest.jobGroup().get().startswith("streambench-job-1-round-1-")
 
 
