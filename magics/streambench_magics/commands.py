@@ -280,7 +280,7 @@ def _parsers() -> dict[str, Parser]:
         "what",
         metavar="[NAME] WHERE",
         nargs="+",
-        completes="jobs oldest upcoming",
+        completes="jobs oldest upcoming commits messages",
         help="the job (the one used last), and: oldest, upcoming, a commit of %%stream checkpoints --history "
         "(3.17), SSP@OFFSET or STREAM@timestamp:TIME",
     )

@@ -18,7 +18,13 @@ from streambench.system.listing import named_inputs, streams_of
 from streambench_magics.command_parser import Parser
 from streambench_magics.commands import CONFIG, PARSERS, TASK
 from streambench_magics.complete_config import config_completions
-from streambench_magics.complete_names import condition_completions, key_fields, store_keys
+from streambench_magics.complete_names import (
+    commit_names,
+    condition_completions,
+    key_fields,
+    message_places,
+    store_keys,
+)
 from streambench_magics.complete_task import task_completions
 from streambench_magics.magics import StreamMagics
 from streambench_magics.workbench import Workbench
@@ -190,6 +196,8 @@ _KINDS: dict[str, Callable[[Workbench], Iterable[str]]] = {
     "commands": lambda bench: PARSERS,
     "stores": _stores,
     "breakpoints": lambda bench: [str(each.id) for job in _alive(bench) for each in job.breakpoints],
+    "messages": message_places,
+    "commits": commit_names,
     "watches": lambda bench: [name for job in _alive(bench) for name in job.watched],
     "variables": lambda bench: [
         name

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from streambench.debug.entries import first_entries
 from streambench.debug.events import Output
+from streambench.debug.kept_commits import kept_commits
 from streambench.debug.session import Session
 from streambench.errors import StreambenchError
 from streambench.model import IncomingMessageEnvelope
@@ -19,6 +21,7 @@ _ATTRIBUTE = re.compile(r"\b(envelope|output)\.(\w*)$")
 _WORD = re.compile(r"(?:^|[\s(=<>!+*/%-])(\w*)$")
 _MOST_MESSAGES = 20
 _MOST_KEYS = 100
+_MOST_PLACES = 100
 
 
 def condition_completions(
@@ -55,6 +58,21 @@ def store_keys(bench: Workbench, store: str | None) -> list[str]:
             if store in (None, each.store):
                 key = each.key if isinstance(each.key, str) else json.dumps(each.key, default=str)
                 found[json.dumps(key) if " " in key else key] = None
+    return list(found)
+
+
+def message_places(bench: Workbench) -> list[str]:
+    """The begins of ``SSP@OFFSET`` for the inputs of the jobs that stand still."""
+    places = [each.ssp for session in _still(bench) for each in session.snapshot().partitions]
+    return [f"{each}@" for each in places[:_MOST_PLACES]]
+
+
+def commit_names(bench: Workbench) -> list[str]:
+    """The commits that are kept of the jobs that stand still."""
+    found: dict[str, None] = {}
+    for session in _still(bench):
+        with suppress(StreambenchError):
+            found |= dict.fromkeys(each.name for each in kept_commits(session.checkpoints(), ()))
     return list(found)
 
 

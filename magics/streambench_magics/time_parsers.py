@@ -36,7 +36,7 @@ def time_commands(command: Callable[[str, str], Parser]) -> None:
         "what",
         metavar="[NAME] POSITION|SSP@OFFSET",
         nargs="+",
-        completes="jobs",
+        completes="jobs messages",
         help="the job (the one used last), and where to: 1034, or log.flights.0@724",
     )
     takes_job(

@@ -42,6 +42,15 @@ def test_what_may_stand_there_is_offered_and_nothing_else(ip: Shell, line: str, 
     assert ip.completions(line) == offered
 
 
+def test_messages_and_commits_of_a_job_are_offered(ip: Shell) -> None:
+    ip.run("%stream create Count --config inputs")
+    ip.run("%stream step 2")
+    ip.run("%stream commit")
+    assert ip.completions("%stream goto mem") == ["mem.clicks.0@", "mem.clicks.1@"]
+    *_, commit = ip.completions("%stream rewind Count 1.")
+    assert ip.run(f"%stream rewind Count {commit}").endswith("with its next step or run")
+
+
 def test_an_option_is_offered_once(ip: Shell) -> None:
     assert "--config" not in ip.completions("%stream create x --config inputs --")
 
