@@ -7,10 +7,11 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import psutil
 import pytest
 
 from streambench import Config, OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
@@ -22,6 +23,7 @@ from streambench.system.systems import Systems
 from tests.surroundings import SOAK
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
+_T = TypeVar("_T")
 
 
 @contextmanager
@@ -30,6 +32,17 @@ def connect_port() -> Iterator[None]:
     with Path(tempfile.gettempdir(), f"streambench-connect-port-{os.getuid()}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+@contextmanager
+def leaving_no_process(begin: Callable[[], AbstractContextManager[_T]]) -> Iterator[_T]:
+    """Within what ``begin`` begins; behind it, no process is left that was started meanwhile."""
+    me = psutil.Process()
+    before = {each.pid for each in me.children(recursive=True)}
+    with begin() as begun:
+        yield begun
+        started = [each for each in me.children(recursive=True) if each.pid not in before]
+    assert psutil.wait_procs(started, timeout=30)[1] == []
 
 
 def environment_of_programs() -> dict[str, str]:

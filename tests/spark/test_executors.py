@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pyspark
 import pytest
 
@@ -18,21 +18,17 @@ from streambench.model import SystemStreamPartition
 from streambench.spark import deploy, register
 from streambench.spark.session import lease
 from streambench.spark.source.options import as_options
-from tests.spark.conftest import Job
+from tests.spark.conftest import Job, leaving_no_process
 
 
 @pytest.fixture(scope="module")
 def cluster(spark_installed: None) -> Iterator[Any]:
     """A session on two executors. Nothing of it is left afterwards: no process, and no file where Spark is
     installed."""
-    installed, me = Path(pyspark.__file__).parent, psutil.Process()
+    installed = Path(pyspark.__file__).parent
     files = {each.name for each in installed.iterdir()}
-    before = {each.pid for each in me.children(recursive=True)}
-    leased = lease(None, "local-cluster[2,1,1024]", Config())
-    yield leased.spark
-    started = [each for each in me.children(recursive=True) if each.pid not in before]
-    leased.close()
-    assert psutil.wait_procs(started, timeout=30)[1] == []
+    with leaving_no_process(lambda: closing(lease(None, "local-cluster[2,1,1024]", Config()))) as leased:
+        yield leased.spark
     assert {each.name for each in installed.iterdir()} - {"__pycache__"} == files - {"__pycache__"}
 
 

@@ -18,7 +18,7 @@ from streambench.errors import StreambenchError
 from streambench.spark import DeployProgress, DeployTaskError, deploy
 from streambench.spark.session import lease
 from streambench.testing.spark_cluster import SparkCluster
-from tests.spark.conftest import Job, connect_port
+from tests.spark.conftest import Job, connect_port, leaving_no_process
 from tests.spark.test_programs import run_script
 
 COUNTING = {
@@ -86,12 +86,8 @@ if __name__ == "__main__":
 @pytest.fixture(scope="module")
 def cluster(spark_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
     """Two workers. None of their processes is left afterwards."""
-    me = psutil.Process()
-    before = {each.pid for each in me.children(recursive=True)}
-    with SparkCluster(tmp_path_factory.mktemp("cluster")) as started:
+    with leaving_no_process(lambda: SparkCluster(tmp_path_factory.mktemp("cluster"))) as started:
         yield started
-        processes = [each for each in me.children(recursive=True) if each.pid not in before]
-    assert psutil.wait_procs(processes, timeout=30)[1] == []
 
 
 @pytest.fixture(scope="module")
