@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.conftest import Job, connect_port, environment_of_programs
+from tests.spark.conftest import Job, environment_of_programs
 
 
 def run_script(directory: Path, text: str) -> list[str]:
@@ -57,17 +57,16 @@ class Square:
         collector.send(OutgoingMessageEnvelope(OUT, envelope.message ** 2))
 
 if __name__ == "__main__":
-    {session}
     result = deploy(Config(json.loads(Path("config.json").read_text())), Square, {arguments})
     print(json.dumps([result.messages, result.rounds, [each.number for each in result.containers]]))
     {after}
 """
 
 
-def in_a_program(job: Job, *, arguments: str, session: str = "", after: str = "") -> list[str]:
+def in_a_program(job: Job, *, arguments: str, after: str) -> list[str]:
     job.send(0, 20)
     (job.directory / "config.json").write_text(json.dumps(dict(job.config)))
-    said = run_script(job.directory, PROGRAM.format(arguments=arguments, session=session, after=after))
+    said = run_script(job.directory, PROGRAM.format(arguments=arguments, after=after))
     assert job.numbers() == [number**2 for number in range(20)]
     return said
 
@@ -123,28 +122,6 @@ def test_a_program_of_spark_submit_runs_on_the_master_it_was_given(job: Job) -> 
     assert said.splitlines()[:2] == ["local[2,3] 20", "idle 0"], noise
     assert said.splitlines()[2].startswith("there is an active Spark session on local[2,3], and this process")
     assert "Stage" not in noise
-
-
-@pytest.mark.usefixtures("spark_installed")
-def test_spark_connect_does_as_well(job: Job) -> None:
-    session = (
-        "from pyspark.sql import SparkSession; spark = SparkSession.builder.remote('local[2]').getOrCreate()"
-    )
-    frames = (
-        "from streambench.spark import read; config = json.loads(Path('config.json').read_text()); "
-        "frame = read(config, 'log.out', spark, columns='message,offset'); "
-        "print(frame.count(), frame.where('offset < 3').count()); "
-        "frame.select('message').write.format('streambench').options(**as_options(Config(config)))"
-        ".mode('append').save('log.copy'); "
-        "print(read(config, 'log.copy', spark).selectExpr('SUM(message)').collect()[0][0])"
-    )
-    imports = "from streambench.spark.source.options import as_options; "
-    with connect_port():
-        said = in_a_program(
-            job, arguments="spark=spark", session=session, after=f"{imports}{frames}; spark.stop()"
-        )
-    found = [line for line in said if not line.startswith("stderr: ")]
-    assert found == ["[20, 1, [0, 1]]", "20 6", "2470.0"]
 
 
 STUCK = (

@@ -54,7 +54,8 @@ from pathlib import Path
 import psutil
 from pyspark.sql import SparkSession
 from streambench import Config
-from streambench.spark import deploy
+from streambench.spark import deploy, read
+from streambench.spark.source.options import as_options
 from task import Counts
 
 HERE = Path.cwd()
@@ -72,8 +73,14 @@ if __name__ == "__main__":
     spark = SparkSession.builder.remote("local[2]").getOrCreate()
     frames = []
     config = Config(json.loads(Path("config.json").read_text()))
-    print(deploy(config, Counts, spark=spark, progress=frames.append).messages)
+    result = deploy(config, Counts, spark=spark, progress=frames.append)
+    print(json.dumps([result.messages, result.rounds, [each.number for each in result.containers]]))
     print(frames[-1].done, frames[-1].left, any(each.active for each in frames))
+    frame = read(config, "log.in", spark, columns="message,offset")
+    print(frame.count(), frame.where("offset < 3").count())
+    writer = frame.select("message").write.format("streambench").options(**as_options(config))
+    writer.mode("append").save("log.copy")
+    print(read(config, "log.copy", spark).selectExpr("SUM(message)").collect()[0][0])
     try:
         deploy(config.with_values({"job.name": "other"}), Stuck, spark=spark, progress=interrupt)
     except KeyboardInterrupt:
@@ -145,11 +152,16 @@ def test_the_same_job_gives_equal_outputs_wherever_it_runs(
 def test_progress_is_live_on_spark_connect_and_ctrl_c_leaves_no_process(
     on_connect: tuple[Job, list[str]],
 ) -> None:
-    assert [line for line in on_connect[1] if not line.startswith("stderr: ")] == [
-        "400",
-        "2 0 True",
-        "True []",
-    ]
+    assert printed(on_connect)[:2] == ["[400, 1, [0, 1]]", "2 0 True"]
+    assert printed(on_connect)[-1] == "True []"
+
+
+def test_frames_are_read_and_written_on_spark_connect(on_connect: tuple[Job, list[str]]) -> None:
+    assert printed(on_connect)[2:-1] == ["400 6", "79800.0"]
+
+
+def printed(on_connect: tuple[Job, list[str]]) -> list[str]:
+    return [line for line in on_connect[1] if not line.startswith("stderr: ")]
 
 
 def deploy_apart(config: Config) -> None:
