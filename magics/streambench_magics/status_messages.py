@@ -14,19 +14,20 @@ from streambench_magics.jobs import Job
 from streambench_magics.panel import show
 
 _SILENT_S = 2.0
+_EVERY_S = 0.25
 
 
 @contextlib.contextmanager
 def status_line(text: str) -> Iterator[Callable[[str], None]]:
-    """A line of output, followed by the progress for as long as it lasts; at the end the line stands
-    alone."""
+    """A line of output, followed by the progress for as long as it lasts, some times a second; at the end
+    the line stands alone."""
     handle = show({"text/plain": text}, display_id=True)
-    shown = text
+    shown, due = text, 0.0
 
     def update(news: str) -> None:
-        nonlocal shown
-        if f"{text}: {news}" != shown:
-            shown = f"{text}: {news}"
+        nonlocal shown, due
+        if f"{text}: {news}" != shown and time.monotonic() >= due:
+            shown, due = f"{text}: {news}", time.monotonic() + _EVERY_S
             handle.update({"text/plain": shown}, raw=True)
 
     try:

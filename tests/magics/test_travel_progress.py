@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import _thread
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import streambench_magics.travel_progress as travel
+from streambench_magics import status_messages
 from streambench_magics.errors import Interrupted
 from tests.magics.conftest import Shell
 from tests.magics.test_time import CONFIG
@@ -88,3 +90,16 @@ def test_an_interrupted_move_in_the_past_ends_live(endless: Shell, monkeypatch: 
     assert "Tally is live again, at 3; its branch is dropped" in shown
     end(endless, monkeypatch)
     assert "Tally is at 1 of 3, in the past (" in endless.run("%stream back 2")
+
+
+def test_a_line_of_progress_is_written_some_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds, shown = [1.0], list[str]()
+    handle = SimpleNamespace(update=lambda data, raw: shown.append(data["text/plain"]))
+    monkeypatch.setattr(status_messages, "show", lambda data, display_id: handle)
+    monkeypatch.setattr(status_messages, "time", SimpleNamespace(monotonic=lambda: seconds[0]))
+    with status_messages.status_line("shrinking") as update:
+        for left in range(900, 0, -1):
+            seconds[0] += 0.01
+            update(f"{left} left")
+    assert 20 < len(shown) < 50
+    assert shown[0] == "shrinking: 900 left" and shown[-1] == "shrinking"
