@@ -37,7 +37,7 @@ def launch() -> Iterator[Launch]:
 
 def cluster_of(directory: Path, *processes: subprocess.Popen[bytes]) -> SparkCluster:
     cluster = SparkCluster(directory)
-    cluster._processes.extend(processes)
+    cluster._processes.update((str(each.pid), each) for each in processes)
     return cluster
 
 
