@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
@@ -22,6 +23,8 @@ from streambench_magics.complete_names import (
     commit_names,
     condition_completions,
     key_fields,
+    landmarks,
+    message_fields,
     message_places,
     store_keys,
 )
@@ -36,6 +39,7 @@ _PATIENCE_S = 1.5
 _PAUSE_S = 30.0
 """A system that does not answer while the user types is not asked again for so long."""
 
+_NO_TYPES: Mapping[str, str] = MappingProxyType({})
 _silent: dict[tuple[str, ...], float] = {}
 
 
@@ -49,7 +53,9 @@ def completer_of(magics: StreamMagics) -> Any:
             return _answer(texts, fragment)
         if first.startswith("%%streamtask") and context.cursor_line > 0:
             above = "\n".join(context.full_text.split("\n")[: context.cursor_line])
-            in_task = task_completions(above, context.text_until_cursor, _stores(magics.bench))
+            in_task = task_completions(
+                above, context.text_until_cursor, _stores(magics.bench), message_fields(magics.bench)
+            )
             return _nothing() if in_task is None else _answer(in_task[1], in_task[0])
         line = _LINE.fullmatch(context.text_until_cursor)
         if line is None:
@@ -60,14 +66,11 @@ def completer_of(magics: StreamMagics) -> Any:
             if typed is not None and (typed[0] or not condition.endswith(" ")):
                 return _answer(typed[1], typed[0])
         before, _, fragment = line["rest"].rpartition(" ")
-        found = sorted(
-            {
-                each
-                for each in candidates(magics.bench, line["magic"], before.split())
-                if each.startswith(fragment)
-            }
-        )
-        return _answer(found, fragment)
+        words = before.split()
+        is_goto = line["magic"] == "%stream" and words[:1] == ["goto"]
+        positions = landmarks(magics.bench, words) if is_goto else {}
+        found = [*positions, *sorted(set(candidates(magics.bench, line["magic"], words)))]
+        return _answer([each for each in found if each.startswith(fragment)], fragment, positions)
 
     as_matcher: Any = context_matcher(identifier="streambench")
     return as_matcher(streambench_matcher)
@@ -91,10 +94,12 @@ def _condition(rest: str) -> str | None:
     return text if is_begun and not text.rpartition(" ")[2].startswith("--") else None
 
 
-def _answer(texts: Iterable[str], fragment: str) -> SimpleMatcherResult:
-    """These completions of a fragment, and no others."""
-    completions = [SimpleCompletion(text=each, type="stream") for each in texts]
-    return SimpleMatcherResult(completions=completions, suppress=True, matched_fragment=fragment)
+def _answer(texts: Iterable[str], fragment: str, types: Mapping[str, str] = _NO_TYPES) -> SimpleMatcherResult:
+    """These completions of a fragment, and no others. ``types``: what the page shows beside some."""
+    completions = [SimpleCompletion(text=each, type=types.get(each, "stream")) for each in texts]
+    return SimpleMatcherResult(
+        completions=completions, suppress=True, ordered=True, matched_fragment=fragment
+    )
 
 
 def candidates(bench: Workbench, magic: str, words: list[str]) -> Iterable[str]:

@@ -47,7 +47,7 @@ def key_fields(bench: Workbench, words: Sequence[str]) -> list[str]:
         first = source[0] if isinstance(source, (list, tuple)) and source else None
         columns = getattr(source, "columns", first if isinstance(first, Mapping) else ())
         return sorted(map(str, columns))
-    return sorted(_fields_of(bench, "message", ""))
+    return sorted(message_fields(bench))
 
 
 def store_keys(bench: Workbench, store: str | None) -> list[str]:
@@ -76,18 +76,36 @@ def commit_names(bench: Workbench) -> list[str]:
     return list(found)
 
 
+def landmarks(bench: Workbench, words: Sequence[str]) -> dict[str, str]:
+    """The positions of the job among ``words`` (of the one used last) at which something was, the newest
+    first, with what that was."""
+    found: dict[int, str] = {}
+    with suppress(StreambenchError):
+        job = bench.job(next((each for each in words if each in bench.jobs), None))
+        if job.session is not None and job.session in _still(bench):
+            found = job.session.landmarks()
+    return {str(position): found[position] for position in sorted(found, reverse=True)}
+
+
+def message_fields(bench: Workbench) -> set[str]:
+    """The fields of the messages that jobs which stand still have read, and of those looked at."""
+    last = [each for session in _still(bench) for each in tuple(session.container.choices)[-_MOST_MESSAGES:]]
+    return field_names(each.message for each in last) | bench.peeked_fields
+
+
+def field_names(messages: Iterable[object]) -> set[str]:
+    """The names of the fields of those messages that have fields."""
+    return {str(field) for each in messages if isinstance(each, Mapping) for field in each}
+
+
 def _fields_of(bench: Workbench, name: str, index: str) -> set[str]:
     """The fields of messages, or of the values or keys of stores."""
-    fields: set[str] = set()
-    for session in _still(bench):
-        entries = [] if name == "message" else _entries(session)
-        if name == "store" and not index:
-            fields |= {each.store for each in entries} | {str(each.key) for each in entries}
-            continue
-        last = tuple(session.container.choices)[-_MOST_MESSAGES:] if name == "message" else ()
-        values = [*(each.message for each in last), *(each.value for each in entries)]
-        fields |= {str(field) for each in values if isinstance(each, Mapping) for field in each}
-    return fields
+    if name == "message":
+        return message_fields(bench)
+    entries = [each for session in _still(bench) for each in _entries(session)]
+    if name == "store" and not index:
+        return {each.store for each in entries} | {str(each.key) for each in entries}
+    return field_names(each.value for each in entries)
 
 
 def _entries(session: Session) -> Sequence[Any]:

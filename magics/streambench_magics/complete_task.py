@@ -20,14 +20,20 @@ _GIVEN: dict[str, type] = {
 }
 _DEF = re.compile(rf"def\s+({'|'.join(CALLBACKS)})\s*\(([^)]*)")
 _MEMBER = re.compile(r"(?:^|[^\w.])(\w+)((?:\.\w+)*)\.(\w*)$")
+_FIELD = re.compile(r"\b(?:(\w+)\.message|(\w+))(?:\[|\.get\()\s*[\"']([\w .-]*)$")
+_NAMED_MESSAGE = re.compile(r"\b(\w+)\s*=\s*(\w+)\.message\s*$", re.MULTILINE)
 _STORE = re.compile(r"\.store\(\s*[\"']([\w-]*)$")
 
 
-def task_completions(before: str, line: str, stores: Iterable[str]) -> tuple[str, list[str]] | None:
+def task_completions(
+    before: str, line: str, stores: Iterable[str], fields: Iterable[str] = ()
+) -> tuple[str, list[str]] | None:
     """The text to complete and what it may become, at a cursor behind ``line``; None where that is none of
-    this. ``before``: the lines of the cell above."""
+    this. ``before``: the lines of the cell above. ``fields``: those of messages."""
     if (named := _STORE.search(line)) is not None:
         return named[1], sorted(each for each in stores if each.startswith(named[1]))
+    if (field := _FIELD.search(line)) is not None and _is_message(f"{before}\n{line}", field[1], field[2]):
+        return field[3], sorted(each for each in fields if each.startswith(field[3]))
     if (at := _member(before, line)) is None:
         return None
     found, owner = at
@@ -51,6 +57,15 @@ def _member(before: str, line: str) -> tuple[re.Match[str], type] | None:
     found = _MEMBER.search(line)
     owner = None if found is None else _class_of(f"{before}\n{line}", found[1], found[2])
     return None if found is None or owner is None else (found, owner)
+
+
+def _is_message(text: str, envelope: str | None, name: str | None) -> bool:
+    """True for the message of an envelope, and for a name that stands for one in the callback at the end."""
+    if envelope is None:
+        start = max((each.start() for each in _DEF.finditer(text)), default=0)
+        envelopes = [each[2] for each in _NAMED_MESSAGE.finditer(text, start) if each[1] == name]
+        envelope = envelopes[-1] if envelopes else ""
+    return _class_of(text, envelope, "") is IncomingMessageEnvelope
 
 
 def _class_of(text: str, name: str, attributes: str) -> type | None:

@@ -22,6 +22,7 @@ from streambench.serde.streams import StreamSerdes
 from streambench.system.listing import listing
 from streambench.system.systems import Systems
 from streambench_magics.commands import PARSERS
+from streambench_magics.complete_names import field_names
 from streambench_magics.errors import MagicError
 from streambench_magics.status_messages import warn_of_pending
 from streambench_magics.streams import is_confirmed, messages_in, partitions_of, peek, send, takes_tables
@@ -69,6 +70,7 @@ class StreamCommands:
         with self._known_stream(stream):
             found = peek(config, stream, limit=args.limit, partition=args.partition, begin=args.begin)
         warn_of_pending(pending_for(config, [stream]))
+        self.bench.peeked_fields |= field_names(each["message"] for each in found)
         return Records(
             [
                 "partition",

@@ -31,6 +31,8 @@ class Workbench:
         self.tasks: dict[str, Any] = {}
         self.configs: dict[str, Config] = {}
         self.jobs: dict[str, Job] = {}
+        self.peeked_fields: set[str] = set()
+        """The fields of the messages that were looked at, to complete them."""
         self._last: str | None = None
 
     def job(self, name: str | None = None) -> Job:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, get_args
@@ -23,6 +24,8 @@ from streambench.store.task_store import TaskStore
 
 Kind = Literal["message", "output", "state", "error", "commit", "window"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+
+_LAST_STOPS = 20
 
 
 class Breakpoint:
@@ -69,6 +72,8 @@ class Breakpoints:
     def __init__(self, container: Container) -> None:
         self.stopped: Stopped | None = None
         self.all: list[Breakpoint] = []
+        self.last_stops: deque[tuple[int, str]] = deque(maxlen=_LAST_STOPS)
+        """The positions of the last stops, with their conditions."""
         self._container = container
         self._serdes = StreamSerdes(container.config)
         self._next = 1
@@ -161,6 +166,7 @@ class Breakpoints:
             if self.stopped is None:
                 text = str(error) if error is not None else _described(each, now)
                 self.stopped = Stopped(each, now, text, error)
+                self.last_stops.append((now.position, str(each)))
             if each.once and error is None:
                 each.enabled, each.is_spent = False, True
         return stops

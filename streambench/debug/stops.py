@@ -9,6 +9,8 @@ from streambench.debug.conditions import Condition, Conditional, ConditionError
 from streambench.debug.records import Records
 from streambench.errors import StreambenchError
 
+_LAST_COMMITS = 20
+
 
 class Stops(Records):
     """A session's breakpoints and watches."""
@@ -60,6 +62,21 @@ class Stops(Records):
     def stopped_at(self) -> Stopped | None:
         """The breakpoint at which the last step or run stopped, and what it saw; None where it did not."""
         return self._breakpoints.stopped
+
+    def landmarks(self) -> dict[int, str]:
+        """The positions of the history at which something was, with what that was: its begin and end, its
+        last commits and stops."""
+        return self._between(self._landmarks)
+
+    def _landmarks(self) -> dict[int, str]:
+        history = self._history()
+        if not history.has_begun:
+            return {}
+        oldest, latest = history.oldest, history.latest
+        commits = [each.position for each in history.events() if each.kind == "commit" and each.tasks]
+        found = {oldest: "oldest", latest: "before the failure" if self.can_resume else "newest"}
+        found |= dict.fromkeys(commits[-_LAST_COMMITS:], "commit") | dict(self._breakpoints.last_stops)
+        return {position: what for position, what in found.items() if oldest <= position <= latest}
 
     def watch(self, name: str, condition: Conditional) -> None:
         """Have ``watches`` show a value by this name. Raises ConditionError."""

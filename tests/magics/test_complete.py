@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from IPython.core.completer import provisionalcompleter
 
 from streambench_magics.inspection import help_at
 from tests.magics.conftest import Shell
+from tests.magics.test_debug_commands import DELAYS
 from tests.magics.test_debug_commands import delays as delays
 
 
@@ -49,6 +51,26 @@ def test_messages_and_commits_of_a_job_are_offered(ip: Shell) -> None:
     assert ip.completions("%stream goto mem") == ["mem.clicks.0@", "mem.clicks.1@"]
     *_, commit = ip.completions("%stream rewind Count 1.")
     assert ip.run(f"%stream rewind Count {commit}").endswith("with its next step or run")
+
+
+def test_positions_with_what_was_there_are_offered_newest_first(delays: Shell) -> None:
+    delays.run("%stream step 2")
+    delays.run("%stream commit")
+    delays.run("%stream break message['delay'] > 100")
+    assert "delays is paused at 3" in delays.run("%stream step 2")
+    delays.run("%stream step 1")
+    with provisionalcompleter():
+        offered = delays.shell.Completer.completions("%stream goto ", 13)
+        found = [(each.text, each.type) for each in offered if each.text.isdigit()]
+    assert found == [("4", "newest"), ("3", "message['delay'] > 100"), ("2", "commit"), ("0", "oldest")]
+    assert delays.completions("%stream goto delays 3") == ["3"]
+
+
+def test_the_position_before_a_failure_is_offered(ip: Shell) -> None:
+    ip.run("%stream create Count --config inputs")
+    ip.run("%stream send mem.clicks bad --partition 0")
+    ip.fails("%stream step 10")
+    assert "4" in ip.completions("%stream goto ")
 
 
 def test_an_option_is_offered_once(ip: Shell) -> None:
@@ -150,6 +172,32 @@ def test_names_in_the_data_are_offered(delays: Shell, line: str, offered: list[s
     delays.run("rows = [{'day': 1, 'at': 2}]")
     delays.run("%stream step 4")
     assert delays.completions(line) == offered
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ('        if envelope.message["de', ["delay"]),
+        ("        if envelope.message['", ["delay", "to"]),
+        ('        if flight["de', ["delay"]),
+        ('        if flight.get("t', ["to"]),
+    ],
+)
+def test_fields_of_messages_are_completed_in_the_cell_of_a_task(
+    delays: Shell, line: str, offered: list[str]
+) -> None:
+    cell = DELAYS[: DELAYS.index("        airport =")]
+    assert "delay" not in delays.completions(cell + line)
+    delays.run("%stream peek mem.flights")
+    assert delays.completions(cell + line) == offered
+
+
+def test_other_names_of_a_task_cell_are_no_messages(delays: Shell) -> None:
+    delays.run("%stream step")
+    cell = DELAYS + "        "
+    assert delays.completions(cell + 'envelope.message["de') == ["delay"]
+    assert "delay" not in delays.completions(cell + 'airport["de')
+    assert "delay" not in delays.completions(cell + 'collector.message["de')
 
 
 def test_completion_waits_for_no_job_that_runs(delays: Shell) -> None:
