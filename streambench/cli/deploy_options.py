@@ -30,6 +30,15 @@ class DeployOptions(Struct):
         int | None,
         Option(metavar="N", least=1, help="Over so many containers, instead of job.container.count."),
     ] = None
+    max_messages: Annotated[
+        int | None,
+        Option(
+            metavar="N",
+            least=1,
+            help="At most so many messages in each container and round; rounds follow each other until all "
+            "is processed that was there at the first.",
+        ),
+    ] = None
     by_lag: Annotated[bool, Option(help="About as many messages to read in each container.")] = False
     by_partitions: Annotated[bool, Option(help="About as many partitions in each container.")] = False
     backfill: Annotated[
@@ -66,6 +75,8 @@ class DeployOptions(Struct):
         """The configuration of the job with what the options say of its containers."""
         if self.containers is not None:
             settings = settings.with_values({"job.container.count": self.containers})
+        if self.max_messages is not None:
+            settings = settings.with_values({"job.container.max.messages": self.max_messages})
         if self.by_lag or self.by_partitions:
             balance = "lag" if self.by_lag else "partitions"
             settings = settings.with_values({"job.container.balance": balance})

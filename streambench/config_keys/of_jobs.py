@@ -28,6 +28,14 @@ JOB_KEYS = (
         values=("tasks", "partitions", "lag"),
     ),
     Key(
+        "job.container.max.messages",
+        "integer",
+        None,
+        "deploy: a round ends after about so many messages in each container, and the next one follows at "
+        "once. Default: a round has no such bound",
+        least=1,
+    ),
+    Key(
         "job.group.session.ms",
         "integer",
         "10000",

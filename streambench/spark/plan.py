@@ -29,6 +29,7 @@ from streambench.planning.model import ContainerModel, JobModel
 from streambench.planning.plan import Metadata, balanced, plan
 from streambench.spark.backfill import Backfill
 from streambench.spark.history_records import History, history_beside
+from streambench.spark.increments import MAX_MESSAGES, ends_of_increment
 from streambench.spark.result import DeployedContainer
 from streambench.system.reader import count_between
 from streambench.system.systems import Systems
@@ -45,7 +46,8 @@ class DeployPlan(Struct, frozen=True):
     partition, the first one not to be read, which is what was upcoming when the plan was made. ``working``:
     the containers that have something to do, a message or a window that is due; the others are not
     started. ``history``: that of the deployments of the job. ``begins``: the checkpoints with which
-    a backfill begins."""
+    a backfill begins. ``last_ends``: the ends of the last round, where ``job.container.max.messages`` makes
+    this one end before."""
 
     config: Config
     task: Any
@@ -55,6 +57,12 @@ class DeployPlan(Struct, frozen=True):
     working: tuple[int, ...]
     history: History | None = None
     begins: Mapping[str, Checkpoint] = {}
+    last_ends: Offsets = {}
+
+    @property
+    def is_last(self) -> bool:
+        """True where nothing is left for another round."""
+        return self.ends == self.last_ends
 
     @property
     def idle(self) -> bool:
@@ -73,9 +81,18 @@ class DeployPlan(Struct, frozen=True):
         )
 
 
-def make_plan(config: Config, task: Any = None, backfill: Backfill | None = None) -> DeployPlan:
+def make_plan(
+    config: Config,
+    task: Any = None,
+    backfill: Backfill | None = None,
+    *,
+    until: Offsets | None = None,
+    stretch: int = 1,
+) -> DeployPlan:
     """Plan a job and look how far its inputs go. Opens and writes nothing. ``backfill``: the range of which
-    ``config`` is the configuration. Raises ConfigError, UnknownStreamError, OffsetError, CheckpointError."""
+    ``config`` is the configuration. ``until``: offsets at which it ends though there is more.
+    ``stretch``: what the most messages of a round are multiplied by. Raises ConfigError,
+    UnknownStreamError, OffsetError, CheckpointError."""
     container = Container(config, task)
     task, name = container.factory, container.name
     with _opened(config, name) as (systems, manager):
@@ -101,10 +118,7 @@ def make_plan(config: Config, task: Any = None, backfill: Backfill | None = None
             }
             for task in model.tasks
         }
-        ends = _ends(systems, metadata, model)
-        if backfill is not None:
-            chosen = backfill.ends(systems, metadata)
-            ends = {ssp: chosen[ssp] for ssp in ends}
+        last_ends = ends = _last_ends(systems, metadata, model, backfill, until or {})
         balance = config.text(_BALANCE)
         if balance == "lag":
             model = balanced(model, {task: _lag(of_task[task], ends) for task in of_task}, former)
@@ -115,6 +129,9 @@ def make_plan(config: Config, task: Any = None, backfill: Backfill | None = None
             for each in model.containers
         }
         identities, now_ms = PartitionIdentities(systems), SystemClock().now_ms()
+        if config.text(MAX_MESSAGES) is not None:
+            at_most = config.integer(MAX_MESSAGES) * stretch
+            ends = ends_of_increment(config, systems, model, starts, ends, at_most)
 
         def works(container: ContainerModel) -> bool:
             of_tasks = [last[each.name] for each in container.tasks if each.name in last]
@@ -128,7 +145,8 @@ def make_plan(config: Config, task: Any = None, backfill: Backfill | None = None
             )
 
         working = tuple(each.number for each in model.containers if works(each))
-        return DeployPlan(config, task, model, starts, ends, working, history_beside(config, manager), begins)
+        history = history_beside(config, manager)
+        return DeployPlan(config, task, model, starts, ends, working, history, begins, last_ends)
 
 
 def open_generation(planned: DeployPlan) -> int:
@@ -221,6 +239,20 @@ def _offsets(
             if ssp not in found or _is_before(systems, ssp, at, found[ssp]):
                 found[ssp] = at
     return found
+
+
+def _last_ends(
+    systems: Systems, metadata: Metadata, model: JobModel, backfill: Backfill | None, until: Offsets
+) -> dict[SystemStreamPartition, str]:
+    """Per partition the end of the input or of the backfill, or ``until`` where that comes first."""
+    ends = _ends(systems, metadata, model)
+    if backfill is not None:
+        chosen = backfill.ends(systems, metadata)
+        ends = {ssp: chosen[ssp] for ssp in ends}
+    for ssp, end in until.items():
+        if ssp in ends and _is_before(systems, ssp, end, ends[ssp]):
+            ends[ssp] = end
+    return ends
 
 
 def _ends(systems: Systems, metadata: Metadata, model: JobModel) -> dict[SystemStreamPartition, str]:

@@ -154,7 +154,7 @@ def deploy_all(
     with SharedSession(spark, master) as session:
         for each in configs:
             with closing(Deployment(each, None, session, if_running, {"progress": progress})) as deployment:
-                yield deployment.round()
+                yield deployment.caught_up()
 
 
 class _Job:
@@ -260,10 +260,10 @@ class Service:
         self._running, self._seen = job, None
         self._put_off(job)
         self._report_status()
-        is_planned = False
+        is_planned, is_last = False, True
         try:
             planned = job.deployment.plan()
-            is_planned = True
+            is_planned, is_last = True, planned.is_last
             result = job.deployment.round(planned)
         except Exception as error:
             self._failed(job, error, is_planned=is_planned)
@@ -276,6 +276,8 @@ class Service:
             status.state, status.round_began_ms, status.stuck_ms = "waiting", None, None
             status.ended_ms, status.seconds = _now_ms(), round(now - began, 3)
         job.due = began + self._pause_s(status.failures)
+        if not is_last and not status.failures:
+            job.due = now  # behind those of other jobs that are due
         status.next_ms = _now_ms() + max(0, round((job.due - now) * 1000))
         if self._stopping.is_set():
             self.status.state = "stopping"

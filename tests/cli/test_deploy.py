@@ -138,6 +138,12 @@ def test_by_lag_each_container_has_about_as_many_messages(project: Project) -> N
     ]
 
 
+def test_a_dry_run_shows_where_a_bounded_round_ends(project: Project) -> None:
+    project.fill(8, partitions=2)
+    rows = project.rows("deploy", "--dry-run", "--containers", "1", "--max-messages", "4")
+    assert [each["to"] for each in rows[0]["partitions"]] == ["2", "2"]
+
+
 def test_a_dry_run_of_a_backfill_shows_its_range(project: Project) -> None:
     project.configure({"job.container.count": "2", "systems.log.samza.offset.default": "upcoming"})
     project.fill(9, partitions=2)

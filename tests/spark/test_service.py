@@ -48,6 +48,12 @@ class Forward:
 """
 
 
+class Plan(msgspec.Struct):
+    """The plan of a round. ``is_last``: it leaves nothing to another."""
+
+    is_last: bool = True
+
+
 class Rounds:
     """A deployment whose rounds are these; the last one is the last of the service."""
 
@@ -60,7 +66,7 @@ class Rounds:
         self.stop: threading.Event = threading.Event()
 
     def plan(self) -> Any:
-        return self.plans.pop(0)() if self.plans else None
+        return self.plans.pop(0)() if self.plans else Plan()
 
     def round(self, planned: Any) -> DeployResult:
         done = self.rounds.pop(0)
@@ -147,6 +153,14 @@ def test_pauses_double_up_to_five_minutes_however_often_it_fails() -> None:
     assert stop.waits[:12] == [0, 0.5, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300]
     assert stop.waits[1099:] == [300, 300, 300, 0.5, 0.5]
     assert max(each.jobs[0].failures for each in seen) == 1100
+
+
+def test_a_round_that_leaves_messages_is_followed_at_once() -> None:
+    stop = Clock()
+    job = Rounds("job", lambda: 1, lambda: 1, fail, lambda: 1, plans=[Plan, *[lambda: Plan(False)] * 3])
+    job.stop = stop
+    serve_all([job], stop, Session())
+    assert stop.waits == [0, 0, 0, 1, 0.5]
 
 
 def lost(kind: str) -> DeployError:
@@ -237,7 +251,7 @@ def test_a_plan_that_fails_takes_the_session_from_none() -> None:
         raise FileNotFoundError("the directory is not there")
 
     stop, session = Clock(), Session()
-    job = Rounds("job", lambda: 1, lambda: 1, plans=[lambda: None, lambda: None, gone])
+    job = Rounds("job", lambda: 1, lambda: 1, plans=[Plan, Plan, gone])
     job.stop = stop
     seen = serve_all([job], stop, session)
     assert [each.jobs[0].failures for each in seen if each.jobs[0].state == "waiting"] == [0, 0, 1, 0, 0]

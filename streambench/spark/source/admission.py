@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
+from typing import TypeVar
 
 from streambench.config import Config
 from streambench.metrics.registry import MetricsRegistry
@@ -11,9 +12,10 @@ from streambench.system.reader import read_to_head
 from streambench.system.systems import Systems, builtin_kind
 
 _CONSECUTIVE = ("log", "kafka")
+_K = TypeVar("_K", bound=Hashable)
 
 
-def shares(lags: Mapping[str, int], at_most: int) -> dict[str, int]:
+def shares(lags: Mapping[_K, int], at_most: int) -> dict[_K, int]:
     """Divide a number of messages among partitions by their lags. Each with a lag gets at least one."""
     found = {each: 0 for each in lags}
     for each in sorted((each for each in lags if lags[each]), key=lambda each: -lags[each])[:at_most]:
@@ -41,17 +43,27 @@ def limited(
     fewer."""
     lags = {each: max(0, int(end) - int(begin[each])) for each, end in ends.items()}
     given = shares(lags, at_most)
-    if builtin_kind(config, stream.system) in _CONSECUTIVE:
-        return {each: str(int(begin[each]) + given[each]) for each in ends}
     return {
-        each: _after(systems, stream, int(each), begin[each], given[each]) if given[each] else begin[each]
+        each: offset_behind(
+            config,
+            systems,
+            SystemStreamPartition(stream.system, stream.stream, int(each)),
+            begin[each],
+            given[each],
+        )
         for each in ends
     }
 
 
-def _after(systems: Systems, stream: SystemStream, number: int, start: str, count: int) -> str:
-    """The offset behind so many messages: only reading them says it, where offsets are not consecutive."""
-    ssp = SystemStreamPartition(stream.system, stream.stream, number)
-    consumer = systems.consumer(stream.system, MetricsRegistry())
+def offset_behind(
+    config: Config, systems: Systems, ssp: SystemStreamPartition, start: str, count: int
+) -> str:
+    """The offset behind so many messages from an offset on: only reading them says it, where offsets are not
+    consecutive."""
+    if count == 0:
+        return start
+    if builtin_kind(config, ssp.system) in _CONSECUTIVE:
+        return str(int(start) + count)
+    consumer = systems.consumer(ssp.system, MetricsRegistry())
     found = read_to_head(consumer, {ssp: start}, at_most=count)[ssp]
-    return systems.admin(stream.system).after(found[-1].offset) if found else start
+    return systems.admin(ssp.system).after(found[-1].offset) if found else start
