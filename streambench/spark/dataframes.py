@@ -13,8 +13,8 @@ from streambench.spark.session import active_session, require
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Its data sources write Arrow batches, and read streams with limits.
-_LEAST = (4, 2)
+# Its data sources take filters and write Arrow batches.
+_LEAST = (4, 1)
 _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 

@@ -258,6 +258,6 @@ def test_warnings_of_one_kind_are_one_line() -> None:
 def test_an_older_pyspark_is_named_where_a_stream_is_to_be_a_frame(
     spark_installed: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pyspark.__version__", "4.1.4")
-    with pytest.raises(StreambenchError, match=r"PySpark 4\.2 or newer, and this is 4\.1\.4: pip"):
+    monkeypatch.setattr("pyspark.__version__", "4.0.2")
+    with pytest.raises(StreambenchError, match=r"PySpark 4\.1 or newer, and this is 4\.0\.2: pip"):
         register()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping
+from importlib.util import find_spec
 
-from pyspark.sql.datasource import DataSource
+import pyspark
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
+from streambench.errors import StreambenchError
 from streambench.spark.source.layout import StreamFormat, default_schema
 from streambench.spark.source.options import parse
 from streambench.spark.source.ranges import check_readable, has_numbers
-from streambench.spark.source.readers import BatchReader, FilteringReader, StreamReader
+from streambench.spark.source.readers import BatchReader, FilteringReader
 from streambench.spark.source.stores import StoreReader, store_schema
 from streambench.spark.source.writers import BatchWriter, StreamingWriter
 from streambench.system.systems import Systems
@@ -54,7 +57,15 @@ class StreamDataSource(DataSource):
         kind = FilteringReader if self._options.pushdown else BatchReader
         return kind(self._options, schema, self._metadata(schema))
 
-    def streamReader(self, schema: StructType) -> StreamReader:
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Raises StreambenchError where this PySpark cannot read a stream up to a limit."""
+        if find_spec("pyspark.sql.streaming.datasource") is None:
+            raise StreambenchError(
+                f"readStream needs PySpark 4.2 or newer, and this is {pyspark.__version__}: pip install -U "
+                "pyspark; read, write and writeStream work with both"
+            )
+        from streambench.spark.source.stream_reader import StreamReader
+
         return StreamReader(self._options, schema, self._metadata(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:

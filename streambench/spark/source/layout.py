@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from inspect import signature
 from typing import Any
 
 import pyarrow as pa
@@ -47,6 +48,9 @@ _OF_FORMATS: dict[str, DataType] = {
 }
 TEXT_FORMATS = ("string", "json", "bytes", "")
 """The names of the bytes that STRING stands for as they are."""
+
+# PySpark 4.1 takes no time zone there: it is always UTC.
+_IN_UTC: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
 
 
 class StreamFormat(Struct, frozen=True):
@@ -102,7 +106,7 @@ class Layout:
                 raise ConfigError(
                     f"option columns: '{name}' is not in the schema of {stream}; {hint}", key="columns"
                 )
-        self._schema = to_arrow_schema(schema, timezone="UTC")
+        self._schema = to_arrow_schema(schema, **_IN_UTC)
         self._metadata = frozenset(metadata)
         self._fields = [field for field in self._schema if field.name not in self._metadata]
         self._format = format

@@ -13,7 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streambench import Config, ConfigError, OffsetError, SerdeError, StreamSystemError, UnknownStreamError
+from streambench import (
+    Config,
+    ConfigError,
+    OffsetError,
+    SerdeError,
+    StreambenchError,
+    StreamSystemError,
+    UnknownStreamError,
+)
 
 pytest.importorskip("pyspark")
 
@@ -278,6 +286,15 @@ def test_available_now_ends_where_the_stream_ended_at_its_start(tmp_path: Path) 
         log.partition("in", 0).append(None, [b"2"])
         log.grow("in", 2)
     assert reader.latestOffset({"0": "0"}, ReadAllAvailable()) == {"0": "1", "1": "0"}
+
+
+def test_an_older_pyspark_reads_but_does_not_follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streambench.spark.source.data_source.find_spec", lambda name: None)
+    write(tmp_path, "in", [[[message(b"1")]]])
+    made = source(config_of(tmp_path), columns="message")
+    assert rows(made) == [(b"1",)]
+    with pytest.raises(StreambenchError, match="readStream needs PySpark 4.2 or newer, and this is"):
+        made.streamReader(made.schema())
 
 
 def test_a_stream_that_ends_before_what_was_read_is_an_error(tmp_path: Path) -> None:
