@@ -1,5 +1,5 @@
-"""``python -m benchmarks`` (in a wheel, ``streambench_benchmarks``): measure, and print all figures with
-their aims."""
+"""``python -m benchmarks`` (in a wheel, ``streambench_benchmarks``): measure, and print each figure with
+its aim as soon as it is known."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.console import Console
 
 from streambench.errors import MissingExtraError, StreambenchError
 
-from .report import Figure, as_json, table
+from .report import Figure, as_json, heading, row
 
 _PARTS = (
     "container",
@@ -59,21 +59,25 @@ def main(
     console = Console()
     figures: list[Figure] = []
     modules = {part: _module(part) for part in parts} if parts else dict(_installed(console))
-    for part, module in modules.items():
-        with (
-            tempfile.TemporaryDirectory(prefix="streambench-bench-") as directory,
-            console.status(f"measuring: {part}"),
-        ):
+    console.print(heading())
+    try:
+        for part, module in modules.items():
             options = {"full": full} if part == "latency" else {}
-            try:
-                figures.extend(module.measure(messages, rounds, Path(directory), **options))
-            except StreambenchError as error:
-                if parts:
-                    raise
-                console.print(f"{part} is not measured: {error}", markup=False)
-    console.print(table(figures))
-    if json is not None:
-        json.write_bytes(orjson.dumps(as_json(figures), option=orjson.OPT_INDENT_2))
+            with (
+                tempfile.TemporaryDirectory(prefix="streambench-bench-") as directory,
+                console.status(f"measuring: {part}"),
+            ):
+                try:
+                    for figure in module.measure(messages, rounds, Path(directory), **options):
+                        figures.append(figure)
+                        console.print(row(figure))
+                except StreambenchError as error:
+                    if parts:
+                        raise
+                    console.print(f"{part} is not measured: {error}", markup=False)
+    finally:  # Ctrl-C leaves what was measured
+        if json is not None:
+            json.write_bytes(orjson.dumps(as_json(figures), option=orjson.OPT_INDENT_2))
 
 
 def _installed(console: Console) -> Iterator[tuple[str, Any]]:

@@ -7,7 +7,9 @@ import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
 from streambench.container import event_loop as loop
 
@@ -39,17 +41,30 @@ def machine() -> str:
     return f"Python {platform.python_version()}, {machine}; compiled: {compiled}"
 
 
-def table(figures: Sequence[Figure]) -> Table:
-    """The figures for a terminal."""
-    shown = Table(title=f"streambench: {machine()}", title_justify="left")
-    for column in ("what", "value", "unit", "aim", "", "note"):
-        shown.add_column(column, justify="right" if column in ("value", "aim") else "left")
-    for each in figures:
-        aim = "" if each.aim is None else f"{'≤' if each.below else '≥'} {each.aim:g}"
-        mark = {None: "", True: "✓", False: "✗"}[each.reached]
-        value = f"{each.value:,.2f}" if each.value < 100 else f"{each.value:,.0f}"
-        shown.add_row(each.name, value, each.unit, aim, mark, each.note)
-    return shown
+def heading() -> Group:
+    """The machine, and the names of the columns of ``row``."""
+    names = _line("what", "value", "unit", "aim", "", "note", style="bold")
+    return Group(Text(f"streambench: {machine()}", style="italic"), names)
+
+
+def row(figure: Figure) -> Table:
+    """A figure for a terminal, as wide as the console: rows that are printed one by one line up."""
+    aim = "" if figure.aim is None else f"{'≤' if figure.below else '≥'} {figure.aim:g}"
+    mark = {None: "", True: "✓", False: "✗"}[figure.reached]
+    value = f"{figure.value:,.2f}" if figure.value < 100 else f"{figure.value:,.0f}"
+    return _line(figure.name, value, figure.unit, aim, mark, figure.note)
+
+
+def _line(*cells: str, style: str = "") -> Table:
+    line = Table.grid(padding=(0, 1), expand=True)
+    line.add_column(ratio=3)
+    line.add_column(width=9, justify="right")
+    line.add_column(width=12)
+    line.add_column(width=7, justify="right")
+    line.add_column(width=1)
+    line.add_column(ratio=2)
+    line.add_row(*map(Text, cells), style=style)
+    return line
 
 
 def as_json(figures: Sequence[Figure]) -> dict[str, object]:
