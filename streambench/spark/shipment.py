@@ -24,7 +24,8 @@ from streambench.errors import StreambenchError
 from streambench.metrics.reporter import is_builtin
 from streambench.spark.worker import RunContainers, Shipment
 
-_BY_NAME = {"streambench", "streambench_magics", "__main__", "__mp_main__"}
+# PySpark of a Spark that was unpacked, not installed by pip, lies below SPARK_HOME.
+_BY_NAME = {"streambench", "streambench_magics", "pyspark", "py4j", "__main__", "__mp_main__"}
 
 
 def pack(shipment: Shipment) -> RunContainers:

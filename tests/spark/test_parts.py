@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy
@@ -33,6 +33,17 @@ def test_own_code_is_sent_and_installed_code_is_not() -> None:
     own = {module.__name__ for module in own_modules()}
     assert __name__ in own
     assert not own & {"streambench", "streambench.model", "pytest", "json", numpy.__name__, "__main__"}
+
+
+def test_pyspark_below_spark_home_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where Spark is unpacked, not installed by pip: spark-submit of a cluster."""
+    for name in ("pyspark.below", "py4j.below", "job.below"):
+        module = ModuleType(name)
+        module.__file__ = f"/opt/spark/python/{name.replace('.', '/')}.py"
+        monkeypatch.setitem(sys.modules, name, module)
+    assert {each.__name__ for each in own_modules()} & {"pyspark.below", "py4j.below", "job.below"} == {
+        "job.below"
+    }
 
 
 def test_the_text_of_a_class_travels_with_it() -> None:
