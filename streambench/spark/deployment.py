@@ -26,6 +26,7 @@ from streambench.debug.view import counted
 from streambench.errors import ConfigError
 from streambench.job.failure import Failure
 from streambench.model import SystemStreamPartition
+from streambench.spark import task_output
 from streambench.spark.backfill import Backfill
 from streambench.spark.history import Run, note, note_run
 from streambench.spark.plan import (
@@ -57,7 +58,7 @@ from streambench.spark.running import (
     container_holders,
     remaining,
 )
-from streambench.spark.session import check_master, check_settings, require
+from streambench.spark.session import Lease, check_master, check_settings, require
 from streambench.spark.shared import SharedDirectory, tokens
 from streambench.spark.shared_session import SharedSession
 from streambench.spark.shipment import pack, sources, without_effect, without_endpoints
@@ -277,7 +278,8 @@ class Deployment:
             tokens(self._config) as shared,
         ):
             self._lock.acquire()
-            run = pack(self._shipment(planned, listener, shared))
+            output = "" if leased.keeps_logs else task_output.begin(self._lock.directory)
+            run = pack(self._shipment(planned, listener, shared, output))
             # From here on, what still runs of older starts must stop.
             run.generation = open_generation(planned)
             begun = Run(
@@ -299,15 +301,14 @@ class Deployment:
                 seconds = round(time.monotonic() - began, 3)
                 note(planned.history, replace(begun, seconds=seconds, outcome="interrupted"))
                 raise
-        if not leased.keeps_logs:
-            for report in job.reports:
-                report.log = ""
         cancelled = job.alive and self._cancel.is_set()
         if cancelled:
             self._interrupt(job, planned.model.name)
         result = DeployResult(
             job=planned.model.name,
-            containers=outcome(planned, job.reports, "cancelled" if cancelled else job.reason),
+            containers=_with_logs(
+                outcome(planned, job.reports, "cancelled" if cancelled else job.reason), leased, output
+            ),
             seconds=time.monotonic() - began,
             generation=run.generation,
             master=leased.master,
@@ -339,7 +340,7 @@ class Deployment:
             )
 
     def _shipment(
-        self, planned: DeployPlan, listener: Listener, shared: Mapping[str, SharedDirectory]
+        self, planned: DeployPlan, listener: Listener, shared: Mapping[str, SharedDirectory], output: str
     ) -> Shipment:
         config = without_endpoints(self._config)
         names = {name: what for name, (_, what) in load.own_names(config).items()}
@@ -354,6 +355,7 @@ class Deployment:
             texts,
             listener.address,
             "" if self._lock is None else self._lock.lease,
+            output,
         )
 
     def _wait(self, job: SparkJob, listener: Listener) -> None:
@@ -371,6 +373,16 @@ class Deployment:
         if self._progress is not None:
             seconds, job = time.monotonic() - began, planned.model.name
             self._progress(progress_of(containers, seconds=seconds, job=job, round=self._rounds, stage=stage))
+
+
+def _with_logs(
+    containers: tuple[DeployedContainer, ...], leased: Lease, output: str
+) -> tuple[DeployedContainer, ...]:
+    """The containers with the logs that are left when the session has ended: those of their executors, or
+    the files in ``output``."""
+    if leased.keeps_logs:
+        return containers
+    return tuple(replace(each, log=task_output.log_of(output, each.number)) for each in containers)
 
 
 def planned_progress(planned: DeployPlan) -> list[ContainerProgress]:

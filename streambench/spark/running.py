@@ -88,6 +88,11 @@ class DeploymentLock:
         path = self._path() if self._held is not None else None
         return "" if path is None else str(path)
 
+    @property
+    def directory(self) -> Path | None:
+        """The directory of the job's checkpoints; None where they are elsewhere, or it has no locks."""
+        return Path(self.lease).parent if self.lease else None
+
     def release(self) -> None:
         """Leave the lock to others."""
         if self._held is not None:

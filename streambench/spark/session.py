@@ -84,7 +84,7 @@ class Lease:
 
     @property
     def keeps_logs(self) -> bool:
-        """True where the logs of executors are still there when the session has ended."""
+        """True where what tasks print is shown, or still there when the session has ended."""
         return True
 
     def host(self) -> str:
@@ -328,7 +328,7 @@ class _OwnLease(Lease):
 
     @property
     def keeps_logs(self) -> bool:
-        return _LOCAL_CLUSTER.fullmatch(self.master) is None
+        return not any(kind.fullmatch(self.master) for kind in (_LOCAL, _LOCAL_CLUSTER))
 
     def close(self, *, quickly: bool = False) -> None:
         if self._directory.exists():

@@ -41,6 +41,7 @@ from streambench.redaction import redacted
 from streambench.spark.progress import Address, ProgressReporter
 from streambench.spark.running import DriverWatch, container_holders, remaining
 from streambench.spark.shared import SharedDirectory, check_shared
+from streambench.spark.task_output import kept_output
 from streambench.system.log.arrays import binaries
 from streambench.temporary import TemporaryDirectory
 
@@ -64,7 +65,8 @@ class Shipment(Struct):
     the notebook. ``directories``: per configuration key a directory that the driver sees and every executor
     must see, too. ``sources``: the text of files that hold the task's code, so that a traceback shows it
     where the file is not (a notebook's cells are nowhere). ``lease``: the file that the deploying process has
-    locked as long as it lives."""
+    locked as long as it lives. ``output``: where files for what containers print are; empty where
+    Spark keeps that."""
 
     config: Config
     task: Any
@@ -75,6 +77,7 @@ class Shipment(Struct):
     sources: Mapping[str, str]
     progress: Address | None
     lease: str = ""
+    output: str = ""
 
 
 class Warned(Struct, frozen=True):
@@ -139,7 +142,9 @@ class RunContainers:
                     f"{self.version}: "
                     "install the same version on both"
                 )
-            _run(self._unpacked(), self.generation, report)
+            shipment = self._unpacked()
+            with kept_output(shipment.output, number):
+                _run(shipment, self.generation, report)
         except (KeyboardInterrupt, GeneratorExit):
             raise
         # sys.exit() in a task included: the process itself must go on, Spark reuses it.

@@ -63,6 +63,10 @@ if __name__ == "__main__":
 """
 
 
+# What the last container has printed, of which Spark keeps nothing, or only while the session lives.
+PRINTED = "print(Path(result.containers[1].log).read_text().splitlines())"
+
+
 def in_a_program(job: Job, *, arguments: str, after: str) -> list[str]:
     job.send(0, 20)
     (job.directory / "config.json").write_text(json.dumps(dict(job.config)))
@@ -73,16 +77,19 @@ def in_a_program(job: Job, *, arguments: str, after: str) -> list[str]:
 
 @pytest.mark.usefixtures("spark_installed")
 def test_a_program_deploys_its_own_class_and_leaves_no_noise_or_process(job: Job) -> None:
-    assert in_a_program(job, arguments='master="local[2]"', after=NOTHING_LEFT) == [
+    assert in_a_program(job, arguments='master="local[2]"', after=f"{PRINTED}; {NOTHING_LEFT}") == [
         "[20, 1, [0, 1]]",
+        str(["what a task prints is Spark's"] * 10),
         "0 processes left",
     ]
 
 
 @pytest.mark.usefixtures("spark_installed")
 def test_a_program_deploys_its_own_class_on_a_cluster_of_executors(job: Job) -> None:
-    assert in_a_program(job, arguments='master="local-cluster[2,1,512]"', after=NOTHING_LEFT) == [
+    arguments = 'master="local-cluster[2,1,512]"'
+    assert in_a_program(job, arguments=arguments, after=f"{PRINTED}; {NOTHING_LEFT}") == [
         "[20, 1, [0, 1]]",
+        str(["what a task prints is Spark's"] * 10),
         "0 processes left",
     ]
 

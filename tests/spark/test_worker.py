@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 import sys
 import threading
@@ -17,7 +18,7 @@ from streambench import OutgoingMessageEnvelope, StreamTask, SystemStream
 from streambench.errors import ReplacedError
 from streambench.model import SystemStreamPartition
 from streambench.planning.checkpoint_managers import checkpoint_manager
-from streambench.spark import running, worker
+from streambench.spark import running, task_output, worker
 from streambench.spark.deployment import planned_progress
 from streambench.spark.plan import DeployPlan, make_plan, open_generation
 from streambench.spark.progress import Listener
@@ -51,6 +52,13 @@ class FailsAtThree(Forward):
         if envelope.message == 3:
             raise ValueError("three")
         super().process(envelope, collector, coordinator)
+
+
+class Prints(Forward):
+    def process(self, envelope, collector, coordinator):
+        os.write(1, b"seen\n")
+        os.system("echo from a subprocess >&2")
+        raise ValueError("no")
 
 
 def packed(planned: DeployPlan, **changes: Any) -> RunContainers:
@@ -215,6 +223,32 @@ def test_a_task_that_exits_does_not_take_the_python_worker_with_it(job: Job) -> 
     failure = run(job, Exits).failure
     assert failure is not None
     assert "sys.exit(3) was called" in failure.text
+
+
+def test_a_container_keeps_what_it_prints_where_spark_does_not(
+    job: Job, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    job.send(0, 10)
+    output = task_output.begin(tmp_path / "kept")
+    assert run(job, Prints, output=output).failure is not None
+    print("afterwards")
+    assert Path(task_output.log_of(output, 0)).read_text().splitlines() == ["seen", "from a subprocess"]
+    assert capfd.readouterr() == ("afterwards\n", "")
+    assert task_output.log_of(output, 1) == ""
+    assert task_output.begin(tmp_path / "kept") == output
+    assert task_output.log_of(output, 0) == ""
+
+
+def test_a_directory_that_is_not_there_costs_the_output_alone(
+    job: Job, tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    job.send(0, 10)
+    run(job, Prints, output=str(tmp_path / "nowhere"))
+    assert capfd.readouterr() == ("seen\n", "from a subprocess\n")
+    (tmp_path / "file").touch()
+    assert task_output.begin(tmp_path / "file") == ""
+    assert "what tasks print is not kept" in caplog.text
+    assert task_output.begin(None) == ""
 
 
 def test_warnings_come_back_with_the_report(job: Job) -> None:
