@@ -81,6 +81,20 @@ if __name__ == "__main__":
     writer = frame.select("message").write.format("streambench").options(**as_options(config))
     writer.mode("append").save("log.copy")
     print(read(config, "log.copy", spark).selectExpr("SUM(message)").collect()[0][0])
+    bounds = {"start": '{"0": "timestamp:2000-01-01", "1": "190"}', "end": '{"0": "3", "1": "upcoming"}'}
+    for options in (bounds, {"start": "198", "partitions": "1"}, {"end": "1", "minPartitions": 2}):
+        print("options", read(config, "log.in", spark, columns="offset", **options).count())
+    pushed = read(config, "log.in", spark, columns="partition,offset", pushdown=True)
+    print("pushed down", pushed.where("partition = 1 and offset >= 198").count())
+    fields = read(config, "log.objects", spark, schema="n INT, offset LONG", columns="offset")
+    print("fields", [tuple(row) for row in fields.orderBy("n").collect()])
+    stream = spark.readStream.format("streambench").options(**as_options(config))
+    stream = stream.options(stream="log.in", columns="key,message", maxMessagesPerTrigger=300).load()
+    writer = stream.writeStream.format("streambench").options(**as_options(config)).trigger(availableNow=True)
+    query = writer.options(stream="log.followed", checkpointLocation=str(HERE / "checkpoint")).start()
+    query.awaitTermination()
+    print("steps", [step.numInputRows for step in query.recentProgress])
+    print("followed", read(config, "log.followed", spark).count())
     try:
         deploy(config.with_values({"job.name": "other"}), Stuck, spark=spark, progress=interrupt)
     except KeyboardInterrupt:
@@ -127,6 +141,7 @@ def on_connect(spark_installed: None, tmp_path_factory: pytest.TempPathFactory) 
     job = job_in(tmp_path_factory.mktemp("connect"))
     settings = {key: value for key, value in job.config.items() if key != "task.class"}
     (job.directory / "config.json").write_text(json.dumps(settings))
+    job.write_objects("objects", [{"n": 4}, {"n": 5}])
     with connect_port():
         return job, run_script(job.directory, ON_CONNECT)
 
@@ -157,7 +172,17 @@ def test_progress_is_live_on_spark_connect_and_ctrl_c_leaves_no_process(
 
 
 def test_frames_are_read_and_written_on_spark_connect(on_connect: tuple[Job, list[str]]) -> None:
-    assert printed(on_connect)[2:-1] == ["400 6", "79800.0"]
+    assert printed(on_connect)[2:4] == ["400 6", "79800.0"]
+
+
+def test_options_of_frames_hold_on_spark_connect(on_connect: tuple[Job, list[str]]) -> None:
+    assert printed(on_connect)[4:9] == [
+        "options 13", "options 2", "options 2", "pushed down 2", "fields [(4, 0), (5, 1)]"
+    ]  # fmt: skip
+
+
+def test_a_stream_is_followed_in_steps_on_spark_connect(on_connect: tuple[Job, list[str]]) -> None:
+    assert printed(on_connect)[9:-1] == ["steps [300, 100]", "followed 400"]
 
 
 def printed(on_connect: tuple[Job, list[str]]) -> list[str]:
