@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from streambench.config import Config
 from streambench.errors import ConfigError, StreambenchError
-from streambench.spark.shipment import installation
+from streambench.spark.shipment import OF_SPARK, installation
 
 _FILE = re.compile(r"(?P<file>[^:]+\.py):[\w.]+")
 _DOTTED = re.compile(r"(?P<top>[A-Za-z_]\w*)(\.\w+)*[.:]\w[\w.]*")
@@ -151,9 +151,8 @@ class _Search:
             spec = None
         places = [*(spec.submodule_search_locations or ())] if spec else []
         origin = spec.origin if spec else None
-        is_own = (
-            origin is not None and origin.endswith(".py") and not origin.startswith(self._installed_below)
-        )
+        is_installed = top in OF_SPARK or (origin or "").startswith(self._installed_below)
+        is_own = origin is not None and origin.endswith(".py") and not is_installed
         if origin is not None and is_own and places:
             self._add_package(Path(places[0]), Path(places[0]).parent)
         elif origin is not None and is_own:

@@ -24,8 +24,10 @@ from streambench.errors import StreambenchError
 from streambench.metrics.reporter import is_builtin
 from streambench.spark.worker import RunContainers, Shipment
 
-# PySpark of a Spark that was unpacked, not installed by pip, lies below SPARK_HOME.
-_BY_NAME = {"streambench", "streambench_magics", "pyspark", "py4j", "__main__", "__mp_main__"}
+OF_SPARK = frozenset({"pyspark", "py4j"})
+"""On each executor; outside of the Python installation where Spark was unpacked, not installed by pip."""
+
+_BY_NAME = {"streambench", "streambench_magics", "__main__", "__mp_main__", *OF_SPARK}
 
 
 def pack(shipment: Shipment) -> RunContainers:

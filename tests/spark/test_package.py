@@ -204,6 +204,13 @@ def test_a_module_that_is_not_installed_is_named(squares: Job) -> None:
     assert package(squares.config).absent == ("no_such_module",)
 
 
+def test_pyspark_below_spark_home_is_not_packed(squares: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    (squares.directory / "task.py").write_text("import pyspark")
+    monkeypatch.setattr("streambench.spark.own_code.installation", lambda: ("/usr/lib/python3/",))
+    found = own_code(squares.config)
+    assert (list(found.files), found.installed) == (["task.py"], {"pyspark"})
+
+
 def test_no_file_of_another_kind_is_written_over(squares: Job) -> None:
     (squares.directory / "job.zip").write_text("mine")
     with pytest.raises(StreambenchError, match="no packaged job: name another file with --output"):
