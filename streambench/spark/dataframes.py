@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 # Its data sources take filters and write Arrow batches.
 _LEAST = (4, 1)
 _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+# Spark logs a warning where a format is registered twice, and does not say which ones a session has.
+_REGISTERED = "spark.streambench.registered"
 
 
 def register(spark: SparkSession | None = None) -> SparkSession:
@@ -31,7 +33,9 @@ def register(spark: SparkSession | None = None) -> SparkSession:
         raise StreambenchError(
             "there is no active Spark session: make one (SparkSession.builder.getOrCreate()) and give it"
         )
-    session.dataSource.register(StreamDataSource)
+    if session.conf.get(_REGISTERED, "") != "true":
+        session.dataSource.register(StreamDataSource)
+        session.conf.set(_REGISTERED, "true")
     return session
 
 

@@ -48,6 +48,15 @@ def test_a_stream_is_read_as_a_frame(sql: Any, job: Job, properties: str) -> Non
     assert sorted(map(tuple, found), key=lambda row: row[2:4]) == wanted
 
 
+def test_the_format_is_registered_once_in_each_session(sql: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark warns where a format is registered twice."""
+    registered: list[Any] = []
+    monkeypatch.setattr(type(sql.dataSource), "register", lambda self, kind: registered.append(kind))
+    for session in (sql, another := sql.newSession(), another):
+        register(session)
+    assert len(registered) == 1
+
+
 def test_a_frame_is_used_in_many_queries(sql: Any, job: Job, properties: str) -> None:
     frame = read(job.config, "log.in", columns="partition,offset")
     parts = [frame.where(f"partition = {number}") for number in (0, 1)]
