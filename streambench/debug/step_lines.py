@@ -11,8 +11,10 @@ from streambench.debug.session import Session
 from streambench.model import IncomingMessageEnvelope
 
 _SHORT = 60
-_WIDTH = 120
-_LEAST_MESSAGE = 40
+_WIDTH = 92
+"""Characters of a row: so many fit into a JupyterLab of 1,200 pixels."""
+
+_LEAST_MESSAGE = 30
 _INDENT = " " * 8
 
 
@@ -22,9 +24,18 @@ def head_line(position: int, envelope: IncomingMessageEnvelope | Choice, rule: s
 
 
 def row_lines(choices: Sequence[Choice], session: Session) -> list[str]:
-    """A line for each of several messages, with the messages themselves where there is room in each line."""
+    """A line for each of several messages, with the messages themselves where there is room in each line. The
+    rule by which all of them were chosen stands once, below."""
+    rules = {each.rule for each in choices}
+    if len(rules) == 1:
+        (rule,) = rules
+        return _rows(choices, session, with_rules=False) + ([f"{_INDENT}rule     {rule}"] if rule else [])
+    return _rows(choices, session, with_rules=True)
+
+
+def _rows(choices: Sequence[Choice], session: Session, *, with_rules: bool) -> list[str]:
     heads = [head_line(each.number, each) for each in choices]
-    lines = [head_line(each.number, each, each.rule) for each in choices]
+    lines = [head_line(each.number, each, each.rule if with_rules else "") for each in choices]
     if _WIDTH - 2 - max(map(len, lines), default=0) < _LEAST_MESSAGE:
         return lines
     return [

@@ -69,7 +69,11 @@ def test_a_step_shows_its_effects(delays: Shell) -> None:
 def test_several_steps_end_with_a_summary(delays: Shell) -> None:
     shown = lines(delays.run("%stream step 10"))
     assert shown[0] == "delays: 4 messages, then it had caught up with its inputs"
-    assert shown[5:] == ["        airports: 2 keys changed: ORD, JFK", "        -> mem.late: 2 messages"]
+    assert shown[5:] == [
+        "        rule     round robin: nothing else was there",
+        "        airports: 2 keys changed: ORD, JFK",
+        "        -> mem.late: 2 messages",
+    ]
 
 
 def test_a_run_until_a_condition_pauses_before_that_message(delays: Shell) -> None:

@@ -85,11 +85,31 @@ def test_a_failure_in_the_past_shows_its_message(grumpy: Shell) -> None:
     assert '\n        message  {"n": 2}\n' in grumpy.fails("%stream step")
 
 
-def test_rows_of_several_steps_show_messages_that_fit(grumpy: Shell) -> None:
+def test_rows_of_several_steps_show_messages_and_their_rule_once(grumpy: Shell) -> None:
     send(grumpy, {"n": 1}, {"n": 2})
-    shown = grumpy.run("%stream step 5").splitlines()
-    assert shown[1].startswith('     1  mem.in.0@0  {"n": 1}  (')
-    assert shown[2].startswith('     2  mem.in.0@1  {"n": 2}  (')
+    assert grumpy.run("%stream step 5").splitlines()[1:] == [
+        '     1  mem.in.0@0  {"n": 1}',
+        '     2  mem.in.0@1  {"n": 2}',
+        "        rule     round robin: nothing else was there",
+    ]
+
+
+def test_rows_with_different_rules_name_each(ip_empty: Shell) -> None:
+    ip_empty.run(TASK)
+    ip_empty.run(CONFIG)
+    ip_empty.run("%stream streams create mem.in --partitions 2")
+    ip_empty.run('%stream send mem.in --config grumpy --from [{"n":1},{"n":2},{"n":3}] --partition 0')
+    ip_empty.run('%stream send mem.in --config grumpy {"n":4} --partition 1')
+    ip_empty.run("%stream create grumpy --task Grumpy --config grumpy")
+    rows = ip_empty.run("%stream step 4").splitlines()
+    assert rows[0] == '     1  mem.in.0@0  {"n": 1}  (round robin: it has waited longest)'
+    assert rows[3] == '     4  mem.in.0@2  {"n": 3}  (round robin: nothing else was there)'
+
+
+def test_rows_of_long_messages_fit_into_a_narrow_page(grumpy: Shell) -> None:
+    send(grumpy, *({"n": n, "text": "x" * 200} for n in range(3)))
+    rows = grumpy.run("%stream step 3").splitlines()[:3]
+    assert all(row.endswith(" bytes more") and len(row) == 92 for row in rows)
 
 
 def test_a_stop_behind_a_message_shows_it_once(delays: Shell) -> None:

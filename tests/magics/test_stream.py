@@ -32,7 +32,7 @@ def test_a_job_is_created_stepped_committed_and_stopped(ip: Shell) -> None:
     first = ip.run("%stream step")
     assert first.startswith("     1  mem.clicks.0@0  (")
     assert seen(ip) == ["a"]
-    assert ip.run("%stream step Count 2").count("\n") == 1
+    assert ip.run("%stream step Count 2").count("\n") == 2
     assert ip.run("%stream commit") == "Count is committed"
     assert ip.run("%stream step 5").startswith(
         "Count: 1 message, then it had caught up with its inputs\n     4  mem.clicks.1@1"
