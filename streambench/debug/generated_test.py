@@ -162,7 +162,14 @@ def _code_lines(recording: Recording, code: TaskCode, path: Path) -> tuple[str, 
     """The imports of the task, the lines that make it, and the expression for it."""
     module, _, name = code.reference.partition(":")
     if not code.file:
-        source = source_of(code)
+        try:
+            source = source_of(code)
+        except SyntaxError as error:
+            raise ConfigError(
+                f"the recorded source of {code.name} is not Python: {error}: give the task (task=, --task "
+                "file.py:Class)",
+                key="task.class",
+            ) from error
         imports = f"import streambench as sb\n{_IMPORT}" if re.search(r"\bsb\.", source) else _IMPORT
         lines = f"\n# The code of the task: mend it here, or import it.\n{source}\n"
         return imports, lines, name.rpartition(".")[2]

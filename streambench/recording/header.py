@@ -7,7 +7,6 @@ import inspect
 import linecache
 import platform
 import sys
-import textwrap
 import time
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
@@ -21,6 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from streambench.config import Config, masked
+from streambench.recording.cell_source import cell_source
 from streambench.redaction import redacted
 
 _LARGEST_SOURCE = 500_000
@@ -39,9 +39,8 @@ class TaskCode(Struct, frozen=True, kw_only=True):
 
     @property
     def plain_source(self) -> str:
-        """The source as Python: without the indentation and the magics of a cell."""
-        lines = [line for line in self.source.splitlines() if not line.lstrip().startswith(("%", "!"))]
-        return textwrap.dedent("\n".join(lines)).strip()
+        """The source as Python: a file as it is, a cell without its indentation and magics."""
+        return self.source.strip() if self.file else cell_source(self.source)
 
 
 class TaskStart(Struct, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import streambench as sb
 from streambench import debug
@@ -218,3 +219,24 @@ def test_a_test_is_written_again_over_itself(project: Path) -> None:
     assert recording.to_test(project / "test_sums.py").read_text() == first
     assert debug.open(project / "test_sums.recording").position == 1
     assert re.search(r'"directory":"\."', (project / "test_sums.recording").read_bytes().decode("latin1"))
+
+
+def test_the_task_of_a_cell_with_a_magic_gets_a_test(project: Path) -> None:
+    recorded(project, "a")
+    of_cell(project, f"files = !ls\n{TASK}").to_test(project / "test_sums.py")
+    text = (project / "test_sums.py").read_text()
+    assert "!ls" not in text
+    assert "1 passed" in outcome_of(project / "test_sums.py")
+
+
+def test_a_source_that_is_not_python_gets_no_test_and_says_so(project: Path) -> None:
+    recorded(project, "a")
+    with pytest.raises(sb.ConfigError, match="source of Sums is not Python: .*give the task"):
+        of_cell(project, f"{TASK}\nselect * from x").to_test(project / "test_sums.py")
+
+
+def of_cell(project: Path, source: str) -> Recording:
+    """The recording of a directory, as if its task had stood in a cell."""
+    recording = Recording.read(project / "run.recording")
+    code = replace(recording.header.task, file="", source=source)
+    return recording.with_header(replace(recording.header, task=code))
