@@ -216,8 +216,10 @@ def _name(frame: PanelState, row: Row, colour: int) -> str:
     head, tail = head_and_tail(label(frame, row))
     # Where it is narrow the first part is cut, then the second one at its left, and the partition never.
     last, separator, partition = tail.rpartition(" · " if row.folded else ".")
+    # Of a long first part room for the ellipsis stays.
+    long = " sb-long" if len(head) > 2 else ""
     name = (
-        f'<span class="sb-head">{escape(head)}</span><span class="sb-tail">{escape(last)}</span>'
+        f'<span class="sb-head{long}">{escape(head)}</span><span class="sb-tail">{escape(last)}</span>'
         f'<span class="sb-part">{escape(partition if row.folded else separator + partition)}</span>'
     )
     if row.folded:

@@ -133,6 +133,7 @@ def test_a_job_is_stepped_and_looked_at(lab: JupyterLab, tmp_path: Path) -> None
         "window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'})"
     )
     expect(notebook.page.locator("body")).to_have_attribute("data-jp-theme-light", "false")
+    expect(notebook.page.locator("#jupyterlab-splash")).to_have_count(0)
     picture(notebook, "panel-dark.png", show, tmp_path)
     notebook.page.evaluate(
         "window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Light'})"
@@ -274,6 +275,8 @@ def test_long_names_leave_room_for_bars_and_tags_on_wide_and_narrow_pages(
         assert panel.locator(".sb-name").evaluate_all(
             "(names) => names.every((name) => name.scrollWidth <= name.clientWidth)"
         )
+        widths = panel.locator(".sb-head").evaluate_all("(heads) => heads.map((head) => head.offsetWidth)")
+        assert min(widths) >= 10  # room for the ellipsis
         assert rows.evaluate("(rows) => rows.scrollWidth - rows.clientWidth") == 0
         assert (
             panel.locator(".sb-lane").evaluate_all(
