@@ -314,6 +314,7 @@ class Deployment:
             master=leased.master,
             rounds=1,
         )
+        job.show_end(end_of(result))
         self._show(planned, final_progress(planned, result), began, "ended")
         note_run(planned.history, result, began_ms, backfill_name)
         if cancelled:
@@ -402,6 +403,13 @@ def work_of(containers: Sequence[ContainerProgress]) -> str:
     said = f"{counted(sum(totals.values()), 'message')} to read"
     largest = max(totals, key=lambda number: totals[number])
     return said if len(totals) == 1 else f"{said}, {totals[largest]:,} of them in container {largest}"
+
+
+def end_of(result: DeployResult) -> str:
+    """The outcome of a round in words, for Spark's tools."""
+    said = f"ended after {result.seconds:,.1f} s; {counted(result.messages, 'message')} processed"
+    failed = result.failed
+    return f"{said}; {counted(len(failed), 'container')} failed" if failed else said
 
 
 def final_progress(planned: DeployPlan, result: DeployResult) -> list[ContainerProgress]:

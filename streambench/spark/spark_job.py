@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 _AGAIN_S = 0.2
 _MOST_TEXT = 500
 _SHOWN = 8
+_SHOWN_WITHIN_S = 5.0
 
 
 class SparkJob:
@@ -82,6 +83,25 @@ class SparkJob:
             except Exception as error:
                 log.debug("while interrupting the Spark job: %s", error)
             self._ended.wait(_AGAIN_S)
+
+    def show_end(self, outcome: str) -> None:
+        """Say in Spark's own tools what came of the job, where they show descriptions: a description stays
+        as it was when its job began, hence another job, which has no tasks."""
+        context = self._context
+        if context is None:
+            return
+
+        def show() -> None:
+            try:
+                context.setJobGroup(self._tag, f"{self._title}: {outcome}")
+                context._jsc.emptyRDD().collect()
+            except Exception as error:
+                log.debug("Spark's tools do not say what came of the job: %s", error)
+
+        # The group is the thread's: the caller's own jobs keep theirs.
+        thread = threading.Thread(target=show, daemon=True)
+        thread.start()
+        thread.join(_SHOWN_WITHIN_S)
 
     def _collect(self) -> None:
         numbers = self._run.numbers

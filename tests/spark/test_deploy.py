@@ -149,7 +149,7 @@ def test_spark_names_the_job_the_round_and_the_containers(spark: Any, job: Job) 
     job.send(0, 5)
     deploy(job.config, Forward, spark=spark)
     jobs = spark.sparkContext._jsc.sc().statusStore().jobsList(None)
-    latest = max((jobs.apply(at) for at in range(jobs.size())), key=lambda each: each.jobId())
+    latest, end = sorted((jobs.apply(at) for at in range(jobs.size())), key=lambda each: each.jobId())[-2:]
     assert latest.description().get() == (
         "streambench job-1, round 1: containers 0 to 1, a task each; "
         "5 messages to read, 3 of them in container 0"
@@ -159,6 +159,12 @@ def test_spark_names_the_job_the_round_and_the_containers(spark: Any, job: Job) 
     assert stage.description().get() == latest.description().get()
     assert (stage.numTasks(), stage.numCompleteTasks()) == (2, 2)
     assert latest.jobGroup().get().startswith("streambench-job-1-round-1-")
+    assert end.jobGroup().get() == latest.jobGroup().get()
+    said = re.sub(r"[0-9.]+ s;", "T;", end.description().get())
+    assert said == "streambench job-1, round 1: ended after T; 5 messages processed"
+    assert (end.status().toString(), end.numTasks()) == ("SUCCEEDED", 0)
+    # The jobs of this thread are not the deployment's.
+    assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") is None
 
 
 def test_a_container_without_new_messages_is_not_started(spark: Any, job: Job) -> None:

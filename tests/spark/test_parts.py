@@ -19,7 +19,7 @@ from streambench import Config, StreambenchError, TaskError
 from streambench.job.failure import Failure
 from streambench.model import SystemStreamPartition
 from streambench.spark import register
-from streambench.spark.deployment import warning_lines
+from streambench.spark.deployment import end_of, warning_lines
 from streambench.spark.result import DeployedContainer, DeployError, DeployResult, DeployTaskError, failed
 from streambench.spark.session import _import_path, _with_attempts, lease
 from streambench.spark.shipment import own_modules, sources
@@ -252,6 +252,16 @@ def test_a_spark_job_with_interrupted_waiting_lives_and_can_be_cancelled() -> No
     assert job.alive
     job.interrupt(60)
     assert spark.cancelled.is_set() and not job.alive
+
+
+def test_the_end_of_a_round_counts_messages_and_failed_containers() -> None:
+    failure = Failure.of(ValueError("no"), 1)
+    containers = tuple(
+        DeployedContainer(number=at, tasks=(), offsets={}, messages=1_000, failure=each)
+        for at, each in enumerate((None, failure))
+    )
+    result = DeployResult(job="a", containers=containers, seconds=61.26)
+    assert end_of(result) == "ended after 61.3 s; 2,000 messages processed; 1 container failed"
 
 
 def test_warnings_of_one_kind_are_one_line() -> None:
