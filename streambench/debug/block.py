@@ -26,12 +26,13 @@ class Block:
     its first output and of its first write to a store, counted from the start; the ``sent`` and
     ``written`` of its events are such numbers, too. ``ticks``: readings of the clock: the position, the
     time, and the callbacks without a message before it, which are ``first_callback`` before the block.
-    ``init``: it begins with other code, whose ``init`` was called."""
+    ``init``: it begins with other code, whose ``init`` was called; ``is_undone``: with the attributes from
+    before such a swap."""
 
     __slots__ = (
         "batches", "copied", "events", "factory", "first_callback", "first_output", "first_write", "init",
-        "keyless", "memory", "now_ms", "numbers", "offsets", "order", "outputs", "size", "start", "ticks",
-        "writes",
+        "is_undone", "keyless", "memory", "now_ms", "numbers", "offsets", "order", "outputs", "size", "start",
+        "ticks", "writes",
     )  # fmt: skip
 
     def __init__(
@@ -48,7 +49,7 @@ class Block:
         self.first_output, self.first_write = first_output, first_write
         self.first_callback = first_callback
         self.factory = container.factory
-        self.init = False
+        self.init = self.is_undone = False
         self.now_ms = container.status.clock.now_ms()
         self.numbers = array("q", numbers)
         self.keyless = dict(keyless)

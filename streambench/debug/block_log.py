@@ -214,12 +214,12 @@ class BlockLog:
         elif self.reader is not None and self.reader.is_due(self.trace.position):
             self.reader.flush()
 
-    def cut(self, *, init: bool = False) -> None:
+    def cut(self, *, init: bool = False, is_undone: bool = False) -> None:
         """Begin another block: from here on the code is another, or memory was changed from outside.
-        ``init``: that of the code was called."""
+        ``init``: that of the code was called; ``is_undone``: a swap with it was undone."""
         self.read()
         self._add_block()
-        self.blocks[-1].init = init
+        self.blocks[-1].init, self.blocks[-1].is_undone = init, is_undone
 
     def restart(self, outputs: list[Sent], pending: list[Sent]) -> None:
         """Forget all positions but the newest: the container has got another state. ``outputs``: those that

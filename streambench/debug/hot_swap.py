@@ -167,7 +167,7 @@ class HotSwap(TimeTravel):
             container.exchange(lambda: _bind(container.tasks, objects), factory)
         self._former.pop()
         if self.history is not None:
-            self.history.cut()
+            self.history.cut(is_undone=objects is not None)
 
     def _replayed(self, factory: Any, count: int, *, init: bool) -> Swap:
         """Run the last messages through the new code, and compare with what was recorded."""

@@ -297,8 +297,9 @@ def write_capture(history: History, error: BaseException, path: Path, limit: int
     recorder = Recorder(history, path, limit // _MB, since=block)
     factory = block.factory
     for each in history.since(block):
-        if each.factory is not factory:
-            recorder.note_swap(each.start, each.factory, init=each.init)
+        # The first block begins with the attributes that its swap has made.
+        if each is not block and (each.factory is not factory or each.init or each.is_undone):
+            recorder.note_swap(each.start, each.factory, init=each.init, is_undone=each.is_undone)
             factory = each.factory
         ticks = [(at, now, _events_before(each, at, callbacks)) for at, now, callbacks in each.ticks]
         recorder.note(each.order, each.events, ticks, each.batches)

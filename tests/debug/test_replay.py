@@ -18,7 +18,6 @@ import streambench as sb
 from streambench import debug
 from streambench.container.container import Container
 from streambench.debug import Recording
-from streambench.debug.replay import code_note, codes_of
 from streambench.debug.session import Session
 from streambench.errors import ContainerStateError, StreambenchError, TaskError
 from streambench.recording.file import BLOCK_MESSAGES
@@ -71,52 +70,6 @@ def recorded(
     return session, path
 
 
-class Twice(Counter):
-    """Counts each message twice, and begins to count at 100."""
-
-    def init(self, context: Any) -> None:
-        super().init(context)
-        self.seen = 100
-
-    def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
-        super().process(envelope, collector, coordinator)
-        self.seen += 1
-        self.store.put("twice", self.seen)
-
-
-def swapped(tmp_path: Path, **options: Any) -> tuple[Path, dict[int, Any]]:
-    """A recording of 14 messages: from 4 on with other code, from 7 on after its init, from 10 on the first
-    code again; and what each position showed, after a swap."""
-    session, _ = session_of(config={"task.window.ms": 10, "task.commit.ms": 20}, **options)
-    session.record(tmp_path / "run.recording")
-    seen = {0: shown(session)}
-    for position in range(1, 15):
-        session.step()
-        if position in (4, 7):
-            session.swap(Twice, init=position == 7)
-        elif position == 10:
-            session.swap(Counter)
-        seen[position] = shown(session)
-    session.stop_recording()
-    return tmp_path / "run.recording", seen
-
-
-def test_each_message_of_a_swapped_job_runs_with_the_code_that_ran_it(tmp_path: Path) -> None:
-    path, seen = swapped(tmp_path)
-    assert [(each.position, each.code.name, each.init) for each in Recording.read(path).codes] == [
-        (4, "Twice", False), (7, "Twice", True), (10, "Counter", False),
-    ]  # fmt: skip
-    session = debug.open(path)
-    assert shown(session) == seen[14]
-    for position in (13, 10, 9, 7, 6, 4, 3, 0, 5, 14):
-        session.goto(position)
-        assert (position, shown(session)) == (position, seen[position])
-    stepped = debug.open(path, at_end=False)
-    for position in range(1, 15):
-        stepped.step()
-        assert (position, shown(stepped)) == (position, seen[position])
-
-
 def test_a_recording_is_opened_twice_with_the_same_attributes(tmp_path: Path) -> None:
     session, _ = session_of(Lists)
     session.step(2)
@@ -126,27 +79,6 @@ def test_a_recording_is_opened_twice_with_the_same_attributes(tmp_path: Path) ->
     session.stop_recording()
     recording = Recording.read(tmp_path / "late.recording")
     assert debug.open(recording).attributes() == debug.open(recording).attributes() == session.attributes()
-
-
-def test_a_replay_of_a_swapped_job_says_which_code_runs(tmp_path: Path) -> None:
-    recording = Recording.read(swapped(tmp_path)[0])
-    begin = "the code was swapped after 4, 7, 10 of the messages"
-    assert code_note(recording) == f"{begin}: each message runs with the code that ran it"
-    assert code_note(recording, Fragile) == (
-        f"{begin}: all of them run with Fragile as it is now; recorded_source=True runs each with its own, "
-        "if you trust it"
-    )
-
-
-def test_code_of_a_file_that_was_swapped_runs_only_where_it_is_unchanged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recording = Recording.read(swapped(tmp_path)[0])
-    monkeypatch.setattr("streambench.recording.header._factories", {})  # as in another process
-    assert [code.__name__ for code, _ in codes_of(recording)[1]] == ["Twice", "Twice", "Counter"]
-    changed = replace(recording.header.task, source="")
-    monkeypatch.setattr("streambench.debug.replay.code_of", lambda _: changed)
-    assert codes_of(recording) == (Counter, [])
 
 
 def test_a_recording_ends_in_a_run_that_goes_on(tmp_path: Path) -> None:
@@ -430,7 +362,6 @@ def without_metrics(session: Session) -> tuple[Any, ...]:
 
 
 def sb_replace(struct: Any, **values: Any) -> Any:
-    from msgspec.structs import replace
 
     return replace(struct, **values)
 
