@@ -114,9 +114,14 @@ class Driven:
         if late is not None:
             raise late
 
+    @property
+    def _is_driver(self) -> bool:
+        """True on the thread that drives the container: it must not wait for an answer of another one."""
+        return self._driver == threading.get_ident()
+
     def _stands_still(self, deadline: float | None) -> bool:
         """Return True where no thread drives the container; checks for a moment."""
-        if self._driver == threading.get_ident():
+        if self._is_driver:
             return False
         moment = (
             _LOOK_AGAIN_S if deadline is None else max(0.0, min(_LOOK_AGAIN_S, deadline - time.monotonic()))

@@ -114,7 +114,8 @@ class HotSwap(TimeTravel):
                 for replica, error in zip(replicas, errors, strict=True)
             ]
 
-        return work.run(lambda: self._between(run))
+        # In a condition of a run, say: another thread would wait for this one.
+        return run() if self._is_driver else work.run(lambda: self._between(run))
 
     def undo(self) -> bool:
         """Undo the last swap: the former code, with the current state; after ``init``, with the

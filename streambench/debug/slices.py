@@ -44,10 +44,11 @@ class Stoppable:
         self._progress = progress
 
     def run(self, work: Callable[[], _T]) -> _T:
-        """The result of ``work``. Raises what it raises; at a second interrupt KeyboardInterrupt, and leaves
-        the work alone."""
+        """The result of ``work``. Raises what it raises, and what the report of its progress does, once the
+        work has ended. Raises KeyboardInterrupt at a second interrupt, and leaves the work alone."""
         result: list[_T] = []
         errors: list[BaseException] = []
+        problems: list[Exception] = []
         # An interrupt in Thread.join() would have it say that the thread has ended.
         ended = threading.Event()
 
@@ -66,12 +67,17 @@ class Stoppable:
         while not ended.is_set():
             try:
                 ended.wait(_LOOK_S)
-                if self.total:
+                if self.total and not problems:
                     self._progress(self.done, self.total)
             except KeyboardInterrupt:
                 if self.stop.is_set():
                     raise
                 self.stop.set()
+            except Exception as error:
+                problems.append(error)
+                self.stop.set()
+        if problems:
+            raise problems[0]
         if errors:
             raise errors[0]
         return result[0]

@@ -206,6 +206,42 @@ def test_an_interrupt_ends_a_comparison_over_a_session_with_what_was_found() -> 
     assert compare(Counter, Doubling, session).processed == (5_000, 5_000)
 
 
+def test_a_comparison_from_a_condition_of_a_run_ends() -> None:
+    found: list[Any] = []
+
+    def compares() -> bool:
+        if session.position >= 5 and not found:
+            found.append(compare(Counter, Doubling, session))
+        return bool(found)
+
+    session, _ = session_of(inputs=words("ab" * 5))
+    session.run(compares)
+    assert session.wait(30)
+    assert [each.processed for each in found] == [(5, 5)]
+    session.stop()
+
+
+def test_progress_that_fails_ends_a_comparison_first() -> None:
+    has_failed = threading.Event()
+
+    class Waiting(Doubling):
+        def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
+            super().process(envelope, collector, coordinator)
+            if self.seen == 1_000:
+                has_failed.wait()
+
+    def fail(done: int, total: int) -> None:
+        has_failed.set()
+        raise OSError("the display is gone")
+
+    session, _ = session_of(inputs=words("ab" * 2_500))
+    session.step(5_000)
+    with pytest.raises(OSError, match="the display is gone"):
+        compare(Counter, Waiting, session, progress=fail)
+    assert session.snapshot_now(0) is not None  # without waiting: no thread has it
+    session.stop()
+
+
 class Every(Counter):
     """Sends each so many-th message; ``init`` says how many."""
 
