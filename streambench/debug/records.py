@@ -142,7 +142,12 @@ class Records(HotSwap):
         history.reader = self._recorder
 
     def _begin_at_commit(self) -> None:
-        """Begin the recording; a file that cannot be written is a warning by now, and no failure."""
+        """Begin the recording, except at the last commit of a stop: no message comes after it, and an earlier
+        recording of that name stays. A file that cannot be written is a warning by now, and no failure."""
+        if self.container.is_stopping:
+            self._warn_of_none()
+            self._to_record = None
+            return
         try:
             self._begin_record()
         except StreambenchError as error:
@@ -156,11 +161,13 @@ class Records(HotSwap):
     def _end_record(self, error: BaseException | None = None) -> None:
         """End the recording of a container that stopped or failed."""
         if self._to_record is not None and not self.can_resume:
-            log.warning(
-                "%s: nothing was recorded to %s: no commit came before the end", self.name, self._to_record[0]
-            )
+            self._warn_of_none()
         if self._recorder is not None:
             self._close_record(error)
+
+    def _warn_of_none(self) -> None:
+        path = self.to_record
+        log.warning("%s: nothing was recorded to %s: no commit came before the end", self.name, path)
 
     def _close_record(self, error: BaseException | None = None) -> None:
         recorder, history = self._recorder, self._history()

@@ -127,6 +127,18 @@ def test_a_stop_tells_of_a_recording_that_had_not_begun(counting: Shell) -> None
         "job is stopped, with everything committed",
         "nothing was recorded to late.recording: no commit came before the stop",
     ]
+    assert not Path("late.recording").exists()
+
+
+def test_a_recording_that_had_not_begun_replaces_none_at_the_stop(counting: Shell) -> None:
+    recorded(counting, "one", "two", "three", path="kept.recording")
+    counting.run("%stream step job 2")
+    counting.run("%stream record job --stop")
+    before = Path("kept.recording").read_bytes()
+    counting.run("%stream record job kept.recording")
+    assert "nothing was recorded to kept.recording" in counting.run("%stream stop job")
+    assert Path("kept.recording").read_bytes() == before
+    assert counting.run("%stream record").startswith("nothing is being recorded: ")
 
 
 SHOUTING = MENDED.replace("append(envelope.message)", "append(envelope.message.upper())")
