@@ -30,9 +30,10 @@ class DeployCommands(JobCommands):
             raise MagicError(f"{error.flag}: {error}") from None
         # The libraries of Spark take long to import.
         spark = importlib.import_module("streambench.spark")
+        config = options.configured(job.config)
+        master = _master(args.master, config)
         if not options.dry_run and range is None:
             self._stop_to_deploy(job)
-        config = options.configured(job.config)
         how: dict[str, Any] = {"task": job.task, "master": args.master}
         if options.dry_run:
             planned = (
@@ -46,7 +47,7 @@ class DeployCommands(JobCommands):
             return Records(columns_of(planned), rows_of(planned), right=FIGURES, source=planned)
         what = job.name if range is None else f"the backfill {range.name} of {job.name}"
         deploy_display = importlib.import_module("streambench_magics.deploy_display").deploy_display
-        with deploy_display(f"deploying {what} on {_master(args.master, config)}") as display:
+        with deploy_display(f"deploying {what} on {master}") as display:
             result = (
                 spark.deploy(config, if_running=options.if_running, progress=display.show, **how)
                 if range is None
@@ -70,8 +71,10 @@ class DeployCommands(JobCommands):
 
 
 def _master(given: str | None, config: Config) -> str:
-    likely_master = importlib.import_module("streambench.spark.session").likely_master
-    return masked("master", given or likely_master(config))
+    """The master to deploy on, to be shown. Raises ConfigError where it is none."""
+    session = importlib.import_module("streambench.spark.session")
+    session.check_master(given)
+    return masked("master", given or session.likely_master(config))
 
 
 def _shown(what: str, result: Any) -> Records | None:

@@ -211,6 +211,7 @@ def test_a_backfill_leaves_the_job_as_it_is(ready: Shell, monkeypatch: pytest.Mo
     [
         ("--to 3", "--to: it is the range of a backfill: give --backfill NAME"),
         ("--by-lag --by-partitions", "--by-partitions: --by-lag is given, too: give one of them"),
+        ("--master nowhere", "'nowhere' is not a Spark master: give local[4]"),
         ("--containers 0", "argument --containers: '0' is not a number of 1 or more; usage: %stream deploy"),
         ("--if-running no", "argument --if-running: invalid choice: 'no' (choose from"),
     ],
