@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
+from weakref import WeakKeyDictionary
 
+from streambench.checkpoint.api import Checkpoint
 from streambench.debug.entries import first_entries
 from streambench.debug.events import Output
 from streambench.debug.kept_commits import kept_commits
@@ -22,6 +26,10 @@ _WORD = re.compile(r"(?:^|[\s(=<>!+*/%-])(\w*)$")
 _MOST_MESSAGES = 20
 _MOST_KEYS = 100
 _MOST_PLACES = 100
+_PATIENCE_S = 1.0
+"""As long as JupyterLab waits for completions."""
+
+_asked: WeakKeyDictionary[Session, Future[dict[str, list[Checkpoint]]]] = WeakKeyDictionary()
 
 
 def condition_completions(
@@ -63,17 +71,39 @@ def store_keys(bench: Workbench, store: str | None) -> list[str]:
 
 def message_places(bench: Workbench) -> list[str]:
     """The begins of ``SSP@OFFSET`` for the inputs of the jobs that stand still."""
-    places = [each.ssp for session in _still(bench) for each in session.snapshot().partitions]
-    return [f"{each}@" for each in places[:_MOST_PLACES]]
+    places: dict[str, None] = {}
+    for session in _still(bench):
+        for task in session.container.tasks:
+            places |= dict.fromkeys(f"{each.ssp}@" for each in task.subscriptions)
+    return list(places)[:_MOST_PLACES]
 
 
 def commit_names(bench: Workbench) -> list[str]:
     """The commits that are kept of the jobs that stand still."""
     found: dict[str, None] = {}
     for session in _still(bench):
-        with suppress(StreambenchError):
-            found |= dict.fromkeys(each.name for each in kept_commits(session.checkpoints(), ()))
+        with suppress(StreambenchError, TimeoutError):
+            history = _checkpoints(session).result(_PATIENCE_S)
+            found |= dict.fromkeys(each.name for each in kept_commits(history, ()))
     return list(found)
+
+
+def _checkpoints(session: Session) -> Future[dict[str, list[Checkpoint]]]:
+    """The checkpoints of a session, read on another thread: they may be in a system that does not answer."""
+    asked = _asked.get(session)
+    if asked is not None and not asked.done():
+        return asked
+    found: Future[dict[str, list[Checkpoint]]] = Future()
+
+    def ask() -> None:
+        try:
+            found.set_result(session.checkpoints())
+        except Exception as error:
+            found.set_exception(error)
+
+    _asked[session] = found
+    threading.Thread(target=ask, name=f"streambench completes {session.name}", daemon=True).start()
+    return found
 
 
 def landmarks(bench: Workbench, words: Sequence[str]) -> dict[str, str]:

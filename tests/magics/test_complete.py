@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 from IPython.core.completer import provisionalcompleter
 
+from streambench.debug.session import Session
+from streambench.errors import StreambenchError
 from streambench_magics.inspection import help_at
 from tests.magics.conftest import Shell
 from tests.magics.test_debug_commands import DELAYS
@@ -51,6 +54,36 @@ def test_messages_and_commits_of_a_job_are_offered(ip: Shell) -> None:
     assert ip.completions("%stream goto mem") == ["mem.clicks.0@", "mem.clicks.1@"]
     *_, commit = ip.completions("%stream rewind Count 1.")
     assert ip.run(f"%stream rewind Count {commit}").endswith("with its next step or run")
+
+
+def test_a_system_that_does_not_answer_keeps_no_completion(
+    ip: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ip.run("%stream create Count --config inputs")
+    ip.run("%stream step 2")
+    asked, answers = threading.Event(), threading.Event()
+    asking: list[threading.Thread] = []
+
+    def ask(self: Session) -> dict[str, list[Any]]:
+        asking.append(threading.current_thread())
+        asked.set()
+        answers.wait(5)
+        return {}
+
+    def refuse(self: Session, timeout: float) -> None:
+        raise StreambenchError("the broker does not answer")
+
+    monkeypatch.setattr(Session, "checkpoints", ask)
+    monkeypatch.setattr(Session, "snapshot_now", refuse)
+    monkeypatch.setattr("streambench_magics.complete_names._PATIENCE_S", 0.0)
+    assert ip.completions("%stream goto mem") == ["mem.clicks.0@", "mem.clicks.1@"]
+    for _ in range(2):
+        assert ip.completions("%stream rewind Count 1.") == []
+    assert asked.wait(20)
+    answers.set()
+    (thread,) = asking
+    assert thread is not threading.current_thread()
+    thread.join()
 
 
 def test_positions_with_what_was_there_are_offered_newest_first(delays: Shell) -> None:
