@@ -72,7 +72,10 @@ def hidden_table_html(frame: PanelState, model_id: str, note: str) -> str:
 
 def text(frame: PanelState) -> str:
     """The text of a terminal, and of a notebook where nothing else can be shown."""
-    table = as_text(snapshot_table(replace(frame.snapshot, job=frame.name, reason=frame.why)))
+    # In the past, the last of the snapshot's choices is another one than that of the message.
+    choices = () if frame.choice is None else (frame.choice,)
+    shown = replace(frame.snapshot, job=frame.name, reason=frame.why, choices=choices)
+    table = as_text(snapshot_table(shown))
     return table if frame.message is None else f"{table}\nmessage: {frame.message.line}"
 
 
@@ -108,9 +111,10 @@ def _choices(frame: PanelState) -> str:
     letters, legend = choice_letters(shown, frame.commits, inputs, by_partition=frame.one_stream)
     line = "".join(each.letter + ("|" if each.committed else "") for each in letters)
     meant = ", ".join(f"{letter} {middle_cut(name, _NAME)}" for letter, name in list(legend.items())[:8])
-    last = choices[-1]
-    key = "" if last.key is None else f" key {message_text(last.key, 60)}"
-    said = f"message {last.number:,}: {place_of(last)}{key}{f': {last.rule}' if last.rule else ''}"
+    said, last = "", frame.choice
+    if last is not None:
+        key = "" if last.key is None else f" key {message_text(last.key, 60)}"
+        said = f"message {last.number:,}: {place_of(last)}{key}{f': {last.rule}' if last.rule else ''}"
     return (
         f'<div>the last choices: <code>{line}</code> <small>{escape(meant)}'
         f"{', | a commit' if frame.commits else ''}</small></div><div>{escape(said)}</div>"

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from html import escape
 from typing import NamedTuple
 
-from streambench.container.observe.snapshot import Choice
 from streambench.debug.bars import filled
 from streambench.debug.message_text import message_text
 from streambench.debug.names import head_and_tail
@@ -250,10 +249,6 @@ def _bar(frame: PanelState, row: Row, colour: int) -> str:
 def _why_this_one(frame: PanelState) -> str:
     others = "".join(f"<div>{escape(line)}</div>" for line in frame.others())
     choice = frame.choice
-    envelope = None if frame.standing is None else frame.standing.message
-    if choice is None and envelope is not None and frame.snapshot.processed:
-        # In the past, further back than the choices that are remembered.
-        choice = Choice(frame.snapshot.processed, envelope.ssp, envelope.offset, envelope.key)
     if choice is None:
         says = "Nothing was chosen yet: step chooses one message, and says here which rule decided."
         return f'<div class="sb-why sb-dim">{says}{others}</div>'

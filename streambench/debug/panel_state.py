@@ -98,12 +98,18 @@ class PanelState(Struct, frozen=True, dict=True):
 
     @cached_property
     def choice(self) -> Choice | None:
-        """The choice of the last message; in the past, that of the message there, if it is among the
-        choices."""
-        choices = self.snapshot.choices
-        if self.standing is None or self.standing.is_live:
-            return choices[-1] if choices else None
-        return next((each for each in choices if each.number == self.standing.position), None)
+        """The choice of the last message; in the past, that of the message there. Further back than the
+        choices that are remembered it has no rule."""
+        choices, standing = self.snapshot.choices, self.standing
+        if standing is None or standing.is_live:
+            if choices:
+                return choices[-1]
+        elif (found := [each for each in choices if each.number == standing.position]):
+            return found[0]
+        envelope = None if standing is None else standing.message
+        if envelope is None or not self.snapshot.processed:
+            return None
+        return Choice(self.snapshot.processed, envelope.ssp, envelope.offset, envelope.key)
 
     @cached_property
     def one_system(self) -> bool:

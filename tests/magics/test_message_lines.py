@@ -134,3 +134,14 @@ def test_the_text_of_a_panel_shows_the_message(delays: Shell) -> None:
     (shown,) = delays.displayed
     assert 'message: {"to": "ORD", "delay": 203}' in shown["text/plain"]
     assert "203" in shown["text/html"]
+
+
+def test_the_panel_of_the_past_shows_one_message(ip: Shell) -> None:
+    ip.run("%stream create Count --config inputs")
+    ip.run("%stream step 4")
+    ip.run("%stream back 3")
+    ip.run("%stream show --static")
+    text, html = (ip.displayed[-1][kind] for kind in ("text/plain", "text/html"))
+    assert "last chosen: mem.clicks.0@0" in text
+    assert "message: a" in text
+    assert "<div>message 1: mem.clicks.0@0" in html
