@@ -107,6 +107,7 @@ class CheckpointCommands(JobCommands):
         for task, places in rewind.places().items():
             print(f"{task}: goes on with {places}")
         rewind.apply()
+        job.forget_ended()
         print(f"{job.name} goes on from there with its next step or run")
 
 

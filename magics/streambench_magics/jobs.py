@@ -356,6 +356,14 @@ class Job:
             session.stop()
         self._changed()
 
+    def forget_ended(self) -> None:
+        """Leave a session that has ended, since its checkpoints are no longer those with which it ended; its
+        breakpoints and watches are those of the next one."""
+        with self._lock:
+            if not self.alive:
+                self.session = None
+        self._changed()
+
     def give_up(self) -> bool:
         """Release the streams without a commit, also in the middle of a message; whether its task has
         ended, see ``Session.give_up``."""

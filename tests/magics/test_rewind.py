@@ -71,6 +71,18 @@ def test_a_job_goes_back_to_the_beginning_with_empty_stores(summed: Shell) -> No
     assert state(summed) == sum(range(10))
 
 
+def test_a_rewound_job_has_no_figures_of_before(summed: Shell) -> None:
+    summed.run("%stream step 10")
+    summed.run("%stream break message == 3")
+    summed.run("%stream stop")
+    summed.run("%stream rewind oldest")
+    summed.run("%stream")
+    (row,) = summed.value
+    assert (row["state"], row["processed"], row["lag"]) == ("new", 0, None)
+    summed.run("%stream step 10")
+    assert summed.magics.bench.job("Sum").session.position == 3
+
+
 def test_a_job_goes_back_to_a_message_and_says_that_its_stores_stay(summed: Shell) -> None:
     assert "warning: the stores stay as they are (sum)" in summed.run("%stream rewind log.numbers.0@7")
     summed.run("%stream step")
