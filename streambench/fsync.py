@@ -29,13 +29,18 @@ def write_durably(path: Path, data: bytes, check: Callable[[], object] | None = 
     """Put a file in place in one step, by way of a temporary one: a reader finds the old one or the new one,
     whole.
 
-    ``check`` is called when the temporary one is there; if it raises, nothing has happened."""
+    ``check`` is called when the temporary one is there; if it raises, nothing has happened. An OSError names
+    the file itself."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
         write_file(temporary, data, force=True)
         if check is not None:
             check()
         os.replace(temporary, path)
+    except OSError as error:
+        if str(error.filename) == str(temporary):
+            error.filename = str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
     fsync_directory(path.parent)
