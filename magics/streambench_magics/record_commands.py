@@ -79,7 +79,10 @@ def _is_followed(recording: Recording) -> bool:
 def recorded_line(job: Job, recorded: Recorded) -> str:
     """A recording that has ended."""
     if not recorded.size:
-        return f"nothing was recorded to {recorded.path}: {job.name} had not begun it"
+        return (
+            f"nothing was recorded to {recorded.path}: no commit came before the stop; %stream commit begins "
+            "a recording"
+        )
     messages = counted(recorded.messages, "message")
     return f"{job.name} is recorded to {recorded.path}: {messages}, {bytes_text(recorded.size)}"
 

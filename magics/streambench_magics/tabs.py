@@ -27,7 +27,7 @@ _VALUE = 120
 _NONE = object()
 _CLOSED = {
     "new": "the job has not started: step starts it",
-    "failed": "the job has failed: back shows how it was before; mended, it goes on with step",
+    "failed": "the job has failed: back shows how it was before; correct the task, then step",
     "stopped": "the job is stopped and its stores are closed: step starts it again",
 }
 """Per state, why there is nothing to see of the stores."""
@@ -68,7 +68,7 @@ def _standing(frame: PanelState) -> list[Tab]:
     if frame.standing is None:
         said = _CLOSED.get(frame.state, "pause it to see this")
         if frame.state == "failed" and not frame.snapshot.processed:
-            said = "the job has failed at its first message; mended, it goes on with step"
+            said = "the job has failed at its first message: correct the task, then step"
         still = f'<span class="sb-dim">{said}</span>'
         return [Tab("State", "", still), Tab("Outputs", "", still)]
     return [_state(frame.standing), _outputs(frame.standing)]

@@ -294,7 +294,7 @@ def _recording(over: Any, config: Config | None, factory: Any) -> Recording:
         try:
             over = read_range(over, config)
         except (ConfigError, UnknownStreamError) as error:
-            raise ConfigError(f"there is no file {over}, and as a stream: {error}") from None
+            raise ConfigError(f"{over} is neither a file nor a stream that can be read: {error}") from None
     if factory is None:
         raise ConfigError("which task? Give it: compare(..., task=...)", key="task.class")
     return recording_of(over, given, factory)

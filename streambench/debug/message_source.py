@@ -92,7 +92,9 @@ def read_range(named: str, config: Config) -> list[IncomingMessageEnvelope]:
     finally:
         systems.close()
     if not any(read.values()):
-        raise StreambenchError(f"there is no message to compare over in {named}")
+        raise StreambenchError(
+            f"there is no message to compare over in {named}: send some, or name another stream or range"
+        )
     if any(len(messages) > _MOST for messages in read.values()):
         raise StreambenchError(
             f"{named} holds more than {_MOST:,} messages in a partition: name a range of offsets, such as "

@@ -21,7 +21,7 @@ _WORDS = {
     "goto": ("session.goto()", "%stream goto", "the key b"),
     "commit": ("session.commit()", "%stream commit", "the key c"),
     "record": ("session.record()", "%stream record", "a recording"),
-    "stop recording": ("session.stop_recording()", "%stream record --stop", "the end of the job"),
+    "stop recording": ("session.stop_recording()", "%stream record --stop", "stop the job"),
     "live": ("session.go_live()", "%stream live", "the key l"),
     "undo": ("session.undo()", "%stream swap --undo", "an undo"),
     "swap": ("session.swap()", "%stream swap", "other code"),

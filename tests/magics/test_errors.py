@@ -152,7 +152,7 @@ def test_dead_letters_are_shown_with_their_reasons(ip: Shell) -> None:
         ("wait --timeout soon", "argument --timeout: 'soon' is not a number of seconds; usage: %stream wait"),
         ("diff 1 2 3", "one or two positions, in figures; usage: %stream diff"),
         ("diff a b", "one or two positions, in figures; usage: %stream diff"),
-        ("compare Count Count --over old.rec", "there is no file old.rec, and as a stream: there is"),
+        ("compare Count Count --over old.rec", "old.rec is neither a file nor a stream that can be read"),
         ("compare Count Count --over mem.clicks.0@1..0", "no message to compare over in mem.clicks.0@1..0"),
     ],
 )

@@ -89,7 +89,8 @@ def test_a_recording_is_ended_and_the_job_goes_on(counting: Shell) -> None:
 def test_a_recording_that_has_not_begun_is_given_up(counting: Shell) -> None:
     recorded(counting, "one")
     assert counting.run("%stream record --stop job") == (
-        "nothing was recorded to count.recording: job had not begun it"
+        "nothing was recorded to count.recording: no commit came before the stop; %stream commit begins "
+        "a recording"
     )
     counting.run("%stream step job")
     assert not Path("count.recording").exists()
