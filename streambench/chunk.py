@@ -56,7 +56,7 @@ class Messages(Protocol):
 
 
 class Chunk(Struct, gc=False):
-    """A run of consecutive messages of one partition, as columns: what a consumer read at once, not yet
+    """Consecutive messages of one partition, as columns: what a consumer read at once, not yet
     decoded.
 
     All columns have the same length. ``timestamps`` (milliseconds) and ``headers`` are None where no message

@@ -278,7 +278,7 @@ class StreamTask(ABC):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if callable(getattr(cls, "process_batch", None)) and cls.process is StreamTask.process:
-            cls.process = _process_as_run  # type: ignore[method-assign]
+            cls.process = _process_as_batch  # type: ignore[method-assign]
 
     @abstractmethod
     def process(
@@ -290,7 +290,7 @@ class StreamTask(ABC):
         task stay as they are."""
 
 
-def _process_as_run(
+def _process_as_batch(
     self: Any, envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
 ) -> None:
     """Handle one message as a batch of one."""

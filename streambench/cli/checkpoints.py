@@ -11,7 +11,7 @@ import typer
 from streambench import imports as load
 from streambench.checkpoint.api import Checkpoint
 from streambench.cli.job import JobArgument, JobOption, JsonOption, read_job, systems_of
-from streambench.cli.output import moment, say, show_rows, tell_pending
+from streambench.cli.output import moment, say, show_rows, warn_of_pending
 from streambench.config import Config
 from streambench.container.inputs.partition_identity import PartitionIdentities, replaced
 from streambench.container.observe.snapshot import lag_between
@@ -102,7 +102,7 @@ def checkpoints(
                     shown, _COLUMNS, as_json=json, empty=f"{name} has no checkpoints yet", right=_FIGURES
                 )
                 if manager.directory is not None:
-                    tell_pending(pending_in(manager.directory))
+                    warn_of_pending(pending_in(manager.directory))
     finally:
         manager.close()
 

@@ -56,8 +56,8 @@ def say(text: str) -> None:
     print(text)
 
 
-def tell_pending(found: Iterable[PendingOutputs]) -> None:
-    """Say on standard error what is committed and may not be in its streams yet."""
+def warn_of_pending(found: Iterable[PendingOutputs]) -> None:
+    """Warn on standard error of what is committed and may not be in its streams yet."""
     for each in found:
         print(f"warning: {each}", file=sys.stderr)
 

@@ -15,7 +15,7 @@ import typer
 from streambench.chunk import Undecodable
 from streambench.cli.envelopes import add_base64, json_row
 from streambench.cli.job import JobOption, JsonOption, StreamArgument, split_job, stream_named, systems_of
-from streambench.cli.output import moment, print_json, tell_pending
+from streambench.cli.output import moment, print_json, warn_of_pending
 from streambench.config import Config
 from streambench.errors import OffsetError, described, no_partition
 from streambench.metrics.registry import MetricsRegistry
@@ -92,7 +92,7 @@ def peek(
         )
     stream = stream_named(names[0])
     shown = 0
-    tell_pending(pending_for(settings, [stream]))
+    warn_of_pending(pending_for(settings, [stream]))
     with systems_of(settings) as systems:
         starts = _starts(systems, stream, start, partition)
         at_most = limit if limit is not None or follow else _LIMIT

@@ -205,12 +205,12 @@ def _check_watch(*, quiet: bool, json: bool, join: bool) -> None:
 def _with_goal(show: OnSnapshots, messages: int) -> OnSnapshots:
     """Show pictures, and say before the first one that the run waits for messages: not for a job that could
     not be started, whose error is to stand alone."""
-    is_told = False
+    is_announced = False
 
     def shown(snapshots: Sequence[ContainerSnapshot]) -> None:
-        nonlocal is_told
-        if not is_told and all(each.state != "failed" for each in snapshots):
-            is_told = True
+        nonlocal is_announced
+        if not is_announced and all(each.state != "failed" for each in snapshots):
+            is_announced = True
             print(
                 f"it stops after {counted(messages, 'message')}, and waits for them if need be "
                 "(Ctrl-C ends it)",

@@ -18,7 +18,7 @@ from streambench.cli.job import (
     stream_named,
     systems_of,
 )
-from streambench.cli.output import print_error, say, show_rows, tell_pending
+from streambench.cli.output import print_error, say, show_rows, warn_of_pending
 from streambench.cli.repair import repair
 from streambench.config import Config
 from streambench.errors import (
@@ -177,7 +177,7 @@ def _list(config: Config, only: SystemStream | None, *, as_json: bool) -> None:
 
     if metadata or not problems:
         show_rows(rows(), _COLUMNS, as_json=as_json, empty="there are no streams yet", right=_COLUMNS[1:])
-    tell_pending(pending_for(config, metadata))
+    warn_of_pending(pending_for(config, metadata))
     _show(problems)
 
 

@@ -69,14 +69,14 @@ class WaitingHint:
         self._now = now
         self._processed = -1
         self._since = 0.0
-        self._is_told = False
+        self._is_announced = False
 
     def of(self, snapshots: Sequence[ContainerSnapshot]) -> str:
         """The hint after a newer picture of the job; empty where there is none to give."""
         processed = sum(each.processed for each in snapshots)
         why = (
             {}
-            if self._is_told or (processed and self._wanted is None)
+            if self._is_announced or (processed and self._wanted is None)
             else nothing_to_read(snapshots, self._config)
         )
         if not why or processed != self._processed:
@@ -84,7 +84,7 @@ class WaitingHint:
             return ""
         if self._now() - self._since < _AFTER_S:
             return ""
-        self._is_told = True
+        self._is_announced = True
         waits = (
             f"{processed:,} of {counted(self._wanted, 'message')} so far; "
             if self._wanted is not None and processed

@@ -56,12 +56,12 @@ class LogConsumer(ChunkConsumer):
         return chunks
 
     def poll_batches(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[ArrowChunk]:
-        runs = []
+        chunks = []
         for ssp, at_most in wanted.items():
             for batch in self._cursors[ssp].read(at_most):
                 self._read.count += batch.num_rows
-                runs.append(ArrowChunk(ssp, batch))
-        return runs
+                chunks.append(ArrowChunk(ssp, batch))
+        return chunks
 
     def at_head(self, ssp: SystemStreamPartition) -> bool:
         cursor = self._cursors.get(ssp)

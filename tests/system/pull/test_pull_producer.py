@@ -97,7 +97,7 @@ def test_a_flush_commits_what_was_sent_to_and_nothing_else() -> None:
     ]  # fmt: skip
 
 
-def test_one_that_can_choose_is_told_the_partition() -> None:
+def test_one_that_can_choose_gets_the_partition() -> None:
     factory = ChoosingFactory()
     producer = factory.made()
     producer.send("task", OutgoingMessageEnvelope(TWO, b"1", partition=1))
@@ -176,36 +176,36 @@ def test_without_a_producer_nothing_can_be_written() -> None:
 
 
 class Noting(Factory):
-    def __init__(self, told: PartitionMetadata | None) -> None:
+    def __init__(self, found: PartitionMetadata | None) -> None:
         super().__init__()
-        self.told = told
+        self.found = found
 
     def bounds(self, system: str, stream: str, partition: int, config: Config) -> PartitionMetadata | None:
-        return self.told
+        return self.found
 
 
-class NumberedTelling(Noting):
+class NumberedBounds(Noting):
     numbered: ClassVar[bool] = True
 
 
 @pytest.mark.parametrize(
-    ("kind", "told", "metadata"),
+    ("kind", "found", "metadata"),
     [
         (Noting, None, (OLDEST, None, None)),
-        (NumberedTelling, None, (OLDEST, None, None)),
+        (NumberedBounds, None, (OLDEST, None, None)),
         # Without an order nothing may be said to be the end: all messages would seem to lie behind it.
         (Noting, ("a", "c", None), (OLDEST, "c", None)),
         (Noting, ("a", "c", "d"), (OLDEST, "c", None)),
-        (NumberedTelling, ("3", "9", None), ("3", "9", "10")),
-        (NumberedTelling, ("3", "9", "12"), ("3", "9", "12")),
-        (NumberedTelling, (None, None, None), (None, None, OLDEST)),
-        (NumberedTelling, (None, None, "12"), (None, None, "12")),
+        (NumberedBounds, ("3", "9", None), ("3", "9", "10")),
+        (NumberedBounds, ("3", "9", "12"), ("3", "9", "12")),
+        (NumberedBounds, (None, None, None), (None, None, OLDEST)),
+        (NumberedBounds, (None, None, "12"), (None, None, "12")),
     ],
 )
-def test_bounds_are_what_is_told_as_far_as_it_is_of_use(
-    kind: type[Noting], told: Any, metadata: Any
+def test_bounds_are_those_found_where_they_are_of_use(
+    kind: type[Noting], found: Any, metadata: Any
 ) -> None:
-    admin = kind(None if told is None else PartitionMetadata(*told)).get_admin("sys", Config())
+    admin = kind(None if found is None else PartitionMetadata(*found)).get_admin("sys", Config())
     assert admin.metadata([TWO]) == {TWO: dict.fromkeys(range(2), PartitionMetadata(*metadata))}
 
 
@@ -219,7 +219,7 @@ def test_an_error_of_looking_up_a_stream_names_it() -> None:
 
 
 def test_bounds_that_are_no_offsets_are_an_error_that_names_the_partition() -> None:
-    admin = NumberedTelling(PartitionMetadata("1", "x", None)).get_admin("sys", Config())
+    admin = NumberedBounds(PartitionMetadata("1", "x", None)).get_admin("sys", Config())
     with pytest.raises(OffsetError, match=r"sys\.one\.0 cannot be looked up: 'x' is no offset"):
         admin.metadata([ONE])
 
@@ -241,7 +241,7 @@ POSITIONS = st.one_of(st.just(OLDEST), IDS, IDS.map("after:{}".format))
 
 @given(POSITIONS, POSITIONS, POSITIONS)
 def test_positions_of_numbers_are_in_one_order(one: str, other: str, third: str) -> None:
-    compare = NumberedTelling(None).get_admin("sys", Config()).compare
+    compare = NumberedBounds(None).get_admin("sys", Config()).compare
     orders = [compare(one, other), compare(other, third), compare(one, third)]
     assert compare(one, one) == 0
     assert compare(other, one) == -(orders[0] or 0)
@@ -264,4 +264,4 @@ def test_of_positions_that_say_nothing_only_what_is_certain_is_said(one: str, ot
 @pytest.mark.parametrize("position", [OLDEST, "after:3", "", "x"])
 def test_nothing_follows_what_is_no_message(position: str) -> None:
     with pytest.raises(OffsetError):
-        NumberedTelling(None).get_admin("sys", Config()).after(position)
+        NumberedBounds(None).get_admin("sys", Config()).after(position)
