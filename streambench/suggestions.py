@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+_MOST_NAMED = 3
+
 
 def closest(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
     """Return the known name most like ``name``; None where none is similar enough (``cutoff``: 0 to 1)."""
@@ -13,9 +15,12 @@ def closest(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | No
 
 
 def suggest(name: str, known: Iterable[str], otherwise: str = "", *, prefix: str = "") -> str:
-    """Return "did you mean X?", with ``prefix`` before X; ``otherwise`` where no known name is similar."""
-    found = closest(name, known)
-    return otherwise if found is None else f"did you mean {prefix}{found}?"
+    """Return "did you mean X?", with ``prefix`` before X; ``otherwise`` where no known name is similar.
+    Names that are equally similar are all named."""
+    near = difflib.get_close_matches(name, sorted(known), n=_MOST_NAMED)
+    likeness = [difflib.SequenceMatcher(None, each, name).ratio() for each in near]
+    nearest = sorted(each for each, like in zip(near, likeness, strict=True) if like == likeness[0])
+    return f"did you mean {' or '.join(prefix + each for each in nearest)}?" if nearest else otherwise
 
 
 def suggest_or_list(name: str, known: Iterable[str]) -> str:

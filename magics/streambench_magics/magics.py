@@ -7,7 +7,6 @@ is short, and the same whenever the same is done to the same streams.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import importlib
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -23,6 +22,7 @@ from streambench.debug.view import counted
 from streambench.debug.wording import speaking
 from streambench.errors import StreambenchError, UnknownStreamError
 from streambench.model import SystemStream
+from streambench.suggestions import suggest
 from streambench.system.systems import Systems, builtin_kind
 from streambench_magics.cell import task_from_cell
 from streambench_magics.checkpoint_commands import CheckpointCommands
@@ -374,9 +374,8 @@ class StreamMagics(
 
 
 def _no_command(name: str) -> str:
-    near = difflib.get_close_matches(name, PARSERS, 1)
-    hint = f"did you mean {near[0]}? " if near else ""
-    return f"there is no %stream {name}; {hint}there is {', '.join(PARSERS)}"
+    words = [f"there is no %stream {name};", suggest(name, PARSERS), f"there is {', '.join(PARSERS)}"]
+    return " ".join(filter(None, words))
 
 
 def _beginning(partitions: Sequence[PartitionSnapshot]) -> str:
