@@ -36,7 +36,7 @@ class BatchWatch(Protocol):
         """Return a function that is true of a message before which a batch is to end; None for none."""
 
 
-Failed = Callable[[Exception, "TaskPartition", MessageBatch, int], None]
+Failed = Callable[[BaseException, "TaskPartition", MessageBatch, int], None]
 """Handles an exception of a task at a batch; returns where that is ignored."""
 
 
@@ -85,7 +85,7 @@ class BatchDispatcher:
             self._task, mark = subscription.task.name, len(self._outgoing)
             try:
                 subscription.task.process_batch(part, subscription.collector, subscription.coordinator)
-            except Exception as error:
+            except BaseException as error:
                 if error is self.refused:
                     raise
                 self._failed(error, subscription, part, mark)

@@ -224,7 +224,7 @@ class BurstRunner:
         inbox: deque[Any],
         clock: Clock,
         planner: BurstPlanner,
-        at_message: Callable[[Exception, Coordinator, IncomingMessageEnvelope, int], None],
+        at_message: Callable[[BaseException, Coordinator, IncomingMessageEnvelope, int], None],
     ) -> None:
         """``at_message`` handles an exception of a task, whose message collected what stands in ``outgoing``
         from a place on; it raises or not."""
@@ -270,7 +270,7 @@ class BurstRunner:
                         owner.input = envelope
                         try:
                             process(envelope, collector, coordinator)
-                        except Exception as error:
+                        except BaseException as error:
                             failed(error, coordinator, envelope, self._collected_before(envelope))
                         now = read_clock()
                         if now >= owner.until or requests or inbox or to_send:

@@ -115,7 +115,7 @@ class Coordination:
         self._failures.begin(task)
         try:
             task.call("end_of_stream", task.end_of_stream, task.collector, task.end_coordinator)
-        except Exception as error:
+        except BaseException as error:
             self._failures.at_callback(error, task.end_coordinator, "end_of_stream", mark)
         if task.end_coordinator.commit_scope is None:
             task.end_coordinator.commit()

@@ -70,7 +70,7 @@ class Dispatcher:
             mark = len(self._collected)
             try:
                 subscription.process(envelope, subscription.collector, subscription.coordinator)
-            except Exception as error:
+            except BaseException as error:
                 self._failures.at_message(error, subscription.coordinator, envelope, mark)
             subscription.offset = envelope.offset
         return 1

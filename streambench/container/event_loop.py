@@ -140,7 +140,7 @@ class EventLoop:
                             process = subscription.process
                             try:
                                 process(envelope, subscription.collector, subscription.coordinator)
-                            except Exception as error:
+                            except BaseException as error:
                                 self._failures.at_message(error, subscription.coordinator, envelope, 0)
                             subscription.offset = envelope.offset
                             processed += 1
@@ -392,8 +392,6 @@ class EventLoop:
             count = unfinished_count(self._multiplexer.partitions[envelope.ssp], envelope)
             self.progress.unfinished_count = count
             self.progress.unfinished = envelope if count else None
-            if isinstance(error, SystemExit):
-                return self._failures.exit_at(error, self._multiplexer.partitions[envelope.ssp], envelope)
         return self._placed(error)
 
     def _placed(self, error: BaseException) -> BaseException:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from streambench.batch import MessageBatch, place_of
 from streambench.config import Config
@@ -24,15 +23,13 @@ from streambench.errors import (
     MessageTooLargeError,
     SerdeError,
     StreambenchError,
-    TaskError,
     class_name,
     described,
-    located,
     shortened,
 )
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
-from streambench.user_code import is_users
+from streambench.user_code import user_line
 
 if TYPE_CHECKING:
     from streambench.container.inputs.partition_buffer import PartitionBuffer
@@ -93,22 +90,24 @@ class Failures:
                 store.begin()
 
     def at_message(
-        self, error: Exception, coordinator: Coordinator, envelope: IncomingMessageEnvelope, mark: int
+        self, error: BaseException, coordinator: Coordinator, envelope: IncomingMessageEnvelope, mark: int
     ) -> None:
         """Ignore what ``process`` raised, or raise TaskError. ``mark``: the place in ``outgoing`` where
         its outputs begin."""
         task = self._tasks[coordinator.task_name]
-        if not is_ignored(error, self._names):
+        if not self._is_ignored(error):
             raise task.failure(error, "", envelope) from error
         self._ignore(error, coordinator, mark, "process", envelope.ssp, envelope.offset, envelope.key)
         self._show_ignored(task, "process", envelope, error)
         if self._rejects.keeps_failed:
             self._rejects.failed(task.name, [self.original(envelope)], error)
 
-    def at_batch(self, error: Exception, subscription: TaskPartition, batch: MessageBatch, mark: int) -> None:
+    def at_batch(
+        self, error: BaseException, subscription: TaskPartition, batch: MessageBatch, mark: int
+    ) -> None:
         """Ignore what ``process_batch`` raised, or raise TaskError: for the batch as a whole."""
         task = subscription.task
-        if not is_ignored(error, self._names):
+        if not self._is_ignored(error):
             raise task.failure_at_batch(error, batch) from error
         offset = batch.first_offset if len(batch) == 1 else f"{batch.first_offset}..{batch.last_offset}"
         keys = [each.key for each in batch.peek()[:1]] if len(batch) == 1 else []
@@ -124,31 +123,13 @@ class Failures:
         self._show_ignored(task, "process_batch", batch, error)
         self._rejects.failed(task.name, batch.raw(), error)
 
-    def at_callback(self, error: Exception, coordinator: Coordinator, name: str, mark: int) -> None:
+    def at_callback(self, error: BaseException, coordinator: Coordinator, name: str, mark: int) -> None:
         """Ignore what a callback without a message raised, or raise TaskError."""
         task = self._tasks[coordinator.task_name]
-        if not is_ignored(error, self._names):
+        if not self._is_ignored(error):
             raise task.failure(error, f"in {name}()") from error
         self._ignore(error, coordinator, mark, name)
         self._show_ignored(task, name, None, error)
-
-    def exit_at(
-        self, error: SystemExit, partition: PartitionBuffer, envelope: IncomingMessageEnvelope
-    ) -> TaskError:
-        """The TaskError for a task that would have ended the process."""
-        task = next(
-            (each.task for each in partition.subscriptions if each.offset != envelope.offset),
-            partition.subscriptions[0].task,
-        )
-        line = user_line(error)
-        called = RuntimeError(
-            f"sys.exit({'' if error.code is None else repr(error.code)}) was called"
-            + (f" ({line})" if line else "")
-            + ", which would end the whole process; coordinator.shutdown() ends the job"
-        )
-        failure = task.failure(called, "", envelope)
-        failure.__cause__ = error
-        return failure
 
     def place(
         self,
@@ -163,6 +144,13 @@ class Failures:
         found = placed(error, collected, at, sent_in(collected, at, tasks, self.of_window), partitions)
         found.__cause__ = error.__cause__
         return found
+
+    def _is_ignored(self, error: BaseException) -> TypeGuard[Exception]:
+        """True for an exception that is ignored. Raises it where it is the user's interrupt; what else is no
+        Exception, as sys.exit() and the end of a coroutine, is a failure."""
+        if isinstance(error, KeyboardInterrupt):
+            raise error
+        return isinstance(error, Exception) and is_ignored(error, self._names)
 
     def _show_ignored(self, task: TaskInstance, callback: str, given: Given, error: Exception) -> None:
         observer = self._observation.observer
@@ -207,13 +195,6 @@ class Failures:
 
 
 _MOST_OF_A_TEXT = 300
-
-
-def user_line(error: BaseException) -> str:
-    """The line of the user's own code at which an exception arose, as ``file.py:12``; empty where that is not
-    known."""
-    lines = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)]
-    return located(lines[-1].filename, lines[-1].lineno or 0) if lines else ""
 
 
 def unfinished_count(partition: PartitionBuffer, envelope: IncomingMessageEnvelope) -> int:

@@ -213,7 +213,7 @@ class Windows:
                 try:
                     assert task.window is not None
                     task.call("window", task.window, task.collector, task.window_coordinator)
-                except Exception as error:
+                except BaseException as error:
                     self._failures.at_callback(error, task.window_coordinator, "window", mark)
                 task.window_ms = now_ms
                 task.window_sent = task.window_sent or len(outgoing) > mark

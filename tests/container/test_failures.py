@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from tests.container.jobs import Bench, Process, ignore, passing, send, sending,
 ALL = RequestScope.ALL_TASKS_IN_CONTAINER
 
 
-def fails_at(bad: object, error: Exception) -> Process:
+def fails_at(bad: object, error: BaseException) -> Process:
     def process(
         envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
     ) -> None:
@@ -36,6 +37,37 @@ def test_a_failure_names_the_place_and_keeps_the_original() -> None:
     error = caught.value
     assert (error.task, str(error.ssp), error.offset, error.key) == ("Partition 1", "mem.a.1", "2", b"k")
     assert error.__cause__ is original
+
+
+@pytest.mark.parametrize("kind", [asyncio.CancelledError, GeneratorExit, SystemExit])
+def test_what_is_no_exception_is_a_failure_with_its_place(kind: type[BaseException]) -> None:
+    with pytest.raises(TaskError, match=r"Partition 0 failed at mem\.a\.0@1: ") as caught:
+        run_job(fails_at("bad", kind()), None, {"mem.a": {0: ["x", "bad"]}})
+    assert type(caught.value.__cause__) is kind
+
+    def window(collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        raise kind
+
+    clock = ManualClock()
+    with pytest.raises(TaskError, match=r"Partition 0 failed in window\(\): "):
+        run_job(
+            windowed(window, passing(clock, 60)),
+            {"task.window.ms": 100},
+            {"mem.a": {0: ["x", "y"]}},
+            clock=clock,
+        )
+
+
+def test_an_init_that_would_end_the_process_is_a_failure_of_its_task() -> None:
+    class Leaves(StreamTask):
+        def init(self, context: TaskContext) -> None:
+            raise SystemExit(3)
+
+        def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
+            pass
+
+    with pytest.raises(TaskError, match=r"Partition 0 failed in init\(\): RuntimeError: sys.exit\(3\)"):
+        run_job(Leaves, None, {"mem.a": {0: ["x"]}})
 
 
 def test_outputs_of_a_raising_call_are_not_sent_and_its_requests_dropped() -> None:

@@ -35,6 +35,7 @@ from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.planning.model import TaskModel
 from streambench.store.task_store import TaskStore
 from streambench.task import MessageCollector, TaskContext, TaskCoordinator, TaskLifecycleListener
+from streambench.user_code import user_line
 
 Process = Callable[[IncomingMessageEnvelope, MessageCollector, TaskCoordinator], Any]
 _CALLBACK_METHODS = ("callback_begun", "callback_ended", "callback_raised")
@@ -312,7 +313,9 @@ class TaskInstance:
     def _errors_named(self, where: str) -> Iterator[None]:
         try:
             yield
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise self.failure(error, where) from error
 
     def failure(
@@ -322,13 +325,13 @@ class TaskInstance:
         raised_in = getattr(error, _RAISED_IN, "")
         if envelope is None:
             return _caused(
-                TaskError(f"{self.name} failed {raised_in or where}: {described(error)}", task=self.name),
+                TaskError(f"{self.name} failed {raised_in or where}: {_in_words(error)}", task=self.name),
                 error,
             )
         key = "" if envelope.key is None else f", key {shortened(envelope.key)}"
         failure = TaskError(
             f"{self.name} failed at {envelope.ssp}@{envelope.offset}{key}{raised_in and f', {raised_in}'}: "
-            f"{described(error)}",
+            f"{_in_words(error)}",
             task=self.name,
             ssp=envelope.ssp,
             offset=envelope.offset,
@@ -341,7 +344,7 @@ class TaskInstance:
         keys = [each.key for each in batch.peek(1)]
         raised_in = getattr(error, _RAISED_IN, "")
         failure = TaskError(
-            f"{self.name} failed at {place_of(batch)}{raised_in and f', {raised_in}'}: {described(error)}",
+            f"{self.name} failed at {place_of(batch)}{raised_in and f', {raised_in}'}: {_in_words(error)}",
             task=self.name,
             ssp=batch.ssp,
             offset=batch.first_offset,
@@ -379,6 +382,18 @@ def _caused(failure: TaskError, error: BaseException) -> TaskError:
     """``raise ... from`` would do, but not in a compiled module: mypyc does not know it."""
     failure.__cause__ = error
     return failure
+
+
+def _in_words(error: BaseException) -> str:
+    """An exception of a task in words, with what to call instead of sys.exit()."""
+    if not isinstance(error, SystemExit):
+        return described(error)
+    line = user_line(error)
+    return (
+        f"RuntimeError: sys.exit({'' if error.code is None else repr(error.code)}) was called"
+        + (f" ({line})" if line else "")
+        + ", which would end the whole process; coordinator.shutdown() ends the job"
+    )
 
 
 def check_task(factory: Any) -> None:
