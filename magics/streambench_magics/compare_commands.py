@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from streambench.config import Config
+from streambench.counts import counted
 from streambench.debug.comparison import Comparison, compare
 from streambench.debug.comparison_lines import comparison_lines
 from streambench.debug.crash_lines import crash_lines, report_lines
 from streambench.debug.message_text import message_text
 from streambench.debug.shrinking import shrink, small_path
 from streambench.debug.slices import Progress
-from streambench.debug.view import counted
 from streambench.recording.recording import Recording
 from streambench_magics.errors import MagicError
 from streambench_magics.job_commands import JobCommands

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from streambench.container.container import Until
+from streambench.counts import counted
 from streambench.debug.breakpoints import Kind
 from streambench.debug.conditions import Condition, Conditional, ConditionError, named_expression
 from streambench.debug.effect_lines import effect_lines, summary_lines
@@ -15,7 +16,6 @@ from streambench.debug.events import changed_text
 from streambench.debug.message_text import message_text
 from streambench.debug.session import Session
 from streambench.debug.step_lines import head_line, processed_message, row_lines, value_line
-from streambench.debug.view import counted
 from streambench.errors import StreambenchError
 from streambench_magics.commands import PARSERS
 from streambench_magics.errors import MagicError

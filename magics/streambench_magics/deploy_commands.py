@@ -10,7 +10,7 @@ from streambench.cli.deploy_options import DeployOptions
 from streambench.cli.deploy_rows import FIGURES, columns_of, dry_run_line, rows_of
 from streambench.cli.option_groups import OptionError
 from streambench.config import Config, masked
-from streambench.debug.view import counted
+from streambench.counts import counted
 from streambench_magics.errors import MagicError
 from streambench_magics.job_commands import JobCommands
 from streambench_magics.jobs import Job, require_no_branch

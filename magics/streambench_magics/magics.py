@@ -17,8 +17,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 
 from streambench.container.observe.snapshot import PartitionSnapshot
+from streambench.counts import counted
 from streambench.debug.panel_state import static_view, status_text
-from streambench.debug.view import counted
 from streambench.debug.wording import speaking
 from streambench.errors import StreambenchError, UnknownStreamError
 from streambench.model import SystemStream

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from streambench.counts import counted
 from streambench.debug.recorder import Recorded
 from streambench.debug.replay import code_note, codes_of
 from streambench.debug.replay import open as open_recording
 from streambench.debug.replay_summary import summary_lines
 from streambench.debug.session import Session
-from streambench.debug.view import counted
 from streambench.errors import ConfigError
 from streambench.recording import Recording
 from streambench_magics.commands import PARSERS

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from html import escape
 from typing import NamedTuple
 
+from streambench.counts import counted
 from streambench.debug.bars import filled
 from streambench.debug.message_text import message_text
 from streambench.debug.names import head_and_tail
 from streambench.debug.panel_state import PanelState
 from streambench.debug.rows import Row
-from streambench.debug.view import counted
 from streambench_magics.figures import bytes_text, figure, label, offset, place_of, short, short_place
 from streambench_magics.stop_tabs import EXAMPLE, ask_box
 from streambench_magics.strip import colour_number, partitions_in, sparkline, strip

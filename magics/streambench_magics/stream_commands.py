@@ -14,7 +14,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from streambench.config import Config
 from streambench.container.observe.snapshot import lag_between
-from streambench.debug.view import counted
+from streambench.counts import counted
 from streambench.errors import StreamSystemError, UnknownStreamError
 from streambench.model import SystemStream
 from streambench.planning.pending_commits import pending_for

@@ -8,13 +8,13 @@ from html import escape
 from typing import Any, NamedTuple
 
 from streambench.container.observe.snapshot import PartitionSnapshot
+from streambench.counts import counted
 from streambench.debug.events import Change
 from streambench.debug.kept_commits import KeptCommit
 from streambench.debug.message_text import message_text
 from streambench.debug.names import middle_cut
 from streambench.debug.panel_state import PanelState, to_do_again
 from streambench.debug.standing import Standing
-from streambench.debug.view import counted
 from streambench_magics.figures import NAME, figure, short
 from streambench_magics.stop_tabs import breakpoints_page, small_button, watches_page
 from streambench_magics.strip import sparkline

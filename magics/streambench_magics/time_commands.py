@@ -9,13 +9,13 @@ from operator import attrgetter
 from typing import Any, Literal
 
 from streambench.container.outputs.transactional_outbox import is_exactly_once
+from streambench.counts import counted
 from streambench.debug.effects import net
 from streambench.debug.events import Change, changed_text
 from streambench.debug.hot_swap import Swap
 from streambench.debug.message_text import message_text
 from streambench.debug.session import Session
 from streambench.debug.step_lines import position_lines
-from streambench.debug.view import counted
 from streambench_magics.commands import PARSERS
 from streambench_magics.diff_table import diff_table
 from streambench_magics.errors import MagicError

@@ -20,7 +20,7 @@ from streambench.cli.flights import LATE_MINUTES, Flight, read_flights, replayed
 from streambench.cli.run import run_display
 from streambench.config import Config
 from streambench.container.outputs.direct_writer import writing
-from streambench.debug.view import counted
+from streambench.counts import counted
 from streambench.errors import ConfigError, MissingExtraError, StreambenchError
 from streambench.job.run import run
 from streambench.metrics.registry import MetricsRegistry

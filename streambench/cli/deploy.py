@@ -21,7 +21,7 @@ from streambench.cli.job import JobOption, JsonOption, read_job
 from streambench.cli.option_groups import OptionError, with_options
 from streambench.cli.output import print_json, print_notes, say, show_rows
 from streambench.container.observe.snapshot import lag_between
-from streambench.debug.view import counted
+from streambench.counts import counted
 from streambench.job.signals import StopSignals
 
 if TYPE_CHECKING:

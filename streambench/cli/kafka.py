@@ -11,7 +11,7 @@ import typer
 
 from streambench.cli.job import JobOption, complete_words, split_job, stream_named, systems_of
 from streambench.cli.output import say
-from streambench.debug.view import counted
+from streambench.counts import counted
 from streambench.errors import MissingExtraError
 
 if TYPE_CHECKING:

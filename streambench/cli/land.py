@@ -13,7 +13,7 @@ import typer
 from streambench.cli.job import JobOption, JsonOption, complete_words, split_job, stream_named, systems_of
 from streambench.cli.output import print_json, say
 from streambench.config import Config
-from streambench.debug.view import counted
+from streambench.counts import counted
 from streambench.errors import ConfigError
 from streambench.job.signals import StopSignals
 from streambench.metrics.registry import MetricsRegistry

@@ -17,8 +17,9 @@ from msgspec import structs
 
 from streambench.cli.job import JobArgument, JobOption, JsonOption, read_job
 from streambench.cli.output import print_error, print_json, print_notes, say
+from streambench.counts import counted
 from streambench.debug.rates import Rates
-from streambench.debug.view import counted, headline, snapshot_table
+from streambench.debug.view import headline, snapshot_table
 from streambench.debug.waiting import WaitingHint
 from streambench.errors import StreambenchError
 from streambench.job.failure import user_frames

@@ -19,7 +19,7 @@ from streambench.cli.output import print_json, say
 from streambench.cli.pipes import interruptible, opened_pipe
 from streambench.config import Config
 from streambench.container.outputs.direct_writer import Writer, writing
-from streambench.debug.view import counted
+from streambench.counts import counted
 from streambench.errors import (
     SerdeError,
     StreambenchError,

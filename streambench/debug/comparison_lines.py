@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from streambench.counts import counted
 from streambench.debug.comparison import Comparison
 from streambench.debug.effect_lines import Shown, change_line
 from streambench.debug.events import Change
-from streambench.debug.view import counted
 
 _MOST_LINES = 5
 _LONGEST = 200

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from streambench.counts import counted
 from streambench.debug.crash import Crash, Differences
 from streambench.debug.crash_report import CrashStep, Report
 from streambench.debug.effect_lines import Shown, change_line, output_line
 from streambench.debug.events import Change, Output
-from streambench.debug.view import counted
 
 _MOST_LINES = 5
 _MOST_TASKS = 3

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from streambench.debug.view import counted
+from streambench.counts import counted
 
 
 class CrashStep(Struct, frozen=True, kw_only=True):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from streambench.counts import counted
 from streambench.debug.replay import code_note
-from streambench.debug.view import counted
 from streambench.errors import ConfigError
 from streambench.recording.recording import Recording
 

@@ -43,11 +43,6 @@ _STATES = {
 }
 
 
-def counted(number: int, what: str) -> str:
-    """A number of things, in words: "1 message", "1,000 messages"."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
 def snapshot_table(
     snapshots: Snapshots,
     rates: Rates | None = None,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from streambench.config import Config
+from streambench.counts import counted
 from streambench.debug.rates import all_of
-from streambench.debug.view import counted
 from streambench.model import SystemStream
 
 if TYPE_CHECKING:

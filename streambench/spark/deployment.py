@@ -22,7 +22,7 @@ from streambench import imports as load
 from streambench.config import Config
 from streambench.container.container import Container
 from streambench.container.observe.snapshot import left_until
-from streambench.debug.view import counted
+from streambench.counts import counted
 from streambench.errors import ConfigError
 from streambench.job.failure import Failure
 from streambench.model import SystemStreamPartition

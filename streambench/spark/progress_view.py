@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from streambench.debug.view import counted
+from streambench.counts import counted
 from streambench.spark.result import ContainerProgress, DeployProgress
 
 COLUMNS = ("container", "state", "messages", "left", "partitions done", "")

@@ -9,9 +9,10 @@ from rich.console import Console
 from streambench.chooser import Candidate, Explanation
 from streambench.container.observe.snapshot import Choice, ContainerSnapshot, PartitionSnapshot
 from streambench.container.task_stores import RestoreProgress
+from streambench.counts import counted
 from streambench.debug.rates import Rates
 from streambench.debug.rows import rows
-from streambench.debug.view import counted, headline, snapshot_table
+from streambench.debug.view import headline, snapshot_table
 from streambench.model import SystemStreamPartition
 
 
