@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from streambench.errors import StreambenchError
+from streambench.errors import StreambenchError, described
 from streambench.fsync import fsync_directory
 
 if TYPE_CHECKING:
@@ -186,6 +186,8 @@ def read_header(path: Path) -> dict[str, Any]:
         raise StreambenchError(f"cannot read the recording {path}: {error.strerror or error}") from None
     except pa.ArrowException:
         raise _no_recording(path) from None
+    except (UnicodeDecodeError, msgspec.DecodeError) as error:
+        raise damaged(path, f"its header cannot be read ({described(error)})") from error
 
 
 def check_target(path: Path) -> None:
@@ -206,23 +208,32 @@ def check_target(path: Path) -> None:
 
 
 def read_rows(path: Path) -> Iterator[Row]:
-    """The rows of a recording, up to a block that is torn. Raises StreambenchError."""
+    """The rows of a recording, up to a block that is torn. Raises StreambenchError, also where a block that
+    is whole cannot be read."""
     import pyarrow as pa
 
     read_header(path)
     with open(path, "rb") as file, pa.ipc.open_stream(file) as stream:
+        size = os.fstat(file.fileno()).st_size
         while True:
+            at = file.tell()
             try:
                 batch = stream.read_next_batch()
-            except (StopIteration, pa.ArrowException, OSError):
+                batch.validate(full=True)
+            except StopIteration:
                 return
+            except (pa.ArrowException, OSError) as error:
+                if file.tell() >= size:
+                    return
+                what = f"its block at byte {at:,} cannot be read ({described(error)})"
+                raise damaged(path, what) from error
             names = set(batch.schema.names)
             columns = [
                 batch.column(name).to_pylist() if name in names else [None] * batch.num_rows
                 for name in COLUMNS
             ]
-            at = COLUMNS.index("headers")
-            columns[at] = [None if each is None else dict(each) for each in columns[at]]
+            headers = COLUMNS.index("headers")
+            columns[headers] = [None if each is None else dict(each) for each in columns[headers]]
             yield from map(Row, *columns)
 
 
@@ -260,6 +271,11 @@ def _checked(path: Path, found: pa.Schema) -> dict[str, Any]:
             f"{header.get('streambench', '?')}; this one reads versions up to {VERSION}: update it"
         )
     return header
+
+
+def damaged(path: Path, what: str) -> StreambenchError:
+    """The error for a recording that is not as it was written."""
+    return StreambenchError(f"{path} is damaged: {what}; take another copy of it, or make it again")
 
 
 def _no_recording(path: Path) -> StreambenchError:

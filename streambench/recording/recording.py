@@ -15,10 +15,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from streambench.config import Config
-from streambench.errors import StreambenchError, escaped
+from streambench.errors import escaped
 from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.recording import header as headers
-from streambench.recording.file import BLOCK_MESSAGES, BLOCK_S, RecordingWriter, Row, read_header, read_rows
+from streambench.recording.file import (
+    BLOCK_MESSAGES,
+    BLOCK_S,
+    RecordingWriter,
+    Row,
+    damaged,
+    read_header,
+    read_rows,
+)
 from streambench.recording.header import Header, TaskCode, TaskStart
 from streambench.recording.values import packed, unpacked
 from streambench.serde.streams import StreamSerdes, decoded
@@ -76,8 +84,11 @@ class Recording:
         try:
             header = headers.read(read_header(path), path)
         except msgspec.ValidationError as error:
-            raise StreambenchError(f"{path} is a damaged recording: {error}") from None
-        return cls(header, list(read_rows(path)), path)
+            raise damaged(path, f"its header cannot be read ({error})") from None
+        found = cls(header, list(read_rows(path)), path)
+        if header.kind == "capture" and not found.is_complete:
+            raise damaged(path, "its end is missing, and a capture is written whole")
+        return found
 
     def __repr__(self) -> str:
         return f"<{', '.join(self._described())}>"

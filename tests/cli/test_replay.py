@@ -72,6 +72,16 @@ def test_a_failure_is_replayed_mended_and_made_a_test(
     assert 'TASK = str(HERE / "ratio.py") + ":Ratio"' in Path("test_ratio.py").read_text()
 
 
+def test_a_damaged_capture_is_refused(broken: Project) -> None:
+    whole = Path(captured(broken)).read_bytes()
+    cut, header = Path("cut.capture"), Path("header.capture")
+    cut.write_bytes(whole[:-2_000])
+    assert "cut.capture is damaged: its end is missing" in broken.fails("replay", "cut.capture")
+    at = whole.index(b'"kind":"capture"')
+    header.write_bytes(whole[: at + 8] + b"\xff" + whole[at + 9 :])
+    assert "header.capture is damaged: its header cannot be read" in broken.fails("replay", "header.capture")
+
+
 def test_a_task_that_is_not_there_names_option_and_file(broken: Project) -> None:
     path = captured(broken)
     error = broken.fails("replay", path, "--task", "nofile.py:X")

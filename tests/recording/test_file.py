@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
+from streambench.errors import StreambenchError
 from streambench.recording.file import RecordingWriter, Row, read_rows
 
 
@@ -17,6 +19,18 @@ def test_a_file_that_is_cut_ends_with_its_last_whole_block(tmp_path: Path) -> No
         file.write(b"a part of a block")
     writer.cut([Row("note", 300), Row("end", 300)])
     assert list(read_rows(tmp_path / "r")) == [*rows, Row("note", 300), Row("end", 300)]
+
+
+def test_a_block_that_is_damaged_and_not_torn_is_an_error(tmp_path: Path) -> None:
+    with RecordingWriter(tmp_path / "r", {}) as writer:
+        begin = writer.size
+        writer.write([Row("message", number, message=b"x" * 100) for number in range(300)])
+    data = bytearray((tmp_path / "r").read_bytes())
+    at = data.index(b"\x28\xb5\x2f\xfd", begin)  # where a compressed column begins
+    data[at] ^= 255
+    (tmp_path / "r").write_bytes(data)
+    with pytest.raises(StreambenchError, match=r"r is damaged: its block at byte [\d,]+ cannot be read"):
+        list(read_rows(tmp_path / "r"))
 
 
 def test_more_than_a_column_holds_is_written_in_several_blocks(tmp_path: Path) -> None:
