@@ -7,7 +7,7 @@ neither stopped nor changed, and goes on from its checkpoints when its deploymen
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -76,12 +76,29 @@ class Backfill(Struct, frozen=True):
         """Per task the checkpoint with which the backfill begins: its offsets, and no state. Raises
         ConfigError, UnknownStreamError, OffsetError."""
         starts = _bounds(systems, metadata, ("oldest", *self.start))
+        if self.end:
+            self._check_order(systems, starts, self.ends(systems, metadata))
         identities, now_ms = PartitionIdentities(systems), SystemClock().now_ms()
         found = {}
         for task in model.tasks:
             of_task = {ssp: starts[ssp] for ssp in task.partitions}
             found[task.name] = Checkpoint({}, of_task, time_ms=now_ms, identities=identities.at({}, of_task))
         return found
+
+    def _check_order(
+        self,
+        systems: Systems,
+        starts: Mapping[SystemStreamPartition, str],
+        ends: Mapping[SystemStreamPartition, str],
+    ) -> None:
+        """Raise ConfigError where a partition would end before its begin."""
+        for ssp, end in ends.items():
+            order = systems.admin(ssp.system).compare(end, starts[ssp])
+            if order is not None and order < 0:
+                raise ConfigError(
+                    f"{ssp}: the backfill would end at {end}, before its begin at {starts[ssp]}: give an "
+                    "end behind the begin"
+                )
 
     def ends(self, systems: Systems, metadata: Metadata) -> dict[SystemStreamPartition, str]:
         """Per partition the first offset that is not read. Raises as ``begins``."""

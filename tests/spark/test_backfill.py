@@ -107,6 +107,14 @@ def test_a_range_that_is_not_there_is_refused(job: Job, wish: str, error: type[E
         backfill(job.config, Backfill("a/b"), Count, dry_run=True)
 
 
+def test_a_range_that_ends_before_its_begin_is_refused(job: Job) -> None:
+    job.send(0, 40)
+    wanted = Backfill("b", ["log.in.0@10"], ["log.in.0@5"])
+    with pytest.raises(ConfigError, match=r"log\.in\.0: the backfill would end at 5, before its begin at 10"):
+        backfill(job.config, wanted, Count, dry_run=True)
+    assert backfill(job.config, Backfill("b", ["log.in@5"], ["log.in@5"]), Count, dry_run=True).messages == 0
+
+
 @pytest.mark.parametrize(
     ("kind", "setting"),
     [
