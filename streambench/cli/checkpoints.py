@@ -163,11 +163,16 @@ def _rewind(rewind: Rewind, wishes: Sequence[str], *, yes: bool) -> None:
     rewind.add(wishes)
     if not yes and not sys.stdin.isatty():
         raise typer.BadParameter("going back needs --yes where there is no terminal to ask")
-    for task, places in rewind.places().items():
-        say(f"{task}: {'goes' if yes else 'would go'} on with {places}")
-    if not yes and not typer.confirm("Go back?"):
-        raise typer.Exit(1)
+    goals = rewind.places()
+    if not yes:
+        for task, places in goals.items():
+            say(f"{task}: would go on with {places}")
+        if not typer.confirm("Go back?"):
+            raise typer.Exit(1)
     generation = rewind.apply()
+    if yes:
+        for task, places in goals.items():
+            say(f"{task}: goes on with {places}")
     say(f"{rewind.name} goes on from there (generation {generation.number})")
 
 

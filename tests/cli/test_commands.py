@@ -7,11 +7,13 @@ import os
 import signal
 import subprocess
 from typing import Any
+from unittest import mock
 
 import pytest
 from msgspec import structs
 
 import streambench as sb
+from streambench.cli.checkpoints import _rewind
 from streambench.cli.run import _Lines
 from streambench.container.observe.snapshot import ContainerSnapshot
 from tests.job.project import Project
@@ -391,6 +393,18 @@ def test_two_wishes_make_one_rewind(project: Project) -> None:
     project.ok("run", "job.properties", "--until", "caught-up")
     project.ok("checkpoints", "--rewind", "log.numbers.0@1", "--rewind", "log.numbers.1@2", "--yes", *C)
     assert [row["next"] for row in project.rows("checkpoints")] == ["1", "2"]
+
+
+def test_a_rewind_that_fails_does_not_say_that_tasks_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+    rewind = mock.Mock(name="Rewind")
+    rewind.places.return_value = {"Partition 0": "log.numbers.0 at 0"}
+    rewind.apply.side_effect = PermissionError("Permission denied")
+    with pytest.raises(PermissionError):
+        _rewind(rewind, ["oldest"], yes=True)
+    assert capsys.readouterr().out == ""
+    rewind.apply.side_effect = None
+    _rewind(rewind, ["oldest"], yes=True)
+    assert capsys.readouterr().out.startswith("Partition 0: goes on with log.numbers.0 at 0\n")
 
 
 def test_doctor_finds_what_this_installation_has(project: Project) -> None:
