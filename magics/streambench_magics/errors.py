@@ -77,10 +77,12 @@ def cell_error(shell: InteractiveShell, error: Exception) -> TaskCellError:
 def task_failed(
     shell: InteractiveShell, error: TaskError, job: str, *, is_whole: bool = False, goes_on: bool = False,
     file: Path | None = None, message: IncomingMessageEnvelope | None = None,
+    recorded: str = "",
 ) -> TaskFailed:  # fmt: skip
     """The error to raise, from the cause of ``error``, where a task failed. ``is_whole``: that was on a copy
     of the job, or with code that it has not taken. ``goes_on``: the job can go on at the message. ``file``:
-    where the task is; None for a cell. ``message``: the one at which it failed, where that is known."""
+    where the task is; None for a cell. ``message``: the one at which it failed, where that is known.
+    ``recorded``: a line about its recording."""
     mend = "Mend the task and run its cell" if file is None else f"Mend {file.name}"
     lines = shown(shell, error.__cause__) if error.__cause__ is not None else []
     remedy = (
@@ -90,7 +92,8 @@ def task_failed(
         f"{mend}, and %stream step {job}"
         + (": it goes on at this message, with the state before it." if goes_on else ".")
     )
-    failed = TaskFailed(error, [*lines, f"TaskError: {error}", *value_line(message), remedy])
+    remedies = [remedy, recorded] if recorded else [remedy]
+    failed = TaskFailed(error, [*lines, f"TaskError: {error}", *value_line(message), *remedies])
     # A debugger opens at the innermost frame: that of the user's code, with its envelope.
     cause = error.__cause__
     return failed if cause is None else failed.with_traceback(innermost_users_frame(cause.__traceback__))

@@ -15,7 +15,7 @@ from streambench_magics.command_parser import Parser
 from streambench_magics.errors import MagicError, interrupted, task_failed
 from streambench_magics.jobs import Job, showing_delay
 from streambench_magics.panel import STOPPED, Panel, show, static
-from streambench_magics.status_messages import say
+from streambench_magics.status_messages import cut_recording_text, say
 from streambench_magics.task_code import task_file_path
 from streambench_magics.travel_progress import show_travel_progress
 from streambench_magics.workbench import Workbench
@@ -37,12 +37,14 @@ class JobCommands:
 
     def _start(self, job: Job) -> None:
         """Start a job that is not started, and say where it goes on."""
-        before, session = job.state, job.session
+        before, session, cut = job.state, job.session, cut_recording_text(job)
         failed = session.message if session is not None and session.can_resume else None
         rerun = 0 if session is None else session.rerun_to_resume
         if job.start():
             where = "from its last checkpoint" if failed is None else f"at {failed.ssp}@{failed.offset}"
             print(f"{job.name} had {before}; it goes on {where}")
+            if cut:
+                print(cut)
             if rerun:
                 what = "the message before it runs" if rerun == 1 else f"the {rerun:,} messages before it run"
                 print(
@@ -63,12 +65,15 @@ class JobCommands:
             failed = task_failed(
                 self.shell, error, job.name, is_whole=job.alive, goes_on=goes_on, file=file,
                 message=None if session is None else session.message_of(error),
+                recorded=cut_recording_text(job),
             )  # fmt: skip
             raise failed from error.__cause__
         except StreambenchError as error:
             # A serde or a chooser of the user's, in a cell.
             if (frames := user_frames(error)) and frames not in getattr(error, "__notes__", []):
                 error.add_note(frames)
+            if (cut := cut_recording_text(job)) and cut not in getattr(error, "__notes__", []):
+                error.add_note(cut)
             raise
         except KeyboardInterrupt as error:
             raise interrupted(self.shell, error, job.name, job.state) from None

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 
 from streambench.container.outputs.dead_letters import ErrorCounts
+from streambench.counts import counted
 from streambench.debug.session import Session
 from streambench.debug.step_lines import stop_lines
 from streambench.planning.pending_commits import PendingOutputs
@@ -77,6 +78,17 @@ def say_if_busy(job: Job) -> None:
             f"{job.name} has been busy with one message for {job.busy_at}: this is how it was before. "
             f"%stream stop --now {job.name} gives the message up"
         )
+
+
+def cut_recording_text(job: Job) -> str:
+    """The recording that a failure has ended, and the way to another one; empty for none."""
+    cut = None if job.session is None else job.session.cut_recording
+    if cut is None:
+        return ""
+    return (
+        f"Its recording {cut.path} ended with the failure, with {counted(cut.messages, 'message')}: "
+        f"%stream record {job.name} FILE records what follows."
+    )
 
 
 def print_stop(job: Job, session: Session, *, with_last: bool = True) -> None:

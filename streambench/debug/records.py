@@ -24,10 +24,12 @@ log = logging.getLogger(__name__)
 
 class Records(HotSwap):
     """A session's way to record. ``recording``: the one that the session replays; None for a live job.
-    ``recorded``: the last one that it has made, and that has ended; None for none."""
+    ``recorded``: the last one that it has made, and that has ended; None for none. ``cut_recording``: the one
+    that ended with the failure at which the session stands."""
 
     recording: Recording | None = None
     recorded: Recorded | None = None
+    cut_recording: Recorded | None = None
     _recorder: Recorder | None = None
     _to_record: tuple[Path, int] | None = None
 
@@ -94,6 +96,7 @@ class Records(HotSwap):
     def _resume(self) -> None:
         was_failed = self.can_resume
         super()._resume()
+        self.cut_recording = None
         if was_failed and self._to_record is not None:
             self._between(self._begin_here_or_at_commit)
 
@@ -175,6 +178,7 @@ class Records(HotSwap):
         history.read()
         recorder.close(error)
         self.recorded = recorder.recorded
+        self.cut_recording = None if error is None else self.recorded
         self._recorder = history.reader = None
 
 

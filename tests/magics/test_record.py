@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from streambench.errors import SerdeError
 from streambench.recording import Recording
 from tests.magics.conftest import CONFIG, TASK, Shell
 
@@ -140,6 +141,26 @@ def test_a_recording_that_had_not_begun_replaces_none_at_the_stop(counting: Shel
     assert "nothing was recorded to kept.recording" in counting.run("%stream stop job")
     assert Path("kept.recording").read_bytes() == before
     assert counting.run("%stream record").startswith("nothing is being recorded: ")
+
+
+def test_a_failure_tells_that_the_recording_ends(counting: Shell) -> None:
+    recorded(counting, "one", "bad", "two")
+    said = "Its recording count.recording ended with the failure, with 2 messages: %stream record job FILE"
+    assert said in counting.fails("%stream step job 9")
+    counting.run(MENDED)
+    assert said in counting.run("%stream step job")
+    assert said not in counting.run("%stream step job")
+
+
+def test_a_message_that_cannot_be_decoded_ends_the_recording(counting: Shell) -> None:
+    counting.run(CONFIG + "systems.mem.streams.clicks.samza.msg.serde=json\n")
+    counting.run(CONFIG.replace("inputs", "raw", 1))
+    recorded(counting, "1")
+    counting.run("%stream step job")
+    counting.run("%stream send mem.clicks no --config raw")
+    with pytest.raises(SerdeError) as raised:
+        counting.run("%stream step job")
+    assert "Its recording count.recording ended with the failure" in raised.value.__notes__[-1]
 
 
 SHOUTING = MENDED.replace("append(envelope.message)", "append(envelope.message.upper())")
