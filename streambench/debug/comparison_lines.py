@@ -37,6 +37,8 @@ def comparison_lines(comparison: Comparison, names: tuple[str, str], shown: Show
 
 
 def _verdict(comparison: Comparison, names: tuple[str, str]) -> str:
+    if comparison.interrupted and not max(comparison.processed):
+        return f"interrupted before the first message: nothing of {names[0]} and {names[1]} was compared"
     messages = counted(max(comparison.processed), "message")
     begin = "interrupted after " if comparison.interrupted else ""
     ran = f"{begin}{messages} through {names[0]} and {names[1]}"

@@ -95,6 +95,8 @@ class Report(Struct, frozen=True):
 
     def __str__(self) -> str:
         """The verdict: ``1,000 steps: 999 safe. After 412 log.late gets a message twice (at-least-once)``."""
+        if not self.steps:
+            return f"no steps to try ({self.guarantee})"
         steps = counted(self.steps, "step")
         if not self.unsafe:
             return f"{steps}: all safe ({self.guarantee})"

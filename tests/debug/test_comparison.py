@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import streambench as sb
@@ -176,6 +177,13 @@ def test_an_interrupt_ends_a_comparison_with_what_was_found(tmp_path: Path) -> N
     assert at == other and 3_000 <= at < 5_000
     assert comparison_lines(found, ("one", "other"), str)[0].startswith(f"interrupted after {at:,} messages")
     assert found.stores and found.differing
+
+
+def test_an_interrupt_before_the_first_message_is_no_verdict() -> None:
+    found = compare(Doubling, Doubling, words("a"), config=CONFIG)
+    none = msgspec.structs.replace(found, processed=(0, 0), interrupted=True)
+    (line,) = comparison_lines(none, ("one", "other"), str)[:1]
+    assert line == "interrupted before the first message: nothing of one and other was compared"
 
 
 def test_an_interrupt_ends_a_comparison_over_a_session_with_what_was_found() -> None:

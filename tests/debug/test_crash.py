@@ -17,6 +17,7 @@ import streambench as sb
 from streambench.container.outputs.direct_writer import writing
 from streambench.debug import crash_everywhere
 from streambench.debug.crash import Crash
+from streambench.debug.crash_report import Report
 from streambench.debug.session import Session
 from streambench.errors import ContainerStateError
 from streambench.system.log import open_log
@@ -440,3 +441,7 @@ def test_a_real_kill_leaves_the_outputs_twice_that_were_foretold(tmp_path: Path,
     found = Bag(str(orjson.loads(row["value"])) for row in rows)
     assert [each for each, count in found.items() if count > 1] == list(map(str, twice))
     assert twice == ([["a", 2], ["b", 2]] if guarantee == "at-least-once" else [])
+
+
+def test_a_report_without_steps_says_that_there_are_none() -> None:
+    assert str(Report(0, 0, "exactly-once")) == "no steps to try (exactly-once)"
