@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
@@ -72,7 +73,7 @@ def name_capture(error: BaseException, path: Path) -> None:
     with contextlib.suppress(ValueError):
         path = path.absolute().relative_to(Path.cwd())
     if error.args and isinstance(error.args[0], str):
-        said = f"{error.args[0]}; captured: streambench replay {path}"
+        said = f"{error.args[0]}; captured: streambench replay {shlex.quote(str(path))}"
         error.args = (said, *error.args[1:])
 
 

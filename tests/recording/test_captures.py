@@ -37,3 +37,12 @@ def test_the_capture_stands_in_the_text_of_the_error(tmp_path: Path, monkeypatch
     error = TaskError("it failed", task="t")
     name_capture(error, tmp_path / "captures" / "1-c0.capture")
     assert str(error) == "it failed; captured: streambench replay captures/1-c0.capture"
+
+
+def test_a_path_with_a_blank_is_quoted_in_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    error = TaskError("it failed", task="t")
+    name_capture(error, tmp_path / "my streams" / "1-c0.capture")
+    assert str(error).endswith("streambench replay 'my streams/1-c0.capture'")
