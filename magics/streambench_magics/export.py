@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -102,8 +103,11 @@ def export(job: Job, namespace: Mapping[str, Any], directory: Path) -> list[str]
     if left_out:
         report.append(f"no test was written: {left_out}")
     report += [f"{CONFIG} takes {key} from the environment variable {name}" for key, name in secrets.items()]
+    run = f"streambench run {shlex.quote(str(directory / CONFIG))}"
     report.append(
-        f"streambench run {directory / CONFIG} goes on from the checkpoints of {job.name}; stop it here first"
+        f"{job.name} is a replay, with systems in memory: set those of the job in {CONFIG}, then {run}"
+        if job.session is not None and job.session.recording is not None
+        else f"{run} goes on from the checkpoints of {job.name}; stop it here first"
     )
     return report
 

@@ -266,6 +266,8 @@ class StreamMagics(
         print(
             f"{job.name} has failed: nothing since its last checkpoint is committed"
             if failed
+            else f"{job.name} is stopped; a replay is in memory, and nothing of it has left that"
+            if session is not None and session.recording is not None
             else f"{job.name} is stopped, with everything committed"
         )
         if was_recorded and session is not None and session.recorded is not None:

@@ -175,8 +175,10 @@ class RecordCommands(JobCommands):
         held = job.session.container.held
         if held is not None:
             print(f"{name} stands before it, at {job.session.position:,}: %stream step runs it")
-        else:
+        elif job.session.position:
             print(f"{name} stands at {job.session.position:,}: %stream back leads into it")
+        else:
+            print(f"{name} stands before its first message: %stream step runs it")
 
     def _task_of(self, code: str) -> str | None:
         """The name of the ``%%streamtask`` whose class or function has this name; None for none."""

@@ -23,6 +23,7 @@ from streambench_magics.job_commands import JobCommands, name_and_number
 from streambench_magics.jobs import Job
 from streambench_magics.status_messages import print_stop
 from streambench_magics.tables import Records
+from streambench_magics.travel_progress import show_travel_progress
 
 _SHORT = 60
 _LINE = 300
@@ -185,7 +186,7 @@ class TimeCommands(JobCommands):
         job = self.bench.job(_one_name(names, "diff"))
         session = self._still_session(job)
         before, after = [*positions, session.position][:2]
-        with self._running(job):
+        with self._running(job), show_travel_progress(session):
             diff = session.diff(before, after)
         return diff_table(diff, "of what was recorded, not of the branch" if session.branched else "")
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from streambench.recording import Recording
 
 _LAST = 3
+_IN_MEMORY = "a replay is in memory, and nothing of it has left that"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -82,6 +83,9 @@ def replay(
         if until is None:
             session.run("caught-up")
             session.wait()
+    except KeyboardInterrupt as interrupt:
+        interrupt.args = (_IN_MEMORY,)
+        raise
     except TaskError as error:
         _print_last(session)
         print(f"it fails after {session.position:,} of {len(recording):,} messages", file=sys.stderr)

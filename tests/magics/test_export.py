@@ -167,3 +167,9 @@ def test_without_messages_there_is_no_test_and_that_is_said(job: Shell) -> None:
     job.run("%stream create delays --config settings --inputs log.empty")
     assert "no test was written: the inputs are empty" in job.run("%stream export away")
     assert not Path("away/test_task.py").exists()
+
+
+def test_the_command_of_an_export_quotes_its_path(job: Shell) -> None:
+    create(job, DELAYS)
+    said = job.run('%stream export "sent away"').splitlines()[-1]
+    assert said.startswith("streambench run 'sent away/job.properties' goes on from the checkpoints")

@@ -163,6 +163,26 @@ def test_a_message_that_cannot_be_decoded_ends_the_recording(counting: Shell) ->
     assert "Its recording count.recording ended with the failure" in raised.value.__notes__[-1]
 
 
+def test_a_replay_claims_no_commits_and_no_checkpoints(counting: Shell) -> None:
+    recorded(counting, "one", "two")
+    counting.run("%stream step job 9")
+    counting.run("%stream stop job")
+    counting.run("%stream replay count.recording")
+    said = counting.run("%stream export replay away").splitlines()[-1]
+    assert said.startswith("replay is a replay, with systems in memory")
+    said = counting.run("%stream stop replay")
+    assert said == "replay is stopped; a replay is in memory, and nothing of it has left that"
+
+
+def test_a_replay_before_its_first_message_is_stepped_on(counting: Shell) -> None:
+    recorded(counting, "one", "two")
+    counting.run("%stream step job 9")
+    counting.run("%stream stop job")
+    counting.run(MENDED.replace("self.seen.append(envelope.message)", "raise ValueError('no')"))
+    said = counting.run("%stream replay count.recording --task Count").splitlines()[-1]
+    assert said == "replay stands before its first message: %stream step runs it"
+
+
 SHOUTING = MENDED.replace("append(envelope.message)", "append(envelope.message.upper())")
 
 
