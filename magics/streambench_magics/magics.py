@@ -218,6 +218,8 @@ class StreamMagics(
             try:
                 still_now = job.wait(args.timeout)
             except KeyboardInterrupt:
+                if job.state != "running":  # its task raised this
+                    raise
                 print(f"stopped waiting; {job.name} runs on")
                 return
         if not still_now:

@@ -137,6 +137,15 @@ def test_interrupting_the_wait_leaves_the_job_running(ip: Shell, monkeypatch: py
     assert job.state == "running"
 
 
+def test_a_task_that_raises_an_interrupt_has_failed_and_does_not_run_on(ip: Shell) -> None:
+    ip.run("def broken(envelope, collector, coordinator):\n    raise KeyboardInterrupt")
+    ip.run("%stream create broken --task broken --config inputs")
+    ip.run("%stream run")
+    job = ip.magics.bench.jobs["broken"]
+    assert job.session._ended.wait(30)
+    assert "interrupted: broken has failed; nothing since its last" in ip.fails("%stream wait")
+
+
 def test_without_a_configuration_the_log_is_in_the_folder_of_the_notebook(
     ip: Shell, tmp_path: Path
 ) -> None:
