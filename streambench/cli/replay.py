@@ -61,6 +61,8 @@ def replay(
 
         streambench replay 1-c0.capture --shrink --to-test tests/test_late.py
     """
+    from rich.console import Console
+
     from streambench.debug.replay import open as open_recording
     from streambench.debug.replay_summary import summary_lines
     from streambench.debug.step_lines import value_line
@@ -79,10 +81,11 @@ def replay(
     with speaking("terminal"):
         session = open_recording(recording, task, recorded_source=recorded_source, at_end=False)
     try:
-        session.step(max(1, len(recording)), until=until)
-        if until is None:
-            session.run("caught-up")
-            session.wait()
+        with Console(stderr=True).status(_Progress(session, len(recording))):
+            session.step(max(1, len(recording)), until=until)
+            if until is None:
+                session.run("caught-up")
+                session.wait()
     except KeyboardInterrupt as interrupt:
         interrupt.args = (_IN_MEMORY,)
         raise
@@ -103,6 +106,16 @@ def replay(
         ended = "" if recording.failure is None else ", and it no longer fails"
         say(f"{session.position:,} of {len(recording):,} messages processed{ended}")
     session.abandon()
+
+
+class _Progress:
+    """The line of a status: how many messages are replayed, each time that it is drawn."""
+
+    def __init__(self, session: Session, total: int) -> None:
+        self._session, self._total = session, total
+
+    def __rich__(self) -> str:
+        return f"replaying: {self._session.processed_now:,} of {self._total:,} messages"
 
 
 def _shrunk(recording: Recording, file: Path, task: str | None, *, recorded_source: bool) -> Recording:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
+from rich.console import Console
 
 from streambench.recording import Recording
 from tests.job.project import Project
@@ -129,3 +132,15 @@ def test_no_secret_stands_in_what_a_failure_leaves(broken: Project) -> None:
     assert "hunter2-secret" not in f"{recording.header} {recording._rows}"
     broken.ok("replay", path, "--to-test", "test_ratio.py")
     assert b"hunter2-secret" not in Path("test_ratio.recording").read_bytes()
+
+
+def test_a_replay_shows_how_far_it_is(broken: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[str] = []
+
+    def status(console: Console, line: Any) -> AbstractContextManager[None]:
+        drawn.append(line.__rich__())
+        return nullcontext()
+
+    monkeypatch.setattr(Console, "status", status)
+    broken.run("replay", captured(broken))
+    assert len(drawn) == 1 and re.fullmatch(r"replaying: 0 of \d messages", drawn[0])
