@@ -75,21 +75,21 @@ def cell_error(shell: InteractiveShell, error: Exception) -> TaskCellError:
 
 
 def task_failed(
-    shell: InteractiveShell, error: TaskError, job: str, *, is_whole: bool = False, goes_on: bool = False,
+    shell: InteractiveShell, error: TaskError, job: str, *, state: str = "failed", goes_on: bool = False,
     file: Path | None = None, message: IncomingMessageEnvelope | None = None,
     recorded: str = "",
 ) -> TaskFailed:  # fmt: skip
-    """The error to raise, from the cause of ``error``, where a task failed. ``is_whole``: that was on a copy
-    of the job, or with code that it has not taken. ``goes_on``: the job can go on at the message. ``file``:
-    where the task is; None for a cell. ``message``: the one at which it failed, where that is known.
-    ``recorded``: a line about its recording."""
+    """The error to raise, from the cause of ``error``, where a task failed. ``state``: that of the job; it is
+    alive where a copy of it failed, or code that it has not taken. ``goes_on``: the job can go on at the
+    message. ``file``: where the task is; None for a cell. ``message``: the one at which it failed, where that
+    is known. ``recorded``: a line about its recording."""
     mend = "Mend the task and run its cell" if file is None else f"Mend {file.name}"
     lines = shown(shell, error.__cause__) if error.__cause__ is not None else []
     remedy = (
         f"{job} itself is as it was. {mend}; %stream swap --undo and %stream live go back to what was before."
-        if is_whole
-        else f"{job} has failed; nothing since its last checkpoint is committed. "
-        f"{mend}, and %stream step {job}"
+        if state not in ("new", "failed", "stopped")
+        else f"{job} has {'not started' if state == 'new' else 'failed'}; nothing since its last checkpoint "
+        f"is committed. {mend}, and %stream step {job}"
         + (": it goes on at this message, with the state before it." if goes_on else ".")
     )
     remedies = [remedy, recorded] if recorded else [remedy]

@@ -170,3 +170,13 @@ def test_a_breakpoint_that_cannot_be_evaluated_says_how_to_remove_it(ip: Shell) 
     assert "; %stream break --remove 1 removes it" in ip.fails("%stream step")
     ip.run("%stream break --remove 1")
     assert "removes it" not in ip.fails("%stream step --until message['delay']>1")
+
+
+def test_a_job_whose_init_fails_has_not_started_in_all_texts(ip: Shell) -> None:
+    ip.run(
+        "class NoInit:\n    def init(self, context):\n        raise RuntimeError('no db')\n"
+        "    def process(self, envelope, collector, coordinator):\n        pass"
+    )
+    ip.run("%stream create NoInit --config inputs")
+    assert "NoInit has not started; nothing since its last checkpoint" in ip.fails("%stream step")
+    assert ip.magics.bench.jobs["NoInit"].state == "new"
