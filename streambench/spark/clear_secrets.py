@@ -13,7 +13,8 @@ _NAME = re.compile(
     re.IGNORECASE,
 )
 # What stands for a value that is filled in: {name}, ${NAME}, <password>, %s, ***.
-_URL = re.compile(r"[a-z][a-z0-9+.\-]*://[^\s/:@'\"{}$<>]*:(?![*%])[^\s/@'\"{}$<>]+@", re.IGNORECASE)
+# The scheme is bounded: a long line without a URL would else be searched in quadratic time.
+_URL = re.compile(r"[a-z][a-z0-9+.\-]{0,19}://[^\s/:@'\"{}$<>]*:(?![*%])[^\s/@'\"{}$<>]+@", re.IGNORECASE)
 _MARKS = (
     (_URL, "a URL with a password"),
     (re.compile(r"https?://[A-Za-z0-9_\-]{16,}@", re.IGNORECASE), "a URL with a token"),

@@ -69,3 +69,11 @@ def test_a_package_with_a_secret_is_refused_unless_it_is_allowed(job: Job) -> No
     assert not path.exists()
     found.write(path, allow_secrets=True)
     assert path.exists()
+
+
+@pytest.mark.timeout(20)
+def test_a_line_of_a_megabyte_is_looked_through_in_linear_time() -> None:
+    line = "a" * 1_000_000
+    assert clear_secrets({"a.txt": f"{line}\n{line}://me:{'hunter2'}@host\n".encode()}) == (
+        "a.txt:2: a URL with a password",
+    )
