@@ -58,10 +58,12 @@ class HealthServer:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    status = ServiceStatus([])  # replaced as a whole, by another thread
+    status: ServiceStatus | None = None  # replaced as a whole, by another thread
 
     def answer(self) -> tuple[int, bytes]:
         """The status code and the body, as of now: a round that hangs reports nothing."""
+        if self.status is None:
+            return 503, msgspec.json.encode({"problems": ["the service has not begun yet"]})
         problems = self.status.problems(time.time_ns() // 1_000_000)
         body = {**msgspec.to_builtins(self.status), "problems": problems}
         return 503 if problems else 200, msgspec.json.encode(body)

@@ -300,6 +300,14 @@ def test_a_job_is_served_once() -> None:
         Service(jobs, SharedSession(None, None), every_s=1, report=print, stop=threading.Event())
 
 
+def test_a_service_is_not_healthy_before_it_has_begun() -> None:
+    server = HealthServer(0)
+    try:
+        assert answer_of(server.port) == (503, {"problems": ["the service has not begun yet"]})
+    finally:
+        server.close()
+
+
 def test_health_and_status_are_there_for_others(tmp_path: Path) -> None:
     file, server = StatusFile(tmp_path / "status.json"), HealthServer(0)
     try:
