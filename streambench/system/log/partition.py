@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
@@ -347,7 +348,11 @@ class Partition:
 
     def size(self) -> int:
         """The bytes of all segments that are there."""
-        return sum(segment.path.stat().st_size for segment in segments(self._place.directory))
+        total = 0
+        for segment in segments(self._place.directory):
+            with contextlib.suppress(FileNotFoundError):  # retention removes old ones meanwhile
+                total += segment.path.stat().st_size
+        return total
 
 
 def _stamp_of(segment: Segment) -> tuple[int, int, int, int]:

@@ -14,6 +14,7 @@ from streambench.errors import (
     OffsetError,
 )
 from streambench.system.log import open_log
+from streambench.system.log.segment import segments
 from tests.system.log.partitions import all_rows, files_of, open_partition, rows, some_bytes, values_of
 
 
@@ -99,6 +100,20 @@ def test_retention_by_size_moves_the_oldest_by_whole_segments(tmp_path: Path) ->
         partition.read(oldest - 1)
     with pytest.raises(OffsetError, match=f"oldest is {oldest}"):
         stale.read(1)
+
+
+def test_segments_that_are_removed_meanwhile_have_no_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = open_partition(tmp_path, segment_bytes=10_000)
+    for _ in range(6):
+        partition.append(None, [b"x" * 5000])
+    sizes = [file.stat().st_size for file in sorted((tmp_path / "clicks" / "0").glob("*.arrow"))]
+    listed = segments(tmp_path / "clicks" / "0")
+    monkeypatch.setattr("streambench.system.log.partition.segments", lambda directory: listed)
+    assert partition.size() == sum(sizes)
+    listed[0].path.unlink()
+    assert partition.size() == sum(sizes[1:])
 
 
 def test_retention_by_time_deletes_what_is_too_old_but_no_active_segment(tmp_path: Path) -> None:
