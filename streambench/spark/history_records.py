@@ -95,7 +95,8 @@ class StreamHistory(History):
     def append(self, record: bytes) -> None:
         with closing(Systems(self._config)) as systems:
             admin = systems.admin(self._stream.system)
-            admin.create(self._stream, 1, retention_ms=-1, retention_bytes=_LARGEST)
+            kept = {"retention_ms": -1, "retention_bytes": _LARGEST, "segment_bytes": _LARGEST // 4}
+            admin.create(self._stream, 1, **kept)
             producer = systems.producer(self._stream.system, MetricsRegistry())
             source = "history"
             try:
