@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from msgspec import Struct
@@ -19,6 +19,7 @@ from streambench.debug.replica import Replica
 from streambench.debug.round_robin import is_turn
 from streambench.debug.shared_values import SharedValues
 from streambench.debug.wording import words
+from streambench.debug.writes import StoreWrite
 from streambench.errors import ContainerStateError, UnknownStreamError
 from streambench.model import OutgoingMessageEnvelope
 from streambench.serde.streams import readable
@@ -320,7 +321,9 @@ class Past:
         """Say so where tasks do not do the same when they run again."""
         if self._is_warned:
             return
-        for was, now in zip(replica.block.writes, replica.writes, strict=False):
+        for was, now in zip(
+            self._compared(replica.block.writes), self._compared(replica.writes), strict=False
+        ):
             if was[:3] != now[:3] or (was[4] != now[4] and not self._expires(was[1])):
                 self._is_warned = True
                 log.warning(
@@ -330,6 +333,10 @@ class Past:
                     was[0],
                 )
                 return
+
+    def _compared(self, writes: Iterable[StoreWrite]) -> Iterator[StoreWrite]:
+        """The writes of tasks: what a store removes by itself when it has expired is left out."""
+        return (each for each in writes if each[4] is not None or not self._expires(each[1]))
 
     def _expires(self, store: int) -> bool:
         _, name = self.history.trace.stores[store]

@@ -14,6 +14,8 @@ from tests.debug.test_time_travel import shown
 from tests.surroundings import SOAK
 
 JOBS = 600 if SOAK else 12
+EXPIRING = (434, 499)
+"""Jobs whose stores remove what has expired."""
 
 
 def seen_by(session: Session, begin: int) -> tuple[Any, ...]:
@@ -28,7 +30,7 @@ def seen_by(session: Session, begin: int) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(JOBS))
+@pytest.mark.parametrize("seed", sorted({*range(JOBS), *EXPIRING}))
 def test_a_recording_of_a_random_job_shows_each_position_as_it_was(
     seed: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
