@@ -166,6 +166,7 @@ function render({ model, el }) {
   let typed = 0;
   let confirming = "";
   let unsure = 0;
+  const view = Math.random().toString(36).slice(2); // one panel may be shown in several places
   let inSight = 0;
   let scrolled = 0;
 
@@ -303,7 +304,7 @@ function render({ model, el }) {
       const first = rowInSight(box);
       if (Math.abs(first - inSight) < 10) return;
       inSight = first;
-      model.send({ do: `row ${first}` });
+      model.send({ do: `row ${first} ${view}` });
     });
   }
 
@@ -359,6 +360,7 @@ function render({ model, el }) {
   const clock = setInterval(() => (look(), age()), 500);
   draw();
   model.send({ do: `page ${page}` });
+  model.send({ do: `row 0 ${view}` });
   return () => {
     clearInterval(clock);
     sizes.disconnect();

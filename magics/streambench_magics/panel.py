@@ -13,6 +13,7 @@ table stays.
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -43,6 +44,8 @@ _WITH_VALUE = frozenset(
     ]
 )
 
+_SCROLLED = re.compile(r"row (\d{1,9}) (\w{1,20})")
+_VIEWS = 8
 _FRAME_S = 0.25
 _IDLE_S = 1.0
 """Seconds between two looks at a job that stands still: others may write to its inputs."""
@@ -76,7 +79,8 @@ class Panel:
         self._done = threading.Event()
         self._pause_asked = threading.Event()
         self._hidden = self._is_rewinding = False
-        self._first_row = 0
+        self._first_rows: dict[str, int] = {}
+        """By view, the last one that was scrolled at the end."""
         self._closing = threading.Lock()
         self._notice = ""
         self._view: Any = None
@@ -142,8 +146,12 @@ class Panel:
         command = content.get("do") if isinstance(content, dict) else None
         if isinstance(command, str) and command.startswith("page "):
             self._pages.add(command)
-        elif isinstance(command, str) and command[:4] == "row " and command[4:].isdecimal():
-            self._first_row = int(command[4:])
+        elif isinstance(command, str) and (scrolled := _SCROLLED.fullmatch(command)):
+            first_row, view = scrolled.groups()
+            self._first_rows.pop(view, None)
+            # A new dict: another thread draws what the old one holds. Views that are gone leave it in time.
+            kept = list(self._first_rows.items())[1 - _VIEWS :]
+            self._first_rows = {**dict(kept), view: int(first_row)}
             self._wake.set()
         elif command == ABORT.command:
             # Not by the worker: it may be the one that waits for the message.
@@ -179,7 +187,7 @@ class Panel:
         started = time.monotonic()
         try:
             frame = self._viewer.take(self._notice)
-            html = panel_html(frame, self._first_row)
+            html = panel_html(frame, self._first_rows.values())
         except StreambenchError as error:
             self._notice = str(error)
             return

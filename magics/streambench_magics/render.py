@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from html import escape
 from typing import NamedTuple
 
@@ -67,8 +67,9 @@ LIVE = Button("live", "live", "%stream live", frozenset({"past"}), after="▶|")
 """In one place: abort while a task is busy with one message for long, live in the past, else commit."""
 
 
-def panel_html(frame: PanelState, first_row: int = 0) -> str:
-    """The live panel. ``first_row``: the number of the first row of the inputs that is in sight."""
+def panel_html(frame: PanelState, first_rows: Collection[int] = ()) -> str:
+    """The live panel. ``first_rows``: for each of its views the number of the first row of the inputs that
+    is in sight."""
     state, why = frame.state, escape(frame.stopped_at or frame.why)
     last = {"busy": ABORT, "past": LIVE}.get(state, COMMIT)
     shown = (*BUTTONS, PAUSE if state in _MOVING else RUN, last)
@@ -83,7 +84,7 @@ def panel_html(frame: PanelState, first_row: int = 0) -> str:
         "</div>"
         f'<div class="sb-time"><span class="sb-dim">choices</span>{strip(frame)}'
         f'<span class="sb-num">{_message_number(frame)}</span></div>'
-        f'<div class="sb-grid"><div><h4>Inputs</h4><div class="sb-rows">{_inputs(frame, first_row)}</div>'
+        f'<div class="sb-grid"><div><h4>Inputs</h4><div class="sb-rows">{_inputs(frame, first_rows)}</div>'
         f"</div><div><h4>Why this one</h4>{_why_this_one(frame)}</div></div>{tabs_html(frame)}"
         f'<div class="sb-foot"><span>{_covers(frame)}</span><span class="sb-grow"></span>'
         f'<span class="sb-notice" role="alert">{escape(frame.notice)}</span><span class="sb-age" '
@@ -126,7 +127,7 @@ def _message_number(frame: PanelState) -> str:
     return f"{said}{rate}{line}"
 
 
-def _inputs(frame: PanelState, first_row: int) -> str:
+def _inputs(frame: PanelState, first_rows: Collection[int]) -> str:
     if not frame.rows:
         return '<span class="sb-dim">no inputs are open</span>'
     columns = {
@@ -152,17 +153,17 @@ def _inputs(frame: PanelState, first_row: int) -> str:
         '<th title="oldest message to newest; the line is the last checkpoint">oldest → newest</th>'
         f'{figures}<th class="r sb-rate">rate/s</th><th></th></tr>'
     )
-    body = "".join(_rows_in_sight(frame, first_row))
+    body = "".join(_rows_in_sight(frame, first_rows or (0,)))
     of_one_height = " data-height" if len(frame.rows) > _AT_ONCE else ""
     return f'<table style="{widths}"{of_one_height}><colgroup>{cols}</colgroup>{head}{body}</table>'
 
 
-def _rows_in_sight(frame: PanelState, first_row: int) -> Iterator[str]:
-    """The rows; of many, those around the first one that is in sight, with blank space for the others."""
-    begin = max(0, min(first_row - _ABOVE, len(frame.rows) - _AT_ONCE))
+def _rows_in_sight(frame: PanelState, first_rows: Collection[int]) -> Iterator[str]:
+    """The rows; of many, those around the first ones that are in sight, with blank space for the others."""
+    begins = {max(0, min(each - _ABOVE, len(frame.rows) - _AT_ONCE)) for each in first_rows}
     left_out = 0
     for number, row in enumerate(frame.rows):
-        if row.folded or begin <= number < begin + _AT_ONCE:
+        if row.folded or any(begin <= number < begin + _AT_ONCE for begin in begins):
             yield _blank_rows(number - left_out, left_out)
             yield _input(frame, row, number)
             left_out = 0
