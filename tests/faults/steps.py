@@ -19,8 +19,8 @@ _STEPS = ("fsync", "link", "rename", "replace", "unlink", "mkdir", "ftruncate", 
 _WRITES = ("write", "pwrite")
 
 
-class Killed(BaseException):
-    """The process is gone."""
+class Killed(KeyboardInterrupt):
+    """The process is gone. What else a task raises is placed at its message."""
 
 
 def kill_9() -> None:
