@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -21,7 +20,7 @@ from .cost import Cost, cost_of, least_costs
 from .data import PARTITIONS, messages
 from .report import Figure
 from .spark_twins import count_batches, count_in_stream, count_messages
-from .tasks import OUT, SKIPPED, JsonCount
+from .tasks import JsonCount
 
 _TASKS = 2
 _CONTAINERS = (100, 1_000)
@@ -36,26 +35,11 @@ _STORE = {
 }
 
 
-class StoreCount(sb.StreamTask):
+class StoreCount(JsonCount):
     """JsonCount with its counts in a store."""
 
     def init(self, context: sb.TaskContext) -> None:
-        self._counts = context.store("counts")
-
-    def process(
-        self,
-        envelope: sb.IncomingMessageEnvelope,
-        collector: sb.MessageCollector,
-        coordinator: sb.TaskCoordinator,
-    ) -> None:
-        row = orjson.loads(envelope.message)
-        if row["n"] == SKIPPED:
-            return
-        user = row["user"]
-        count = self._counts[user] = self._counts.get(user, 0) + 1
-        collector.send(
-            sb.OutgoingMessageEnvelope(OUT, orjson.dumps({"user": user, "count": count}), user.encode())
-        )
+        self.counts = context.store("counts")
 
 
 def measure(count: int, rounds: int, directory: Path) -> Iterator[Figure]:
@@ -151,11 +135,11 @@ def _increments(spark: Any, rounds: int, directory: Path) -> Iterator[Figure]:
     """New messages for a job that has caught up, again and again."""
     made = messages(_INCREMENT).partitions
     config = _filled(directory / "increments", made)
-    _deploy(spark, config, JsonCount, _INCREMENT, anew=False)
+    _deploy(spark, config, JsonCount, _INCREMENT, own_name=False)
     costs = []
     for _ in range(rounds + 1):
         fill_log(config, made)
-        costs.append(cost_of(lambda: _deploy(spark, config, JsonCount, _INCREMENT, anew=False)))
+        costs.append(cost_of(lambda: _deploy(spark, config, JsonCount, _INCREMENT, own_name=False)))
     best = min(costs, key=lambda each: each.wall)
     name = f"Spark deploy of {_INCREMENT} more messages, session warm"
     yield Figure(name, best.wall, "s", 0.5, True, f"{best.cpu:.2f} s of CPU")
@@ -188,12 +172,12 @@ def _segments(config: sb.Config, partition: int) -> list[Path]:
 
 
 def _deploy(
-    spark: Any, config: sb.Config, task: type[sb.StreamTask], count: int, *, anew: bool = True
+    spark: Any, config: sb.Config, task: type[sb.StreamTask], count: int, *, own_name: bool = True
 ) -> None:
-    """``anew``: under a name of its own, from the oldest message on."""
+    """``own_name``: under a name of its own, from the oldest message on."""
     from streambench.spark import deploy
 
-    if anew:
+    if own_name:
         config = config.with_values({"job.name": f"bench-{next(_runs)}"})
     processed = deploy(config, task, spark=spark).messages
     if processed != count:

@@ -1,5 +1,5 @@
-"""What one writes on Spark without streambench for the same work: the twins of the deployments that are
-measured."""
+"""The twins of the deployments that are measured: programs on Spark that do the same work without
+streambench."""
 
 from __future__ import annotations
 

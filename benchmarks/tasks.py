@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ class JsonCount(sb.StreamTask):
     """Parses, filters, keeps a running count per user, and sends it as JSON."""
 
     def __init__(self) -> None:
-        self.counts: dict[str, int] = {}
+        self.counts: MutableMapping[str, Any] = {}
 
     def process(
         self,
