@@ -25,6 +25,7 @@ from streambench.job.membership import living
 from streambench.model import SystemStream, SystemStreamPartition
 from streambench.planning.model import natural
 from streambench.planning.pending_commits import job_directories
+from streambench.system.capabilities import ListsJobs
 from streambench.system.listing import streams_of
 from streambench.system.systems import Systems
 
@@ -126,8 +127,7 @@ def _groups(
             continue
         try:
             factory: Any = systems.factory(system)
-            list_jobs = getattr(factory, "get_jobs", None)
-            jobs = list_jobs(system, config) if list_jobs is not None else ()
+            jobs = factory.get_jobs(system, config) if isinstance(factory, ListsJobs) else ()
         except StreambenchError as error:
             silent[system] = error
             continue

@@ -16,6 +16,7 @@ from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.spark.running import is_being_deployed
+from streambench.system.capabilities import ListsJobs
 from streambench.system.reader import read_to_head
 from streambench.system.systems import Systems
 
@@ -127,8 +128,9 @@ class StreamHistory(History):
 
     def beside(self, prefix: str, suffix: str) -> Iterator[tuple[str, History]]:
         with closing(Systems(self._config)) as systems:
-            list_jobs = getattr(systems.factory(self._stream.system), "get_jobs", None)
-            jobs = [] if list_jobs is None else list_jobs(self._stream.system, self._config)
+            system = self._stream.system
+            factory = systems.factory(system)
+            jobs = factory.get_jobs(system, self._config) if isinstance(factory, ListsJobs) else []
         for job in fnmatch.filter(jobs, f"{prefix}*{suffix}"):
             if (history := history_of(self._config, job)) is not None:
                 yield job, history

@@ -125,6 +125,14 @@ class NamedWrites(Protocol):
 
 
 @runtime_checkable
+class ListsJobs(Protocol):
+    """A factory of a system that knows which jobs keep their checkpoints in it."""
+
+    def get_jobs(self, system: str, config: Config) -> list[str]:
+        """The names of the jobs, sorted. Raises StreamSystemError."""
+
+
+@runtime_checkable
 class Compacting(Protocol):
     """An admin of streams that are compacted here."""
 
