@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 _ESCAPE = re.compile(r"\s*([%!?]|[\w\s.,*\[\]]+=\s*[%!])|[^#]*\w\?{1,2}\s*$")
-"""What IPython takes for a command where a statement begins: ``%magic``, ``!ls``, ``files = !ls``, ``f?``."""
+"""A command of IPython where a statement begins: ``%magic``, ``!ls``, ``files = !ls``, ``f?``."""
 
 
 def cell_source(text: str) -> str:

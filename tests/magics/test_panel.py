@@ -340,7 +340,7 @@ def test_of_a_thousand_rows_those_in_sight_are_drawn(page: Page) -> None:
 
 
 def luminance(colour: str) -> float:
-    """How bright a colour is, as WCAG defines it."""
+    """The brightness of a colour, as WCAG defines it."""
     parts = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
     red, green, blue = (part / 12.92 if part < 0.04 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue

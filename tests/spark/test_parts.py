@@ -36,7 +36,7 @@ def test_own_code_is_sent_and_installed_code_is_not() -> None:
 
 
 def test_pyspark_below_spark_home_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where Spark is unpacked, not installed by pip: spark-submit of a cluster."""
+    """A directory into which Spark is unpacked, not installed by pip: spark-submit of a cluster."""
     for name in ("pyspark.below", "py4j.below", "job.below"):
         module = ModuleType(name)
         module.__file__ = f"/opt/spark/python/{name.replace('.', '/')}.py"
