@@ -36,8 +36,11 @@ LAYERS = (
     ("recording",),
     ("container",),
     ("job", "debug", "testing"),
-    ("spark", "cli"),
+    ("spark",),
+    ("cli",),
 )
+PACKAGES = ("cli", "spark", "job", "debug", "testing", "container", "recording", "planning", "system",
+            "chooser", "store", "checkpoint", "serde", "metrics", "config_keys")  # fmt: skip
 
 
 def figures(checkout: Path) -> dict[str, str]:
@@ -73,7 +76,18 @@ def figures(checkout: Path) -> dict[str, str]:
         "files over 600 lines": str(
             sum(len(path.read_text().splitlines()) > 600 for path in product + tests)
         ),
+        **{f"lines of {name}": f"{lines:,}" for name, lines in lines_by_package(checkout).items()},
     }
+
+
+def lines_by_package(checkout: Path) -> dict[str, int]:
+    """Return the lines of code of each package, and of the modules beside them."""
+    found = Counter(dict.fromkeys((*PACKAGES, "the other modules", "magics"), 0))
+    for path in (checkout / "streambench").rglob("*.py"):
+        package = path.relative_to(checkout / "streambench").parts[0]
+        found[package if package in PACKAGES else "the other modules"] += lines_of_code([path])
+    found["magics"] = lines_of_code(list((checkout / "magics").rglob("*.py")))
+    return dict(found)
 
 
 def docstrings(paths: list[Path]) -> Iterator[str]:

@@ -7,9 +7,6 @@ import re
 from tests.architecture import CHECKOUT, CONTAINER, PAGE, folders, parts, reachable, reduced, replaced
 from tests.figures import against_layers, circles, imports
 
-#: The arrow that is left: deploy is a command.
-LEFT = {("cli", "spark")}
-
 REMEDY = "run: python -m tests.architecture --write"
 
 
@@ -43,4 +40,4 @@ def test_no_modules_import_each_other() -> None:
 
 
 def test_no_package_imports_one_above_it() -> None:
-    assert set(against_layers(CHECKOUT)) <= LEFT
+    assert set(against_layers(CHECKOUT)) == set()

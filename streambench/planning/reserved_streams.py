@@ -7,8 +7,8 @@ from streambench.model import SystemStream
 from streambench.planning.plan import all_inputs
 from streambench.planning.store_definitions import changelogs
 from streambench.serde.streams import dead_letter_stream
-from streambench.system.kafka.settings import CHECKPOINTS
-from streambench.system.systems import Systems, builtin_kind
+from streambench.system.capabilities import CheckpointStreams
+from streambench.system.systems import Systems
 
 
 def reserved_streams(config: Config, job: str, systems: Systems) -> dict[SystemStream, str]:
@@ -27,18 +27,15 @@ def reserved_streams(config: Config, job: str, systems: Systems) -> dict[SystemS
     if letters is not None:
         found.setdefault(letters, "the dead-letter stream")
     for store, changelog in changelogs(config, job, systems).items():
-        other = found.get(changelog)
-        if (
-            other is None
-            and builtin_kind(config, changelog.system) == "kafka"
-            and changelog.stream.startswith(CHECKPOINTS)
-        ):
-            other = "for the checkpoints of a job"
+        other, key = found.get(changelog), f"stores.{store}.changelog"
+        factory = systems.factory(changelog.system, key=key)
+        if isinstance(factory, CheckpointStreams) and factory.holds_checkpoints(changelog.stream):
+            other = other or "for the checkpoints of a job"
         if other is not None:
             what = (
                 f"{changelog} is {other}, and a changelog holds nothing but the state of its store: "
                 "name another stream"
             )
-            raise config.error(f"stores.{store}.changelog", what)
+            raise config.error(key, what)
         found[changelog] = f"the changelog of the store '{store}'"
     return found

@@ -133,6 +133,14 @@ class ListsJobs(Protocol):
 
 
 @runtime_checkable
+class CheckpointStreams(Protocol):
+    """A factory of a system that keeps checkpoints in streams of its own."""
+
+    def holds_checkpoints(self, stream: str) -> bool:
+        """True for the name of a stream in which the checkpoints of a job are kept."""
+
+
+@runtime_checkable
 class Compacting(Protocol):
     """An admin of streams that are compacted here."""
 

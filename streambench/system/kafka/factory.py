@@ -11,7 +11,7 @@ from streambench.errors import MissingExtraError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.system.api import SystemAdmin, SystemConsumer, SystemFactory, SystemProducer
 from streambench.system.capabilities import NamedWrite
-from streambench.system.kafka.settings import SETTINGS, TOPIC_KEYS, Settings
+from streambench.system.kafka.settings import CHECKPOINTS, SETTINGS, TOPIC_KEYS, Settings
 
 
 class KafkaSystemFactory(SystemFactory):
@@ -52,6 +52,9 @@ class KafkaSystemFactory(SystemFactory):
             else KafkaCheckpointManager
         )
         return kind(settings, job, keep=config.integer("task.checkpoint.history"))
+
+    def holds_checkpoints(self, stream: str) -> bool:
+        return stream.startswith(CHECKPOINTS)
 
     def get_named_write(self, system: str, config: Config, name: str) -> NamedWrite:
         settings = _settings(system, config)

@@ -21,8 +21,8 @@ from streambench.chunk import Chunk
 from streambench.locks import not_for_children
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStreamPartition
+from streambench.system.address import Address, announce
 from streambench.system.net.acks import Acks
-from streambench.system.net.address import Address, announce
 from streambench.system.net.connection import NOT_NOW, Connection, is_exhausted
 from streambench.system.net.framing import Framing
 from streambench.system.net.settings import TcpSettings

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from streambench.config import Config
 from streambench.errors import UnknownStreamError
 from streambench.model import SystemStream
-from streambench.system.net.address import Address, addresses
+from streambench.system.address import Address, addresses
 from streambench.system.settings import SettingsTable, SystemSettings, doc
 
 LARGEST_DATAGRAM = 65_507

@@ -12,8 +12,8 @@ from streambench import descriptors
 from streambench.errors import do_all, no_partition
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStream, SystemStreamPartition
+from streambench.system.address import Address, listen
 from streambench.system.api import Chunk
-from streambench.system.net.address import Address, listen
 from streambench.system.net.consumer import ListeningConsumer
 from streambench.system.net.framing import FRAMINGS
 from streambench.system.net.listener import Counters, Listener

@@ -15,8 +15,8 @@ from streambench.errors import StreambenchError, StreamSystemError, no_partition
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream
 from streambench.system.adapters import SenderProducer
+from streambench.system.address import Address
 from streambench.system.api import PartitionAppenders, Sender
-from streambench.system.net.address import Address
 from streambench.system.net.connection import NOT_NOW
 from streambench.system.net.framing import FRAMINGS, Framing
 from streambench.system.net.settings import Streams, TcpSettings, tcp_settings

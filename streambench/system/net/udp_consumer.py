@@ -17,8 +17,8 @@ from streambench.errors import do_all, no_partition
 from streambench.locks import not_for_children
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStreamPartition
+from streambench.system.address import Address, announce, listen
 from streambench.system.api import Chunk
-from streambench.system.net.address import Address, announce, listen
 from streambench.system.net.consumer import ListeningConsumer
 from streambench.system.net.settings import (
     HEADER,

@@ -18,8 +18,8 @@ from streambench.errors import (
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream
 from streambench.system.adapters import SenderProducer
+from streambench.system.address import Address
 from streambench.system.api import Sender
-from streambench.system.net.address import Address
 from streambench.system.net.settings import NUMBERED, Streams, UdpSettings, udp_settings
 
 log = logging.getLogger(__name__)

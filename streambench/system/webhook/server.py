@@ -17,7 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from streambench.config import Config
 from streambench.locks import not_for_children
-from streambench.system.net.address import Address, announce, listen
+from streambench.system.address import Address, announce, listen
 from streambench.system.webhook.acceptor import Acceptor
 from streambench.system.webhook.endpoint import Endpoints
 from streambench.system.webhook.settings import Listening

@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 from typing import Self
 
-import streambench
 from streambench.errors import StreambenchError
 
 PROGRAM = "STREAMBENCH_RABBITMQ"
@@ -21,7 +20,7 @@ PROGRAM = "STREAMBENCH_RABBITMQ"
 
 # Not the one in /usr/sbin: that becomes the user rabbitmq, and refuses to be started by any but root.
 _PROGRAMS = ("/usr/lib/rabbitmq/bin", "/usr/local/lib/rabbitmq/bin", "/opt/homebrew/sbin")
-_UNPACKED = Path(streambench.__file__).parent.parent / ".tools" / "rabbitmq"
+_UNPACKED = Path(__file__).parents[3] / ".tools" / "rabbitmq"
 
 # Below the ports that a system hands out by itself, which another program could get during the slow start.
 _PORTS = range(20_000, 32_000)

@@ -16,8 +16,8 @@ from streambench.model import (
     SystemStream,
     SystemStreamPartition,
 )
+from streambench.system.address import Address
 from streambench.system.api import SystemConsumer, SystemFactory, SystemProducer
-from streambench.system.net.address import Address
 
 STREAM = SystemStream("t", "lines")
 SSP = SystemStreamPartition("t", "lines", 0)
