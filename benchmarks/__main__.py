@@ -33,6 +33,7 @@ _PARTS = (
     "latency",
     "stores",
     "kafka",
+    "processes",
     "spark",
     "frames",
     "amqp",
